@@ -1,0 +1,172 @@
+"""Every error of the library: one root, and each says whether trying again can help.
+
+TieringError
+|-- SettingError                     a setting or argument is wrong: exit code 2
+|-- FormatError                      bytes break a Kafka format (position, message; knows no path)
+|-- SourceError                      one file or replica of a log source (path, position)
+|   |-- SourceUnreadableError        permission, I/O error, not a regular file
+|   |-- SourceVanishedError          gone or renamed while we read           (retriable)
+|   |-- SourceChangedError           not the file or partition it was        (retriable)
+|   |-- CorruptFileError             a FormatError with its path
+|   `-- HostileNameError             a name that no broker writes, or that leads outside
+|-- ClusterFactsError                topic facts are unknown or contradict each other
+|-- RemoteStorageError               one remote object or the store
+|   |-- RemoteResourceNotFoundError
+|   |-- RemoteObjectExistsError      If-None-Match: somebody else wrote this key
+|   |-- RemoteChecksumError          the store has, or was sent, other bytes than the source
+|   |-- RemoteStorageFullError
+|   |-- RemoteStorageUnavailableError  time-out, 503, connection refused      (retriable)
+|   |-- ObjectKeyError               a key that cannot be built or parsed
+|   `-- ForeignStoreError            the store's marker is not the one this database knows
+|-- RemoteMetadataError
+|   |-- IllegalTransitionError       not an edge of the segment state machine
+|   |-- StateConflictError           the segment's state is not the expected one
+|   |-- UnknownSegmentError          no such remote log segment id
+|   `-- MetadataUnavailableError     database locked, away or not migrated    (retriable)
+|-- LeaseLostError                   the fencing token is no longer the newest (retriable)
+`-- SendingStoppedError              paused, or the parent process died       (retriable)
+"""
+
+from typing import ClassVar
+
+
+class TieringError(Exception):
+    """Root of all errors. The text names the thing and the number, never a secret or a payload."""
+
+    retriable: ClassVar[bool] = False
+
+
+class SettingError(TieringError):
+    """A setting or argument is unusable; the text names it, its value and what is accepted."""
+
+
+class FormatError(TieringError):
+    """Bytes that break a format.
+
+    Attributes:
+        position: offset in bytes from the start of the buffer or file at which the rule broke.
+        message: the rule and the number that broke it.
+    """
+
+    def __init__(self, message: str, position: int = 0) -> None:
+        super().__init__(f"{message} (at byte {position})")
+        self.message = message
+        self.position = position
+
+
+class SourceError(TieringError):
+    """One file or replica of a log source could not be used.
+
+    Attributes:
+        path: the file or directory, for a person; not to be opened again.
+        position: byte in that file, or None if the whole of it is meant.
+        message: what was expected and what was found.
+    """
+
+    def __init__(self, path: str, message: str, position: int | None = None) -> None:
+        where = printable(path) if position is None else f"{printable(path)} at byte {position}"
+        super().__init__(f"{where}: {message}")
+        self.path = path
+        self.position = position
+        self.message = message
+
+
+class SourceUnreadableError(SourceError):
+    """Permission denied, an I/O error, or not a regular file."""
+
+
+class SourceVanishedError(SourceError):
+    """The file or directory went away, or was renamed, while we read."""
+
+    retriable = True
+
+
+class SourceChangedError(SourceError):
+    """The replica is not what it was when the copy began: plan it anew."""
+
+    retriable = True
+
+
+class CorruptFileError(SourceError):
+    """A file of the source breaks its format at `position`."""
+
+
+class HostileNameError(SourceError):
+    """A file or directory name that no broker writes, or a link that leads outside."""
+
+
+class ClusterFactsError(TieringError):
+    """A topic's facts are unknown or contradict each other; nothing is decided from them."""
+
+
+class RemoteStorageError(TieringError):
+    """The remote store refused or failed an operation on one object."""
+
+
+class RemoteResourceNotFoundError(RemoteStorageError):
+    """No object under this key, or the object lacks the asked part."""
+
+
+class RemoteObjectExistsError(RemoteStorageError):
+    """A conditional write met an object that is already there."""
+
+
+class RemoteChecksumError(RemoteStorageError):
+    """Length or CRC-32C of an object differs from the source's."""
+
+
+class RemoteStorageFullError(RemoteStorageError):
+    """No space left, or a storage quota is exhausted."""
+
+
+class RemoteStorageUnavailableError(RemoteStorageError):
+    """The store did not answer or asked to slow down."""
+
+    retriable = True
+
+
+class ObjectKeyError(RemoteStorageError):
+    """A key that this layout would never write, or a name that would reach outside the prefix."""
+
+
+class ForeignStoreError(RemoteStorageError):
+    """The store's marker names another cluster, store or generation: nothing is written or deleted."""
+
+
+class RemoteMetadataError(TieringError):
+    """The metadata store refused an operation."""
+
+
+class IllegalTransitionError(RemoteMetadataError):
+    """Not an edge of the segment state machine."""
+
+
+class StateConflictError(RemoteMetadataError):
+    """The segment is not in the state that the caller expected."""
+
+
+class UnknownSegmentError(RemoteMetadataError):
+    """No segment with this remote log segment id."""
+
+
+class MetadataUnavailableError(RemoteMetadataError):
+    """The database is locked, unreachable, or its schema is not at the expected revision."""
+
+    retriable = True
+
+
+class LeaseLostError(TieringError):
+    """Somebody else holds a newer fencing token for this partition: stop at once, change nothing."""
+
+    retriable = True
+
+
+class SendingStoppedError(TieringError):
+    """Sending was stopped from outside (pause, shutdown, parent process gone)."""
+
+    retriable = True
+
+
+def printable(name: str) -> str:
+    """A name from disk or wire, safe for a terminal and a log line (control characters escaped)."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)

@@ -1,0 +1,218 @@
+"""Where rolled segments come from.
+
+A source lists replicas with their segments (`scan`), reads one replica again (`replica`) and opens one segment for a
+copy (`open_segment`). Nothing outside the adapter assumes files. A source is read only: never lock, write, rename or
+delete. What vanishes or changes while it is read is an outcome (a `SourceError`), not a crash.
+"""
+
+from collections.abc import Collection
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_data import LogSegmentData
+
+
+class BoundsQuality(StrEnum):
+    """EXACT: the broker said so. LOWER: a safe lower bound (checkpoints lag)."""
+
+    EXACT = "exact"
+    LOWER = "lower"
+
+
+class IneligibleReason(StrEnum):
+    """Why a segment may not be copied (design rule: one reason each, the first that applies)."""
+
+    INTERNAL_TOPIC = "internal topic"
+    COMPACTED = "compacted topic"
+    BROKER_TIERED = "remote.storage.enable is true: the broker copies this topic"
+    TOPIC_UNKNOWN = "topic facts unknown: name the topic to copy it"
+    TOPIC_REMOVED = "topic was deleted or re-created"
+    NOT_LEADER = "not the leader's replica"
+    AMBIGUOUS_REPLICA = "two directories hold this partition"
+    BEING_DELETED = "replica is being deleted or is stray"
+    BEING_MOVED = "replica is being moved to another directory"
+    ACTIVE = "active segment"
+    BELOW_LOG_START = "wholly below the log start offset"
+    ABOVE_HIGH_WATERMARK = "above the high watermark"
+    ABOVE_LAST_STABLE_OFFSET = "above the last stable offset"
+    NOT_FLUSHED = "above the recovery point and not replicated"
+    PAST_RETENTION = "past the broker's retention"
+    OLD_MAGIC = "record format older than magic 2"
+    NO_LEADER_EPOCH = "no leader epoch covers it"
+    NO_PRODUCER_SNAPSHOT = "no producer snapshot at its end"
+    CORRUPT = "corrupt"
+    AFTER_CORRUPT = "behind a corrupt segment"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaId:
+    """One replica of one partition: which broker, which of its log directories."""
+
+    topic_id_partition: TopicIdPartition
+    broker_id: int
+    directory_id: str
+
+    def __str__(self) -> str:
+        return f"{self.topic_id_partition}@{self.broker_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogSegment:
+    """One `.log` of a replica.
+
+    Offsets are inclusive. `end_offset` is the successor's base - 1, or for the active segment the last offset in it
+    (base - 1 if it is empty). `size_bytes` is the valid length of the `.log` (an active segment may be preallocated).
+    `max_timestamp_ms` is -1 if unknown. `batch_count` is None unless the segment was checked deeply.
+    `reason` is None exactly if the segment is eligible.
+    """
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    max_timestamp_ms: int
+    leader_epochs: LeaderEpochs
+    active: bool
+    reason: IneligibleReason | None
+    batch_count: int | None = None
+
+    @property
+    def eligible(self) -> bool:
+        return self.reason is None
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One replica as seen now. All bounds are exclusive ends: the first offset NOT covered.
+
+    `chosen` marks the one replica that a copy may read (the leader's); only its segments can be eligible.
+    """
+
+    replica_id: ReplicaId
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    recovery_point: int
+    bounds: BoundsQuality
+    leader_epochs: LeaderEpochs
+    leader_epoch: int | None
+    segments: tuple[LogSegment, ...]
+    chosen: bool
+    owner_is_broker: bool
+
+    @property
+    def topic_id_partition(self) -> TopicIdPartition:
+        return self.replica_id.topic_id_partition
+
+    def segment_at(self, base_offset: int) -> LogSegment | None:
+        return next((s for s in self.segments if s.base_offset == base_offset), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanError:
+    """One item that could not be read: `error` is the class name of a TieringError."""
+
+    path: str
+    position: int | None
+    error: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScanReport:
+    """Replicas ordered by topic, partition, broker; errors in the order they were met."""
+
+    cluster_id: str | None
+    replicas: tuple[Replica, ...]
+    errors: tuple[ScanError, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFingerprint:
+    """What must be equal for two reads to mean the same bytes. `files` holds (name, device, inode, size, mtime ns)."""
+
+    broker_id: int
+    directory_id: str
+    topic_id: Uuid
+    leader_epoch: int | None
+    leader_epochs: LeaderEpochs
+    files: tuple[tuple[str, int, int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSegment:
+    """The result of the check pass: every batch was read and its CRC-32C holds.
+
+    `first_offset` and `last_offset` (inclusive) are those of the batches; compaction apart, first = base offset.
+    """
+
+    data: LogSegmentData
+    first_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+    batch_count: int
+    aborted_transactions: int
+
+
+class OpenSegment(Protocol):
+    """All files of one rolled segment, opened together and kept open, so that a delete cannot take them away."""
+
+    @property
+    def segment(self) -> LogSegment: ...
+
+    @property
+    def fingerprint(self) -> SourceFingerprint: ...
+
+    def check(self) -> CheckedSegment:
+        """Read every batch once: lengths, magic, CRC-32C, ascending offsets, epochs, no byte left over.
+
+        Raises:
+            CorruptFileError: with file and position of the first rule that broke.
+            SourceChangedError: a file shrank meanwhile.
+        """
+        ...
+
+    def recheck(self) -> None:
+        """Prove that the replica is still the one that was opened: same files (inode, size), successor exists, same
+        topic id, leader, leader epoch and epoch entries up to the end, log start not above the segment, topic still
+        ours, no corruption found meanwhile.
+
+        Raises:
+            SourceChangedError: naming what changed, old and new.
+            SourceVanishedError: the segment or its directory is gone.
+        """
+        ...
+
+
+class LogSource(Protocol):
+    """A set of replicas of one cluster."""
+
+    def scan(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
+        """All replicas, or those of topics that match one of the `topics` patterns (shell style, `*`).
+
+        Cheap: names, sizes, indexes, checkpoints, open tails. `deep` also reads every batch. A damaged item becomes
+        a `ScanError` and the scan goes on.
+        """
+        ...
+
+    def replica(self, replica_id: ReplicaId) -> Replica:
+        """This replica as it is now.
+
+        Raises:
+            SourceVanishedError: it is gone, or the partition directory belongs to another topic id.
+            SourceError: it cannot be read.
+        """
+        ...
+
+    def open_segment(self, replica_id: ReplicaId, base_offset: int) -> AbstractContextManager[OpenSegment]:
+        """Open all files of the rolled segment that starts at `base_offset`.
+
+        Raises:
+            SourceVanishedError: no such segment.
+            SourceUnreadableError: with the host and the path, if it cannot be opened here.
+        """
+        ...

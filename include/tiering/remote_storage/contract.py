@@ -1,0 +1,137 @@
+"""KIP-405's RemoteStorageManager, as this platform needs it.
+
+Every copy attempt has a new segment id, so a copy never overwrites: a key that exists already is an error. Deletes
+tolerate absence. A key is built and parsed in the layout alone. All bytes sent are charged to the limiter first.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.model.segment_data import IndexType, LogSegmentData
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.quota.contract import ByteLimiter
+
+ProgressCallback = Callable[[int], None]
+
+
+class ObjectKind(StrEnum):
+    """What one object of a segment holds, whatever the layout."""
+
+    LOG = "log"
+    INDEXES = "indexes"
+    MANIFEST = "rsm-manifest"
+    OFFSET_INDEX = "index"
+    TIME_INDEX = "timeindex"
+    TRANSACTION_INDEX = "txnindex"
+    PRODUCER_SNAPSHOT = "snapshot"
+    LEADER_EPOCH = "leader_epoch_checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """One object: what was sent, or what the store says it has. CRC-32C covers the whole object."""
+
+    kind: ObjectKind
+    key: str
+    size_bytes: int
+    crc32c: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFailure:
+    """One object that could not be deleted; everything else of the request was."""
+
+    segment_id: RemoteLogSegmentId
+    key: str
+    message: str
+    retriable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMarker:
+    """The object `_tiering-store.json`: which cluster and which database own this prefix."""
+
+    cluster_id: str
+    store_id: str
+    generation: int
+
+
+class RemoteStorage(Protocol):
+    """Objects of remote log segments in one store."""
+
+    def copy_log_segment(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        data: LogSegmentData,
+        *,
+        limiter: ByteLimiter,
+        on_sent: ProgressCallback,
+    ) -> tuple[StoredObject, ...]:
+        """Write all objects of this attempt, the record bytes first and the manifest (if any) last.
+
+        Each object is durable when its write returns. Returns what was sent. On an error the open multipart upload
+        or temporary file is removed, complete objects stay for `delete_log_segments`.
+
+        Raises:
+            RemoteObjectExistsError: a key is already there (another attempt with this id: a bug or a zombie).
+            RemoteChecksumError: the store refused the checksum.
+            RemoteStorageFullError, RemoteStorageUnavailableError, RemoteStorageError
+            SendingStoppedError, LeaseLostError: from the limiter.
+        """
+        ...
+
+    def stat_log_segment(self, metadata: RemoteLogSegmentMetadata) -> tuple[StoredObject, ...]:
+        """What the store has for this attempt, with the checksum that the store (not the sender) computed.
+
+        Missing objects are absent from the result.
+        """
+        ...
+
+    def fetch_log_segment(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        start_position: int = 0,
+        end_position: int | None = None,
+        *,
+        limiter: ByteLimiter,
+    ) -> Iterator[bytes]:
+        """Record bytes from `start_position` to `end_position` (both inclusive; None = the end), in blocks.
+
+        Raises:
+            ValueError: not 0 <= start <= end < segment size.
+            RemoteResourceNotFoundError: no such object.
+        """
+        ...
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
+        """One index.
+
+        Raises:
+            RemoteResourceNotFoundError: no such object, or the segment has no transaction index.
+        """
+        ...
+
+    def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
+        """Remove every object, open upload and temporary file of these attempts. Absent ones are fine."""
+        ...
+
+    def list_objects(self) -> Iterator[tuple[str, int]]:
+        """(key, size) of every object under the prefix, the marker included; keys are relative to the prefix."""
+        ...
+
+    def read_marker(self) -> StoreMarker | None: ...
+
+    def create_marker(self, marker: StoreMarker) -> StoreMarker:
+        """Create it if absent; returns the one that is there afterwards (perhaps somebody else's)."""
+        ...
+
+    def check_writable(self) -> None:
+        """Prove that objects can be written and removed here, and that there is space.
+
+        Raises:
+            RemoteStorageError: what stands in the way.
+        """
+        ...

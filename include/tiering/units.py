@@ -1,0 +1,26 @@
+"""Byte and time units, and how a person reads them."""
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+
+_SCALE: Final = ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
+
+
+def format_bytes(size_bytes: int) -> str:
+    """``1536`` -> ``"1.5 KiB"``; below one KiB the exact number of bytes."""
+    for factor, name in _SCALE:
+        if abs(size_bytes) >= factor:
+            return f"{size_bytes / factor:.1f} {name}"
+    return f"{size_bytes} B"
+
+
+def format_duration(seconds: float) -> str:
+    """``75`` -> ``"1m 15s"``; below a minute one decimal."""
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {rest:02d}s"

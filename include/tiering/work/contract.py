@@ -1,0 +1,162 @@
+"""Who does what now: runs, planned segments, leases with fencing tokens, progress, the pause switch.
+
+A run is one plan. Batches of that run pull partitions: `claim` gives a lease on the most urgent partition with work
+left, `release` gives it back. A lease is time-limited by the database's clock and fenced: each claim of a partition
+gets a higher token than the one before, and a change made with an older token fails.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from include.tiering.log_source.contract import ReplicaId
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.remote_metadata.contract import Fence
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSegment:
+    """One rolled segment to copy. Offsets are inclusive."""
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPartition:
+    """Segments of one replica in ascending order. Higher `urgency` is claimed first."""
+
+    replica_id: ReplicaId
+    urgency: float
+    segments: tuple[PlannedSegment, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right of one batch to one partition, until it expires or is released."""
+
+    run_id: str
+    batch_id: str
+    replica_id: ReplicaId
+    fence: Fence
+    expires_at_ms: int
+
+
+class SegmentOutcome(StrEnum):
+    """What became of one planned segment."""
+
+    PLANNED = "planned"
+    COPIED = "copied"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """A planned segment with its outcome. `error` is the class name of a TieringError, `path`/`position` where."""
+
+    topic_id_partition: TopicIdPartition
+    segment: PlannedSegment
+    outcome: SegmentOutcome
+    segment_id: str | None = None
+    path: str | None = None
+    position: int | None = None
+    error: str | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchProgress:
+    """Bytes of the segments a batch has worked on; written once a second."""
+
+    run_id: str
+    batch_id: str
+    host: str
+    pid: int
+    partition: str
+    done_bytes: int
+    planned_bytes: int
+    bytes_per_second: float
+    updated_at_ms: int
+    finished: bool
+
+
+class WorkStore(Protocol):
+    """Runs and leases of one cluster."""
+
+    def save_plan(self, run_id: str, partitions: Sequence[PlannedPartition]) -> None:
+        """Store a plan. The same run id with the same plan is harmless, with another one a StateConflictError."""
+        ...
+
+    def claim(
+        self, run_id: str, batch_id: str, *, lease_ms: int, exclude: Collection[TopicIdPartition] = ()
+    ) -> Lease | None:
+        """Lease the most urgent partition of the run that has planned segments left and no live lease (of any run).
+
+        Paused topics and `exclude` are passed over. None if nothing is left to claim now.
+        """
+        ...
+
+    def renew(self, lease: Lease, *, lease_ms: int) -> Lease:
+        """Prolong. Raises LeaseLostError if it was taken over."""
+        ...
+
+    def release(self, lease: Lease) -> None:
+        """Give it back; harmless if it was lost."""
+        ...
+
+    def remaining(self, lease: Lease) -> Sequence[PlannedSegment]:
+        """Segments of the leased partition that are still PLANNED, ascending."""
+        ...
+
+    def record_outcome(self, lease: Lease, item: WorkItem) -> None:
+        """Outcome of one planned segment. A FAILED one stops the partition in this run.
+
+        Raises:
+            LeaseLostError
+        """
+        ...
+
+    def items(self, run_id: str) -> Sequence[WorkItem]:
+        """All planned segments of a run with their outcome, by topic, partition, offset."""
+        ...
+
+    def has_work(self, run_id: str) -> bool:
+        """Whether a planned segment is left in a partition that has not stopped."""
+        ...
+
+    def report_progress(self, progress: BatchProgress) -> None: ...
+
+    def progress(self, run_id: str) -> Sequence[BatchProgress]: ...
+
+    def pause(self, topic: str | None, *, author: str) -> None:
+        """Stop all sending, or that of one topic (by name)."""
+        ...
+
+    def resume(self, topic: str | None, *, author: str) -> None: ...
+
+    def paused_topics(self) -> frozenset[str]:
+        """Names of paused topics; `*` if all are."""
+        ...
+
+    def set_pool_size(self, pool: str, slots: int) -> None:
+        """Mirror of an Airflow pool, written by whatever may ask Airflow."""
+        ...
+
+    def pool_size(self, pool: str) -> int | None:
+        """The mirrored size; None if it was never written."""
+        ...
+
+    def live_batches(self, pool: str) -> Sequence[str]:
+        """Ids of batches that hold a slot of this pool now (reported within the last few seconds), oldest first."""
+        ...
+
+    def record_event(self, kind: str, subject: str, detail: str, *, author: str) -> None:
+        """Append to the event log: decisions and outcomes, never payloads or secrets."""
+        ...

@@ -114,6 +114,14 @@ class RemoteStorage(Protocol):
         """
         ...
 
+    def fetch_manifest(self, metadata: RemoteLogSegmentMetadata) -> bytes | None:
+        """The manifest object as it is stored; None if this layout writes none.
+
+        Raises:
+            RemoteResourceNotFoundError: the layout writes one, and it is not there.
+        """
+        ...
+
     def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
         """Remove every object, open upload and temporary file of these attempts. Absent ones are fine."""
         ...

@@ -108,6 +108,10 @@ class RemoteLogMetadata(Protocol):
         """FINISHED sizes from the counters, of one partition or of all."""
         ...
 
+    def stopped_reason(self, partition: TopicIdPartition) -> str | None:
+        """Why nothing more may be copied here (a segment with a FAILED verdict, a recorded stop), or None."""
+        ...
+
     def is_ready(self, partition: TopicIdPartition) -> bool:
         """KIP-1105: whether answers for this partition are complete. False while the schema is not at head."""
         ...

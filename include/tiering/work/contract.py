@@ -99,6 +99,7 @@ class WorkStore(Protocol):
     ) -> Lease | None:
         """Lease the most urgent partition of the run that has planned segments left and no live lease (of any run).
 
+        A live lease of the same batch id is taken over by the same batch (its process died and was started again).
         Paused topics and `exclude` are passed over. None if nothing is left to claim now.
         """
         ...

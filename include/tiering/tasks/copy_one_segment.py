@@ -1,0 +1,232 @@
+"""Copy one rolled segment: the protocol and its crash table.
+
+An orphan object is tolerable, a dangling reference never. So metadata says STARTED before the first byte is sent, and
+FINISHED only after the store proved what it has and the source proved that it is still what was read.
+
+    step        done when it is reached                    a crash right after it leaves       cleaned up by
+    OPENED      all files open, kept open                  nothing                             -
+    CHECKED     every batch read, CRC-32C of the file      nothing                             -
+    STARTED     metadata COPY_SEGMENT_STARTED              a STARTED row                       A
+    SENT        all objects written                        a STARTED row, some or all objects  A
+    VERIFIED    store's lengths and checksums equal ours   a STARTED row, all objects          A
+    RECHECKED   source is what was opened                  a STARTED row, all objects          A
+    FINISHED    metadata COPY_SEGMENT_FINISHED             a complete copy; the plan says      B
+                                                           PLANNED still
+
+    abandoning  DELETE_SEGMENT_STARTED                     that row, all objects               A
+                objects deleted                            that row                            A
+                DELETE_SEGMENT_FINISHED                    a tombstone                         expires
+
+A: whoever holds the partition's lease next, before it copies anything (`abandon_leftovers`).
+B: the same, when it finds the planned offsets copied (outcome SKIPPED).
+An interrupted upload is never resumed: the next attempt has a new id, so its objects cannot mix with these.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from include.tiering.clock import Clock
+from include.tiering.errors import LeaseLostError, RemoteChecksumError, RemoteStorageError, TieringError
+from include.tiering.log_source.contract import CheckedSegment, LogSource, OpenSegment, ReplicaId
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.quota.contract import ByteLimiter
+from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoredObject
+
+_log: Final = logging.getLogger(__name__)
+
+
+class CopyStep(StrEnum):
+    """Named points of the protocol, in order; reported after each is done."""
+
+    OPENED = "opened"
+    CHECKED = "checked"
+    STARTED = "started"
+    SENT = "sent"
+    VERIFIED = "verified"
+    RECHECKED = "rechecked"
+    FINISHED = "finished"
+    DELETE_STARTED = "delete started"
+    OBJECTS_DELETED = "objects deleted"
+    DELETE_FINISHED = "delete finished"
+
+
+StepObserver = Callable[[CopyStep, TopicIdPartition, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedSegment:
+    """A FINISHED attempt. Offsets are inclusive; `size_bytes` counts the `.log`, `sent_bytes` all objects."""
+
+    segment_id: RemoteLogSegmentId
+    start_offset: int
+    end_offset: int
+    size_bytes: int
+    sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentCopier:
+    """Everything that the copy of one segment touches."""
+
+    source: LogSource
+    storage: RemoteStorage
+    metadata: RemoteLogMetadata
+    clock: Clock
+    random_bytes: Callable[[int], bytes]
+    observe: StepObserver
+
+    def copy(
+        self,
+        replica_id: ReplicaId,
+        base_offset: int,
+        *,
+        fence: Fence,
+        gate: ByteLimiter,
+        on_sent: Callable[[int], None],
+    ) -> CopiedSegment:
+        """Copy the segment at `base_offset` of this replica under a new id.
+
+        Raises:
+            SourceError: it is corrupt, unreadable, gone or changed; the attempt was abandoned.
+            RemoteStorageError: the store refused or failed; the attempt was abandoned, or is left to the next holder.
+            LeaseLostError: another worker owns the partition: nothing was changed since.
+            SendingStoppedError: paused or stopped; the attempt was abandoned.
+        """
+        with self.source.open_segment(replica_id, base_offset) as opened:
+            self._reached(CopyStep.OPENED, replica_id, base_offset)
+            checked = opened.check()
+            self._reached(CopyStep.CHECKED, replica_id, base_offset)
+            attempt = self._new_attempt(replica_id, opened, checked)
+            self.metadata.add_segment(attempt, fence=fence, log_crc32c=checked.data.log_crc32c)
+            self._reached(CopyStep.STARTED, replica_id, base_offset)
+            try:
+                return self._send_and_finish(attempt, opened, checked, fence=fence, gate=gate, on_sent=on_sent)
+            except LeaseLostError:
+                raise
+            except TieringError:
+                self._try_to_abandon(attempt, fence)
+                raise
+
+    def abandon_leftovers(self, fence: Fence) -> int:
+        """Remove every attempt of the leased partition that nobody works on any more; returns how many.
+
+        Holding the lease is the proof that nobody does.
+        """
+        partition = fence.topic_id_partition
+        leftovers = [row.metadata for row in self.metadata.list_segments(partition) if not row.metadata.is_finished]
+        for attempt in leftovers:
+            self.abandon(attempt, fence)
+        return len(leftovers)
+
+    def abandon(self, attempt: RemoteLogSegmentMetadata, fence: Fence) -> None:
+        """DELETE_STARTED, objects, DELETE_FINISHED. May be repeated from any point.
+
+        Raises:
+            RemoteStorageError: an object could not be deleted; the row stays in DELETE_SEGMENT_STARTED.
+        """
+        partition, start = attempt.topic_id_partition, attempt.start_offset
+        if attempt.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
+            self._advance(attempt, RemoteLogSegmentState.DELETE_SEGMENT_STARTED, fence, expected=attempt.state)
+            self.observe(CopyStep.DELETE_STARTED, partition, start)
+        failures = self.storage.delete_log_segments([attempt])
+        if failures:
+            raise RemoteStorageError(f"{failures[0].key}: could not be deleted: {failures[0].message}")
+        self.observe(CopyStep.OBJECTS_DELETED, partition, start)
+        deleting = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+        self._advance(attempt, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED, fence, expected=deleting)
+        self.observe(CopyStep.DELETE_FINISHED, partition, start)
+
+    def _try_to_abandon(self, attempt: RemoteLogSegmentMetadata, fence: Fence) -> None:
+        """What cannot be removed now keeps its row, which the next holder of the lease finds."""
+        try:
+            self.abandon(attempt, fence)
+        except TieringError as error:
+            _log.warning("[%s] %s is left for clean-up: %s", attempt.topic_id_partition, attempt.start_offset, error)
+
+    def _send_and_finish(
+        self,
+        attempt: RemoteLogSegmentMetadata,
+        opened: OpenSegment,
+        checked: CheckedSegment,
+        *,
+        fence: Fence,
+        gate: ByteLimiter,
+        on_sent: Callable[[int], None],
+    ) -> CopiedSegment:
+        partition, start = attempt.topic_id_partition, attempt.start_offset
+        sent = self.storage.copy_log_segment(attempt, checked.data, limiter=gate, on_sent=on_sent)
+        self.observe(CopyStep.SENT, partition, start)
+        require_stored(sent, self.storage.stat_log_segment(attempt), checked)
+        self.observe(CopyStep.VERIFIED, partition, start)
+        opened.recheck()
+        self.observe(CopyStep.RECHECKED, partition, start)
+        gate.acquire(0)
+        state = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+        self._advance(attempt, state, fence, expected=RemoteLogSegmentState.COPY_SEGMENT_STARTED)
+        self.observe(CopyStep.FINISHED, partition, start)
+        sent_bytes = sum(stored.size_bytes for stored in sent)
+        return CopiedSegment(
+            attempt.remote_log_segment_id, start, attempt.end_offset, attempt.segment_size_bytes, sent_bytes
+        )
+
+    def _advance(
+        self,
+        attempt: RemoteLogSegmentMetadata,
+        state: RemoteLogSegmentState,
+        fence: Fence,
+        *,
+        expected: RemoteLogSegmentState,
+    ) -> None:
+        update = RemoteLogSegmentMetadataUpdate(
+            attempt.remote_log_segment_id, state, self.clock.now_ms(), attempt.broker_id, attempt.custom_metadata
+        )
+        self.metadata.update_segment(update, expected=expected, fence=fence)
+
+    def _new_attempt(
+        self, replica_id: ReplicaId, opened: OpenSegment, checked: CheckedSegment
+    ) -> RemoteLogSegmentMetadata:
+        segment = opened.segment
+        return RemoteLogSegmentMetadata(
+            remote_log_segment_id=RemoteLogSegmentId(replica_id.topic_id_partition, Uuid.random(self.random_bytes)),
+            start_offset=segment.base_offset,
+            end_offset=segment.end_offset,
+            max_timestamp_ms=checked.max_timestamp_ms,
+            broker_id=replica_id.broker_id,
+            event_timestamp_ms=self.clock.now_ms(),
+            segment_size_bytes=checked.data.log.size_bytes,
+            segment_leader_epochs=segment.leader_epochs,
+            txn_index_empty=not checked.data.transaction_index,
+        )
+
+    def _reached(self, step: CopyStep, replica_id: ReplicaId, base_offset: int) -> None:
+        self.observe(step, replica_id.topic_id_partition, base_offset)
+
+
+def require_stored(sent: tuple[StoredObject, ...], stored: tuple[StoredObject, ...], checked: CheckedSegment) -> None:
+    """Compare what was sent with what the store says, and the `.log` with the check pass.
+
+    Raises:
+        RemoteChecksumError: an object is missing, or its length or CRC-32C differs.
+    """
+    found = {thing.key: thing for thing in stored}
+    for expected in sent:
+        actual = found.get(expected.key)
+        if actual is None:
+            raise RemoteChecksumError(f"{expected.key}: the store does not have it")
+        if (actual.size_bytes, actual.crc32c) != (expected.size_bytes, expected.crc32c):
+            raise RemoteChecksumError(
+                f"{expected.key}: the store has {actual.size_bytes} bytes with CRC-32C {actual.crc32c:08x}, "
+                f"sent were {expected.size_bytes} with {expected.crc32c:08x}"
+            )
+    logs = [thing for thing in stored if thing.kind is ObjectKind.LOG]
+    source = (checked.data.log.size_bytes, checked.data.log_crc32c)
+    if [(log.size_bytes, log.crc32c) for log in logs] != [source]:
+        raise RemoteChecksumError(
+            f"the stored log is not the {source[0]} bytes with CRC-32C {source[1]:08x} of the source"
+        )

@@ -1,0 +1,264 @@
+"""One batch of a copy run: a stream that pulls partitions and copies their segments strictly in order.
+
+A batch takes a lease on the most urgent partition with work, copies its planned segments one after another, gives it
+back and takes the next, until nothing is left, its time is over, or its pool has no room for it any more. Between
+segments it waits while paused. What it could not finish stays planned for another batch or the next run.
+
+What a killed batch leaves: a lease that expires, and what `copy_one_segment` says of the segment it was in.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from include.tiering.clock import Clock
+from include.tiering.errors import (
+    LeaseLostError,
+    RemoteStorageError,
+    SendingStoppedError,
+    SourceChangedError,
+    SourceError,
+    TieringError,
+)
+from include.tiering.log_source.contract import LogSegment
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
+from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier
+from include.tiering.tasks.send_gate import SendGate
+from include.tiering.work.contract import Lease, PlannedSegment, SegmentOutcome, WorkItem, WorkStore
+
+_log: Final = logging.getLogger(__name__)
+_PAUSE_POLL_SECONDS: Final = 0.5
+
+
+class BatchEnd(StrEnum):
+    """Why a batch ended."""
+
+    NO_WORK = "no work left"
+    TIME_OVER = "its time is over"
+    SURPLUS = "its pool was made smaller"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class FailedSegment:
+    """A planned segment that was not copied, and why. `retriable`: another try may succeed as things are."""
+
+    item: WorkItem
+    retriable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """`sent_bytes` counts all objects, on the wire once; retries inside the store's client are not in it."""
+
+    copied: tuple[CopiedSegment, ...]
+    failed: tuple[FailedSegment, ...]
+    sent_bytes: int
+    seconds: float
+    ended: BatchEnd
+
+    @property
+    def worth_retrying(self) -> bool:
+        """True if something failed and nothing of it needs a person."""
+        return bool(self.failed) and all(failure.retriable for failure in self.failed)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """`pool` names the Airflow pool whose slot this batch holds, None if it runs outside of Airflow."""
+
+    max_seconds: float
+    lease_ms: int
+    pool: str | None = None
+
+
+class CopyBatch:
+    """Runs once. All that it may do comes in through the arguments."""
+
+    def __init__(
+        self,
+        copier: SegmentCopier,
+        work: WorkStore,
+        gate: SendGate,
+        heartbeat: BatchHeartbeat,
+        clock: Clock,
+        *,
+        run_id: str,
+        batch_id: str,
+        limits: BatchLimits,
+        on_copied: Callable[[CopiedSegment], None],
+    ) -> None:
+        self._copier = copier
+        self._work = work
+        self._gate = gate
+        self._heartbeat = heartbeat
+        self._clock = clock
+        self._run_id = run_id
+        self._batch_id = batch_id
+        self._limits = limits
+        self._on_copied = on_copied
+        self._deadline = clock.monotonic() + limits.max_seconds
+        self._given_up: set[TopicIdPartition] = set()
+        self._copied: list[CopiedSegment] = []
+        self._failed: list[FailedSegment] = []
+
+    def run(self) -> BatchResult:
+        """Pull partitions until there is a reason to end."""
+        started = self._clock.monotonic()
+        with self._heartbeat:
+            ended = self._pull()
+        sent_bytes = sum(segment.sent_bytes for segment in self._copied)
+        seconds = self._clock.monotonic() - started
+        return BatchResult(tuple(self._copied), tuple(self._failed), sent_bytes, seconds, ended)
+
+    def _pull(self) -> BatchEnd:
+        while (ended := self._reason_to_end()) is None:
+            lease = self._heartbeat.claim(self._claim)
+            if lease is None:
+                if not self._wait_for_work():
+                    return BatchEnd.NO_WORK
+                continue
+            try:
+                self._copy_partition(lease)
+            except LeaseLostError as error:
+                _log.warning("[%s] %s", lease.replica_id.topic_id_partition, error)
+            finally:
+                self._heartbeat.release()
+        return ended
+
+    def _claim(self) -> Lease | None:
+        return self._work.claim(
+            self._run_id, self._batch_id, lease_ms=self._limits.lease_ms, exclude=tuple(self._given_up)
+        )
+
+    def _wait_for_work(self) -> bool:
+        """True if paused topics still hold work of this run, after a short wait."""
+        if not self._work.paused_topics() or not self._work.has_work(self._run_id):
+            return False
+        self._clock.sleep(_PAUSE_POLL_SECONDS)
+        return True
+
+    def _reason_to_end(self) -> BatchEnd | None:
+        if self._gate.stop_reason is not None:
+            return BatchEnd.STOPPED
+        if self._clock.monotonic() >= self._deadline:
+            return BatchEnd.TIME_OVER
+        if self._is_surplus():
+            return BatchEnd.SURPLUS
+        return None
+
+    def _is_surplus(self) -> bool:
+        """Youngest batches first leave a pool that became too small."""
+        pool = self._limits.pool
+        slots = self._work.pool_size(pool) if pool is not None else None
+        if pool is None or slots is None or slots < 0:
+            return False
+        return self._batch_id in self._work.live_batches(pool)[slots:]
+
+    def _copy_partition(self, lease: Lease) -> None:
+        try:
+            self._copier.abandon_leftovers(lease.fence)
+        except RemoteStorageError as error:
+            self._give_up(lease, None, error)
+            return
+        planned = self._work.remaining(lease)
+        self._heartbeat.add_planned(sum(segment.size_bytes for segment in planned))
+        queue = list(planned)
+        while queue and self._reason_to_end() is None:
+            if self._gate.paused:
+                self._clock.sleep(_PAUSE_POLL_SECONDS)
+                continue
+            if self._copy_planned(lease, queue[0]) is _Next.AGAIN:
+                continue
+            queue.pop(0)
+            if lease.replica_id.topic_id_partition in self._given_up:
+                return
+
+    def _copy_planned(self, lease: Lease, planned: PlannedSegment) -> "_Next":
+        partition = lease.replica_id.topic_id_partition
+        try:
+            if self._is_copied(partition, planned):
+                self._record(lease, planned, SegmentOutcome.SKIPPED, message="already copied")
+                return _Next.ON
+            self._require_unchanged(lease, planned)
+            with self._heartbeat.counting(planned.size_bytes) as on_sent:
+                copied = self._copier.copy(
+                    lease.replica_id, planned.base_offset, fence=lease.fence, gate=self._gate, on_sent=on_sent
+                )
+        except SendingStoppedError:
+            return _Next.AGAIN
+        except LeaseLostError:
+            raise
+        except TieringError as error:
+            self._give_up(lease, planned, error)
+            return _Next.ON
+        self._record(lease, planned, SegmentOutcome.COPIED, segment_id=str(copied.segment_id.id))
+        self._copied.append(copied)
+        self._on_copied(copied)
+        return _Next.ON
+
+    def _is_copied(self, partition: TopicIdPartition, planned: PlannedSegment) -> bool:
+        highest = self._copier.metadata.highest_copied_offset(partition)
+        return highest is not None and highest >= planned.end_offset
+
+    def _require_unchanged(self, lease: Lease, planned: PlannedSegment) -> None:
+        """The segment must be the one that was planned, eligible now, and join what is copied without a gap.
+
+        Raises:
+            SourceChangedError
+        """
+        replica = self._copier.source.replica(lease.replica_id)
+        found = replica.segment_at(planned.base_offset)
+        where = f"{lease.replica_id}, segment {planned.base_offset}"
+        if not replica.chosen:
+            raise SourceChangedError(where, "this replica is not the leader's any more")
+        if found is None or (found.end_offset, found.size_bytes) != (planned.end_offset, planned.size_bytes):
+            raise SourceChangedError(where, f"planned up to offset {planned.end_offset}, now {_shape(found)}")
+        if found.reason is not None:
+            raise SourceChangedError(where, f"not eligible any more: {found.reason}")
+        highest = self._copier.metadata.highest_copied_offset(lease.replica_id.topic_id_partition)
+        if highest is not None and found.base_offset > highest + 1:
+            raise SourceChangedError(where, f"offsets {highest + 1}..{found.base_offset - 1} would be left out")
+
+    def _give_up(self, lease: Lease, planned: PlannedSegment | None, error: TieringError) -> None:
+        """Stop the partition: for this batch if another try may help, else for the run."""
+        partition = lease.replica_id.topic_id_partition
+        _log.warning("[%s] stopped at %s: %s", partition, planned and planned.base_offset, error)
+        self._given_up.add(partition)
+        stands = planned if planned is not None else self._work.remaining(lease)[0]
+        item = WorkItem(
+            topic_id_partition=partition,
+            segment=stands,
+            outcome=SegmentOutcome.FAILED,
+            path=error.path if isinstance(error, SourceError) else None,
+            position=error.position if isinstance(error, SourceError) else None,
+            error=type(error).__name__,
+            message=error.message if isinstance(error, SourceError) else str(error),
+        )
+        self._failed.append(FailedSegment(item, error.retriable))
+        if isinstance(error, SourceError) or not error.retriable:
+            self._work.record_outcome(lease, item)
+
+    def _record(
+        self,
+        lease: Lease,
+        planned: PlannedSegment,
+        outcome: SegmentOutcome,
+        *,
+        segment_id: str | None = None,
+        message: str | None = None,
+    ) -> None:
+        item = WorkItem(lease.replica_id.topic_id_partition, planned, outcome)
+        self._work.record_outcome(lease, replace(item, segment_id=segment_id, message=message))
+
+
+class _Next(StrEnum):
+    ON = "go on with the next segment"
+    AGAIN = "try this segment again"
+
+
+def _shape(segment: LogSegment | None) -> str:
+    return "gone" if segment is None else f"up to {segment.end_offset} with {segment.size_bytes} bytes"

@@ -1,0 +1,165 @@
+"""What is to be copied: eligible segments that are not remote yet, per partition, in order.
+
+Planning reads only; the plan is stored by the caller. A plan is a wish: every batch reads the source again before it
+touches a segment, so a stale plan costs time, never data.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from include.tiering.cluster.contract import ClusterFacts
+from include.tiering.log_source.contract import LogSegment, Replica, ScanError, ScanReport
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.remote_metadata.contract import RemoteLogMetadata
+from include.tiering.work.contract import PlannedPartition, PlannedSegment
+
+KAFKA_DEFAULT_RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
+
+
+class HeldBack(StrEnum):
+    """Why a partition with something to copy has no work in this plan."""
+
+    STOPPED = "stopped by a failed segment"
+    HOLE = "offsets are gone from the source: a hole must be recorded by decision first"
+    BYTE_LIMIT = "beyond the byte limit of this run"
+    NOT_ELIGIBLE = "next segment is not eligible"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBackPartition:
+    """A partition that waits, with the first offset (inclusive) that is not copied and the reason in words."""
+
+    topic_id_partition: TopicIdPartition
+    next_offset: int
+    reason: HeldBack
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """Most urgent partition first. `errors` are the items of the source that could not be read."""
+
+    run_id: str
+    partitions: tuple[PlannedPartition, ...]
+    held_back: tuple[HeldBackPartition, ...]
+    errors: tuple[ScanError, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(partition.size_bytes for partition in self.partitions)
+
+    @property
+    def segments(self) -> int:
+        return sum(len(partition.segments) for partition in self.partitions)
+
+
+def plan_copy(
+    run_id: str,
+    report: ScanReport,
+    *,
+    metadata: RemoteLogMetadata,
+    facts: ClusterFacts,
+    now_ms: int,
+    limit_bytes: int | None = None,
+) -> CopyPlan:
+    """Decide from one scan what a run may copy.
+
+    A byte limit takes whole segments in order of urgency; the first wanted segment of a run is always taken, so that
+    a limit below one segment still makes progress.
+    """
+    wanted: list[PlannedPartition] = []
+    held_back: list[HeldBackPartition] = []
+    for replica in report.replicas:
+        if not replica.chosen:
+            continue
+        highest = metadata.highest_copied_offset(replica.topic_id_partition)
+        pending = uncopied(replica.segments, highest, replica.log_start_offset)
+        if not pending:
+            continue
+        refusal = _refusal(replica, pending, highest, metadata)
+        if refusal is not None:
+            held_back.append(refusal)
+            continue
+        segments = tuple(_planned(segment) for segment in leading_eligible(pending))
+        wanted.append(PlannedPartition(replica.replica_id, urgency(replica, pending[0], facts, now_ms), segments))
+    wanted.sort(key=lambda partition: -partition.urgency)
+    within, beyond = _within_limit(wanted, limit_bytes)
+    return CopyPlan(run_id, within, (*held_back, *beyond), report.errors)
+
+
+def uncopied(segments: Sequence[LogSegment], highest_copied: int | None, log_start_offset: int) -> list[LogSegment]:
+    """Rolled segments from the one that contains the next offset on (Kafka's floor rule), in offset order.
+
+    The next offset is `highest_copied` + 1, or the log start if nothing was copied.
+    """
+    next_offset = log_start_offset if highest_copied is None else highest_copied + 1
+    return [segment for segment in segments if not segment.active and segment.end_offset >= next_offset]
+
+
+def leading_eligible(segments: Iterable[LogSegment]) -> list[LogSegment]:
+    """Eligible segments up to the first that is not: a partition is copied without a gap."""
+    leading = []
+    for segment in segments:
+        if not segment.eligible:
+            break
+        leading.append(segment)
+    return leading
+
+
+def urgency(replica: Replica, oldest: LogSegment, facts: ClusterFacts, now_ms: int) -> float:
+    """Share of the broker's retention that the oldest uncopied segment has used: at 1.0 the broker may delete it.
+
+    An unlimited or unknown retention counts as Kafka's default of seven days; a future timestamp as no age at all.
+    """
+    topic = facts.topic(replica.topic_id_partition.topic_id)
+    configured = topic.configs.get("retention.ms") if topic is not None else None
+    retention_ms = int(configured) if configured is not None and configured.isdigit() else KAFKA_DEFAULT_RETENTION_MS
+    age_ms = max(0, now_ms - oldest.max_timestamp_ms)
+    return age_ms / max(1, retention_ms)
+
+
+def _refusal(
+    replica: Replica, pending: Sequence[LogSegment], highest: int | None, metadata: RemoteLogMetadata
+) -> HeldBackPartition | None:
+    partition = replica.topic_id_partition
+    first = pending[0]
+    next_offset = first.base_offset if highest is None else highest + 1
+    stopped = metadata.stopped_reason(partition)
+    if stopped is not None:
+        return HeldBackPartition(partition, next_offset, HeldBack.STOPPED, stopped)
+    if not first.eligible:
+        return HeldBackPartition(partition, next_offset, HeldBack.NOT_ELIGIBLE, str(first.reason))
+    if first.base_offset > next_offset:
+        gone = f"offsets {next_offset}..{first.base_offset - 1} are no longer in the source"
+        return HeldBackPartition(partition, next_offset, HeldBack.HOLE, gone)
+    return None
+
+
+def _within_limit(
+    wanted: Sequence[PlannedPartition], limit_bytes: int | None
+) -> tuple[tuple[PlannedPartition, ...], list[HeldBackPartition]]:
+    if limit_bytes is None:
+        return tuple(wanted), []
+    within: list[PlannedPartition] = []
+    beyond: list[HeldBackPartition] = []
+    left_bytes = limit_bytes
+    for partition in wanted:
+        taken = []
+        for segment in partition.segments:
+            if segment.size_bytes > left_bytes and (taken or within):
+                break
+            taken.append(segment)
+            left_bytes -= segment.size_bytes
+        if taken:
+            within.append(PlannedPartition(partition.replica_id, partition.urgency, tuple(taken)))
+        else:
+            next_offset = partition.segments[0].base_offset
+            tp = partition.replica_id.topic_id_partition
+            beyond.append(HeldBackPartition(tp, next_offset, HeldBack.BYTE_LIMIT, f"limit {limit_bytes} bytes"))
+    return tuple(within), beyond
+
+
+def _planned(segment: LogSegment) -> PlannedSegment:
+    return PlannedSegment(segment.base_offset, segment.end_offset, segment.size_bytes)

@@ -146,7 +146,7 @@ def _within_limit(
     beyond: list[HeldBackPartition] = []
     left_bytes = limit_bytes
     for partition in wanted:
-        taken = []
+        taken: list[PlannedSegment] = []
         for segment in partition.segments:
             if segment.size_bytes > left_bytes and (taken or within):
                 break

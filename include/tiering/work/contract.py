@@ -73,10 +73,11 @@ class WorkItem:
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
-    """Bytes of the segments a batch has worked on; written once a second."""
+    """Bytes of the segments a batch has worked on; written once a second. `pool` is None outside of Airflow."""
 
     run_id: str
     batch_id: str
+    pool: str | None
     host: str
     pid: int
     partition: str

@@ -17,13 +17,14 @@ PAUSE_HOLD_SECONDS: Final = 20.0
 class SendGate:
     """A ByteLimiter that can be closed.
 
-    A pause is waited out for at most `PAUSE_HOLD_SECONDS`, about as long as a store keeps an idle connection; after
+    A pause is waited out for at most `pause_hold_seconds`, about as long as a store keeps an idle connection; after
     that the attempt is given up and begun anew on resume.
     """
 
-    def __init__(self, limiter: ByteLimiter, clock: Clock) -> None:
+    def __init__(self, limiter: ByteLimiter, clock: Clock, *, pause_hold_seconds: float = PAUSE_HOLD_SECONDS) -> None:
         self._limiter = limiter
         self._clock = clock
+        self._pause_hold_seconds = pause_hold_seconds
         self._changed = threading.Condition()
         self._paused = False
         self._stop_reason: str | None = None
@@ -42,11 +43,11 @@ class SendGate:
         """
         with self._changed:
             if self._paused:
-                self._changed.wait_for(lambda: not self._paused or self._stop_reason, timeout=PAUSE_HOLD_SECONDS)
+                self._changed.wait_for(lambda: not self._paused or self._stop_reason, timeout=self._pause_hold_seconds)
             if self._stop_reason is not None:
                 raise SendingStoppedError(self._stop_reason)
             if self._paused:
-                raise SendingStoppedError(f"paused for more than {PAUSE_HOLD_SECONDS:.0f} s")
+                raise SendingStoppedError(f"paused for more than {self._pause_hold_seconds:.0f} s")
             if self._lease_valid_until is not None and self._clock.monotonic() >= self._lease_valid_until:
                 raise LeaseLostError("the lease was not renewed in time: another worker may own the partition")
 

@@ -1,0 +1,159 @@
+"""Planning decides from values alone: what, in which order, and what waits with which reason."""
+
+from dataclasses import replace
+
+import pytest
+
+from include.tiering.cluster.contract import TopicFacts
+from include.tiering.log_source.contract import (
+    BoundsQuality,
+    IneligibleReason,
+    LogSegment,
+    Replica,
+    ReplicaId,
+    ScanReport,
+)
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.tasks.plan_copy import HeldBack, leading_eligible, plan_copy, uncopied, urgency
+
+NOW_MS = 1_700_000_000_000
+EPOCHS = LeaderEpochs.of([(0, 0)])
+
+
+def segment(
+    base: int, end: int, *, size: int = 100, reason: IneligibleReason | None = None, age_ms: int = 0
+) -> LogSegment:
+    return LogSegment(base, end, size, NOW_MS - age_ms, EPOCHS, reason is IneligibleReason.ACTIVE, reason)
+
+
+def replica(topic: str, *segments: LogSegment, log_start: int = 0, chosen: bool = True) -> Replica:
+    partition = TopicIdPartition(Uuid(topic.encode().ljust(16, b"\1")), 0, topic)
+    end = segments[-1].end_offset + 1 if segments else 0
+    return Replica(
+        replica_id=ReplicaId(partition, 1, "dir"),
+        log_start_offset=log_start,
+        log_end_offset=end,
+        high_watermark=end,
+        last_stable_offset=end,
+        recovery_point=end,
+        bounds=BoundsQuality.LOWER,
+        leader_epochs=EPOCHS,
+        leader_epoch=0,
+        segments=segments,
+        chosen=chosen,
+        owner_is_broker=False,
+    )
+
+
+class Known:
+    """Stands for metadata and facts: what was copied, what stopped, which retention holds."""
+
+    def __init__(
+        self, *, copied: int | None = None, stopped: str | None = None, retention_ms: str | None = None
+    ) -> None:
+        self._copied, self._stopped, self._retention_ms = copied, stopped, retention_ms
+
+    def highest_copied_offset(self, partition: TopicIdPartition) -> int | None:
+        return self._copied
+
+    def stopped_reason(self, partition: TopicIdPartition) -> str | None:
+        return self._stopped
+
+    def topic(self, topic_id: Uuid) -> TopicFacts:
+        configs = {} if self._retention_ms is None else {"retention.ms": self._retention_ms}
+        return TopicFacts("t", topic_id, configs)
+
+
+def plan(*replicas: Replica, known: Known | None = None, limit_bytes: int | None = None):
+    known = known or Known()
+    report = ScanReport("cluster", replicas, ())
+    return plan_copy("run", report, metadata=known, facts=known, now_ms=NOW_MS, limit_bytes=limit_bytes)
+
+
+def bases(a_plan) -> list[list[int]]:
+    return [[planned.base_offset for planned in partition.segments] for partition in a_plan.partitions]
+
+
+ACTIVE = segment(300, 310, reason=IneligibleReason.ACTIVE)
+
+
+def test_takes_all_eligible_segments_in_order_and_never_the_active_one():
+    assert bases(plan(replica("a", segment(0, 99), segment(100, 299), ACTIVE))) == [[0, 100]]
+
+
+def test_goes_on_behind_what_was_copied():
+    source = replica("a", segment(0, 99), segment(100, 299), ACTIVE)
+    assert bases(plan(source, known=Known(copied=99))) == [[100]]
+    assert bases(plan(source, known=Known(copied=299))) == []
+
+
+def test_takes_the_whole_segment_that_contains_the_next_offset():
+    assert bases(plan(replica("a", segment(0, 99), segment(100, 299), ACTIVE), known=Known(copied=150))) == [[100]]
+
+
+def test_starts_with_the_segment_that_contains_the_log_start():
+    assert bases(plan(replica("a", segment(0, 99), segment(100, 299), ACTIVE, log_start=120))) == [[100]]
+
+
+def test_stops_before_the_first_segment_that_is_not_eligible():
+    source = replica("a", segment(0, 99), segment(100, 199, reason=IneligibleReason.CORRUPT), segment(200, 299), ACTIVE)
+    assert bases(plan(source)) == [[0]]
+
+
+def test_a_first_segment_that_is_not_eligible_is_named():
+    made = plan(replica("a", segment(0, 99, reason=IneligibleReason.ABOVE_LAST_STABLE_OFFSET), ACTIVE))
+    assert not made.partitions
+    assert [(held.reason, held.next_offset) for held in made.held_back] == [(HeldBack.NOT_ELIGIBLE, 0)]
+    assert "last stable offset" in made.held_back[0].detail
+
+
+def test_a_gap_behind_what_was_copied_is_never_jumped():
+    made = plan(replica("a", segment(200, 299), ACTIVE, log_start=200), known=Known(copied=149))
+    assert not made.partitions
+    assert made.held_back[0].reason is HeldBack.HOLE
+    assert "150..199" in made.held_back[0].detail
+
+
+def test_a_stopped_partition_waits_with_its_reason():
+    made = plan(replica("a", segment(0, 99), ACTIVE), known=Known(stopped="segment X failed Q101"))
+    assert (made.held_back[0].reason, made.held_back[0].detail) == (HeldBack.STOPPED, "segment X failed Q101")
+
+
+def test_only_the_chosen_replica_counts():
+    assert bases(plan(replica("a", segment(0, 99), ACTIVE, chosen=False))) == []
+
+
+def test_the_partition_nearest_to_its_retention_comes_first():
+    young = replica("young", segment(0, 99, age_ms=10), ACTIVE)
+    old = replica("old", segment(0, 99, age_ms=99_000), ACTIVE)
+    made = plan(young, old)
+    assert [p.replica_id.topic_id_partition.topic for p in made.partitions] == ["old", "young"]
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "age_ms", "expected"),
+    [("1000", 500, 0.5), ("1000", 2000, 2.0), ("-1", 604_800_000, 1.0), (None, 60_480_000, 0.1), ("1000", -5, 0.0)],
+)
+def test_urgency_is_the_used_share_of_the_retention(retention_ms, age_ms, expected):
+    oldest = segment(0, 99, age_ms=age_ms)
+    used = urgency(replica("a", oldest), oldest, Known(retention_ms=retention_ms), NOW_MS)
+    assert used == pytest.approx(expected)
+
+
+def test_a_byte_limit_takes_whole_segments_and_always_the_first():
+    source = replica("a", segment(0, 99), segment(100, 199), segment(200, 299), ACTIVE)
+    assert bases(plan(source, limit_bytes=250)) == [[0, 100]]
+    assert bases(plan(source, limit_bytes=1)) == [[0]]
+
+
+def test_partitions_beyond_the_byte_limit_are_named():
+    made = plan(replica("a", segment(0, 99, age_ms=9), ACTIVE), replica("b", segment(0, 99), ACTIVE), limit_bytes=100)
+    assert bases(made) == [[0]]
+    assert [(h.topic_id_partition.topic, h.reason) for h in made.held_back] == [("b", HeldBack.BYTE_LIMIT)]
+
+
+def test_uncopied_and_leading_eligible_are_what_they_say():
+    segments = [segment(0, 99), segment(100, 199), replace(ACTIVE, base_offset=200)]
+    assert [s.base_offset for s in uncopied(segments, None, 0)] == [0, 100]
+    assert leading_eligible([segments[0], replace(segments[1], reason=IneligibleReason.CORRUPT)]) == [segments[0]]

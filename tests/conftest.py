@@ -1,0 +1,116 @@
+"""What holds for every test: nothing of the developer's environment, a time limit, no leftovers."""
+
+import os
+import secrets
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
+
+from tests.doubles.leftovers import MARK, new_root_entries, processes_left_behind, root_entries
+
+_ROOT: Final = Path(__file__).resolve().parents[1]
+_FOREIGN_PREFIXES: Final = ("TIERING_", "AWS_", "AIRFLOW_", "SPARK_", "PG", "GX_", "PYTEST_ADDOPTS")
+_KEPT: Final = frozenset({"AWS_CA_BUNDLE", "SPARK_LOCAL_IP"})
+
+# A hang is a failure: seconds per test, by the marker that says what the test starts.
+_LIMIT_SECONDS: Final = {"airflow": 400, "chaos": 300, "integration": 300}
+_UNIT_LIMIT_SECONDS: Final = 60
+_MARKED_DIRECTORIES: Final = ("airflow", "chaos", "integration")
+
+_leaks_key = pytest.StashKey[list[str]]()
+_before_key = pytest.StashKey[frozenset[str]]()
+_home_key = pytest.StashKey[Path]()
+
+
+def _isolate_environment(home: Path) -> None:
+    """Only what a test sets is set. Child processes inherit the same."""
+    for name in list(os.environ):
+        if name.startswith(_FOREIGN_PREFIXES) and name not in _KEPT:
+            del os.environ[name]
+    os.environ.update(
+        AIRFLOW_HOME=str(home),
+        AIRFLOW__CORE__LOAD_EXAMPLES="False",
+        AIRFLOW__CORE__DAGS_FOLDER=str(_ROOT / "dags"),
+        AIRFLOW__CORE__PLUGINS_FOLDER=str(_ROOT / "plugins"),
+        AWS_CONFIG_FILE=os.devnull,
+        AWS_EC2_METADATA_DISABLED="true",
+        AWS_SHARED_CREDENTIALS_FILE=os.devnull,
+        NO_PROXY="127.0.0.1,localhost",
+        PYTHONPATH=str(_ROOT),
+        no_proxy="127.0.0.1,localhost",
+    )
+
+
+def _choose_hypothesis_profile() -> None:
+    slow_machine = [HealthCheck.too_slow, HealthCheck.data_too_large]
+    examples = DirectoryBasedExampleDatabase(_ROOT / ".cache" / "hypothesis")
+    settings.register_profile(
+        "dev", max_examples=50, deadline=None, suppress_health_check=slow_machine, database=examples
+    )
+    settings.register_profile(
+        "ci",
+        max_examples=100,
+        deadline=None,
+        suppress_health_check=slow_machine,
+        derandomize=True,
+        database=None,
+        print_blob=True,
+    )
+    settings.register_profile(
+        "nightly", max_examples=2000, deadline=None, suppress_health_check=slow_machine, database=examples
+    )
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    home = Path(tempfile.mkdtemp(prefix="tiering-tests-"))
+    config.stash[_home_key] = home
+    config.stash[_before_key] = root_entries(_ROOT)
+    config.stash[_leaks_key] = []
+    _isolate_environment(home)
+    _choose_hypothesis_profile()
+    if not _is_worker(config):
+        os.environ[MARK] = secrets.token_hex(8)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        directory = item.path.relative_to(_ROOT / "tests").parts[0]
+        if directory in _MARKED_DIRECTORIES:
+            item.add_marker(directory)
+        limits = [seconds for name, seconds in _LIMIT_SECONDS.items() if item.get_closest_marker(name)]
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(max(limits, default=_UNIT_LIMIT_SECONDS)))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Processes still alive and files dropped into the checkout fail the run, after every fixture has ended."""
+    if _is_worker(session.config):
+        return
+    leaks = session.config.stash[_leaks_key]
+    leaks += [f"process {line}" for line in processes_left_behind(os.environ[MARK], patience_seconds=5.0)]
+    leaks += [f"file {name}" for name in new_root_entries(_ROOT, session.config.stash[_before_key])]
+    if leaks and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    leaks = config.stash.get(_leaks_key, [])
+    if leaks:
+        terminalreporter.section("left behind by the tests", red=True, bold=True)
+        for leak in leaks:
+            terminalreporter.line(leak)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    shutil.rmtree(config.stash[_home_key], ignore_errors=True)
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")

@@ -98,7 +98,7 @@ class BatchStream:
     def _next_is_large(self) -> bool:
         if self._filled - self._next < HEADER_SIZE:
             return False
-        return _size_bytes(HEADER.unpack_from(self._view, self._next)) > len(self._buffer)
+        return _size_bytes(HEADER.unpack_from(self._view, self._next)) > len(self._view)
 
     def _large_batch(self) -> tuple[int, Fields]:
         """Reads the batch through the buffer, piece by piece; what follows it stays in the buffer."""

@@ -1,0 +1,140 @@
+"""The table of all settings, derived from `model`: names, environment names, types in words, and the nearest name."""
+
+import difflib
+from dataclasses import dataclass
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, MinLen
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+from include.tiering.settings.model import DynamicSection, LogDir, TieringSettings
+from include.tiering.settings.rules import mask_url
+
+ENVIRONMENT_PREFIX: Final = "TIERING_"
+CONFIG_VARIABLE: Final = "TIERING_CONFIG"
+_OWN_PREFIX: Final = "tiering."
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row: `path` leads to the field inside TieringSettings, `accepts` is the type and its bounds in words."""
+
+    name: str
+    path: tuple[str, ...]
+    accepts: str
+    unit: str | None
+    default: str
+    sentence: str
+    dynamic: bool
+    secret: bool
+
+    @property
+    def environment_name(self) -> str:
+        """`remote_storage.url` -> `TIERING_REMOTE_STORAGE__URL`; a leading `tiering.` is not repeated."""
+        return ENVIRONMENT_PREFIX + self.name.removeprefix(_OWN_PREFIX).replace(".", "__").upper()
+
+    def value(self, settings: TieringSettings) -> Any:
+        found: Any = settings
+        for attribute in self.path:
+            found = getattr(found, attribute)
+        return found
+
+    def shown(self, settings: TieringSettings) -> Any:
+        """The value as JSON may show it: secrets masked."""
+        return _shown(self.value(settings))
+
+
+@cache
+def all_settings() -> tuple[Setting, ...]:
+    """Every setting in the order of declaration."""
+    rows: list[Setting] = []
+    for section_name, section in TieringSettings.model_fields.items():
+        model = section.annotation
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            rows.extend(_row(model, section_name, name, field) for name, field in model.model_fields.items())
+        else:
+            rows.append(_setting(section_name, (section_name,), section))
+    return tuple(rows)
+
+
+@cache
+def by_name() -> dict[str, Setting]:
+    return {setting.name: setting for setting in all_settings()}
+
+
+@cache
+def by_environment_name() -> dict[str, Setting]:
+    return {setting.environment_name: setting for setting in all_settings()}
+
+
+def nearest(wrong: str, names: list[str]) -> str:
+    """The known name that looks most like `wrong`, or of all names if none does, as a sentence."""
+    found = difflib.get_close_matches(wrong, names, n=1, cutoff=0.6)
+    return f"did you mean {found[0]}?" if found else f"known are {', '.join(sorted(names))}"
+
+
+def _row(model: type[BaseModel], section_name: str, field_name: str, field: FieldInfo) -> Setting:
+    if issubclass(model, DynamicSection):
+        name = f"{model.prefix}.{field_name.replace('_', '.')}"
+    else:
+        name = f"{section_name}.{field_name}"
+    return _setting(name, (section_name, field_name), field)
+
+
+def _setting(name: str, path: tuple[str, ...], field: FieldInfo) -> Setting:
+    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    unit = extra.get("unit")
+    return Setting(
+        name=name,
+        path=path,
+        accepts=_accepts(name, field),
+        unit=unit if isinstance(unit, str) else None,
+        default=str(extra.get("default_text") or _default_text(field.default)),
+        sentence=field.description or "",
+        dynamic=bool(extra.get("dynamic")),
+        secret=_plain_type(field.annotation) is SecretStr,
+    )
+
+
+def _accepts(name: str, field: FieldInfo) -> str:
+    kind = _plain_type(field.annotation)
+    if name == "log_dirs":
+        return "list of {" + ", ".join(LogDir.model_fields) + "}"
+    if get_origin(kind) is Literal:
+        return " or ".join(get_args(kind))
+    if get_origin(kind) is tuple:
+        return "list of text"
+    words = "integer" if kind is int else "text"
+    for bound in field.metadata:
+        if isinstance(bound, Ge):
+            words += f", at least {bound.ge}"
+        elif isinstance(bound, MinLen):
+            words += ", not empty"
+    return words
+
+
+def _plain_type(annotation: Any) -> Any:
+    """The type inside `Annotated[...]` and `... | None`."""
+    if get_origin(annotation) is Annotated:
+        return _plain_type(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return _plain_type(next(kind for kind in get_args(annotation) if kind is not type(None)))
+    return annotation
+
+
+def _default_text(default: Any) -> str:
+    if default is None:
+        return "unset"
+    return "[]" if default == () else str(default)
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        masked = mask_url(value.get_secret_value())
+        return masked if "://" in masked else "***"
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_none=True)
+    return [_shown(item) for item in value] if isinstance(value, tuple) else value

@@ -1,0 +1,182 @@
+"""The settings themselves. One field is one setting: type, default, bounds and sentence stand together here only.
+
+A deployment setting is called `<section>.<field>`. A setting of a `DynamicSection` is called like Kafka's configs,
+with dots for underscores: `copier.batch_max_seconds` here is `tiering.copier.batch.max.seconds` to the user. Those may
+later be changed while jobs run, by values in SQL that win over all other places.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr, field_validator
+
+from include.tiering.errors import SettingError
+from include.tiering.settings.rules import (
+    check_directories,
+    check_endpoint_url,
+    check_metadata_url,
+    check_remote_storage_url,
+    check_topic_pattern,
+    default_metadata_url,
+    split_commas,
+    split_log_dirs,
+)
+
+DEFAULT_ORIGIN: Final = "default"
+
+TopicPattern = Annotated[str, BeforeValidator(check_topic_pattern)]
+
+
+class Section(BaseModel):
+    """Settings that belong together."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class DynamicSection(Section):
+    """Settings that carry a name in Kafka's style, below `prefix`."""
+
+    prefix: ClassVar[str]
+
+
+def _operational(default: int, unit: str, sentence: str, *, at_least: int, dynamic: bool) -> Any:
+    return Field(
+        default=default, ge=at_least, description=sentence, json_schema_extra={"unit": unit, "dynamic": dynamic}
+    )
+
+
+class ClusterSettings(Section):
+    """The Kafka cluster that this deployment serves."""
+
+    name: str = Field(
+        default="kafka", min_length=1, description="Label of the cluster in reports. Identity is the cluster id."
+    )
+    bootstrap_servers: str | None = Field(
+        default=None,
+        description="`host:port,host:port` of the brokers. Unset: topic facts come from `__cluster_metadata-0`.",
+    )
+
+
+class TopicsSettings(Section):
+    """Which topics are tiered by this platform."""
+
+    include: Annotated[tuple[TopicPattern, ...], BeforeValidator(split_commas)] = Field(
+        default=(),
+        description='Topic names or shell-style patterns to copy, `["*"]` for all. Empty: nothing is tiered.',
+    )
+
+
+class LogDir(Section):
+    """One log directory of one broker: what `log.dirs` of that broker names."""
+
+    broker_id: int = Field(ge=0, description="`node.id` of the broker that owns the directory.")
+    path: Path = Field(description="Absolute path, readable where the job runs.")
+    queue: str | None = Field(default=None, description="Airflow queue of a worker that can read the path.")
+    spark_resource: str | None = Field(default=None, description="Spark resource of executors that can read the path.")
+
+
+class RemoteStorageSettings(Section):
+    """Where segments are copied to."""
+
+    url: Annotated[str, BeforeValidator(check_remote_storage_url)] | None = Field(
+        default=None,
+        description="`file:///directory` or `s3://bucket/prefix`. Needed by all that copies or reads remote data.",
+    )
+    endpoint_url: Annotated[str, BeforeValidator(check_endpoint_url)] | None = Field(
+        default=None, description="Address of an S3 server other than AWS, such as `https://s3.example.net:7070`."
+    )
+    region: str | None = Field(default=None, description="S3 region. Unset: the AWS SDK's own rules.")
+    layout: Literal["aiven"] = Field(
+        default="aiven",
+        description="Object names and forms: those of Aiven's tiered storage plugin, so that brokers read them.",
+    )
+    access_key_id: str | None = Field(
+        default=None, description="S3 access key. Unset: the AWS SDK's own credential chain."
+    )
+    secret_access_key: SecretStr | None = Field(
+        default=None, description="S3 secret key that belongs to the access key."
+    )
+    session_token: SecretStr | None = Field(default=None, description="S3 session token of temporary credentials.")
+
+    def required_url(self) -> str:
+        """Raises SettingError if `remote_storage.url` is not set."""
+        if self.url is None:
+            raise SettingError(
+                "remote_storage.url is not set: say where segments go, file:///directory or s3://bucket/prefix "
+                "(in the configuration file, or as TIERING_REMOTE_STORAGE__URL)"
+            )
+        return self.url
+
+
+class MetadataSettings(Section):
+    """Where the platform remembers what it did."""
+
+    url: Annotated[SecretStr, BeforeValidator(check_metadata_url)] = Field(
+        default_factory=lambda: SecretStr(default_metadata_url({})),
+        description="SQLAlchemy URL: `sqlite:////path` for one host, "
+        "`postgresql+psycopg://user:password@host/database` in production.",
+        json_schema_extra={
+            "default_text": "sqlite:///$XDG_STATE_HOME/tiering/metadata.sqlite (~/.local/state if unset)"
+        },
+    )
+
+
+class CopierSettings(DynamicSection):
+    """Pace and size of copy batches."""
+
+    prefix = "tiering.copier"
+
+    batch_max_seconds: int = _operational(
+        600,
+        "seconds",
+        "A copy batch claims no further segment after this time; the next run takes the rest.",
+        at_least=1,
+        dynamic=True,
+    )
+    max_batches: int = _operational(
+        16,
+        "batches",
+        "Most copy batches that one run of `tiering_copy` starts. Their pool decides how many run at once.",
+        at_least=1,
+        dynamic=True,
+    )
+    lease_ms: int = _operational(
+        30_000,
+        "milliseconds",
+        "How long a batch owns a partition without renewing; a dead batch's partition is free after that.",
+        at_least=2_000,
+        dynamic=False,
+    )
+
+
+class TieringSettings(Section):
+    """All settings, frozen. `TieringSettings()` holds the defaults; `load_settings` reads the places they come from."""
+
+    cluster: ClusterSettings = Field(default_factory=ClusterSettings)
+    topics: TopicsSettings = Field(default_factory=TopicsSettings)
+    log_dirs: Annotated[tuple[LogDir, ...], BeforeValidator(split_log_dirs)] = Field(
+        default=(),
+        description="Log directories of the brokers: a list of `{broker_id, path}`, with optional `queue` and "
+        "`spark_resource`; in the environment also `ID:PATH,ID:PATH`.",
+    )
+    remote_storage: RemoteStorageSettings = Field(default_factory=RemoteStorageSettings)
+    metadata: MetadataSettings = Field(default_factory=MetadataSettings)
+    copier: CopierSettings = Field(default_factory=CopierSettings)
+
+    _origins: Mapping[str, str] = PrivateAttr(default_factory=lambda: MappingProxyType({}))
+
+    @field_validator("log_dirs")
+    @classmethod
+    def _distinct_directories(cls, log_dirs: tuple[LogDir, ...]) -> tuple[LogDir, ...]:
+        check_directories([log_dir.path for log_dir in log_dirs])
+        return log_dirs
+
+    def model_post_init(self, context: Any, /) -> None:
+        """The validation context holds the origin of every value that is not a default, by setting name."""
+        self._origins = MappingProxyType(dict(context or {}))
+
+    def origin(self, name: str) -> str:
+        """Where the value of the setting called `name` came from, in words."""
+        return self._origins.get(name, DEFAULT_ORIGIN)

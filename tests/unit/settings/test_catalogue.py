@@ -1,0 +1,55 @@
+"""The table of settings: names and defaults are promises to users, so changing one must touch this file."""
+
+from include.tiering.settings import TieringSettings
+from include.tiering.settings.catalogue import all_settings, by_environment_name, by_name
+
+DEFAULTS = {
+    "cluster.name": "kafka",
+    "cluster.bootstrap_servers": "unset",
+    "topics.include": "[]",
+    "log_dirs": "[]",
+    "remote_storage.url": "unset",
+    "remote_storage.endpoint_url": "unset",
+    "remote_storage.region": "unset",
+    "remote_storage.layout": "aiven",
+    "remote_storage.access_key_id": "unset",
+    "remote_storage.secret_access_key": "unset",
+    "remote_storage.session_token": "unset",
+    "metadata.url": "sqlite:///$XDG_STATE_HOME/tiering/metadata.sqlite (~/.local/state if unset)",
+    "tiering.copier.batch.max.seconds": "600",
+    "tiering.copier.max.batches": "16",
+    "tiering.copier.lease.ms": "30000",
+}
+
+
+def test_names_and_defaults() -> None:
+    assert {setting.name: setting.default for setting in all_settings()} == DEFAULTS
+
+
+def test_a_dynamic_setting_has_a_name_in_kafkas_style_and_says_its_unit() -> None:
+    dynamic = {setting.name for setting in all_settings() if setting.dynamic}
+    assert dynamic == {"tiering.copier.batch.max.seconds", "tiering.copier.max.batches"}
+    assert all(setting.unit for setting in all_settings() if setting.name.startswith("tiering."))
+
+
+def test_every_setting_says_what_it_is_for_and_what_it_accepts() -> None:
+    assert [
+        setting.name for setting in all_settings() if not (setting.sentence.endswith(".") and setting.accepts)
+    ] == []
+
+
+def test_environment_names_are_distinct_and_short() -> None:
+    assert len(by_environment_name()) == len(by_name()) == len(DEFAULTS)
+    assert by_name()["tiering.copier.lease.ms"].environment_name == "TIERING_COPIER__LEASE__MS"
+    assert by_name()["remote_storage.url"].environment_name == "TIERING_REMOTE_STORAGE__URL"
+
+
+def test_no_name_is_the_prefix_of_another_so_that_nesting_is_unambiguous() -> None:
+    names = sorted(by_name())
+    assert [(a, b) for a in names for b in names if b.startswith(a + ".")] == []
+
+
+def test_every_row_leads_to_a_value() -> None:
+    settings = TieringSettings()
+    assert by_name()["tiering.copier.lease.ms"].value(settings) == 30_000
+    assert by_name()["topics.include"].shown(settings) == []

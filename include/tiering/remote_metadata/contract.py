@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.sizes import EpochSize as EpochSize
+from include.tiering.model.sizes import PartitionSize as PartitionSize
+from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
 
 
@@ -23,54 +26,68 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
-class EpochSize:
-    """FINISHED bytes and segments of one leader epoch; a segment that spans epochs counts in each of them."""
-
-    leader_epoch: int
-    size_bytes: int
-    segments: int
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionSize:
-    """FINISHED bytes and segments of a partition; a segment that spans epochs counts once."""
-
-    topic_id_partition: TopicIdPartition
-    size_bytes: int
-    segments: int
-    leader_epochs: tuple[EpochSize, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class SegmentRow:
-    """A segment with what this platform knows beyond Kafka's metadata."""
+    """A segment with what this platform knows beyond Kafka's metadata.
+
+    `source_fingerprint` is opaque text: equal texts mean the same source bytes.
+    """
 
     metadata: RemoteLogSegmentMetadata
     verdict: Verdict
     log_crc32c: int | None
+    verdict_detail: str = ""
+    source_fingerprint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QualityResult:
+    """What one rule said about one segment. `level` is the rule's severity, `message` for a person."""
+
+    segment_id: RemoteLogSegmentId
+    rule: str
+    level: str
+    passed: bool
+    message: str = ""
 
 
 class RemoteLogMetadata(Protocol):
     """The metadata of one cluster's remote log segments."""
 
-    def add_segment(self, metadata: RemoteLogSegmentMetadata, *, fence: Fence, log_crc32c: int | None = None) -> None:
+    def add_segment(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        *,
+        fence: Fence,
+        log_crc32c: int | None = None,
+        source_fingerprint: str | None = None,
+    ) -> None:
         """Record a new attempt in COPY_SEGMENT_STARTED. Repeating the same call is harmless.
 
         Raises:
             IllegalTransitionError: another state, or an id that is known with other values or was deleted.
-            LeaseLostError: the fence is not the newest.
+            LeaseLostError: the fence is not the newest, or was given back.
         """
         ...
 
     def update_segment(
-        self, update: RemoteLogSegmentMetadataUpdate, *, expected: RemoteLogSegmentState, fence: Fence
+        self,
+        update: RemoteLogSegmentMetadataUpdate,
+        *,
+        expected: RemoteLogSegmentState,
+        fence: Fence,
+        supersedes: RemoteLogSegmentId | None = None,
     ) -> RemoteLogSegmentMetadata:
         """Compare-and-set of the state; returns the new metadata. Repeating a change that was made is harmless.
 
-        FINISHED appears in ascending offset order: a FINISHED whose end is below the partition's highest is refused.
+        FINISHED appears in ascending offset order: its end must lie above `highest_copied_offset`. Its start may lie
+        below (after a leader change the new leader's segment that holds the next offset is copied whole). A partition
+        stopped by a FAILED verdict takes no FINISHED but one that `supersedes` that segment: a new copy of exactly its
+        offsets, which sends it to DELETE_SEGMENT_STARTED in the same transaction.
 
         Raises:
-            UnknownSegmentError, StateConflictError, IllegalTransitionError, LeaseLostError
+            UnknownSegmentError, IllegalTransitionError, LeaseLostError
+            StateConflictError: another state than `expected`; a FINISHED out of order or in a stopped partition; or
+                `supersedes` names a segment that is not FINISHED and FAILED, or has other offsets.
         """
         ...
 
@@ -79,7 +96,11 @@ class RemoteLogMetadata(Protocol):
         ...
 
     def list_segments(self, partition: TopicIdPartition, leader_epoch: int | None = None) -> Sequence[SegmentRow]:
-        """Segments in any state but DELETE_SEGMENT_FINISHED, by start offset, then by time of arrival."""
+        """Segments in any state but DELETE_SEGMENT_FINISHED, by start offset.
+
+        Of those with one start offset the one that answers lookups comes first, then other FINISHED ones by falling
+        end offset, then the rest by time of arrival.
+        """
         ...
 
     def partitions(self) -> Sequence[TopicIdPartition]:
@@ -89,7 +110,10 @@ class RemoteLogMetadata(Protocol):
     def segment_for_offset(
         self, partition: TopicIdPartition, leader_epoch: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
-        """The FINISHED segment that holds `offset` under `leader_epoch`; a gap answers None."""
+        """The FINISHED segment that holds `offset` under `leader_epoch`; a gap answers None.
+
+        Of several the one that was FINISHED last, which is the one with the highest end offset.
+        """
         ...
 
     def highest_offset_for_epoch(self, partition: TopicIdPartition, leader_epoch: int) -> int | None:
@@ -97,7 +121,7 @@ class RemoteLogMetadata(Protocol):
         ...
 
     def highest_copied_offset(self, partition: TopicIdPartition) -> int | None:
-        """End offset (inclusive) of the last FINISHED segment of the partition, whatever its epoch."""
+        """Highest end offset (inclusive) ever FINISHED, whatever its epoch; deletions do not lower it."""
         ...
 
     def remote_log_size(self, partition: TopicIdPartition, leader_epoch: int) -> int:
@@ -121,5 +145,37 @@ class RemoteLogMetadata(Protocol):
 
         Raises:
             UnknownSegmentError
+        """
+        ...
+
+    def record_quality_results(self, results: Sequence[QualityResult]) -> None:
+        """Store what each rule said; a later result of the same rule for the same segment replaces it.
+
+        Raises:
+            UnknownSegmentError: of any of them; then none is stored.
+        """
+        ...
+
+    def quality_results(self, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:
+        """The last result of each rule, by rule."""
+        ...
+
+    def segments_of_run(self, run_id: str) -> Sequence[SegmentRow]:
+        """Segments whose attempt began under a lease of this run, tombstones included, by arrival."""
+        ...
+
+
+class TopicRegistry(Protocol):
+    """Who may copy and expire each topic of one cluster."""
+
+    def owner(self, topic_id: Uuid) -> TopicOwner:
+        """NONE for a topic that nobody registered."""
+        ...
+
+    def set_owner(self, topic_id: Uuid, name: str, owner: TopicOwner, *, expected: TopicOwner, author: str) -> None:
+        """Compare-and-set, with an event. Repeating a change that was made is harmless.
+
+        Raises:
+            StateConflictError: the owner is not the expected one.
         """
         ...

@@ -8,11 +8,14 @@ gets a higher token than the one before, and a change made with an older token f
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from include.tiering.log_source.contract import ReplicaId
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.remote_metadata.contract import Fence
+
+LIVE_BATCH_MS: Final = 3_000
+ALL_TOPICS: Final = "*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,11 @@ class WorkItem:
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
-    """Bytes of the segments a batch has worked on; written once a second. `pool` is None outside of Airflow."""
+    """Bytes of the segments a batch has worked on; written once a second. `pool` is None outside of Airflow.
+
+    Batch ids are unique in the cluster, not only in their run. `updated_at_ms` is the database's time of the report:
+    the store sets it, what a sender puts there is ignored.
+    """
 
     run_id: str
     batch_id: str
@@ -84,8 +91,8 @@ class BatchProgress:
     done_bytes: int
     planned_bytes: int
     bytes_per_second: float
-    updated_at_ms: int
     finished: bool
+    updated_at_ms: int = 0
 
 
 class WorkStore(Protocol):
@@ -106,7 +113,11 @@ class WorkStore(Protocol):
         ...
 
     def renew(self, lease: Lease, *, lease_ms: int) -> Lease:
-        """Prolong. Raises LeaseLostError if it was taken over."""
+        """Prolong; an expired lease too, as long as nobody claimed the partition since.
+
+        Raises:
+            LeaseLostError: it was taken over or given back.
+        """
         ...
 
     def release(self, lease: Lease) -> None:
@@ -118,10 +129,13 @@ class WorkStore(Protocol):
         ...
 
     def record_outcome(self, lease: Lease, item: WorkItem) -> None:
-        """Outcome of one planned segment. A FAILED one stops the partition in this run.
+        """Outcome of one planned segment, any but PLANNED. A FAILED one stops the partition in this run.
+
+        Repeating the same outcome is harmless.
 
         Raises:
             LeaseLostError
+            StateConflictError: the plan has no such segment, or it has another outcome already.
         """
         ...
 
@@ -133,18 +147,24 @@ class WorkStore(Protocol):
         """Whether a planned segment is left in a partition that has not stopped."""
         ...
 
-    def report_progress(self, progress: BatchProgress) -> None: ...
+    def report_progress(self, progress: BatchProgress) -> None:
+        """Replace what this batch reported before; until it says `finished` it holds a slot of its pool."""
+        ...
 
-    def progress(self, run_id: str) -> Sequence[BatchProgress]: ...
+    def progress(self, run_id: str) -> Sequence[BatchProgress]:
+        """The last report of each batch of a run, in the order in which the batches began."""
+        ...
 
     def pause(self, topic: str | None, *, author: str) -> None:
         """Stop all sending, or that of one topic (by name)."""
         ...
 
-    def resume(self, topic: str | None, *, author: str) -> None: ...
+    def resume(self, topic: str | None, *, author: str) -> None:
+        """Lift the pause of all, or of one topic. Each pause is lifted for itself."""
+        ...
 
     def paused_topics(self) -> frozenset[str]:
-        """Names of paused topics; `*` if all are."""
+        """Names of paused topics; `ALL_TOPICS` among them if everything is."""
         ...
 
     def set_pool_size(self, pool: str, slots: int) -> None:
@@ -156,7 +176,10 @@ class WorkStore(Protocol):
         ...
 
     def live_batches(self, pool: str) -> Sequence[str]:
-        """Ids of batches that hold a slot of this pool now (reported within the last few seconds), oldest first."""
+        """Ids of batches that hold a slot of this pool now, in the order in which they began.
+
+        Holds a slot: the last report is at most `LIVE_BATCH_MS` old by the database's clock and not `finished`.
+        """
         ...
 
     def record_event(self, kind: str, subject: str, detail: str, *, author: str) -> None:

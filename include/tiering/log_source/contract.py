@@ -142,6 +142,11 @@ class SourceFingerprint:
     leader_epochs: LeaderEpochs
     files: tuple[tuple[str, int, int, int, int], ...]
 
+    def as_text(self) -> str:
+        """Equal texts mean equal fingerprints."""
+        epochs = [tuple(entry) for entry in self.leader_epochs]
+        return repr((self.broker_id, self.directory_id, str(self.topic_id), self.leader_epoch, epochs, self.files))
+
 
 @dataclass(frozen=True, slots=True)
 class CheckedSegment:

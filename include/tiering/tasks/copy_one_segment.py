@@ -29,13 +29,20 @@ from enum import StrEnum
 from typing import Final
 
 from include.tiering.clock import Clock
-from include.tiering.errors import LeaseLostError, RemoteChecksumError, RemoteStorageError, TieringError
+from include.tiering.errors import (
+    LeaseLostError,
+    RemoteChecksumError,
+    RemoteStorageError,
+    SourceChangedError,
+    TieringError,
+)
 from include.tiering.log_source.contract import CheckedSegment, LogSource, OpenSegment, ReplicaId
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.contract import ByteLimiter
-from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata
+from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata, TopicRegistry
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoredObject
 
 _log: Final = logging.getLogger(__name__)
@@ -77,6 +84,7 @@ class SegmentCopier:
     source: LogSource
     storage: RemoteStorage
     metadata: RemoteLogMetadata
+    registry: TopicRegistry
     clock: Clock
     random_bytes: Callable[[int], bytes]
     observe: StepObserver
@@ -103,7 +111,12 @@ class SegmentCopier:
             checked = opened.check()
             self._reached(CopyStep.CHECKED, replica_id, base_offset)
             attempt = self._new_attempt(replica_id, opened, checked)
-            self.metadata.add_segment(attempt, fence=fence, log_crc32c=checked.data.log_crc32c)
+            self.metadata.add_segment(
+                attempt,
+                fence=fence,
+                log_crc32c=checked.data.log_crc32c,
+                source_fingerprint=opened.fingerprint.as_text(),
+            )
             self._reached(CopyStep.STARTED, replica_id, base_offset)
             try:
                 return self._send_and_finish(attempt, opened, checked, fence=fence, gate=gate, on_sent=on_sent)
@@ -112,6 +125,12 @@ class SegmentCopier:
             except TieringError:
                 self._try_to_abandon(attempt, fence)
                 raise
+
+    def require_ours(self, partition: TopicIdPartition) -> None:
+        """Raises SourceChangedError unless the platform owns the topic."""
+        owner = self.registry.owner(partition.topic_id)
+        if owner is not TopicOwner.PLATFORM:
+            raise SourceChangedError(str(partition), f"the topic's owner is now: {owner}")
 
     def abandon_leftovers(self, fence: Fence) -> int:
         """Remove every attempt of the leased partition that nobody works on any more; returns how many.
@@ -165,6 +184,7 @@ class SegmentCopier:
         require_stored(sent, self.storage.stat_log_segment(attempt), checked)
         self.observe(CopyStep.VERIFIED, partition, start)
         opened.recheck()
+        self.require_ours(partition)
         self.observe(CopyStep.RECHECKED, partition, start)
         gate.acquire(0)
         state = RemoteLogSegmentState.COPY_SEGMENT_FINISHED

@@ -183,6 +183,7 @@ class CopyBatch:
             if self._is_copied(partition, planned):
                 self._record(lease, planned, SegmentOutcome.SKIPPED, message="already copied")
                 return _Next.ON
+            self._copier.require_ours(partition)
             self._require_unchanged(lease, planned)
             with self._heartbeat.counting(planned.size_bytes) as on_sent:
                 copied = self._copier.copy(

@@ -12,7 +12,8 @@ from typing import Final
 from include.tiering.cluster.contract import ClusterFacts
 from include.tiering.log_source.contract import LogSegment, Replica, ScanError, ScanReport
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.remote_metadata.contract import RemoteLogMetadata
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.work.contract import PlannedPartition, PlannedSegment
 
 KAFKA_DEFAULT_RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
@@ -25,6 +26,7 @@ class HeldBack(StrEnum):
     HOLE = "offsets are gone from the source: a hole must be recorded by decision first"
     BYTE_LIMIT = "beyond the byte limit of this run"
     NOT_ELIGIBLE = "next segment is not eligible"
+    NOT_OURS = "another owner copies this topic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ def plan_copy(
     report: ScanReport,
     *,
     metadata: RemoteLogMetadata,
+    registry: TopicRegistry,
     facts: ClusterFacts,
     now_ms: int,
     limit_bytes: int | None = None,
@@ -78,7 +81,7 @@ def plan_copy(
         pending = uncopied(replica.segments, highest, replica.log_start_offset)
         if not pending:
             continue
-        refusal = _refusal(replica, pending, highest, metadata)
+        refusal = _refusal(replica, pending, highest, metadata, registry)
         if refusal is not None:
             held_back.append(refusal)
             continue
@@ -121,11 +124,18 @@ def urgency(replica: Replica, oldest: LogSegment, facts: ClusterFacts, now_ms: i
 
 
 def _refusal(
-    replica: Replica, pending: Sequence[LogSegment], highest: int | None, metadata: RemoteLogMetadata
+    replica: Replica,
+    pending: Sequence[LogSegment],
+    highest: int | None,
+    metadata: RemoteLogMetadata,
+    registry: TopicRegistry,
 ) -> HeldBackPartition | None:
     partition = replica.topic_id_partition
     first = pending[0]
     next_offset = first.base_offset if highest is None else highest + 1
+    owner = registry.owner(partition.topic_id)
+    if owner is not TopicOwner.PLATFORM:
+        return HeldBackPartition(partition, next_offset, HeldBack.NOT_OURS, f"owner: {owner}")
     stopped = metadata.stopped_reason(partition)
     if stopped is not None:
         return HeldBackPartition(partition, next_offset, HeldBack.STOPPED, stopped)

@@ -15,6 +15,7 @@ from include.tiering.log_source.contract import (
 )
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.tasks.plan_copy import HeldBack, leading_eligible, plan_copy, uncopied, urgency
 
 NOW_MS = 1_700_000_000_000
@@ -50,9 +51,17 @@ class Known:
     """Stands for metadata and facts: what was copied, what stopped, which retention holds."""
 
     def __init__(
-        self, *, copied: int | None = None, stopped: str | None = None, retention_ms: str | None = None
+        self,
+        *,
+        copied: int | None = None,
+        stopped: str | None = None,
+        retention_ms: str | None = None,
+        owner: TopicOwner = TopicOwner.PLATFORM,
     ) -> None:
-        self._copied, self._stopped, self._retention_ms = copied, stopped, retention_ms
+        self._copied, self._stopped, self._retention_ms, self._owner = copied, stopped, retention_ms, owner
+
+    def owner(self, topic_id: Uuid) -> TopicOwner:
+        return self._owner
 
     def highest_copied_offset(self, partition: TopicIdPartition) -> int | None:
         return self._copied
@@ -68,7 +77,7 @@ class Known:
 def plan(*replicas: Replica, known: Known | None = None, limit_bytes: int | None = None):
     known = known or Known()
     report = ScanReport("cluster", replicas, ())
-    return plan_copy("run", report, metadata=known, facts=known, now_ms=NOW_MS, limit_bytes=limit_bytes)
+    return plan_copy("run", report, metadata=known, registry=known, facts=known, now_ms=NOW_MS, limit_bytes=limit_bytes)
 
 
 def bases(a_plan) -> list[list[int]]:
@@ -118,6 +127,13 @@ def test_a_gap_behind_what_was_copied_is_never_jumped():
 def test_a_stopped_partition_waits_with_its_reason():
     made = plan(replica("a", segment(0, 99), ACTIVE), known=Known(stopped="segment X failed Q101"))
     assert (made.held_back[0].reason, made.held_back[0].detail) == (HeldBack.STOPPED, "segment X failed Q101")
+
+
+@pytest.mark.parametrize("owner", [TopicOwner.NONE, TopicOwner.HANDING_OVER, TopicOwner.BROKER])
+def test_a_topic_of_another_owner_is_left_alone(owner):
+    made = plan(replica("a", segment(0, 99), ACTIVE), known=Known(owner=owner))
+    assert not made.partitions
+    assert made.held_back[0].reason is HeldBack.NOT_OURS
 
 
 def test_only_the_chosen_replica_counts():

@@ -1,0 +1,57 @@
+"""Loggers that redact what looks like a secret; the lines about a partition start with its name in brackets."""
+
+import logging
+import re
+import sys
+from collections.abc import MutableMapping
+from typing import Any, Final
+
+from include.tiering.model.ids import TopicIdPartition
+
+_URL_PASSWORD: Final = re.compile(r"([a-zA-Z][\w+.-]*://[^:@/\s]*):[^\s]*@")
+_NAMED_SECRET: Final = re.compile(
+    r"""(?i)([\w-]*(?:password|passwd|secret|token|signature|credential)[\w-]*["']?\s*[=:]\s*["']?)[^\s,;&"']+"""
+)
+_LINE: Final = "%(asctime)s %(levelname)s %(message)s"
+
+
+def redact(text: str) -> str:
+    """The text without passwords in URLs and without values whose name sounds like a secret."""
+    return _NAMED_SECRET.sub(r"\1***", _URL_PASSWORD.sub(r"\1:***@", text))
+
+
+class _Redaction(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = redact(record.getMessage()), ()
+        return True
+
+
+class PartitionLogger(logging.LoggerAdapter[logging.Logger]):
+    """Begins every line with `[topic-partition]`."""
+
+    def __init__(self, logger: logging.Logger, partition: TopicIdPartition) -> None:
+        super().__init__(logger)
+        self._prefix = f"[{partition}] "
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        return self._prefix + str(msg), kwargs
+
+
+def get_logger(name: str) -> logging.Logger:
+    """The logger of a module, with redaction."""
+    logger = logging.getLogger(name)
+    if not any(isinstance(known, _Redaction) for known in logger.filters):
+        logger.addFilter(_Redaction())
+    return logger
+
+
+def for_partition(logger: logging.Logger, partition: TopicIdPartition) -> PartitionLogger:
+    return PartitionLogger(logger, partition)
+
+
+def log_to_stderr(level: int) -> None:
+    """One line per record on standard error, for commands; the records of every library are redacted."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(_LINE))
+    handler.addFilter(_Redaction())
+    logging.basicConfig(level=level, handlers=[handler], force=True)

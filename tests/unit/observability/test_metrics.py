@@ -1,0 +1,43 @@
+"""The recorder sets every declared metric, and nothing else."""
+
+from prometheus_client import CollectorRegistry
+
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.sizes import PartitionSize
+from include.tiering.observability.metrics import METRICS, MetricKind, PrometheusRecorder
+
+
+def size(partition: int, size_bytes: int, segments: int) -> PartitionSize:
+    return PartitionSize(TopicIdPartition(Uuid(bytes(16)), partition, "orders"), size_bytes, segments, ())
+
+
+def test_values_after_a_copy_a_failure_and_a_size_run() -> None:
+    registry = CollectorRegistry()
+    recorder = PrometheusRecorder(registry)
+    recorder.segment_copied("orders", log_bytes=100, sent_bytes=130)
+    recorder.segment_copied("orders", log_bytes=50, sent_bytes=60)
+    recorder.copy_failed("orders", "CorruptFileError")
+    recorder.remote_log_sizes([size(0, 100, 1), size(1, 50, 2)])
+    values = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if not sample.name.endswith("_created")
+    }
+    assert values == {
+        ("RemoteCopyBytesPerSec_total", "orders"): 150,
+        ("RemoteCopyRequestsPerSec_total", "orders"): 3,
+        ("RemoteCopyErrorsPerSec_total", "orders"): 1,
+        ("tiering_copy_errors_total", "orders", "CorruptFileError"): 1,
+        ("tiering_copy_sent_bytes_total", "orders"): 190,
+        ("RemoteLogSizeBytes", "orders"): 150,
+        ("tiering_remote_log_segments", "orders"): 3,
+    }
+
+
+def test_every_declared_metric_is_registered() -> None:
+    registry = CollectorRegistry()
+    PrometheusRecorder(registry)
+    kinds = {(family.name, family.type) for family in registry.collect()}
+    assert kinds == {(metric.name, str(metric.kind)) for metric in METRICS}
+    assert {metric.kind for metric in METRICS} == set(MetricKind)

@@ -154,7 +154,6 @@ class BatchHeartbeat:
                 done_bytes=done,
                 planned_bytes=self._planned_bytes,
                 bytes_per_second=rate,
-                updated_at_ms=self._clock.now_ms(),
                 finished=self._finished,
             )
         )

@@ -12,8 +12,8 @@ _AUTHOR: Final = "plan"
 def register_owners(report: ScanReport, registry: TopicRegistry) -> None:
     """Make the platform the owner of every scanned topic that has none and something eligible.
 
-    `remote.storage.enable` seen true outside of a hand-over it makes the broker the owner. A hand-over decides for itself and is not touched.
-    The caller scans the topics that were asked for, and no others.
+    `remote.storage.enable` seen true outside of a hand-over makes the broker the owner. A hand-over decides for
+    itself and is not touched. The caller scans the topics that were asked for, and no others.
     """
     for replica in report.replicas:
         if not replica.chosen:

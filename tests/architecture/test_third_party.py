@@ -1,0 +1,64 @@
+"""Which third-party package may be imported where. import-linter checks the layers, this the edges of the tree."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.doubles.source_tree import ROOT, python_files
+
+_OWN: Final = frozenset({"include", "plugins", "dags", "spark_jobs", "local", "tests", "tiering_airflow", "tiering_ui"})
+
+# Longest matching path wins. A new package in a new place is a decision: add it here.
+_ALLOWED: Final[dict[str, frozenset[str]]] = {
+    "include/tiering": frozenset(),
+    "include/tiering/formats": frozenset({"google_crc32c", "cramjam", "numpy"}),
+    "include/tiering/broker_files": frozenset({"google_crc32c"}),
+    "include/tiering/log_source": frozenset({"google_crc32c"}),
+    "include/tiering/remote_storage": frozenset({"google_crc32c"}),
+    "include/tiering/remote_storage/s3": frozenset({"boto3", "botocore", "google_crc32c", "urllib3"}),
+    "include/tiering/remote_metadata": frozenset({"sqlalchemy"}),
+    "include/tiering/work": frozenset({"sqlalchemy"}),
+    "include/tiering/quota": frozenset({"sqlalchemy"}),
+    "include/tiering/database": frozenset({"sqlalchemy", "alembic"}),
+    "include/tiering/settings": frozenset({"annotated_types", "pydantic", "pydantic_settings"}),
+    "include/tiering/observability": frozenset({"prometheus_client"}),
+    "include/tiering/quality/great_expectations_judge.py": frozenset({"great_expectations", "pandas"}),
+    "include/tiering/cli": frozenset({"typer", "rich"}),
+    "include/tiering/wiring": frozenset(),
+    "plugins": frozenset({"airflow", "fastapi", "psutil", "pydantic", "requests", "starlette"}),
+    "dags": frozenset({"airflow"}),
+    "spark_jobs": frozenset({"pyspark", "pandas", "pyarrow"}),
+}
+
+
+def _allowed_for(file: Path) -> frozenset[str]:
+    path = file.relative_to(ROOT)
+    for prefix in (path, *path.parents):
+        for key in (str(prefix), str(prefix.with_suffix(""))):
+            if key in _ALLOWED:
+                return _ALLOWED[key]
+    raise AssertionError(f"{path}: no rule for this place")
+
+
+def _third_party_imports(file: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        for name in names:
+            top = name.partition(".")[0]
+            if top not in sys.stdlib_module_names and top not in _OWN:
+                yield top, node.lineno
+
+
+@pytest.mark.parametrize("file", python_files("include", "plugins", "dags", "spark_jobs"), ids=str)
+def test_third_party_packages_stay_where_they_belong(file: Path) -> None:
+    path = ROOT / file
+    misplaced = [f"{file}:{line} {name}" for name, line in _third_party_imports(path) if name not in _allowed_for(path)]
+    assert not misplaced

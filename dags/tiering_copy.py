@@ -1,0 +1,81 @@
+"""### Copy rolled segments to remote storage
+
+    ready -> plan -> copy (mapped, one Spark job per batch) -> quality_gate -> summary -> asset tiering_remote_log
+
+* **ready** waits in the triggerer until the schema, the store, the log dirs and the pool are as they must be.
+* **plan** decides what may be copied now, per partition, and how many batches to start. With nothing to copy the run
+  ends here, successfully.
+* **copy**: each batch takes one slot of the pool `remote_log_copier` and pulls partitions until no work is left.
+  Resize the pool at any time; `./tiering pause` stops all sending within a second.
+* **quality_gate** compares what the store has with the source. A failed segment is kept, named in the gate's log, and
+  stops its partition.
+* **summary** prints the table and wakes `tiering_remote_log_sizes`.
+
+What a crash leaves is cleaned up by the next run: see the crash table of `include/tiering/tasks/copy_one_segment.py`.
+"""
+
+from datetime import UTC, datetime
+
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, Asset, Param, TriggerRule
+
+from plugins.tiering_airflow import configuration
+from plugins.tiering_airflow.operators import (
+    PLAN_TASK_ID,
+    CopyBatchOperator,
+    CopySummaryOperator,
+    PlanCopyOperator,
+    QualityGateOperator,
+)
+from plugins.tiering_airflow.pools import COPIER_POOL
+from plugins.tiering_airflow.retries import RETRIES, RetryRetriableErrors
+from plugins.tiering_airflow.sensors import TieringReadySensor
+
+REMOTE_LOG = Asset("tiering_remote_log")
+
+TOPICS = Param(
+    None,
+    type=["null", "array"],
+    items={"type": "string", "minLength": 1, "maxLength": 249},
+    title="Topics",
+    description_md="Names or patterns such as `orders*`, one per line. Empty: the topics that the settings include.",
+)
+LIMIT_BYTES = Param(
+    None,
+    type=["null", "integer"],
+    minimum=1,
+    title="Limit in bytes",
+    description_md="Copy at most this much in this run, in whole segments. Empty: no limit.",
+)
+DRY_RUN = Param(False, type="boolean", title="Dry run", description_md="Plan and report, copy nothing.")
+
+with DAG(
+    dag_id="tiering_copy",
+    description="Copy rolled Kafka log segments to remote storage, check them, report",
+    doc_md=__doc__,
+    schedule=configuration.copy_schedule(),
+    start_date=datetime(2025, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,
+    max_active_tasks=64,
+    params={"topics": TOPICS, "limit_bytes": LIMIT_BYTES, "dry_run": DRY_RUN},
+    default_args={"owner": "tiering", "retries": RETRIES, "retry_policy": RetryRetriableErrors()},
+    tags=["tiering", "copy"],
+):
+    ready = TieringReadySensor(task_id="ready")
+    plan = PlanCopyOperator(task_id=PLAN_TASK_ID)
+    copy = CopyBatchOperator.partial(
+        task_id="copy", pool=COPIER_POOL, pool_slots=1, map_index_template="batch {{ task.batch }}"
+    ).expand(batch=plan.output)
+    # Both also run after batches that failed: what was copied is judged and reported all the same.
+    quality_gate = QualityGateOperator(task_id="quality_gate", trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
+    summary = CopySummaryOperator(
+        task_id="summary", outlet=REMOTE_LOG, trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS
+    )
+    # The last task decides the state of the run: a failed batch or gate fails it, skipped tasks do not.
+    outcome = EmptyOperator(task_id="outcome", trigger_rule=TriggerRule.NONE_FAILED)
+
+    ready >> plan >> copy
+    [plan, copy] >> quality_gate
+    [plan, quality_gate] >> summary
+    [copy, quality_gate, summary] >> outcome

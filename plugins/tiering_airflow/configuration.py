@@ -1,0 +1,44 @@
+"""Airflow's own configuration of this platform: the section `[tiering]` of airflow.cfg (`AIRFLOW__TIERING__...`).
+
+What is said here concerns Airflow alone; everything about Kafka and remote storage is a setting of the library.
+
+| option | default | meaning |
+|---|---|---|
+| copy_schedule | `*/10 * * * *` | when `tiering_copy` runs; empty: only when asked |
+| api_login_file | `$AIRFLOW_HOME/tiering-api-login.json` | login that reads pool sizes, private to its owner |
+| work_dir | `$AIRFLOW_HOME/tiering` | scratch space of Spark jobs and the packed library |
+| spark_class_archive | unset | JVM class archive that makes spark-submit start faster |
+"""
+
+from pathlib import Path
+
+from airflow.configuration import get_airflow_home
+from airflow.sdk.configuration import conf
+
+_SECTION = "tiering"
+
+
+def copy_schedule() -> str | None:
+    return _option("copy_schedule", "*/10 * * * *") or None
+
+
+def api_base_url() -> str:
+    return str(conf.get("api", "base_url"))
+
+
+def api_login_file() -> Path:
+    return Path(_option("api_login_file") or Path(get_airflow_home(), "tiering-api-login.json"))
+
+
+def work_dir() -> Path:
+    return Path(_option("work_dir") or Path(get_airflow_home(), "tiering"))
+
+
+def spark_class_archive() -> Path | None:
+    """None unless one is configured and exists: without it a job starts slower, no more."""
+    archive = _option("spark_class_archive")
+    return Path(archive) if archive and Path(archive).is_file() else None
+
+
+def _option(name: str, default: str = "") -> str:
+    return str(conf.get(_SECTION, name, fallback=default)).strip()

@@ -1,0 +1,35 @@
+"""What can go wrong between Airflow and the library. Rooted in TieringError, so each says whether to retry."""
+
+from include.tiering.errors import TieringError
+
+
+class NotReadyError(TieringError):
+    """The platform is not ready for a run, and waiting does not help, or did not help in time."""
+
+
+class QualityGateError(TieringError):
+    """Segments of this run could not be copied or failed a rule: one line each."""
+
+
+class SizeDifferenceError(TieringError):
+    """The sizes counted by Spark differ from the counters: a finding, never silently corrected."""
+
+
+class AirflowApiError(TieringError):
+    """Airflow's REST API refused a request or did not answer."""
+
+
+class AirflowApiUnavailableError(AirflowApiError):
+    """No answer: the API server is starting, stopping or away."""
+
+    retriable = True
+
+
+class SparkJobError(TieringError):
+    """A Spark job ended with findings or a wrong setting: trying again changes nothing."""
+
+
+class SparkJobRetriableError(SparkJobError):
+    """A Spark job said that another try can help, or was killed."""
+
+    retriable = True

@@ -1,0 +1,82 @@
+"""The one place where Airflow meets the library."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.sdk import BaseHook, Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+if TYPE_CHECKING:
+    from include.tiering.settings import TieringSettings
+    from include.tiering.wiring import Tiering
+
+REMOTE_STORAGE_CONNECTION: Final = "tiering_remote_storage"
+METADATA_CONNECTION: Final = "tiering_metadata"
+
+
+class TieringHook(BaseHook):
+    """Settings from Airflow connections below the `TIERING_...` environment, and the library opened with them.
+
+    | connection | field | setting |
+    |---|---|---|
+    | tiering_remote_storage | extra `url`, `endpoint_url`, `region`, `layout` | `remote_storage.` + the same name |
+    | | login, password | `remote_storage.access_key_id`, `remote_storage.secret_access_key` |
+    | tiering_metadata | extra `url`, else the connection as a URL | `metadata.url` |
+
+    Both connections are optional. The library is imported when it is first needed: DAG files stay cheap to parse.
+    """
+
+    def settings(self) -> "TieringSettings":
+        """Raises SettingError."""
+        from include.tiering.settings import load_settings
+
+        return load_settings(overrides=connection_settings())
+
+    def open(self) -> "AbstractContextManager[Tiering]":
+        """All parts of the library, wired; closed when the context ends. Raises TieringError."""
+        from include.tiering.wiring import open_tiering
+
+        return open_tiering(self.settings())
+
+    def job_environment(self) -> dict[str, str]:
+        """`TIERING_...` variables with which a job on another machine has the same settings. Holds secrets."""
+        from include.tiering.settings import to_environment
+
+        return to_environment(self.settings())
+
+
+def connection_settings() -> dict[str, Any]:
+    """Settings that Airflow's connections hold, by dotted name; empty without connections."""
+    return {**_remote_storage(_connection(REMOTE_STORAGE_CONNECTION)), **_metadata(_connection(METADATA_CONNECTION))}
+
+
+def _remote_storage(connection: Connection | None) -> dict[str, Any]:
+    if connection is None:
+        return {}
+    values: Mapping[str, Any] = {
+        **{name: connection.extra_dejson.get(name) for name in ("url", "endpoint_url", "region", "layout")},
+        "access_key_id": connection.login,
+        "secret_access_key": connection.password,
+    }
+    return {f"remote_storage.{name}": value for name, value in values.items() if value}
+
+
+def _metadata(connection: Connection | None) -> dict[str, Any]:
+    if connection is None:
+        return {}
+    return {"metadata.url": connection.extra_dejson.get("url") or _sqlalchemy_url(connection)}
+
+
+def _sqlalchemy_url(connection: Connection) -> str:
+    """Airflow calls PostgreSQL's scheme `postgres`; SQLAlchemy wants the driver named."""
+    _, separator, rest = connection.get_uri().partition("://")
+    return f"postgresql+psycopg{separator}{rest}"
+
+
+def _connection(connection_id: str) -> Connection | None:
+    try:
+        found: Connection = Connection.get(connection_id)
+    except AirflowNotFoundException:
+        return None
+    return found

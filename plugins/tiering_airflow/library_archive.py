@@ -1,0 +1,60 @@
+"""The library as one zip file for `--py-files`: the same bytes for the same sources.
+
+Each module is packed as source and as bytecode that is never compared with it (a zip has no honest times), so a
+job does not compile the library at every start. An interpreter of another version falls back to the source.
+"""
+
+import hashlib
+import importlib.util
+import marshal
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+_UNCHECKED_HASH: Final = (0b01).to_bytes(4, "little")
+_PACKED_SUFFIXES: Final = frozenset({".py", ".toml", ".sql", ".mako", ".ini"})
+
+
+def packed_library(root: Path, packages: Iterable[str], into: Path) -> Path:
+    """Path of a zip in `into` with the `packages` below `root`; made once per content, safe to race for."""
+    files = sorted(path for package in packages for path in (root / package).rglob("*") if _is_packed(path))
+    contents = [(path.relative_to(root).as_posix(), path.read_bytes()) for path in files]
+    target = into / f"tiering-library-{_digest(contents)}.zip"
+    if not target.exists():
+        into.mkdir(parents=True, exist_ok=True)
+        descriptor, stage = tempfile.mkstemp(prefix=f"{target.name}.", dir=into)
+        with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in contents:
+                _add(archive, name, content)
+                if name.endswith(".py"):
+                    _add(archive, name + "c", _bytecode(name, content))
+        Path(stage).rename(target)
+    return target
+
+
+def _is_packed(path: Path) -> bool:
+    return path.suffix in _PACKED_SUFFIXES and "__pycache__" not in path.parts and path.is_file()
+
+
+def _digest(contents: Iterable[tuple[str, bytes]]) -> str:
+    digest = hashlib.sha256(importlib.util.MAGIC_NUMBER)
+    for name, content in contents:
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    entry = zipfile.ZipInfo(name, _EPOCH)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    archive.writestr(entry, content)
+
+
+def _bytecode(name: str, source: bytes) -> bytes:
+    """A .pyc whose hash is not checked. Marshal version 2 has no back references: equal code gives equal bytes."""
+    code = compile(source, name, "exec", dont_inherit=True)
+    header = importlib.util.MAGIC_NUMBER + _UNCHECKED_HASH + importlib.util.source_hash(source)
+    return header + marshal.dumps(code, 2)

@@ -1,0 +1,134 @@
+"""The tasks of `tiering_copy` that run in Airflow itself. Each opens the library, asks it one thing, says the result.
+
+XCom carries ids and counts; work, progress and results live in the platform's own database.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
+
+from include.tiering.units import format_bytes
+from plugins.tiering_airflow.errors import QualityGateError
+from plugins.tiering_airflow.hook import TieringHook
+from plugins.tiering_airflow.pools import COPIER_POOL, mirrored_pool
+from plugins.tiering_airflow.spark import SparkJobOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Asset, Context
+
+PLAN_TASK_ID: Final = "plan"
+PLANNED_RUN_KEY: Final = "tiering_run_id"
+PLANNED_RUN: Final = f"{{{{ ti.xcom_pull(task_ids='{PLAN_TASK_ID}', key='{PLANNED_RUN_KEY}') }}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRequest:
+    """What the form of `tiering_copy` asks for. No topics means those that the settings include."""
+
+    topics: tuple[str, ...] | None
+    limit_bytes: int | None
+    dry_run: bool
+
+    @classmethod
+    def from_params(cls, params: Mapping[str, Any]) -> Self:
+        return cls(tuple(params["topics"] or ()) or None, params["limit_bytes"], params["dry_run"])
+
+
+class PlanCopyOperator(BaseOperator):
+    """Plans a run and returns the numbers of the batches to start: none if there is nothing to copy."""
+
+    def execute(self, context: "Context") -> list[int]:
+        """Raises TieringError."""
+        request = CopyRequest.from_params(context["params"])
+        run_id = planned_run_id(context["run_id"], context["ti"].try_number)
+        context["ti"].xcom_push(key=PLANNED_RUN_KEY, value=run_id)
+        hook = TieringHook()
+        with hook.open() as tiering:
+            plan = tiering.plan_copy(
+                run_id, topics=request.topics, limit_bytes=request.limit_bytes, dry_run=request.dry_run
+            )
+        for error in plan.errors:
+            self.log.warning("Not readable: %s: %s", error.path, error.message)
+        for waiting in plan.held_back:
+            self.log.info("%s waits at offset %d: %s", waiting.topic_id_partition, waiting.next_offset, waiting.detail)
+        work = f"{plan.segments} segments of {len(plan.partitions)} partitions, {format_bytes(plan.size_bytes)}"
+        if request.dry_run:
+            self.log.info("Dry run: %s would be copied", work)
+            return []
+        if not plan.partitions:
+            self.log.info("Nothing to copy")
+            return []
+        self.log.info("To copy: %s", work)
+        return list(range(min(len(plan.partitions), hook.settings().copier.max_batches)))
+
+
+class CopyBatchOperator(SparkJobOperator):
+    """One batch: a Spark job that pulls partitions of the planned run until none is left or its time is over."""
+
+    def __init__(self, *, batch: int, **kwargs: Any) -> None:
+        batch_id = f"{batch}.{{{{ ti.try_number }}}}"
+        arguments = ["--run-id", PLANNED_RUN, "--batch-id", batch_id]
+        super().__init__(job="copy_segments_job.py", arguments=arguments, **kwargs)
+        self.batch = batch
+
+    def execute(self, context: "Context") -> None:
+        with mirrored_pool(COPIER_POOL) as mirror, mirror.running():
+            super().execute(context)
+
+
+class QualityGateOperator(BaseOperator):
+    """Judges every segment that this run copied, and fails with one line per segment that is not as it must be."""
+
+    template_fields: Sequence[str] = ("planned_run_id",)
+
+    def __init__(self, *, planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.planned_run_id = planned_run_id
+
+    def execute(self, context: "Context") -> dict[str, int]:
+        """Raises QualityGateError."""
+        with TieringHook().open() as tiering:
+            verified = tiering.verify(self.planned_run_id)
+            report = tiering.run_report(self.planned_run_id)
+        lines = [
+            f"{item['topic']}-{item['partition']} from offset {item['base_offset']}: not copied: {item['message']}"
+            for item in report["failed"]
+        ] + [
+            f"{failed.topic}-{failed.partition} from offset {failed.start_offset}, segment {failed.segment_id}: "
+            f"{failed.rule}: {failed.message}"
+            for failed in verified.failed
+        ]
+        if lines:
+            raise QualityGateError(f"{len(lines)} findings:\n" + "\n".join(lines))
+        self.log.info("All %d segments passed", verified.segments)
+        return {"segments": verified.segments}
+
+
+class CopySummaryOperator(BaseOperator):
+    """Prints what the run did and tells `outlet` about it; skipped, and the asset not told, if nothing was copied."""
+
+    template_fields: Sequence[str] = ("planned_run_id",)
+
+    def __init__(self, *, outlet: "Asset", planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:
+        super().__init__(outlets=[outlet], **kwargs)
+        self.planned_run_id = planned_run_id
+        self.outlet = outlet
+
+    def execute(self, context: "Context") -> dict[str, Any]:
+        with TieringHook().open() as tiering:
+            report = tiering.run_report(self.planned_run_id)
+        for line in report["table"].splitlines():
+            self.log.info("%s", line)
+        counts = {"segments": len(report["copied"]), "failed": len(report["failed"]), "bytes": report["bytes"]}
+        if not report["copied"]:
+            raise AirflowSkipException("nothing was copied")
+        context["outlet_events"][self.outlet].extra = {"run_id": self.planned_run_id, **counts}
+        return counts
+
+
+def planned_run_id(dag_run_id: str, try_number: int) -> str:
+    """A plan of its own for each try: a plan that was stored is never replaced by another."""
+    return dag_run_id if try_number == 1 else f"{dag_run_id}.{try_number}"

@@ -1,0 +1,107 @@
+"""The few questions that this platform asks Airflow's REST API, with a login from a file that only we may read."""
+
+import json
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+from urllib.parse import quote
+
+import httpx
+
+from plugins.tiering_airflow import configuration
+from plugins.tiering_airflow.errors import AirflowApiError, AirflowApiUnavailableError
+
+_OTHERS_MAY_READ: Final = stat.S_IRWXG | stat.S_IRWXO
+_AWAY: Final = frozenset({502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A user of Airflow. Reading pools needs no more than the role `viewer`."""
+
+    username: str
+    password: str = field(repr=False)
+
+    @classmethod
+    def from_file(cls, path: Path) -> Self:
+        """JSON: `{"username": ..., "password": ...}`.
+
+        Raises:
+            AirflowApiError: it is absent, malformed, or others than its owner may read it.
+        """
+        try:
+            mode = stat.S_IMODE(path.stat().st_mode)
+            content = json.loads(path.read_text())
+            login = cls(content["username"], content["password"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise AirflowApiError(f"{path} holds no login for Airflow's API: {type(error).__name__}") from error
+        if mode & _OTHERS_MAY_READ:
+            raise AirflowApiError(f"{path} holds a password and others may read it (mode {mode:04o}): chmod 600 it")
+        return login
+
+
+class AirflowApi:
+    """JSON over HTTP. A token is fetched when it is needed, and again when it has expired."""
+
+    def __init__(self, base_url: str, login: Login, *, timeout_seconds: float = 10.0) -> None:
+        self._client = httpx.Client(base_url=base_url.rstrip("/"), timeout=timeout_seconds)
+        self._login = login
+
+    @classmethod
+    def from_configuration(cls) -> Self:
+        """The API server of this deployment, with the login that `[tiering] api_login_file` names.
+
+        Raises:
+            AirflowApiError: no usable login file.
+        """
+        return cls(configuration.api_base_url(), Login.from_file(configuration.api_login_file()))
+
+    def get(self, path: str, **query: str) -> Any:
+        """`path` starts with a slash and follows `/api/v2`.
+
+        Raises:
+            AirflowApiError: a refusal, with Airflow's own words.
+            AirflowApiUnavailableError: no answer.
+        """
+        return self._request("GET", path, params=query)
+
+    def post(self, path: str, body: Any) -> Any:
+        return self._request("POST", path, json=body)
+
+    def patch(self, path: str, body: Any) -> Any:
+        return self._request("PATCH", path, json=body)
+
+    def pool_slots(self, pool: str) -> int:
+        """Slots of one pool, -1 for unlimited."""
+        return int(self.get(f"/pools/{quote(pool, safe='')}")["slots"])
+
+    def _request(self, method: str, path: str, **arguments: Any) -> Any:
+        if "Authorization" not in self._client.headers:
+            self._authorize()
+        response = self._send(method, f"/api/v2{path}", **arguments)
+        if response.status_code == httpx.codes.UNAUTHORIZED:
+            self._authorize()
+            response = self._send(method, f"/api/v2{path}", **arguments)
+        return _content(response)
+
+    def _authorize(self) -> None:
+        login = {"username": self._login.username, "password": self._login.password}
+        token = _content(self._send("POST", "/auth/token", json=login))["access_token"]
+        self._client.headers["Authorization"] = f"Bearer {token}"
+
+    def _send(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        try:
+            return self._client.request(method, path, **arguments)
+        except httpx.HTTPError as error:
+            where = self._client.base_url
+            raise AirflowApiUnavailableError(f"Airflow's API at {where} does not answer: {error}") from error
+
+
+def _content(response: httpx.Response) -> Any:
+    """Raises AirflowApiError with the first words of a refusal."""
+    if response.is_success:
+        return response.json() if response.content else None
+    kind = AirflowApiUnavailableError if response.status_code in _AWAY else AirflowApiError
+    request = response.request
+    raise kind(f"{request.method} {request.url.path} was refused with {response.status_code}: {response.text[:500]}")

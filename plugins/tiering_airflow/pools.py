@@ -55,10 +55,9 @@ def create_missing_pools(slots: int) -> list[str]:
     """Names of the pools created. Talks to Airflow's database: for set-up, never for tasks."""
     from airflow.models.pool import Pool
     from airflow.utils.session import create_session
-    from sqlalchemy import select
 
     with create_session() as session:
-        present = set(session.scalars(select(Pool.pool)))
+        present = {pool.pool for pool in Pool.get_pools(session=session)}
         missing = [spec for spec in POOLS if spec.name not in present]
         session.add_all(
             Pool(pool=spec.name, slots=slots, description=spec.description, include_deferred=False) for spec in missing

@@ -104,11 +104,8 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """Raises FormatError for a number that Kafka never gave to a codec."""
-        number = self.attributes & CODEC_MASK
-        if number > Codec.ZSTD:
-            raise FormatError(f"codec {number} is unknown", CRC_START)
-        return Codec(number)
+        """Raises ValueError for a number that Kafka never gave to a codec; see `check_codec`."""
+        return Codec(self.attributes & CODEC_MASK)
 
     @property
     def has_log_append_time(self) -> bool:
@@ -181,6 +178,15 @@ def check_follows(header: BatchHeader, next_offset: int, position: int) -> None:
         raise FormatError(f"offsets {header.base_offset} + {header.last_offset_delta} are not a range", position)
     if header.record_count < 0:
         raise FormatError(f"record count is {header.record_count}", position)
+
+
+def check_codec(header: BatchHeader, position: int) -> None:
+    """Raises FormatError if no codec has the number in the attributes, or a control batch is compressed."""
+    number = header.attributes & CODEC_MASK
+    if number > Codec.ZSTD:
+        raise FormatError(f"codec {number} is unknown", position + CRC_START)
+    if header.is_control and number != Codec.NONE:
+        raise FormatError(f"control batch is compressed with codec {number}", position + CRC_START)
 
 
 def control_type(buffer: bytes | bytearray | memoryview, position: int) -> ControlType:

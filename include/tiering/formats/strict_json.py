@@ -1,0 +1,99 @@
+"""JSON from a stranger: bounded, no surprises, every member asked for by name, type and range."""
+
+import json
+from collections.abc import Collection, Iterable
+from typing import NoReturn
+
+from include.tiering.errors import FormatError, printable
+
+
+class JsonObject:
+    """One object of a document. `path` says where it is, for messages."""
+
+    def __init__(self, members: dict[str, object], path: str = "") -> None:
+        self._members = members
+        self._path = path
+
+    def has(self, name: str) -> bool:
+        return name in self._members
+
+    def names(self) -> Iterable[str]:
+        return self._members.keys()
+
+    def refuse_members_beyond(self, known: Collection[str]) -> None:
+        for name in self._members:
+            if name not in known:
+                raise FormatError(f"unknown member {self._path}{printable(name)[:64]}")
+
+    def value(self, name: str) -> object:
+        """Raises FormatError if there is no such member; null is None."""
+        if name not in self._members:
+            raise FormatError(f"member {self._path}{name} is missing")
+        return self._members[name]
+
+    def object(self, name: str) -> "JsonObject":
+        value = self.value(name)
+        if not isinstance(value, dict):
+            raise FormatError(f"{self._path}{name} is not an object")
+        return JsonObject(value, f"{self._path}{name}.")
+
+    def text(self, name: str) -> str:
+        value = self.value(name)
+        if not isinstance(value, str):
+            raise FormatError(f"{self._path}{name} is not a string")
+        return value
+
+    def boolean(self, name: str) -> bool:
+        value = self.value(name)
+        if not isinstance(value, bool):
+            raise FormatError(f"{self._path}{name} is neither true nor false")
+        return value
+
+    def integer(self, name: str, lowest: int, highest: int) -> int:
+        """Bounds are inclusive."""
+        value = self.value(name)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise FormatError(f"{self._path}{name} is not an integer")
+        if not lowest <= value <= highest:
+            raise FormatError(f"{self._path}{name} = {_shortened(value)} is outside {lowest}..{highest}")
+        return value
+
+
+def parse_object(content: bytes, max_bytes: int) -> JsonObject:
+    """The one JSON object that `content` is.
+
+    Raises:
+        FormatError: too long, not UTF-8, not JSON, nested beyond reason, a member twice, or not an object.
+    """
+    if len(content) > max_bytes:
+        raise FormatError(f"{len(content)} bytes of JSON: at most {max_bytes} are read")
+    try:
+        document = json.loads(
+            content.decode("utf-8"), object_pairs_hook=_unique_members, parse_constant=_refuse_constant
+        )
+    except UnicodeDecodeError as error:
+        raise FormatError("not UTF-8", error.start) from error
+    except json.JSONDecodeError as error:
+        raise FormatError(f"not JSON: {error.msg}", error.pos) from error
+    except RecursionError as error:
+        raise FormatError("JSON nested too deeply") from error
+    except ValueError as error:
+        raise FormatError("JSON with a number of absurd length") from error
+    if not isinstance(document, dict):
+        raise FormatError("not a JSON object")
+    return JsonObject(document)
+
+
+def _unique_members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise FormatError("a JSON object has two members of one name")
+    return members
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise FormatError(f"{name} is not JSON")
+
+
+def _shortened(value: int) -> str:
+    return str(value) if abs(value) < 10**20 else "a number of more than 20 digits"

@@ -1,0 +1,202 @@
+"""Objects as files below one directory: the embedded store.
+
+How one object is written, and what a crash leaves:
+
+    step                                            a crash after it leaves
+    1 make missing directories, fsync each parent   empty directories: harmless, never removed
+    2 write `<name>.~<random>`, charged and summed  a temporary file: listed as an open upload, removed by
+                                                    `abort_upload`; no object
+    3 fsync it                                      the same
+    4 link it to `<name>`, which refuses a taken    the object, complete, under a name that a power cut may still
+      name (the file system's If-None-Match)        take back: the attempt is not FINISHED, its delete removes it
+    5 remove the temporary name                     the object and nothing else
+    6 fsync the directory                           the object, durable
+
+Every component is opened relative to the one before it and without following symbolic links, so nothing inside the
+store can lead out of it. The root itself may be a link: it is the operator's to choose. `~` is no legal character of
+a key, so a temporary file is never taken for an object, nor the other way round.
+"""
+
+import contextlib
+import os
+import stat as stat_bits
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Final
+
+from include.tiering.errors import (
+    RemoteChecksumError,
+    RemoteResourceNotFoundError,
+    RemoteStorageError,
+    RemoteStorageFullError,
+    printable,
+)
+from include.tiering.model.segment_data import ByteSource
+from include.tiering.quota.contract import ByteLimiter
+from include.tiering.remote_storage.bodies import BLOCK_BYTES, blocks_of, extend_crc32c
+from include.tiering.remote_storage.contract import ProgressCallback
+from include.tiering.remote_storage.file_tree import FileTree, translated
+from include.tiering.remote_storage.object_store import (
+    KeyFailure,
+    ListedObject,
+    ObjectStat,
+    OpenUpload,
+    checked_key,
+    checked_prefix,
+)
+from include.tiering.units import MIB, format_bytes
+
+MIN_FREE_BYTES: Final = 256 * MIB
+_TEMPORARY_MARK: Final = ".~"
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class FileObjectStore:
+    """An `ObjectStore` below `root`, which the first write makes if it is missing.
+
+    `min_free_bytes` is what `check_capacity` asks for. `random_bytes` names temporary files.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        min_free_bytes: int = MIN_FREE_BYTES,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._root = root
+        self._tree = FileTree(root)
+        self._min_free_bytes = min_free_bytes
+        self._random_bytes = random_bytes
+
+    def describe(self) -> str:
+        return self._root.as_uri()
+
+    def put(self, key: str, body: ByteSource, crc32c: int, *, limiter: ByteLimiter, on_sent: ProgressCallback) -> None:
+        parents, name = _split(key)
+        temporary = f"{name}{_TEMPORARY_MARK}{self._random_bytes(8).hex()}"
+        with translated(self._root, key, "write"), self._tree.made_directory(parents) as directory:
+            try:
+                written_crc32c = _write(directory, temporary, body, limiter, on_sent)
+                if written_crc32c != crc32c:
+                    raise RemoteChecksumError(f"{key}: CRC-32C is {written_crc32c:08x}, expected {crc32c:08x}")
+                os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=directory)
+            os.fsync(directory)
+
+    def stat(self, key: str) -> ObjectStat | None:
+        """The checksum is computed by reading the file back."""
+        parents, name = _split(key)
+        crc32c = 0
+        position = 0
+        try:
+            with translated(self._root, key, "read"), self._tree.file(parents, name) as (fd, size_bytes):
+                while block := os.pread(fd, BLOCK_BYTES, position):
+                    crc32c = extend_crc32c(crc32c, block)
+                    position += len(block)
+        except RemoteResourceNotFoundError:
+            return None
+        if position != size_bytes:
+            raise RemoteStorageError(f"{key}: {position} of {size_bytes} bytes could be read back")
+        return ObjectStat(size_bytes, crc32c)
+
+    def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
+        parents, name = _split(key)
+        with translated(self._root, key, "read"), self._tree.file(parents, name) as (fd, size_bytes):
+            end = size_bytes if last is None else last + 1
+            if not 0 <= first <= end <= size_bytes:
+                raise RemoteResourceNotFoundError(f"{key}: bytes {first}..{end - 1} of an object of {size_bytes}")
+            position = first
+            while position < end:
+                wanted_bytes = min(BLOCK_BYTES, end - position)
+                limiter.acquire(wanted_bytes)
+                block = os.pread(fd, wanted_bytes, position)
+                if not block:
+                    raise RemoteStorageError(f"{key}: ended at byte {position} of {size_bytes} while it was read")
+                yield block
+                position += len(block)
+
+    def delete(self, keys: Collection[str]) -> tuple[KeyFailure, ...]:
+        failures = []
+        for key in keys:
+            try:
+                self._unlink(key, _split(key)[1])
+            except RemoteStorageError as error:
+                failures.append(KeyFailure(key, str(error), error.retriable))
+        return tuple(failures)
+
+    def list_objects(self, prefix: str = "") -> Iterator[ListedObject]:
+        for parent, name, size_bytes in self._files(prefix):
+            if _TEMPORARY_MARK not in name and f"{parent}{name}".startswith(prefix):
+                yield ListedObject(f"{parent}{name}", size_bytes)
+
+    def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:
+        for parent, name, _ in self._files(prefix):
+            object_name, mark, _ = name.partition(_TEMPORARY_MARK)
+            if mark and f"{parent}{object_name}".startswith(prefix):
+                yield OpenUpload(f"{parent}{object_name}", token=name)
+
+    def abort_upload(self, upload: OpenUpload) -> None:
+        if _TEMPORARY_MARK not in upload.token or "/" in upload.token:
+            raise RemoteStorageError(f"{printable(upload.token)!r} is not a temporary file of this store")
+        self._unlink(upload.key, upload.token)
+
+    def check_capacity(self) -> None:
+        with translated(self._root, "", "look at"), self._tree.made_directory(()) as directory:
+            space = os.fstatvfs(directory)
+        free_bytes = space.f_bavail * space.f_frsize
+        if free_bytes < self._min_free_bytes:
+            raise RemoteStorageFullError(
+                f"{self.describe()}: {format_bytes(free_bytes)} free, {format_bytes(self._min_free_bytes)} needed:"
+                " free space there or name another store"
+            )
+
+    def _unlink(self, key: str, name: str) -> None:
+        """Remove one name beside `key`, durably; fine if it is gone."""
+        parents, _ = _split(key)
+        with (
+            contextlib.suppress(RemoteResourceNotFoundError),
+            translated(self._root, key, "delete"),
+            self._tree.directory(parents) as directory,
+        ):
+            os.unlink(name, dir_fd=directory)
+            os.fsync(directory)
+
+    def _files(self, prefix: str) -> Iterator[tuple[str, str, int]]:
+        """(directory with its slash, name, size) of regular files, temporary ones too, wherever `prefix` may lead."""
+        pending = [checked_prefix(prefix).rpartition("/")[0]]
+        while pending:
+            directory = pending.pop()
+            with translated(self._root, directory, "list"):
+                entries = self._tree.entries(tuple(directory.split("/")) if directory else ())
+            parent = f"{directory}/" if directory else ""
+            for name, status in sorted(entries):
+                if stat_bits.S_ISREG(status.st_mode):
+                    yield parent, name, status.st_size
+                elif stat_bits.S_ISDIR(status.st_mode) and f"{parent}{name}".startswith(prefix):
+                    pending.append(f"{parent}{name}")
+
+
+def _split(key: str) -> tuple[tuple[str, ...], str]:
+    *parents, name = checked_key(key).split("/")
+    return tuple(parents), name
+
+
+def _write(directory: int, name: str, body: ByteSource, limiter: ByteLimiter, on_sent: ProgressCallback) -> int:
+    """Write a new file and make its content durable; returns the CRC-32C of what was written."""
+    crc32c = 0
+    fd = os.open(name, _CREATE, 0o644, dir_fd=directory)
+    try:
+        for block in blocks_of(body, bytearray(BLOCK_BYTES)):
+            limiter.acquire(len(block))
+            crc32c = extend_crc32c(crc32c, block)
+            written = 0
+            while written < len(block):
+                written += os.write(fd, block[written:])
+            on_sent(len(block))
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    return crc32c

@@ -1,0 +1,135 @@
+"""Directories below one root, entered step by step, so that no name and no link can lead out of it."""
+
+import contextlib
+import errno
+import os
+import stat as stat_bits
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from include.tiering.errors import (
+    ObjectKeyError,
+    RemoteObjectExistsError,
+    RemoteResourceNotFoundError,
+    RemoteStorageError,
+    RemoteStorageFullError,
+    RemoteStorageUnavailableError,
+    printable,
+)
+
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_REGULAR: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class FileTree:
+    """A root directory; the root itself may be a symbolic link, nothing below it is followed if it is one."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._durable: set[tuple[str, ...]] = set()
+
+    @contextlib.contextmanager
+    def directory(self, components: tuple[str, ...]) -> Iterator[int]:
+        """A descriptor of the directory that `components` lead to. Raises OSError."""
+        fd = os.open(self._root, _DIRECTORY)
+        try:
+            for component in components:
+                fd = _entered(fd, component)
+            yield fd
+        finally:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def made_directory(self, components: tuple[str, ...]) -> Iterator[int]:
+        """As `directory`; what is missing is made, and every name on the way is durable. Raises OSError."""
+        self._make_root()
+        fd = os.open(self._root, _DIRECTORY)
+        try:
+            for depth, component in enumerate(components, start=1):
+                if _made(fd, component) or components[:depth] not in self._durable:
+                    os.fsync(fd)
+                    self._durable.add(components[:depth])
+                fd = _entered(fd, component)
+            yield fd
+        finally:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def file(self, components: tuple[str, ...], name: str) -> Iterator[tuple[int, int]]:
+        """Descriptor and size of a regular file. Raises OSError; RemoteStorageError if it is not a regular file."""
+        with self.directory(components) as directory:
+            fd = os.open(name, _REGULAR, dir_fd=directory)
+        try:
+            status = os.fstat(fd)
+            if not stat_bits.S_ISREG(status.st_mode):
+                raise RemoteStorageError(f"{printable(name)} is not a regular file")
+            yield fd, status.st_size
+        finally:
+            os.close(fd)
+
+    def entries(self, components: tuple[str, ...]) -> list[tuple[str, os.stat_result]]:
+        """Names in one directory with their (not followed) status; what vanishes meanwhile is left out."""
+        found = []
+        with (
+            contextlib.suppress(FileNotFoundError),
+            self.directory(components) as directory,
+            os.scandir(directory) as entries,
+        ):
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    found.append((entry.name, entry.stat(follow_symlinks=False)))
+        return found
+
+    def _make_root(self) -> None:
+        for directory in reversed((self._root, *self._root.parents)):
+            if not directory.exists():
+                directory.mkdir(exist_ok=True)
+                parent = os.open(directory.parent, _DIRECTORY)
+                try:
+                    os.fsync(parent)
+                finally:
+                    os.close(parent)
+
+
+def _entered(parent: int, name: str) -> int:
+    """Exchange a directory's descriptor for that of a directory in it; on an error the old one stays open."""
+    child = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    os.close(parent)
+    return child
+
+
+def _made(parent: int, name: str) -> bool:
+    try:
+        os.mkdir(name, dir_fd=parent)
+    except FileExistsError:
+        return False
+    return True
+
+
+_MEANING: Final[dict[int, tuple[type[RemoteStorageError], str]]] = {
+    errno.ENOENT: (RemoteResourceNotFoundError, "there is no such file"),
+    errno.EEXIST: (RemoteObjectExistsError, "it exists already and is left as it is"),
+    errno.ENOSPC: (RemoteStorageFullError, "no space is left: free some or name another store"),
+    errno.EDQUOT: (RemoteStorageFullError, "the disk quota is exhausted: raise it or name another store"),
+    errno.ENAMETOOLONG: (ObjectKeyError, "this file system takes no name of that length: use an object store"),
+    errno.ELOOP: (RemoteStorageError, "a symbolic link is in the way; links inside the store are never followed"),
+    errno.ENOTDIR: (RemoteStorageError, "a file or a symbolic link stands where a directory belongs"),
+    errno.EACCES: (RemoteStorageError, "permission denied: check owner and mode of the store's directory"),
+    errno.EPERM: (RemoteStorageError, "not permitted: the file system must allow hard links, and this user to write"),
+    errno.EOPNOTSUPP: (RemoteStorageError, "this file system has no hard links, which the store needs"),
+    errno.EROFS: (RemoteStorageError, "the file system is mounted read-only"),
+    errno.EIO: (RemoteStorageUnavailableError, "the device reported an I/O error"),
+    errno.ESTALE: (RemoteStorageUnavailableError, "the network file system lost the file"),
+    errno.ETIMEDOUT: (RemoteStorageUnavailableError, "the network file system did not answer"),
+}
+
+
+@contextlib.contextmanager
+def translated(root: Path, key: str, verb: str) -> Iterator[None]:
+    """Turns an OSError into the storage error that names the object and the way out."""
+    try:
+        yield
+    except OSError as error:
+        kind, meaning = _MEANING.get(error.errno or 0, (RemoteStorageError, os.strerror(error.errno or 0)))
+        raise kind(f"cannot {verb} {printable(key) or 'the store'} in {root.as_uri()}: {meaning}") from error

@@ -1,0 +1,76 @@
+"""What a layout decides: which objects a segment has, under which keys, and where its indexes are. Pure."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.model.segment_data import ByteSource, IndexType, LogSegmentData
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.remote_storage.contract import ObjectKind
+
+ReadObject = Callable[[str, int, int | None], bytes]
+"""(key, first byte, last byte inclusive or None for the end) -> bytes; RemoteResourceNotFoundError if absent."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedObject:
+    """One object to be written."""
+
+    kind: ObjectKind
+    key: str
+    body: ByteSource
+    crc32c: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentKey:
+    """What a key says: whose object it is and which one."""
+
+    segment_id: RemoteLogSegmentId
+    start_offset: int
+    kind: ObjectKind
+
+
+class SegmentLayout(Protocol):
+    """Objects of a remote log segment. Keys are relative to the store's prefix and legal in every store."""
+
+    @property
+    def name(self) -> str: ...
+
+    def keys(self, metadata: RemoteLogSegmentMetadata) -> tuple[tuple[ObjectKind, str], ...]:
+        """Every key that this attempt may have, in the order of writing."""
+        ...
+
+    def parse_key(self, key: str) -> SegmentKey:
+        """The inverse of `keys`.
+
+        Raises:
+            ObjectKeyError: not a key that `keys` could have built.
+        """
+        ...
+
+    def objects(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> tuple[PlannedObject, ...]:
+        """All objects of a segment in the order of writing: record bytes first, the commit mark (if any) last.
+
+        Raises:
+            RemoteChecksumError: metadata and data disagree about the segment's size.
+        """
+        ...
+
+    def log_key(self, metadata: RemoteLogSegmentMetadata, read: ReadObject) -> str:
+        """Key of the object that holds the record bytes as the broker wrote them.
+
+        Raises:
+            RemoteStorageError: another writer compressed or encrypted them; the text says which.
+            RemoteResourceNotFoundError: the segment is not complete.
+        """
+        ...
+
+    def index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType, read: ReadObject) -> bytes | None:
+        """One index; None if the segment has no such index. Raises as `log_key` does."""
+        ...
+
+    def manifest_key(self, metadata: RemoteLogSegmentMetadata) -> str | None:
+        """Key of the manifest; None if this layout writes none."""
+        ...

@@ -1,0 +1,116 @@
+"""The marker object: which cluster and which database own a prefix, and the gate that asks it before any change.
+
+A database that was restored from another place, or a URL that points at somebody else's bucket, must not be able to
+write or delete there. The marker is created once, by a write that refuses to overwrite; from then on whoever brings
+other ids is turned away. It is read before every change, not remembered: a prefix may change hands while we run.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from include.tiering.errors import ForeignStoreError, FormatError
+from include.tiering.formats import strict_json
+from include.tiering.model.segment_data import IndexType, LogSegmentData
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.quota.contract import ByteLimiter
+from include.tiering.remote_storage.contract import (
+    DeleteFailure,
+    ProgressCallback,
+    RemoteStorage,
+    StoredObject,
+    StoreMarker,
+)
+
+MARKER_KEY: Final = "_tiering-store.json"
+MAX_MARKER_BYTES: Final = 4096
+
+
+def marker_to_bytes(marker: StoreMarker) -> bytes:
+    document = {
+        "version": 1,
+        "cluster_id": marker.cluster_id,
+        "store_id": marker.store_id,
+        "generation": marker.generation,
+    }
+    return (json.dumps(document, indent=1) + "\n").encode()
+
+
+def marker_from_bytes(content: bytes) -> StoreMarker:
+    """Raises ForeignStoreError unless it is a marker that this version understands."""
+    try:
+        document = strict_json.parse_object(content, MAX_MARKER_BYTES)
+        document.integer("version", 1, 1)
+        return StoreMarker(
+            document.text("cluster_id"), document.text("store_id"), document.integer("generation", 0, 2**63 - 1)
+        )
+    except FormatError as error:
+        raise ForeignStoreError(f"{MARKER_KEY} is not a marker of this platform: {error}") from error
+
+
+class GuardedStorage:
+    """A `RemoteStorage` that changes nothing unless the store's marker is `expected`."""
+
+    def __init__(self, storage: RemoteStorage, expected: StoreMarker) -> None:
+        self._storage = storage
+        self._expected = expected
+
+    def check_marker(self) -> None:
+        """Raises ForeignStoreError if there is no marker or another one."""
+        found = self._storage.read_marker()
+        if found is None:
+            raise ForeignStoreError(
+                f"the store has no {MARKER_KEY}, expected {self._expected}: is its disk mounted and its URL right?"
+                " Nothing is written or deleted"
+            )
+        if found != self._expected:
+            raise ForeignStoreError(
+                f"the store belongs to {found}, this database to {self._expected}: nothing is written or deleted"
+            )
+
+    def copy_log_segment(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        data: LogSegmentData,
+        *,
+        limiter: ByteLimiter,
+        on_sent: ProgressCallback,
+    ) -> tuple[StoredObject, ...]:
+        self.check_marker()
+        return self._storage.copy_log_segment(metadata, data, limiter=limiter, on_sent=on_sent)
+
+    def stat_log_segment(self, metadata: RemoteLogSegmentMetadata) -> tuple[StoredObject, ...]:
+        return self._storage.stat_log_segment(metadata)
+
+    def fetch_log_segment(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        start_position: int = 0,
+        end_position: int | None = None,
+        *,
+        limiter: ByteLimiter,
+    ) -> Iterator[bytes]:
+        return self._storage.fetch_log_segment(metadata, start_position, end_position, limiter=limiter)
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
+        return self._storage.fetch_index(metadata, index_type)
+
+    def fetch_manifest(self, metadata: RemoteLogSegmentMetadata) -> bytes | None:
+        return self._storage.fetch_manifest(metadata)
+
+    def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
+        self.check_marker()
+        return self._storage.delete_log_segments(segments)
+
+    def list_objects(self) -> Iterator[tuple[str, int]]:
+        return self._storage.list_objects()
+
+    def read_marker(self) -> StoreMarker | None:
+        return self._storage.read_marker()
+
+    def create_marker(self, marker: StoreMarker) -> StoreMarker:
+        return self._storage.create_marker(marker)
+
+    def check_writable(self) -> None:
+        self.check_marker()
+        self._storage.check_writable()

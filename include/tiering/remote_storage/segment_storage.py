@@ -1,0 +1,157 @@
+"""Segments in a store: an `ObjectStore` and a `SegmentLayout` make a `RemoteStorage`.
+
+Order of a copy, and what a crash leaves (keys are unique to the attempt, so nothing is ever overwritten):
+
+    after writing      left behind                          who cleans up
+    part of `.log`     an open upload, no object            `delete_log_segments` of this attempt
+    `.log`             one object, no manifest              the same
+    `.indexes`         two objects, no manifest             the same
+    the manifest       all objects; the attempt is still    the same, unless the copy goes on and finishes it
+                       STARTED in the metadata
+
+A delete works in the opposite order: first open uploads, then the manifest, the rest, the record bytes last. A crash on
+the way leaves a part of the objects; the metadata still says DELETE_SEGMENT_STARTED, so the delete is repeated.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from include.tiering.errors import RemoteObjectExistsError, RemoteResourceNotFoundError, RemoteStorageError
+from include.tiering.model.segment_data import IndexType, LogSegmentData
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
+from include.tiering.remote_storage.bodies import BytesSource, crc32c_of, extend_crc32c
+from include.tiering.remote_storage.contract import (
+    DeleteFailure,
+    ProgressCallback,
+    StoredObject,
+    StoreMarker,
+)
+from include.tiering.remote_storage.layouts.contract import SegmentLayout
+from include.tiering.remote_storage.marker import MARKER_KEY, marker_from_bytes, marker_to_bytes
+from include.tiering.remote_storage.object_store import ObjectStat, ObjectStore
+
+_PROBE: Final = b"written by a check that this store can be written; safe to delete\n"
+
+
+class SegmentStorage:
+    """A `RemoteStorage`. `random_bytes` names the object that `check_writable` writes and removes."""
+
+    def __init__(
+        self, store: ObjectStore, layout: SegmentLayout, *, random_bytes: Callable[[int], bytes] = os.urandom
+    ) -> None:
+        self._store = store
+        self._layout = layout
+        self._random_bytes = random_bytes
+
+    def copy_log_segment(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        data: LogSegmentData,
+        *,
+        limiter: ByteLimiter,
+        on_sent: ProgressCallback,
+    ) -> tuple[StoredObject, ...]:
+        sent = []
+        for planned in self._layout.objects(metadata, data):
+            self._store.put(planned.key, planned.body, planned.crc32c, limiter=limiter, on_sent=on_sent)
+            sent.append(StoredObject(planned.kind, planned.key, planned.body.size_bytes, planned.crc32c))
+        return tuple(sent)
+
+    def stat_log_segment(self, metadata: RemoteLogSegmentMetadata) -> tuple[StoredObject, ...]:
+        found = []
+        for kind, key in self._layout.keys(metadata):
+            stat = self._store.stat(key)
+            if stat is not None:
+                found.append(StoredObject(kind, key, stat.size_bytes, self._stored_crc32c(key, stat)))
+        return tuple(found)
+
+    def fetch_log_segment(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        start_position: int = 0,
+        end_position: int | None = None,
+        *,
+        limiter: ByteLimiter,
+    ) -> Iterator[bytes]:
+        last = metadata.segment_size_bytes - 1 if end_position is None else end_position
+        if not 0 <= start_position <= last < metadata.segment_size_bytes:
+            raise ValueError(f"positions {start_position}..{last} are not inside 0..{metadata.segment_size_bytes - 1}")
+        key = self._layout.log_key(metadata, self._read_whole)
+        return self._store.read(key, start_position, last, limiter=limiter)
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
+        index = self._layout.index(metadata, index_type, self._read_whole)
+        if index is None:
+            raise RemoteResourceNotFoundError(f"{metadata.remote_log_segment_id} has no {index_type.value} index")
+        return index
+
+    def fetch_manifest(self, metadata: RemoteLogSegmentMetadata) -> bytes | None:
+        key = self._layout.manifest_key(metadata)
+        return None if key is None else self._read_whole(key, 0, None)
+
+    def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
+        owners = {key: segment for segment in segments for _, key in reversed(self._layout.keys(segment))}
+        failures = list(self._abort_uploads(owners))
+        for failure in self._store.delete(tuple(owners)):
+            segment_id = owners[failure.key].remote_log_segment_id
+            failures.append(DeleteFailure(segment_id, failure.key, failure.message, failure.retriable))
+        return tuple(failures)
+
+    def list_objects(self) -> Iterator[tuple[str, int]]:
+        return ((found.key, found.size_bytes) for found in self._store.list_objects())
+
+    def read_marker(self) -> StoreMarker | None:
+        try:
+            return marker_from_bytes(self._read_whole(MARKER_KEY, 0, None))
+        except RemoteResourceNotFoundError:
+            return None
+
+    def create_marker(self, marker: StoreMarker) -> StoreMarker:
+        try:
+            self._put_small(MARKER_KEY, marker_to_bytes(marker))
+        except RemoteObjectExistsError:
+            found = self.read_marker()
+            if found is None:
+                raise
+            return found
+        return marker
+
+    def check_writable(self) -> None:
+        self._store.check_capacity()
+        key = f"_tiering-probe-{self._random_bytes(8).hex()}"
+        self._put_small(key, _PROBE)
+        stat = self._store.stat(key)
+        failures = self._store.delete([key])
+        if stat is None or self._stored_crc32c(key, stat) != crc32c_of(_PROBE):
+            raise RemoteStorageError(f"{self._store.describe()}: {key} was written and could not be found again")
+        if failures:
+            raise RemoteStorageError(f"{self._store.describe()}: cannot delete: {failures[0].message}")
+
+    def _put_small(self, key: str, content: bytes) -> None:
+        self._store.put(key, BytesSource(content), crc32c_of(content), limiter=UnlimitedBytes(), on_sent=lambda _: None)
+
+    def _read_whole(self, key: str, first: int, last: int | None) -> bytes:
+        return b"".join(self._store.read(key, first, last, limiter=UnlimitedBytes()))
+
+    def _stored_crc32c(self, key: str, stat: ObjectStat) -> int:
+        """What the store computed, or what its bytes give where it computes nothing."""
+        if stat.crc32c is not None:
+            return stat.crc32c
+        crc32c = 0
+        for block in self._store.read(key, limiter=UnlimitedBytes()):
+            crc32c = extend_crc32c(crc32c, block)
+        return crc32c
+
+    def _abort_uploads(self, owners: dict[str, RemoteLogSegmentMetadata]) -> Iterator[DeleteFailure]:
+        """Remove what unfinished writes of these keys left; one listing per directory of keys."""
+        for directory in sorted({key.rpartition("/")[0] for key in owners}):
+            for upload in self._store.list_open_uploads(f"{directory}/"):
+                if upload.key not in owners:
+                    continue
+                try:
+                    self._store.abort_upload(upload)
+                except RemoteStorageError as error:
+                    segment_id = owners[upload.key].remote_log_segment_id
+                    yield DeleteFailure(segment_id, upload.key, str(error), error.retriable)

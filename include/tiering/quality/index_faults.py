@@ -1,0 +1,111 @@
+"""Faults of the indexes that were read back, counted. Pure: bytes and metadata in, numbers out.
+
+Each function raises FormatError if the bytes cannot be read as that index at all.
+"""
+
+from dataclasses import fields
+from typing import Final, NamedTuple
+
+from include.tiering.formats import (
+    leader_epoch_checkpoint,
+    offset_index,
+    producer_snapshot,
+    time_index,
+    transaction_index,
+)
+from include.tiering.formats.manifest import parse_manifest
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+
+# The manifest is written when the copy starts: these fields change later, or are not in it.
+_NOT_IN_MANIFEST: Final = frozenset({"state", "custom_metadata", "txn_index_empty", "event_timestamp_ms", "broker_id"})
+
+
+class IndexFaults(NamedTuple):
+    """Bytes behind the last entry, entries that do not ascend, entries that point out of the segment."""
+
+    untrimmed: int
+    disorder: int
+    outside: int
+
+
+def offset_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) -> IndexFaults:
+    index = offset_index.parse(data, base_offset=metadata.start_offset)
+    offsets, positions = index.offsets, index.positions
+    return IndexFaults(
+        untrimmed=len(data) - len(offset_index.trim(data)),
+        disorder=int(((offsets[1:] <= offsets[:-1]) | (positions[1:] <= positions[:-1])).sum()),
+        outside=int(
+            (
+                (offsets < metadata.start_offset)
+                | (offsets > metadata.end_offset)
+                | (positions <= 0)
+                | (positions >= metadata.segment_size_bytes)
+            ).sum()
+        ),
+    )
+
+
+def time_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) -> IndexFaults:
+    """A timestamp above the segment's largest counts as outside."""
+    index = time_index.parse(data, base_offset=metadata.start_offset)
+    offsets, timestamps = index.offsets, index.timestamps_ms
+    return IndexFaults(
+        untrimmed=len(data) - len(time_index.trim(data)),
+        disorder=int(((offsets[1:] < offsets[:-1]) | (timestamps[1:] <= timestamps[:-1])).sum()),
+        outside=int(
+            (
+                (offsets < metadata.start_offset)
+                | (offsets > metadata.end_offset)
+                | (timestamps < 0)
+                | (timestamps > metadata.max_timestamp_ms)
+            ).sum()
+        ),
+    )
+
+
+def transaction_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) -> IndexFaults:
+    """Markers lie in the segment; the transactions may have begun before it."""
+    trimmed = transaction_index.trim(data)
+    entries = transaction_index.parse(trimmed).entries
+    markers, firsts = entries["last_offset"], entries["first_offset"]
+    return IndexFaults(
+        untrimmed=len(data) - len(trimmed),
+        disorder=int((markers[1:] <= markers[:-1]).sum()),
+        outside=int(
+            (
+                (markers < metadata.start_offset) | (markers > metadata.end_offset) | (firsts < 0) | (firsts >= markers)
+            ).sum()
+        ),
+    )
+
+
+def producers_beyond_end(data: bytes, metadata: RemoteLogSegmentMetadata) -> int:
+    """Producers of the snapshot whose last offset lies after the segment."""
+    return sum(entry.last_offset > metadata.end_offset for entry in producer_snapshot.parse(data))
+
+
+def leader_epoch_differences(data: bytes, metadata: RemoteLogSegmentMetadata) -> int:
+    """Entries of the stored history, clipped to the segment, that the metadata lacks, and the reverse; and entries
+    that start after the segment, which a reader of this segment must not see."""
+    history = leader_epoch_checkpoint.parse(data)
+    clipped = set(history.range(metadata.start_offset, metadata.end_offset + 1))
+    later = sum(entry.start_offset > metadata.end_offset for entry in history)
+    return len(clipped ^ set(metadata.segment_leader_epochs)) + later
+
+
+def leader_epochs_outside(metadata: RemoteLogSegmentMetadata) -> int:
+    """Entries outside [start, end]. The first one may lie behind the start: a log start inside the segment cut it."""
+    inside = range(metadata.start_offset, metadata.end_offset + 1)
+    return sum(entry.start_offset not in inside for entry in metadata.segment_leader_epochs)
+
+
+def manifest_differences(content: bytes, metadata: RemoteLogSegmentMetadata) -> list[str]:
+    """Names of the fields that differ between a manifest and the metadata; `metadata` alone if it has none."""
+    described = parse_manifest(content).metadata
+    if described is None:
+        return ["metadata"]
+    names = (field.name for field in fields(metadata) if field.name not in _NOT_IN_MANIFEST)
+    differing = [name for name in names if getattr(described, name) != getattr(metadata, name)]
+    if described.topic_id_partition.topic != metadata.topic_id_partition.topic:
+        differing.append("topic")
+    return differing

@@ -1,0 +1,57 @@
+"""Who applies the rules to the measures."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from include.tiering.quality.measures import SegmentMeasure
+from include.tiering.quality.rules import Rule, explain
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenRule:
+    """One measure that breaks one rule."""
+
+    measure: SegmentMeasure
+    rule: Rule
+
+
+@dataclass(frozen=True, slots=True)
+class QualityFinding:
+    """A broken rule as it is reported. Ids as Kafka prints them; `level` is what the rule speaks about."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    segment_id: str
+    start_offset: int
+    rule: str
+    level: str
+    message: str
+
+
+class Judge(Protocol):
+    """Applies every rule to every measure."""
+
+    def judge(self, measures: Sequence[SegmentMeasure]) -> tuple[BrokenRule, ...]:
+        """Broken rules in the order of the measures, then of the rules; each pair once.
+
+        Raises:
+            JudgeError: a rule could not be applied: no measure may be taken as passed.
+        """
+        ...
+
+
+def finding_of(broken: BrokenRule) -> QualityFinding:
+    """The report of a broken rule."""
+    measure, rule = broken.measure, broken.rule
+    return QualityFinding(
+        topic=measure.topic,
+        partition=measure.partition,
+        topic_id=measure.topic_id,
+        segment_id=measure.segment_id,
+        start_offset=measure.start_offset,
+        rule=rule.rule_id,
+        level=rule.level,
+        message=explain(rule, measure),
+    )

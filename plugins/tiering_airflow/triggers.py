@@ -20,7 +20,7 @@ class ReadinessTrigger(BaseTrigger):
     """
 
     def __init__(self, *, poll_seconds: float, deadline_ms: int) -> None:
-        super().__init__()
+        BaseTrigger.__init__(self)
         self.poll_seconds = poll_seconds
         self.deadline_ms = deadline_ms
 

@@ -1,0 +1,123 @@
+"""One local platform: start its components, wait until they are healthy, stop them all."""
+
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import httpx
+import psutil
+
+from local import processes
+from local.layout import VIRTUAL_ENVIRONMENT, Layout
+
+COMPONENTS: Final[Mapping[str, Sequence[str]]] = {
+    "api-server": ("api-server",),
+    # Logs are read from disk on one machine; the log servers would listen on every address.
+    "scheduler": ("scheduler", "--skip-serve-logs"),
+    "dag-processor": ("dag-processor",),
+    "triggerer": ("triggerer", "--skip-serve-logs"),
+}
+_HEALTH_PARTS: Final = ("metadatabase", "scheduler", "triggerer", "dag_processor")
+_START_SECONDS: Final = 120.0
+_TASKS_END_SECONDS: Final = 5.0
+_COMPONENTS_END_SECONDS: Final = 40.0
+_POLL_SECONDS: Final = 0.5
+
+
+class PlatformError(RuntimeError):
+    """The platform did not start or stop as it should; the text says what to look at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """A platform whose airflow.cfg is written. `say` gets one line before each wait."""
+
+    layout: Layout
+    environment: Mapping[str, str]
+    base_url: str
+    say: Callable[[str], None]
+
+    def set_up(self) -> None:
+        """Raises PlatformError."""
+        self.say("waiting for the databases to be created or brought up to date (about 15 s the first time)")
+        log = self.layout.component_logs / "set-up.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            command = [VIRTUAL_ENVIRONMENT / "bin" / "python", "-m", "local.set_up"]
+            done = subprocess.run(
+                command, env=dict(self.environment), stdout=output, stderr=subprocess.STDOUT, check=False
+            )
+        if done.returncode:
+            raise PlatformError(f"set-up failed, its last lines ({log}):\n{last_lines(log)}")
+
+    def start(self) -> None:
+        """Start what does not run yet and wait until all of it is healthy. Raises PlatformError."""
+        running = processes.recorded(self.layout.components)
+        for name, arguments in COMPONENTS.items():
+            if name not in running:
+                running[name] = processes.start(
+                    name,
+                    [str(VIRTUAL_ENVIRONMENT / "bin" / "airflow"), *arguments],
+                    environment=self.environment,
+                    log=self._log(name),
+                    pid_files=self.layout.components,
+                )
+        self.say(f"waiting for Airflow's {', '.join(COMPONENTS)} to be healthy at {self.base_url} (about 20 s)")
+        self._wait_healthy(running)
+
+    def _wait_healthy(self, running: Mapping[str, psutil.Process]) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        missing: Sequence[str] = _HEALTH_PARTS
+        while missing and time.monotonic() < deadline:
+            for name, process in running.items():
+                if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+                    raise PlatformError(
+                        f"{name} ended, its last lines ({self._log(name)}):\n{last_lines(self._log(name))}"
+                    )
+            time.sleep(_POLL_SECONDS)
+            missing = unhealthy_parts(self.base_url)
+        if missing:
+            logs = self.layout.component_logs
+            raise PlatformError(f"not healthy after {_START_SECONDS:.0f} s: {', '.join(missing)}; see {logs}")
+
+    def _log(self, name: str) -> Path:
+        return self.layout.component_logs / f"{name}.log"
+
+
+def unhealthy_parts(base_url: str) -> list[str]:
+    """Parts of Airflow that do not report themselves healthy; all of them while the API server is silent."""
+    try:
+        answer = httpx.get(f"{base_url}/api/v2/monitor/health", timeout=5.0).json()
+    except (httpx.HTTPError, ValueError):
+        return list(_HEALTH_PARTS)
+    return [part for part in _HEALTH_PARTS if answer.get(part, {}).get("status") != "healthy"]
+
+
+def stop(layout: Layout, say: Callable[[str], None]) -> int:
+    """End every process of the platform at `layout`, running tasks and Spark jobs included. Returns how many.
+
+    A copy that is cut off here is cleaned up and continued by the next run.
+    """
+    components = processes.recorded(layout.components)
+    kin = processes.family(components.values(), str(layout.airflow_home))
+    if not components and not kin:
+        return 0
+    say(f"waiting for {len(components)} components and {len(kin)} processes of theirs to end")
+    for process in components.values():
+        processes.ask_to_end(process)
+    # The scheduler waits for its running tasks: they get a moment, then they are ended as well.
+    psutil.wait_procs(list(components.values()), timeout=_TASKS_END_SECONDS)
+    kin |= processes.family(components.values(), str(layout.airflow_home))
+    processes.end(kin, patience_seconds=_TASKS_END_SECONDS)
+    processes.end(components.values(), patience_seconds=_COMPONENTS_END_SECONDS)
+    late = processes.family(components.values(), str(layout.airflow_home))
+    processes.end(late, patience_seconds=_TASKS_END_SECONDS)
+    processes.recorded(layout.components)
+    return len(components) + len(kin | late)
+
+
+def last_lines(log: Path, count: int = 20) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-count:])

@@ -1,0 +1,102 @@
+"""Start detached processes and end them again by their own pid, with everything that they started.
+
+A pid file holds pid and birth time of a process, so a pid that the system has given to somebody else is never
+signalled. Processes whose parent died are found by a mark in their environment, which only ours carry.
+"""
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+PLATFORM_MARK: Final = "LOCAL_PLATFORM_HOME"
+_BIRTH_TOLERANCE_SECONDS: Final = 1.0
+
+
+def start(
+    name: str, command: Sequence[str], *, environment: Mapping[str, str], log: Path, pid_files: Path
+) -> psutil.Process:
+    """Start `command` in a session of its own, its output appended to `log`."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    pid_files.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        started = subprocess.Popen(
+            list(command),
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    process = psutil.Process(started.pid)
+    record = {"pid": process.pid, "born": process.create_time()}
+    (pid_files / f"{name}.json").write_text(json.dumps(record))
+    return process
+
+
+def recorded(pid_files: Path) -> dict[str, psutil.Process]:
+    """Processes of the pid files that still live, by name; files of dead ones are removed."""
+    living = {}
+    for file in sorted(pid_files.glob("*.json")):
+        process = _alive(**json.loads(file.read_text()))
+        if process is None:
+            file.unlink()
+        else:
+            living[file.stem] = process
+    return living
+
+
+def _alive(pid: int, born: float) -> psutil.Process | None:
+    try:
+        process = psutil.Process(pid)
+        same = abs(process.create_time() - born) < _BIRTH_TOLERANCE_SECONDS
+        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+    except psutil.NoSuchProcess:
+        return None
+
+
+def family(processes: Iterable[psutil.Process], mark: str) -> set[psutil.Process]:
+    """All descendants of `processes`, and every process that carries `mark`; without `processes` and ourselves."""
+    own = set(processes)
+    found: set[psutil.Process] = set()
+    for process in own:
+        try:
+            found.update(process.children(recursive=True))
+        except psutil.NoSuchProcess:
+            continue
+    found.update(process for process in psutil.process_iter() if _carries(process, mark))
+    return found - own - {psutil.Process()}
+
+
+def _carries(process: psutil.Process, mark: str) -> bool:
+    try:
+        return process.environ().get(PLATFORM_MARK) == mark
+    except (psutil.Error, OSError):
+        return False
+
+
+def end(processes: Iterable[psutil.Process], *, patience_seconds: float) -> list[psutil.Process]:
+    """SIGTERM, wait, SIGKILL. Returns those that had to be killed."""
+    ours = list(processes)
+    for process in ours:
+        ask_to_end(process)
+    _, stubborn = psutil.wait_procs(ours, timeout=patience_seconds)
+    for process in stubborn:
+        _kill(process)
+    psutil.wait_procs(stubborn, timeout=patience_seconds)
+    return stubborn
+
+
+def ask_to_end(process: psutil.Process) -> None:
+    """SIGTERM; harmless if it is gone. psutil never signals a pid that was given to another process."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.terminate()
+
+
+def _kill(process: psutil.Process) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.kill()

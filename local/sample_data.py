@@ -1,0 +1,37 @@
+"""The bundled log dirs of real brokers, unpacked so that a platform can read them."""
+
+import tarfile
+from pathlib import Path
+from typing import Final
+
+import zstandard
+
+from local.layout import ROOT
+
+_ARCHIVES: Final = ROOT / "tests" / "data" / "broker_log_dirs"
+# The archives were written with this window; a decoder refuses it unless it is told.
+_WINDOW_BYTES: Final = 2**27
+
+
+def unpack(name: str, target: Path) -> Path:
+    """Unpack `kafka-<name>.tar.zst` below `target`; returns the directory that holds its copies and expected.json.
+
+    Raises:
+        FileNotFoundError: no archive of that name.
+    """
+    tree = target / f"kafka-{name}"
+    if not tree.exists():
+        target.mkdir(parents=True, exist_ok=True)
+        decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES)
+        with (
+            (_ARCHIVES / f"kafka-{name}.tar.zst").open("rb") as packed,
+            decompressor.stream_reader(packed) as stream,
+            tarfile.open(fileobj=stream, mode="r|") as archive,
+        ):
+            archive.extractall(target, filter="data")
+    return tree
+
+
+def broker_log_dirs(snapshot: Path) -> dict[int, Path]:
+    """Log dir of each broker below one copy (`stopped`), by broker id."""
+    return {int(path.name.removeprefix("broker-")): path for path in sorted(snapshot.glob("broker-*"))}

@@ -1,0 +1,55 @@
+"""Random secrets and passwords of a local platform, made once, in files that only their owner can read."""
+
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+from cryptography.fernet import Fernet
+
+from local.layout import Layout
+
+ADMIN: Final = "admin"
+READER: Final = "tiering-reader"
+
+
+@dataclass(frozen=True, slots=True)
+class AirflowSecrets:
+    """What Airflow signs and encrypts with. The JWT secret is long enough for SHA-512."""
+
+    fernet_key: str = field(repr=False)
+    jwt_secret: str = field(repr=False)
+    api_secret_key: str = field(repr=False)
+
+    @classmethod
+    def of(cls, layout: Layout) -> Self:
+        """Those of this platform; made on the first call."""
+        if not layout.secrets.exists():
+            made = cls(Fernet.generate_key().decode(), secrets.token_urlsafe(64), secrets.token_urlsafe(32))
+            write_private(layout.secrets, json.dumps(asdict(made)))
+        return cls(**json.loads(layout.secrets.read_text()))
+
+
+def ensure_passwords(layout: Layout) -> None:
+    """A person's administrator, and the viewer whose login the platform's own tasks use to read pool sizes."""
+    if not layout.passwords.exists():
+        write_private(layout.passwords, json.dumps({name: secrets.token_urlsafe(12) for name in (ADMIN, READER)}))
+    login = {"username": READER, "password": password_of(layout, READER)}
+    write_private(layout.api_login, json.dumps(login))
+
+
+def password_of(layout: Layout, username: str) -> str:
+    passwords: dict[str, Any] = json.loads(layout.passwords.read_text())
+    return str(passwords[username])
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace `path` by a file with mode 0600: nobody else can read it at any moment."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stage = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(stage, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    stage.rename(path)

@@ -1,0 +1,25 @@
+"""Bring the databases of a platform to what this version needs: Airflow's schema, the pools, the library's schema.
+
+Runs as a process of its own, in the platform's environment; repeating it changes nothing.
+"""
+
+import os
+import sys
+
+from airflow.utils.db import upgradedb
+
+from plugins.tiering_airflow.hook import TieringHook
+from plugins.tiering_airflow.pools import create_missing_pools, suitable_slots
+
+
+def main() -> int:
+    upgradedb()
+    created = create_missing_pools(suitable_slots(os.cpu_count() or 1))
+    print(f"pools created: {', '.join(created) or 'none, all exist'}")
+    with TieringHook().open() as tiering:
+        tiering.migrate()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

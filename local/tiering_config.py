@@ -1,0 +1,36 @@
+"""The library's settings of a local platform on the bundled log dirs, as a TOML file that `./tiering` reads too."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from local.layout import Layout
+from local.sample_data import broker_log_dirs, unpack
+
+CONFIG_VARIABLE: Final = "TIERING_CONFIG"
+
+
+def sample_settings(layout: Layout) -> dict[str, str]:
+    """Unpack the log dirs of two brokers and write settings that copy from them; the variable that names the file."""
+    log_dirs = broker_log_dirs(unpack("public", layout.sample_log_dirs) / "stopped")
+    layout.remote_storage.mkdir(parents=True, exist_ok=True)
+    layout.tiering_toml.write_text(_toml(layout, log_dirs))
+    return {CONFIG_VARIABLE: str(layout.tiering_toml)}
+
+
+def _toml(layout: Layout, log_dirs: Mapping[int, Path]) -> str:
+    tables = "".join(
+        f"\n[[log_dirs]]\nbroker_id = {broker}\npath = {_text(path)}\n" for broker, path in log_dirs.items()
+    )
+    return (
+        "# Written by local/tiering_config.py: the bundled log dirs of two brokers, copied to a directory.\n"
+        f'[cluster]\nname = "sample"\n\n[topics]\ninclude = ["*"]\n\n'
+        f"[remote_storage]\nurl = {_text('file://' + str(layout.remote_storage))}\n\n"
+        f"[metadata]\nurl = {_text('sqlite:///' + str(layout.metadata_database))}\n{tables}"
+    )
+
+
+def _text(value: object) -> str:
+    """A TOML basic string: JSON's escapes are a subset of its."""
+    return json.dumps(str(value))

@@ -1,0 +1,62 @@
+"""Remote log metadata in a dictionary: enough of the contract for tasks that read segments and store verdicts."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from include.tiering.errors import UnknownSegmentError
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.sizes import PartitionSize, partition_size
+from include.tiering.model.verdict import Verdict
+from include.tiering.remote_metadata.contract import QualityResult, SegmentRow
+
+
+class MemoryMetadata:
+    """A test puts rows in and changes them as it likes; `runs` names the segments of each run."""
+
+    def __init__(self, rows: Iterable[SegmentRow] = ()) -> None:
+        self.rows: dict[RemoteLogSegmentId, SegmentRow] = {}
+        self.runs: dict[str, list[RemoteLogSegmentId]] = {}
+        self.results: dict[tuple[RemoteLogSegmentId, str], QualityResult] = {}
+        for row in rows:
+            self.put(row)
+
+    def put(self, row: SegmentRow, *, run_id: str | None = None) -> None:
+        segment_id = row.metadata.remote_log_segment_id
+        self.rows[segment_id] = row
+        if run_id is not None:
+            self.runs.setdefault(run_id, []).append(segment_id)
+
+    def segment(self, segment_id: RemoteLogSegmentId) -> SegmentRow | None:
+        return self.rows.get(segment_id)
+
+    def partitions(self) -> Sequence[TopicIdPartition]:
+        return sorted({p.topic_id_partition for p in self.rows}, key=lambda p: (p.topic, p.partition))
+
+    def list_segments(self, partition: TopicIdPartition, leader_epoch: int | None = None) -> Sequence[SegmentRow]:
+        found = (row for row in self.rows.values() if row.metadata.topic_id_partition == partition)
+        hidden = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
+        return sorted(
+            (row for row in found if row.metadata.state is not hidden), key=lambda row: row.metadata.start_offset
+        )
+
+    def segments_of_run(self, run_id: str) -> Sequence[SegmentRow]:
+        return [self.rows[segment_id] for segment_id in self.runs.get(run_id, ())]
+
+    def record_verdict(self, segment_id: RemoteLogSegmentId, verdict: Verdict, *, detail: str = "") -> None:
+        if segment_id not in self.rows:
+            raise UnknownSegmentError(f"no remote log segment {segment_id}")
+        self.rows[segment_id] = replace(self.rows[segment_id], verdict=verdict, verdict_detail=detail)
+
+    def record_quality_results(self, results: Sequence[QualityResult]) -> None:
+        self.results.update({(result.segment_id, result.rule): result for result in results})
+
+    def quality_results(self, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:
+        return [
+            result for (owner, _), result in sorted(self.results.items(), key=lambda i: i[0][1]) if owner == segment_id
+        ]
+
+    def partition_sizes(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionSize]:
+        wanted = self.partitions() if partition is None else [partition]
+        sizes = [partition_size(each, (row.metadata for row in self.list_segments(each))) for each in wanted]
+        return [size for size in sizes if size.segments]

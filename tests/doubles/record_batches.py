@@ -1,0 +1,90 @@
+"""Record batches made field by field, with the CRC that they should have."""
+
+import struct
+
+import google_crc32c
+
+from include.tiering.formats.record_batch import ControlType
+from include.tiering.formats.varint import write_varint, write_varlong
+
+NO_PRODUCER = -1
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+
+
+def record_batch(
+    base_offset: int,
+    *,
+    count: int = 1,
+    leader_epoch: int = 0,
+    attributes: int = 0,
+    timestamp_ms: int = 1_700_000_000_000,
+    producer_id: int = NO_PRODUCER,
+    producer_epoch: int = NO_PRODUCER,
+    base_sequence: int = NO_PRODUCER,
+    records: bytes | None = None,
+    value_bytes: int = 20,
+    magic: int = 2,
+) -> bytes:
+    """`count` records of `value_bytes` each, or the given `records` blob; the last has the largest timestamp."""
+    if records is None:
+        records = b"".join(_record(delta, bytes(value_bytes)) for delta in range(count))
+    covered = struct.pack(
+        ">hiqqqhii",
+        attributes,
+        count - 1,
+        timestamp_ms,
+        timestamp_ms + count - 1,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    )
+    covered += records
+    head = struct.pack(">iBI", leader_epoch, magic, google_crc32c.value(covered))
+    return struct.pack(">qi", base_offset, len(head) + len(covered)) + head + covered
+
+
+def data_batch(base_offset: int, producer_id: int, *, count: int = 1, leader_epoch: int = 0) -> bytes:
+    """Records inside a transaction of `producer_id`."""
+    return record_batch(
+        base_offset,
+        count=count,
+        leader_epoch=leader_epoch,
+        attributes=TRANSACTIONAL,
+        producer_id=producer_id,
+        producer_epoch=1,
+        base_sequence=0,
+    )
+
+
+def marker(base_offset: int, producer_id: int, control: ControlType, *, leader_epoch: int = 0) -> bytes:
+    """The control batch that ends a transaction."""
+    key = struct.pack(">hh", 0, control)
+    return record_batch(
+        base_offset,
+        leader_epoch=leader_epoch,
+        attributes=TRANSACTIONAL | CONTROL,
+        producer_id=producer_id,
+        producer_epoch=1,
+        records=_record(0, struct.pack(">hi", 0, 9), key),
+    )
+
+
+def with_crc(batch: bytes) -> bytes:
+    """The batch with its CRC made right again, after a test has changed covered bytes."""
+    return batch[:17] + struct.pack(">I", google_crc32c.value(batch[21:])) + batch[21:]
+
+
+def old_batch(offset: int, magic: int) -> bytes:
+    """One entry of magic 0 or 1, without key, value empty. Its CRC is left at zero."""
+    timestamp = struct.pack(">q", 1_500_000_000_000) if magic else b""
+    body = struct.pack(">IBb", 0, magic, 0) + timestamp + struct.pack(">ii", -1, 0)
+    return struct.pack(">qi", offset, len(body)) + body
+
+
+def _record(delta: int, value: bytes, key: bytes | None = None) -> bytes:
+    body = b"\0" + write_varlong(delta) + write_varint(delta)
+    body += write_varint(-1) if key is None else write_varint(len(key)) + key
+    body += write_varint(len(value)) + value + write_varint(0)
+    return write_varint(len(body)) + body

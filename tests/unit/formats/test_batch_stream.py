@@ -1,0 +1,127 @@
+import pytest
+
+from include.tiering.errors import FormatError, OldMagicError, SourceChangedError
+from include.tiering.formats.batch_stream import MIN_BLOCK_BYTES, BatchStream
+from include.tiering.formats.record_batch import ControlType, control_type
+from tests.doubles.byte_sources import BytesSource, RecordingSource, ShrinkingSource
+from tests.doubles.record_batches import marker, old_batch, record_batch, with_crc
+
+SMALL = record_batch(0, count=2)
+LARGE = record_batch(10, records=bytes(range(256)) * 40)
+LOG = SMALL + record_batch(2, value_bytes=700) + LARGE + marker(11, 7, ControlType.COMMIT) + record_batch(12)
+
+
+def _positions(log: bytes, block_bytes: int = MIN_BLOCK_BYTES) -> list[tuple[int, int]]:
+    return [(position, fields[0]) for position, fields in BatchStream(BytesSource(log), block_bytes)]
+
+
+def _failure(log: bytes) -> FormatError:
+    with pytest.raises(FormatError) as caught:
+        _positions(log)
+    return caught.value
+
+
+@pytest.mark.parametrize("block_bytes", [1, MIN_BLOCK_BYTES, MIN_BLOCK_BYTES + 1, len(LARGE), len(LOG) - 1, len(LOG)])
+def test_positions_do_not_depend_on_the_block(block_bytes: int) -> None:
+    at_large = len(SMALL) + len(record_batch(2, value_bytes=700))
+    after = at_large + len(LARGE)
+    expected = [(0, 0), (len(SMALL), 2), (at_large, 10), (after, 11), (after + 78, 12)]
+    assert _positions(LOG, block_bytes) == expected
+
+
+def test_nothing_in_an_empty_file() -> None:
+    assert _positions(b"") == []
+
+
+def test_every_byte_is_read_once_and_in_order() -> None:
+    source = RecordingSource(BytesSource(LOG))
+    assert len(list(BatchStream(source, MIN_BLOCK_BYTES))) == 5
+    read_to = 0
+    for position, size_bytes in source.reads:
+        assert position == read_to
+        read_to += size_bytes
+    assert read_to == len(LOG)
+    assert max(size_bytes for _, size_bytes in source.reads) <= MIN_BLOCK_BYTES
+
+
+def test_the_records_of_the_last_batch_are_at_hand() -> None:
+    stream = BatchStream(BytesSource(LOG), MIN_BLOCK_BYTES)
+    controls = {fields[0]: control_type(stream.records(), 0) for _, fields in stream if fields[5] & 0x20}
+    assert controls == {11: ControlType.COMMIT}
+
+
+def test_the_records_of_a_batch_larger_than_the_buffer_are_not() -> None:
+    stream = BatchStream(BytesSource(LOG), MIN_BLOCK_BYTES)
+    sizes = {fields[0]: len(stream.records()) for _, fields in stream}
+    assert sizes[10] == 0
+    assert sizes[0] > 0
+
+
+@pytest.mark.parametrize("batch_number", [0, 2, 4])
+def test_a_flipped_bit_is_found_at_its_batch(batch_number: int) -> None:
+    start = _positions(LOG)[batch_number][0]
+    damaged = bytearray(LOG)
+    damaged[start + 61] ^= 0x10
+    error = _failure(bytes(damaged))
+    assert error.position == start
+    assert "CRC-32C" in error.message
+
+
+def test_the_last_byte_of_a_large_batch_counts() -> None:
+    error = _failure(LARGE[:-1] + bytes([LARGE[-1] ^ 1]) + SMALL)
+    assert (error.position, "CRC-32C" in error.message) == (0, True)
+
+
+@pytest.mark.parametrize("kept", [1, 17, 18, 60])
+def test_less_than_a_header_is_left_over(kept: int) -> None:
+    error = _failure(SMALL + SMALL[:kept])
+    assert error.position == len(SMALL)
+    assert f"{kept} bytes are left over" in error.message
+
+
+@pytest.mark.parametrize("batch", [SMALL, LARGE])
+@pytest.mark.parametrize("missing", [1, 20])
+def test_a_batch_is_cut_off(batch: bytes, missing: int) -> None:
+    error = _failure(SMALL + batch[:-missing])
+    assert error.position == len(SMALL)
+    assert error.message == f"batch of {len(batch)} bytes is cut off after {len(batch) - missing}"
+
+
+def test_a_length_of_two_gib_is_not_allocated() -> None:
+    hostile = SMALL[:8] + b"\x7f\xff\xff\xff" + SMALL[12:]
+    error = _failure(hostile + bytes(5000))
+    assert f"batch of {2**31 - 1 + 12} bytes is cut off" in error.message
+
+
+def test_a_zero_tail_is_named_by_its_length_of_zero() -> None:
+    error = _failure(SMALL + bytes(3000))
+    assert (error.position, error.message) == (len(SMALL), "batch length 0 is below 49")
+
+
+def test_old_magic_keeps_its_error() -> None:
+    with pytest.raises(OldMagicError) as caught:
+        _positions(SMALL + old_batch(2, 1) + old_batch(3, 1))
+    assert caught.value.position == len(SMALL)
+
+
+def test_a_source_that_shrinks_says_so_itself() -> None:
+    with pytest.raises(SourceChangedError):
+        list(BatchStream(ShrinkingSource(BytesSource(LOG), 2000), MIN_BLOCK_BYTES))
+
+
+class _EndsEarly(BytesSource):
+    @property
+    def size_bytes(self) -> int:
+        return super().size_bytes + 20_000
+
+
+@pytest.mark.parametrize("batch", [SMALL, LARGE])
+def test_a_source_that_ends_before_its_size_is_no_endless_loop(batch: bytes) -> None:
+    with pytest.raises(FormatError, match="ended before"):
+        list(BatchStream(_EndsEarly(batch[:8] + b"\0\0\x40\0" + batch[12:]), MIN_BLOCK_BYTES))
+
+
+def test_a_wrong_crc_is_not_hidden_by_right_fields() -> None:
+    changed = SMALL[:60] + b"\x09" + SMALL[61:]
+    assert "CRC-32C" in _failure(changed).message
+    assert _positions(with_crc(changed)) == [(0, 0)]

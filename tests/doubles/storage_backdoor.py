@@ -20,12 +20,14 @@ class Backdoor(Protocol):
 
 @dataclass(frozen=True)
 class DirectoryBackdoor:
-    """Files below a directory."""
+    """Files below a directory; `ignored` names directories that belong to a server's own bookkeeping."""
 
     root: Path
+    ignored: frozenset[str] = frozenset()
 
     def raw_keys(self) -> set[str]:
-        return {path.relative_to(self.root).as_posix() for path in self.root.rglob("*") if not path.is_dir()}
+        files = (path.relative_to(self.root) for path in self.root.rglob("*") if not path.is_dir())
+        return {path.as_posix() for path in files if self.ignored.isdisjoint(path.parts)}
 
     def raw_read(self, key: str) -> bytes:
         return (self.root / key).read_bytes()

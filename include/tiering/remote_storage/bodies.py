@@ -38,20 +38,28 @@ def extend_crc32c(crc32c: int, block: bytes | bytearray | memoryview) -> int:
     return int(google_crc32c.extend(crc32c, bytes(block)))
 
 
-def blocks_of(
-    source: ByteSource, buffer: bytearray, first: int = 0, size_bytes: int | None = None
-) -> Iterator[memoryview]:
-    """Bytes of `source` from `first` on, in turns of at most `buffer`, which every block shares.
+def filled_block(source: ByteSource, position: int, buffer: memoryview) -> memoryview:
+    """The part of `buffer` that `source` could fill from `position` on: at least one byte.
 
     Raises:
-        RemoteChecksumError: the source ended early, without saying so itself.
+        RemoteChecksumError: the source ended, without saying so itself.
     """
+    filled = source.read_into(position, buffer)
+    if not filled:
+        raise RemoteChecksumError(f"the source ended at byte {position} of {source.size_bytes}")
+    return buffer[:filled]
+
+
+def blocks_of(source: ByteSource, first: int, size_bytes: int) -> Iterator[memoryview]:
+    """`size_bytes` of `source` from `first` on, in blocks; each is valid until the next one.
+
+    Raises:
+        RemoteChecksumError: as `filled_block`.
+    """
+    buffer = memoryview(bytearray(min(BLOCK_BYTES, size_bytes)))
     position = first
-    end = source.size_bytes if size_bytes is None else first + size_bytes
-    whole = memoryview(buffer)
+    end = first + size_bytes
     while position < end:
-        filled = source.read_into(position, whole[: min(len(buffer), end - position)])
-        if not filled:
-            raise RemoteChecksumError(f"the source ended at byte {position} of {source.size_bytes}")
-        yield whole[:filled]
-        position += filled
+        block = filled_block(source, position, buffer[: end - position])
+        yield block
+        position += len(block)

@@ -189,7 +189,7 @@ def _write(directory: int, name: str, body: ByteSource, limiter: ByteLimiter, on
     crc32c = 0
     fd = os.open(name, _CREATE, 0o644, dir_fd=directory)
     try:
-        for block in blocks_of(body, bytearray(BLOCK_BYTES)):
+        for block in blocks_of(body, 0, body.size_bytes):
             limiter.acquire(len(block))
             crc32c = extend_crc32c(crc32c, block)
             written = 0

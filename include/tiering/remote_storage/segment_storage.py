@@ -122,12 +122,15 @@ class SegmentStorage:
         self._store.check_capacity()
         key = f"_tiering-probe-{self._random_bytes(8).hex()}"
         self._put_small(key, _PROBE)
-        stat = self._store.stat(key)
-        failures = self._store.delete([key])
-        if stat is None or self._stored_crc32c(key, stat) != crc32c_of(_PROBE):
-            raise RemoteStorageError(f"{self._store.describe()}: {key} was written and could not be found again")
+        try:
+            stat = self._store.stat(key)
+            intact = stat is not None and self._stored_crc32c(key, stat) == crc32c_of(_PROBE)
+        finally:
+            failures = self._store.delete([key])
+        if not intact:
+            raise RemoteStorageError(f"{self._store.describe()}: {key} was written and cannot be found as it was")
         if failures:
-            raise RemoteStorageError(f"{self._store.describe()}: cannot delete: {failures[0].message}")
+            raise RemoteStorageError(f"{self._store.describe()}: objects cannot be deleted: {failures[0].message}")
 
     def _put_small(self, key: str, content: bytes) -> None:
         self._store.put(key, BytesSource(content), crc32c_of(content), limiter=UnlimitedBytes(), on_sent=lambda _: None)

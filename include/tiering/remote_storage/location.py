@@ -1,0 +1,110 @@
+"""From a URL to a store. A URL names a place and nothing else: credentials come from the environment."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from include.tiering.errors import ObjectKeyError, SettingError
+from include.tiering.remote_storage.file import FileObjectStore
+from include.tiering.remote_storage.layouts.aiven import AivenLayout
+from include.tiering.remote_storage.layouts.contract import SegmentLayout
+from include.tiering.remote_storage.object_store import ObjectStore, checked_key
+from include.tiering.remote_storage.segment_storage import SegmentStorage
+
+_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
+_MAX_PREFIX_LENGTH: Final = 512
+_LAYOUTS: Final[Mapping[str, type[SegmentLayout]]] = MappingProxyType({"aiven": AivenLayout})
+
+
+@dataclass(frozen=True, slots=True)
+class FileLocation:
+    """An absolute directory."""
+
+    root: Path
+
+
+@dataclass(frozen=True, slots=True)
+class S3Location:
+    """A bucket and a key prefix, which is empty or ends in a slash."""
+
+    bucket: str
+    prefix: str
+
+
+def parse_location(url: str) -> FileLocation | S3Location:
+    """``file:///absolute/directory`` or ``s3://bucket/prefix``.
+
+    Raises:
+        SettingError: anything else. The text never repeats what may be a secret.
+    """
+    try:
+        parts = urlsplit(url)
+        has_credentials = "@" in parts.netloc
+    except ValueError as error:
+        raise SettingError("remote_storage.url is not a URL") from error
+    if has_credentials:
+        raise SettingError(
+            "remote_storage.url holds credentials: take them out, change them,"
+            " and give them through the environment (AWS_ACCESS_KEY_ID, …) or a profile"
+        )
+    if parts.query or parts.fragment or "?" in url or "#" in url:
+        raise SettingError("remote_storage.url has a query or a fragment: only a place is accepted")
+    match parts.scheme:
+        case "file":
+            return _file_location(parts)
+        case "s3":
+            return _s3_location(parts)
+        case _:
+            raise SettingError("remote_storage.url must start with file:/// or s3://")
+
+
+def open_storage(
+    url: str, *, endpoint_url: str | None = None, region: str | None = None, layout: str = "aiven"
+) -> SegmentStorage:
+    """The storage that `url` names. Nothing is read, written or connected to yet.
+
+    Raises:
+        SettingError: an unusable URL, endpoint or layout.
+    """
+    if layout not in _LAYOUTS:
+        raise SettingError(f"remote_storage.layout {layout!r} is unknown: one of {', '.join(sorted(_LAYOUTS))}")
+    return SegmentStorage(_open_store(url, endpoint_url, region), _LAYOUTS[layout]())
+
+
+def _open_store(url: str, endpoint_url: str | None, region: str | None) -> ObjectStore:
+    match parse_location(url):
+        case FileLocation(root):
+            return FileObjectStore(root)
+        case S3Location(bucket, prefix):
+            # boto3 takes a third of a second to import: only those who use it wait.
+            from include.tiering.remote_storage.s3.store import S3ObjectStore
+
+            return S3ObjectStore(bucket, prefix, endpoint_url=endpoint_url, region=region)
+
+
+def _file_location(parts: SplitResult) -> FileLocation:
+    path = unquote(parts.path, errors="surrogateescape")
+    if parts.netloc not in ("", "localhost") or not path.startswith("/"):
+        raise SettingError("remote_storage.url of a directory has three slashes: file:///absolute/directory")
+    if "\0" in path or ".." in PurePosixPath(path).parts or not path.strip("/"):
+        raise SettingError("remote_storage.url must name a directory below the root, without ..")
+    return FileLocation(Path(path))
+
+
+def _s3_location(parts: SplitResult) -> S3Location:
+    if _BUCKET.match(parts.netloc) is None:
+        raise SettingError(f"remote_storage.url: {parts.netloc!r} is no bucket name (3 to 63 of a-z 0-9 . -)")
+    prefix = parts.path.strip("/")
+    if not prefix:
+        return S3Location(parts.netloc, "")
+    try:
+        checked_key(prefix)
+    except ObjectKeyError as error:
+        raise SettingError(f"remote_storage.url: the prefix cannot be used: {error}") from error
+    if len(prefix) > _MAX_PREFIX_LENGTH:
+        raise SettingError(f"remote_storage.url: a prefix of {len(prefix)} characters exceeds {_MAX_PREFIX_LENGTH}")
+    return S3Location(parts.netloc, f"{prefix}/")

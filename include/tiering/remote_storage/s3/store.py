@@ -1,0 +1,183 @@
+"""Objects in an S3 bucket below one prefix.
+
+Payload goes out through `upload.py` (its failure table is there); the store itself proves every object: the CRC-32C of
+the whole is sent with it, also over multipart, and read back with HeadObject. Requests are retried by botocore, a
+bounded number of times.
+"""
+
+import contextlib
+from base64 import b64decode
+from collections.abc import Collection, Iterator
+from itertools import islice
+from typing import Any, Final
+
+from botocore.exceptions import ClientError
+
+from include.tiering.errors import (
+    ObjectKeyError,
+    RemoteResourceNotFoundError,
+    RemoteStorageError,
+    RemoteStorageUnavailableError,
+    printable,
+)
+from include.tiering.model.segment_data import ByteSource
+from include.tiering.quota.contract import ByteLimiter
+from include.tiering.remote_storage.bodies import BLOCK_BYTES
+from include.tiering.remote_storage.contract import ProgressCallback
+from include.tiering.remote_storage.object_store import (
+    KeyFailure,
+    ListedObject,
+    ObjectStat,
+    OpenUpload,
+    checked_key,
+    checked_prefix,
+)
+from include.tiering.remote_storage.s3.client import s3_client
+from include.tiering.remote_storage.s3.errors import http_status, is_retriable_code, translated
+from include.tiering.remote_storage.s3.upload import Upload, abort
+from include.tiering.units import MIB
+
+MAX_ATTEMPTS: Final = 8
+SINGLE_REQUEST_BYTES: Final = 64 * MIB
+PART_SIZE_BYTES: Final = 32 * MIB
+# S3 takes 1,000 keys per request; servers were seen that take more, none that takes fewer.
+_KEYS_PER_DELETE: Final = 999
+
+
+class S3ObjectStore:
+    """An `ObjectStore` in `bucket` below `prefix` (empty, or ending in a slash).
+
+    Objects of more than `single_request_bytes` go up in parts of `part_size_bytes` (5 MiB or more). A request is tried
+    at most `max_attempts` times.
+    """
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str,
+        *,
+        endpoint_url: str | None = None,
+        region: str | None = None,
+        max_attempts: int = MAX_ATTEMPTS,
+        single_request_bytes: int = SINGLE_REQUEST_BYTES,
+        part_size_bytes: int = PART_SIZE_BYTES,
+    ) -> None:
+        self._bucket = bucket
+        self._prefix = prefix
+        self._single_request_bytes = single_request_bytes
+        self._part_size_bytes = part_size_bytes
+        self._client = s3_client(endpoint_url=endpoint_url, region=region, max_attempts=max_attempts)
+
+    def describe(self) -> str:
+        return f"s3://{self._bucket}/{self._prefix}"
+
+    def put(self, key: str, body: ByteSource, crc32c: int, *, limiter: ByteLimiter, on_sent: ProgressCallback) -> None:
+        upload = Upload(
+            self._client,
+            self._bucket,
+            self._full_key(key),
+            body,
+            crc32c,
+            limiter,
+            on_sent,
+            is_ours=lambda: self.stat(key) == ObjectStat(body.size_bytes, crc32c),
+        )
+        if body.size_bytes <= self._single_request_bytes:
+            upload.in_one_request()
+        else:
+            upload.in_parts(self._part_size_bytes)
+
+    def stat(self, key: str) -> ObjectStat | None:
+        with translated("look at", self._bucket, self._full_key(key)):
+            try:
+                answer = self._client.head_object(Bucket=self._bucket, Key=self._full_key(key), ChecksumMode="ENABLED")
+            except ClientError as error:
+                if http_status(error) == 404:
+                    return None
+                raise
+        return ObjectStat(int(answer["ContentLength"]), _full_object_crc32c(answer))
+
+    def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
+        full_key = self._full_key(key)
+        is_range = first > 0 or last is not None
+        asked = {"Range": f"bytes={first}-{'' if last is None else last}"} if is_range else {}
+        with translated("read", self._bucket, full_key):
+            answer = self._client.get_object(Bucket=self._bucket, Key=full_key, **asked)
+            with contextlib.closing(answer["Body"]) as body:
+                remaining_bytes = int(answer["ContentLength"])
+                if last is not None and remaining_bytes != last + 1 - first:
+                    raise RemoteResourceNotFoundError(
+                        f"{self.describe()}{key}: bytes {first}..{last} of an object of {first + remaining_bytes}"
+                    )
+                while remaining_bytes:
+                    limiter.acquire(min(BLOCK_BYTES, remaining_bytes))
+                    block = body.read(min(BLOCK_BYTES, remaining_bytes))
+                    if not block:
+                        raise RemoteStorageUnavailableError(
+                            f"{self.describe()}{key}: the answer ended {remaining_bytes} bytes early"
+                        )
+                    yield block
+                    remaining_bytes -= len(block)
+
+    def delete(self, keys: Collection[str]) -> tuple[KeyFailure, ...]:
+        failures = []
+        accepted = []
+        for key in keys:
+            try:
+                accepted.append(checked_key(key))
+            except ObjectKeyError as error:
+                failures.append(KeyFailure(key, str(error), retriable=False))
+        left = iter(accepted)
+        while batch := list(islice(left, _KEYS_PER_DELETE)):
+            failures.extend(self._delete_batch(batch))
+        return tuple(failures)
+
+    def list_objects(self, prefix: str = "") -> Iterator[ListedObject]:
+        for found in self._listed("list_objects_v2", "Contents", prefix):
+            yield ListedObject(found["Key"].removeprefix(self._prefix), int(found["Size"]))
+
+    def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:
+        for found in self._listed("list_multipart_uploads", "Uploads", prefix):
+            yield OpenUpload(found["Key"].removeprefix(self._prefix), token=found["UploadId"])
+
+    def abort_upload(self, upload: OpenUpload) -> None:
+        abort(self._client, self._bucket, self._full_key(upload.key), upload.token)
+
+    def check_capacity(self) -> None:
+        """S3 tells nothing about its space: a full bucket shows when something is written."""
+
+    def _full_key(self, key: str) -> str:
+        return self._prefix + checked_key(key)
+
+    def _listed(self, operation: str, member: str, prefix: str) -> Iterator[Any]:
+        """Entries of a paged listing. Pages are fetched as they are needed."""
+        full_prefix = self._prefix + checked_prefix(prefix)
+        with translated("list", self._bucket, full_prefix):
+            pages = self._client.get_paginator(operation).paginate(Bucket=self._bucket, Prefix=full_prefix)
+            for page in pages:
+                yield from page.get(member, ())
+
+    def _delete_batch(self, keys: list[str]) -> list[KeyFailure]:
+        request = {"Objects": [{"Key": self._prefix + key} for key in keys], "Quiet": True}
+        try:
+            with translated("delete", self._bucket, self._prefix + keys[0]):
+                answer = self._client.delete_objects(Bucket=self._bucket, Delete=request)
+        except RemoteStorageError as error:
+            return [KeyFailure(key, str(error), error.retriable) for key in keys]
+        return [
+            KeyFailure(
+                failed["Key"].removeprefix(self._prefix),
+                f"cannot delete {self.describe()}: the store answered {printable(failed['Code'])[:64]}",
+                is_retriable_code(failed["Code"]),
+            )
+            for failed in answer.get("Errors", ())
+            if failed["Code"] != "NoSuchKey"
+        ]
+
+
+def _full_object_crc32c(answer: dict[str, Any]) -> int | None:
+    """The checksum in an answer, if it covers the whole object and not the checksums of its parts."""
+    encoded = answer.get("ChecksumCRC32C")
+    if encoded is None or "-" in encoded or answer.get("ChecksumType", "FULL_OBJECT") != "FULL_OBJECT":
+        return None
+    return int.from_bytes(b64decode(encoded), "big")

@@ -1,0 +1,58 @@
+"""The contracts over versitygw, an S3 server that refuses wrong checksums; what it holds is looked at on its disk."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from include.tiering.remote_storage.layouts.aiven import AivenLayout
+from include.tiering.remote_storage.s3.store import S3ObjectStore
+from include.tiering.remote_storage.segment_storage import SegmentStorage
+from tests.contract.object_store_contract import ObjectStoreContract
+from tests.contract.remote_storage_contract import RemoteStorageContract
+from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, VersityGateway, find_versitygw, versitygw_server
+from tests.doubles.storage_backdoor import Backdoor
+
+pytestmark = pytest.mark.integration
+_BUCKETS = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGateway]:
+    binary = find_versitygw()
+    if binary is None:
+        pytest.skip(NO_VERSITYGW)
+    with versitygw_server(binary, tmp_path_factory.mktemp("versitygw")) as started:
+        yield started
+
+
+@pytest.fixture
+def bucket(server: VersityGateway, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    bucket = f"bucket-{next(_BUCKETS)}"
+    server.make_bucket(bucket)
+    return bucket
+
+
+@pytest.fixture
+def store(server: VersityGateway, bucket: str) -> S3ObjectStore:
+    return S3ObjectStore(bucket, "", endpoint_url=server.endpoint_url)
+
+
+@pytest.fixture
+def storage(store: S3ObjectStore) -> SegmentStorage:
+    return SegmentStorage(store, AivenLayout())
+
+
+@pytest.fixture
+def backdoor(server: VersityGateway, bucket: str) -> Backdoor:
+    return server.backdoor(bucket, "")
+
+
+class TestVersityObjectStore(ObjectStoreContract):
+    pass
+
+
+class TestVersityStorage(RemoteStorageContract):
+    pass

@@ -29,7 +29,7 @@ _ALLOWED: Final[dict[str, frozenset[str]]] = {
     "include/tiering/quality/great_expectations_judge.py": frozenset({"great_expectations", "pandas"}),
     "include/tiering/cli": frozenset({"typer", "rich"}),
     "include/tiering/wiring": frozenset(),
-    "plugins": frozenset({"airflow", "fastapi", "psutil", "pydantic", "requests", "starlette"}),
+    "plugins": frozenset({"airflow", "fastapi", "httpx", "psutil", "pydantic", "starlette"}),
     "dags": frozenset({"airflow"}),
     "spark_jobs": frozenset({"pyspark", "pandas", "pyarrow"}),
 }

@@ -1,0 +1,48 @@
+"""What is imported is declared: nothing arrives only because another package happens to need it."""
+
+import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.doubles.source_tree import ROOT, python_files
+
+_OWN: Final = frozenset({"include", "plugins", "dags", "spark_jobs", "local", "docker", "tests"})
+_PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+_RUNTIME: Final = _PROJECT["project"]["dependencies"]
+_TESTS: Final = [*_RUNTIME, *_PROJECT["dependency-groups"]["test"], *_PROJECT["dependency-groups"]["java"]]
+_DISTRIBUTIONS: Final = packages_distributions()
+
+
+def _normal(requirement: str) -> str:
+    name = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert name, requirement
+    return re.sub(r"[-_.]+", "-", name[0]).lower()
+
+
+def _imported(file: Path) -> set[str]:
+    nodes = list(ast.walk(ast.parse((ROOT / file).read_text())))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - _OWN
+
+
+@pytest.mark.parametrize(
+    ("file", "requirements"),
+    [(file, _RUNTIME) for file in python_files("include", "plugins", "dags", "spark_jobs", "docker")]
+    + [(file, _TESTS) for file in python_files("local", "tests")],
+    ids=lambda value: str(value) if isinstance(value, Path) else "",
+)
+def test_every_import_has_its_requirement(file: Path, requirements: list[str]) -> None:
+    declared = {_normal(requirement) for requirement in requirements}
+    missing = {
+        name
+        for name in _imported(file)
+        if not declared & {_normal(distribution) for distribution in _DISTRIBUTIONS.get(name, [name])}
+    }
+    assert not missing

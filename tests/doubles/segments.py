@@ -1,72 +1,100 @@
-"""Segments made of seeded bytes, for tests that only move them about."""
+"""Partitions, segments and fences for tests of metadata and work."""
 
-import hashlib
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from typing import Final
 
+from sqlalchemy import Engine
+
+from include.tiering.log_source.contract import ReplicaId
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_data import LogSegmentData
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata
+from include.tiering.work.contract import Lease, PlannedPartition, PlannedSegment
+from include.tiering.work.sql import SqlWorkStore
 
-TOPIC_ID = Uuid(bytes(range(1, 17)))
-LEADER_EPOCH_CHECKPOINT = b"0\n1\n0 0\n"
-EMPTY_PRODUCER_SNAPSHOT = bytes.fromhex("000148674bc700000000")
-
-
-def some_bytes(size_bytes: int, seed: str = "") -> bytes:
-    """Bytes without a pattern, the same for the same arguments."""
-    return hashlib.shake_128(f"{seed}:{size_bytes}".encode()).digest(size_bytes)
-
-
-def some_uuid(seed: str) -> Uuid:
-    return Uuid(hashlib.sha256(seed.encode()).digest()[:16])
+CLUSTER_ID: Final = "Yl6WqUHwTuy6EGbNGUOwhg"
+STARTED: Final = RemoteLogSegmentState.COPY_SEGMENT_STARTED
+FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+DELETE_STARTED: Final = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+DELETE_FINISHED: Final = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 
 
-def some_metadata(
-    size_bytes: int, *, seed: str = "a", start_offset: int = 0, topic: str = "orders", partition: int = 3
+def uuid(number: int) -> Uuid:
+    """Different numbers, different ids; none is Kafka's zero id."""
+    return Uuid((number + 1_000).to_bytes(16, "big"))
+
+
+def partition_of(topic: str = "orders", partition: int = 0, *, topic_number: int | None = None) -> TopicIdPartition:
+    """By default the topic's id follows from its name."""
+    number = sum(topic.encode()) if topic_number is None else topic_number
+    return TopicIdPartition(uuid(number), partition, topic)
+
+
+def segment_of(
+    partition: TopicIdPartition,
+    number: int,
+    start_offset: int,
+    end_offset: int,
+    leader_epochs: Mapping[int, int] | None = None,
+    *,
+    size_bytes: int = 1_000,
+    state: RemoteLogSegmentState = STARTED,
 ) -> RemoteLogSegmentMetadata:
+    """Attempt `number`; by default all of it under epoch 0. Offsets are inclusive."""
+    epochs = leader_epochs if leader_epochs is not None else {0: start_offset}
     return RemoteLogSegmentMetadata(
-        remote_log_segment_id=RemoteLogSegmentId(TopicIdPartition(TOPIC_ID, partition, topic), some_uuid(seed)),
+        remote_log_segment_id=RemoteLogSegmentId(partition, uuid(1_000_000 + number)),
         start_offset=start_offset,
-        end_offset=start_offset + 24,
-        max_timestamp_ms=1_700_000_000_123,
+        end_offset=end_offset,
+        max_timestamp_ms=1_600_000_000_000 + end_offset,
         broker_id=1,
-        event_timestamp_ms=1_700_000_001_000,
+        event_timestamp_ms=1_600_000_100_000,
         segment_size_bytes=size_bytes,
-        segment_leader_epochs=LeaderEpochs.of([(0, start_offset)]),
+        segment_leader_epochs=LeaderEpochs.of(epochs.items()),
+        state=state,
     )
 
 
-def some_segment(
-    size_bytes: int = 100_000, *, seed: str = "a", start_offset: int = 0, with_transactions: bool = False
-) -> tuple[RemoteLogSegmentMetadata, LogSegmentData]:
-    log = some_bytes(size_bytes, seed)
-    data = LogSegmentData(
-        log=BytesSource(log),
-        log_crc32c=crc32c_of(log),
-        offset_index=some_bytes(16, f"offsets {seed}"),
-        time_index=some_bytes(24, f"times {seed}"),
-        producer_snapshot=EMPTY_PRODUCER_SNAPSHOT,
-        leader_epoch=LEADER_EPOCH_CHECKPOINT,
-        transaction_index=some_bytes(34, f"transactions {seed}") if with_transactions else None,
+def update_of(
+    segment: RemoteLogSegmentMetadata, state: RemoteLogSegmentState, *, custom_metadata: bytes | None = None
+) -> RemoteLogSegmentMetadataUpdate:
+    return RemoteLogSegmentMetadataUpdate(
+        segment.remote_log_segment_id,
+        state,
+        event_timestamp_ms=1_600_000_200_000,
+        broker_id=2,
+        custom_metadata=custom_metadata,
     )
-    return some_metadata(size_bytes, seed=seed, start_offset=start_offset), data
 
 
-@dataclass
-class CountingLimiter:
-    """A `ByteLimiter` that remembers what it granted, and runs dry after `allowance` bytes by raising `error`."""
+def planned(partition: TopicIdPartition, segments: int = 1, *, urgency: float = 1.0) -> PlannedPartition:
+    """Segments of 100 offsets and 1,000 bytes each."""
+    work = tuple(PlannedSegment(100 * number, 100 * number + 99, 1_000) for number in range(segments))
+    return PlannedPartition(ReplicaId(partition, 1, "dir-1"), urgency, work)
 
-    allowance: int | None = None
-    error: Exception | None = None
-    granted: list[int] = field(default_factory=list)
 
-    def acquire(self, size_bytes: int) -> None:
-        if self.error is not None and self.allowance is not None and sum(self.granted) + size_bytes > self.allowance:
-            raise self.error
-        self.granted.append(size_bytes)
+def lease_of(engine: Engine, partition: TopicIdPartition, run_id: str = "run-1", *, lease_ms: int = 600_000) -> Lease:
+    """A lease on a partition that nobody else holds, under a run that plans this partition alone."""
+    work = SqlWorkStore(engine, CLUSTER_ID)
+    work.save_plan(run_id, [planned(partition)])
+    lease = work.claim(run_id, "batch-1", lease_ms=lease_ms)
+    assert lease is not None
+    return lease
 
-    @property
-    def total_bytes(self) -> int:
-        return sum(self.granted)
+
+def fence_of(engine: Engine, partition: TopicIdPartition) -> Fence:
+    return lease_of(engine, partition, f"run-of-{partition}").fence
+
+
+def finish(metadata: RemoteLogMetadata, segment: RemoteLogSegmentMetadata, fence: Fence) -> RemoteLogSegmentMetadata:
+    """Copy: STARTED, then FINISHED."""
+    metadata.add_segment(segment, fence=fence)
+    return metadata.update_segment(update_of(segment, FINISHED), expected=STARTED, fence=fence)
+
+
+def delete(metadata: RemoteLogMetadata, segment: RemoteLogSegmentMetadata, fence: Fence) -> None:
+    """From FINISHED to a tombstone."""
+    metadata.update_segment(update_of(segment, DELETE_STARTED), expected=FINISHED, fence=fence)
+    metadata.update_segment(update_of(segment, DELETE_FINISHED), expected=DELETE_STARTED, fence=fence)

@@ -78,8 +78,8 @@ class WorkItem:
 class BatchProgress:
     """Bytes of the segments a batch has worked on; written once a second. `pool` is None outside of Airflow.
 
-    Batch ids are unique in the cluster, not only in their run. `updated_at_ms` is the database's time of the report:
-    the store sets it, what a sender puts there is ignored.
+    Batch ids are unique in the cluster, not only in their run. `started_at_ms` and `updated_at_ms` are the database's
+    times of the first and of this report: the store sets them, what a sender puts there is ignored.
     """
 
     run_id: str
@@ -92,6 +92,7 @@ class BatchProgress:
     planned_bytes: int
     bytes_per_second: float
     finished: bool
+    started_at_ms: int = 0
     updated_at_ms: int = 0
 
 

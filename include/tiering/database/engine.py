@@ -1,0 +1,115 @@
+"""Open the database: SQLite for one host, PostgreSQL for many.
+
+SQLite: write-ahead log, every commit on disk before it returns (a lost DELETE_SEGMENT_STARTED would leave metadata
+whose objects are gone), writers queue for the one write lock. PostgreSQL: a small pool, limits on statements and locks.
+"""
+
+import sqlite3
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, StaticPool, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from include.tiering.clock import Clock, SystemClock
+from include.tiering.database.filesystem import prepare_database_file
+from include.tiering.errors import SettingError
+
+WRITES: Final = "tiering_writes"
+"""Execution option of a connection whose transactions write: SQLite then takes the write lock at BEGIN."""
+
+LOCK_WAIT_MS: Final = 30_000
+_STATEMENT_LIMIT_MS: Final = 60_000
+_IDLE_LIMIT_MS: Final = 60_000
+_CONNECT_SECONDS: Final = 10
+_WAL_ATTEMPTS: Final = 200
+_WAL_PAUSE_SECONDS: Final = 0.05
+
+
+def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
+    """An engine for `sqlite:///path`, `sqlite://` (in memory, one thread) or `postgresql+psycopg://...`.
+
+    Does not connect, but creates the SQLite file. Neither the engine's errors nor its logs show passwords or values.
+
+    Raises:
+        SettingError: not such a URL, or a SQLite file that is not this host's alone.
+    """
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise SettingError(
+            "metadata.url is not a database URL such as sqlite:///path or postgresql+psycopg://..."
+        ) from None
+    if parsed.get_backend_name() == "sqlite":
+        return _open_sqlite(parsed, clock if clock is not None else SystemClock())
+    if parsed.drivername in ("postgresql", "postgresql+psycopg"):
+        return _open_postgresql(parsed)
+    raise SettingError(f"metadata.url: {parsed.drivername} is not supported: use sqlite or postgresql+psycopg")
+
+
+def _open_postgresql(url: URL) -> Engine:
+    limits = {
+        "statement_timeout": _STATEMENT_LIMIT_MS,
+        "lock_timeout": LOCK_WAIT_MS,
+        "idle_in_transaction_session_timeout": _IDLE_LIMIT_MS,
+    }
+    return create_engine(
+        url.set(drivername="postgresql+psycopg"),
+        hide_parameters=True,
+        pool_size=4,
+        max_overflow=4,
+        pool_timeout=_CONNECT_SECONDS,
+        pool_pre_ping=True,
+        isolation_level="READ COMMITTED",
+        connect_args={
+            "connect_timeout": _CONNECT_SECONDS,
+            "application_name": "tiering",
+            "options": " ".join(f"-c {name}={value}" for name, value in limits.items()),
+        },
+    )
+
+
+def _open_sqlite(url: URL, clock: Clock) -> Engine:
+    if url.drivername not in ("sqlite", "sqlite+pysqlite"):
+        raise SettingError(f"metadata.url: {url.drivername} is not supported: use sqlite")
+    in_memory = url.database in (None, "", ":memory:")
+    if in_memory:
+        engine = create_engine(url, hide_parameters=True, poolclass=StaticPool)
+    else:
+        if str(url.database).startswith("file:"):
+            raise SettingError("metadata.url: give the path of the SQLite file, not a file: URI")
+        prepare_database_file(Path(str(url.database)))
+        engine = create_engine(url, hide_parameters=True, connect_args={"timeout": LOCK_WAIT_MS / 1000})
+
+    def configure(connection: sqlite3.Connection, _record: object) -> None:
+        connection.isolation_level = None
+        connection.execute("PRAGMA foreign_keys = ON")
+        if not in_memory:
+            _use_write_ahead_log(connection, clock)
+            connection.execute("PRAGMA synchronous = FULL")
+
+    event.listen(engine, "connect", configure)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _begin(connection: Connection) -> None:
+    """Read transactions never wait; writers ask for the lock at once, so that none fails half way."""
+    options: Any = connection.get_execution_options()
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get(WRITES) else "BEGIN")
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection, clock: Clock) -> None:
+    """The switch needs the file for itself and does not wait for it: several processes may open a new file at once."""
+    for attempt in range(1, _WAL_ATTEMPTS + 1):
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError:
+            if attempt == _WAL_ATTEMPTS:
+                raise
+            clock.sleep(_WAL_PAUSE_SECONDS)
+            continue
+        if mode != "wal":
+            raise SettingError(f"metadata.url: this file system keeps SQLite in journal mode {mode}: use another path")
+        return

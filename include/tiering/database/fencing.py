@@ -1,0 +1,46 @@
+"""The right to change one partition, proved inside the transaction of the change.
+
+A token holds as long as nobody claimed the partition after it and its lease was not given back. It also holds after the
+lease has expired: as long as no other batch has claimed the partition, none has seen or changed anything there, so the
+late one does no harm; the moment another claims, the token is refused for ever. The lease's row stays locked until the
+transaction ends, so a claim waits for a change and a change never straddles a claim.
+
+Order of locks, everywhere: leases, partitions, segments, size_counters.
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, select
+
+from include.tiering.database.partition_rows import of_partition
+from include.tiering.database.schema import leases
+from include.tiering.errors import LeaseLostError
+from include.tiering.remote_metadata.contract import Fence
+
+
+@dataclass(frozen=True, slots=True)
+class FenceHolder:
+    """Who was given the newest token."""
+
+    run_id: str
+    batch_id: str
+
+
+def hold_fence(connection: Connection, cluster_id: str, fence: Fence) -> FenceHolder:
+    """Lock the partition's lease and prove that `fence` is the newest.
+
+    Raises:
+        LeaseLostError: naming both tokens.
+    """
+    query = select(leases.c.token, leases.c.expires_at_ms, leases.c.run_id, leases.c.batch_id)
+    row = connection.execute(
+        query.where(of_partition(leases, cluster_id, fence.topic_id_partition)).with_for_update()
+    ).one_or_none()
+    where = fence.topic_id_partition
+    if row is None:
+        raise LeaseLostError(f"{where}: nobody was ever given a lease, yet token {fence.token} is shown")
+    if row.token != fence.token:
+        raise LeaseLostError(f"{where}: fencing token {fence.token} was superseded by {row.token}")
+    if row.expires_at_ms == 0:
+        raise LeaseLostError(f"{where}: the lease with fencing token {fence.token} was given back")
+    return FenceHolder(row.run_id, row.batch_id)

@@ -1,0 +1,57 @@
+"""The schema's versions: the one place that creates or changes tables.
+
+Upgrading is safe when several processes begin at once: each takes the same lock (SQLite's write lock, an advisory lock
+of PostgreSQL) before it looks at the revision, and all changes are one transaction.
+
+Crash safety: a killed upgrade leaves the revision and the tables it found.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from sqlalchemy import Engine
+
+from include.tiering.database.statements import serialise_writers
+from include.tiering.database.transactions import reading, writing
+
+HEAD: Final = "r0003"
+"""Written out, so that a check works where the library was imported from an archive and no directory can be listed."""
+
+_HERE: Final = Path(__file__).parent
+
+
+def upgrade(engine: Engine) -> None:
+    """Bring the schema to `HEAD`; harmless if it is there.
+
+    Raises:
+        MetadataUnavailableError: the database is locked or away.
+    """
+    with writing(engine) as connection:
+        serialise_writers(connection, "schema of the tiering database")
+        if MigrationContext.configure(connection).get_current_revision() == HEAD:
+            return
+        config = migration_config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, HEAD)
+
+
+def current_revision(engine: Engine) -> str | None:
+    """None for a database without our tables."""
+    with reading(engine) as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def is_at_head(engine: Engine) -> bool:
+    """Whether this code and the database agree on the schema."""
+    return current_revision(engine) == HEAD
+
+
+def migration_config() -> Config:
+    """Alembic's configuration, without a file."""
+    config = Config()
+    config.set_main_option("script_location", str(_HERE).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config

@@ -1,0 +1,55 @@
+"""Rows of topics and partitions: created when first needed, locked before anything below them changes."""
+
+from sqlalchemy import ColumnElement, Connection, Table, and_, select, update
+
+from include.tiering.database.schema import partitions, topics
+from include.tiering.database.statements import insert_if_absent
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.topic_owner import TopicOwner
+
+
+def of_partition(table: Table, cluster_id: str, partition: TopicIdPartition) -> ColumnElement[bool]:
+    """The condition on the three key columns that every table below a partition has."""
+    return and_(
+        table.c.cluster_id == cluster_id,
+        table.c.topic_id == str(partition.topic_id),
+        table.c.partition == partition.partition,
+    )
+
+
+def ensure_topic(connection: Connection, cluster_id: str, topic_id: Uuid, name: str) -> None:
+    """Register the topic without an owner, unless it is known."""
+    values = {"cluster_id": cluster_id, "topic_id": str(topic_id), "name": name, "owner": TopicOwner.NONE}
+    insert_if_absent(connection, topics, values)
+
+
+def ensure_partition(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> None:
+    """Register the partition and its topic, unless they are known."""
+    ensure_topic(connection, cluster_id, partition.topic_id, partition.topic)
+    values = {
+        "cluster_id": cluster_id,
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
+        "log_start_offset": 0,
+        "leader_epochs": "",
+    }
+    insert_if_absent(connection, partitions, values)
+
+
+def lock_partition(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> str | None:
+    """Lock the partition's row until the transaction ends; returns why the partition is stopped, None if it is not."""
+    query = select(partitions.c.stopped_reason).where(of_partition(partitions, cluster_id, partition))
+    return connection.execute(query.with_for_update()).scalar_one_or_none()
+
+
+def set_stopped_reason(
+    connection: Connection, cluster_id: str, partition: TopicIdPartition, reason: str | None
+) -> None:
+    condition = of_partition(partitions, cluster_id, partition)
+    connection.execute(update(partitions).where(condition).values(stopped_reason=reason))
+
+
+def stopped_reason_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> str | None:
+    """Why the partition takes no FINISHED, None if it does or is not known."""
+    query = select(partitions.c.stopped_reason).where(of_partition(partitions, cluster_id, partition))
+    return connection.execute(query).scalar_one_or_none()

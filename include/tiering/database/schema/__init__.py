@@ -1,0 +1,48 @@
+"""The one schema of the database. Every table is keyed by cluster id and, where it speaks of a topic, topic id."""
+
+from include.tiering.database.schema.administration import (
+    dynamic_config_changes,
+    dynamic_configs,
+    events,
+    stores,
+)
+from include.tiering.database.schema.base import PARTITION_TOTAL, metadata
+from include.tiering.database.schema.remote_log import (
+    partitions,
+    quality_results,
+    segment_epochs,
+    segments,
+    size_counters,
+    topics,
+)
+from include.tiering.database.schema.work import (
+    batches,
+    leases,
+    pauses,
+    planned_partitions,
+    planned_segments,
+    pools,
+    runs,
+)
+
+__all__ = [
+    "PARTITION_TOTAL",
+    "batches",
+    "dynamic_config_changes",
+    "dynamic_configs",
+    "events",
+    "leases",
+    "metadata",
+    "partitions",
+    "pauses",
+    "planned_partitions",
+    "planned_segments",
+    "pools",
+    "quality_results",
+    "runs",
+    "segment_epochs",
+    "segments",
+    "size_counters",
+    "stores",
+    "topics",
+]

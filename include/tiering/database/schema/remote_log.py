@@ -1,0 +1,128 @@
+"""Topics, partitions, remote log segments and their counters."""
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from include.tiering.database.schema.base import (
+    SERIAL,
+    UUID_TEXT,
+    metadata,
+    partition_columns,
+    partition_key,
+    topic_key,
+)
+
+_PARTITION: Final = ["cluster_id", "topic_id", "partition"]
+
+topics: Final = Table(
+    "topics",
+    metadata,
+    *topic_key(),
+    Column("name", Text, nullable=False, comment="a label: a re-created topic is another row with the same name"),
+    Column("owner", Text, nullable=False, comment="who copies and expires: none, platform, handing-over, broker"),
+    Column("retention_ms", BigInteger, comment="ours, for owner platform; null keeps for ever"),
+    Column("retention_bytes", BigInteger, comment="ours, local and remote together; null keeps for ever"),
+    Index("ix_topics_name", "cluster_id", "name"),
+    comment="one row per topic id that the platform has dealt with",
+)
+
+partitions: Final = Table(
+    "partitions",
+    metadata,
+    *partition_key(),
+    Column("log_start_offset", BigInteger, nullable=False, comment="ours: remote records below it are gone"),
+    Column("leader_epochs", Text, nullable=False, comment="history merged over time: epoch:start,epoch:start"),
+    Column(
+        "stopped_reason", Text, comment="set while a FINISHED segment has the verdict failed: nothing may follow it"
+    ),
+    ForeignKeyConstraint(["cluster_id", "topic_id"], ["topics.cluster_id", "topics.topic_id"]),
+    comment="its row is locked before any of the partition's segments changes",
+)
+
+segments: Final = Table(
+    "segments",
+    metadata,
+    Column("segment_key", SERIAL, primary_key=True, comment="order of arrival; ranges of it part a table scan"),
+    *partition_columns(),
+    Column("segment_id", UUID_TEXT, nullable=False, comment="one attempt to copy"),
+    Column("start_offset", BigInteger, nullable=False),
+    Column("end_offset", BigInteger, nullable=False, comment="inclusive"),
+    Column("max_timestamp_ms", BigInteger, nullable=False, comment="largest record timestamp, -1 without one"),
+    Column("broker_id", Integer, nullable=False),
+    Column("event_timestamp_ms", BigInteger, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False, comment="of the .log alone"),
+    Column("leader_epochs", Text, nullable=False, comment="as in segment_epochs, so that one row is one segment"),
+    Column("custom_metadata", LargeBinary),
+    Column("txn_index_empty", Boolean, nullable=False),
+    Column("state", SmallInteger, nullable=False, comment="id of the state on Kafka's wire"),
+    Column("verdict", Text, nullable=False, comment="none, passed, failed, expired"),
+    Column("verdict_detail", Text, nullable=False),
+    Column("verdict_at_ms", BigInteger),
+    Column("log_crc32c", BigInteger, comment="of the .log, as the check pass saw it"),
+    Column("source_fingerprint", Text, comment="equal texts: the same source bytes"),
+    Column("run_id", Text, comment="of the lease under which the attempt began"),
+    Column("fencing_token", BigInteger, nullable=False, comment="of the last change"),
+    Column("started_at_ms", BigInteger, nullable=False),
+    Column("finished_at_ms", BigInteger),
+    Column("delete_started_at_ms", BigInteger),
+    Column("deleted_at_ms", BigInteger, comment="tombstone since"),
+    UniqueConstraint(*_PARTITION, "segment_id", name="uq_segments_id"),
+    ForeignKeyConstraint(_PARTITION, [f"partitions.{name}" for name in _PARTITION]),
+    Index("ix_segments_offset", *_PARTITION, "start_offset"),
+    Index("ix_segments_run", "cluster_id", "run_id"),
+    sqlite_autoincrement=True,
+    comment="remote log segments in every state; DELETE_SEGMENT_FINISHED is a tombstone",
+)
+
+segment_epochs: Final = Table(
+    "segment_epochs",
+    metadata,
+    Column("segment_key", SERIAL, primary_key=True, autoincrement=False),
+    Column("leader_epoch", Integer, primary_key=True, autoincrement=False),
+    *partition_columns(),
+    Column("start_offset", BigInteger, nullable=False),
+    Column("end_offset", BigInteger, nullable=False, comment="inclusive; below the start if the epoch has no record"),
+    ForeignKeyConstraint(["segment_key"], ["segments.segment_key"], ondelete="CASCADE"),
+    Index("ix_segment_epochs_offset", *_PARTITION, "leader_epoch", "start_offset"),
+    comment="the part of each leader epoch in each segment",
+)
+
+size_counters: Final = Table(
+    "size_counters",
+    metadata,
+    *partition_key(),
+    Column("leader_epoch", Integer, primary_key=True, autoincrement=False, comment="-1: the partition's total"),
+    Column("state", SmallInteger, primary_key=True, autoincrement=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("segments", BigInteger, nullable=False),
+    Column("highest_offset", BigInteger, comment="highest end (inclusive) that ever entered this state; never lowered"),
+    CheckConstraint("size_bytes >= 0 AND segments >= 0", name="not_negative"),
+    comment="moved in the transaction of each state change; a segment counts once in the total, once in each epoch",
+)
+
+quality_results: Final = Table(
+    "quality_results",
+    metadata,
+    *partition_key(),
+    Column("segment_id", UUID_TEXT, primary_key=True),
+    Column("rule", Text, primary_key=True),
+    Column("level", Text, nullable=False),
+    Column("passed", Boolean, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("recorded_at_ms", BigInteger, nullable=False),
+    comment="the last result of each rule for each segment",
+)

@@ -1,0 +1,42 @@
+"""Statements and values that SQLite and PostgreSQL take alike."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, Table, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from include.tiering.errors import printable
+
+_MOST_CHARACTERS: Final = 2_000
+
+
+def insert_for(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """An INSERT that knows ON CONFLICT, in the connection's dialect."""
+    return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
+
+
+def insert_if_absent(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
+    """Whether the row was not there."""
+    key = next(iter(table.primary_key))
+    statement = insert_for(connection, table).values(**values).on_conflict_do_nothing().returning(key)
+    return connection.execute(statement).one_or_none() is not None
+
+
+def upsert(connection: Connection, table: Table, values: Mapping[str, Any], *, keep: Sequence[str] = ()) -> None:
+    """Insert the row, or set all but its key and the columns to `keep`."""
+    statement = insert_for(connection, table).values(**values)
+    key = [column.name for column in table.primary_key]
+    changed = {name: statement.excluded[name] for name in values if name not in key and name not in keep}
+    connection.execute(statement.on_conflict_do_update(index_elements=key, set_=changed))
+
+
+def serialise_writers(connection: Connection, what: str) -> None:
+    """Until this transaction ends, no other that names the same `what` goes on. On SQLite every writer is alone."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(what, 0))))
+
+
+def stored_text(text: str) -> str:
+    """Text from outside as it may be stored: control characters and broken UTF-8 escaped, of bounded length."""
+    return printable(text[:_MOST_CHARACTERS])

@@ -1,0 +1,60 @@
+"""Transactions with typed errors. Keep the ones that write short: on SQLite there is one writer at a time."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from include.tiering.database.engine import WRITES
+from include.tiering.errors import MetadataUnavailableError, RemoteMetadataError, printable
+
+_UNDEFINED_TABLE_OR_COLUMN: Final = ("42P01", "42703")
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """One consistent view on SQLite; on PostgreSQL each statement sees what was committed before it.
+
+    Raises:
+        MetadataUnavailableError: locked, away, or without the tables.
+    """
+    with _typed_errors(engine), engine.connect() as connection, connection.begin():
+        yield connection
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """Commits at the end, rolls back on any error.
+
+    Raises:
+        MetadataUnavailableError: locked, away, or without the tables.
+    """
+    with _typed_errors(engine), engine.connect() as connection:
+        marked = connection.execution_options(**{WRITES: True})
+        with marked.begin():
+            yield marked
+
+
+@contextmanager
+def _typed_errors(engine: Engine) -> Iterator[None]:
+    try:
+        yield
+    except (OperationalError, InterfaceError, PoolTimeoutError) as error:
+        raise MetadataUnavailableError(_describe(engine, error)) from error
+    except DBAPIError as error:
+        unmigrated = getattr(error.orig, "sqlstate", None) in _UNDEFINED_TABLE_OR_COLUMN
+        kind = MetadataUnavailableError if unmigrated or error.connection_invalidated else RemoteMetadataError
+        raise kind(_describe(engine, error)) from error
+
+
+def _describe(engine: Engine, error: SQLAlchemyError) -> str:
+    """The driver's first line, with neither SQL nor values nor the password."""
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    first_line = next(iter(str(cause).strip().splitlines()), type(cause).__name__)
+    password = engine.url.password
+    if password:
+        first_line = first_line.replace(str(password), "***")
+    return f"database {engine.url.render_as_string(hide_password=True)}: {printable(first_line)}"

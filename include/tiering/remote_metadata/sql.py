@@ -1,0 +1,111 @@
+"""Remote log metadata in SQL."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Engine
+
+from include.tiering.database.clock import NowMs, database_now_ms
+from include.tiering.database.migrations import is_at_head
+from include.tiering.database.partition_rows import stopped_reason_of
+from include.tiering.database.transactions import reading, writing
+from include.tiering.errors import MetadataUnavailableError
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.verdict import Verdict
+from include.tiering.remote_metadata import sql_counters, sql_quality, sql_queries
+from include.tiering.remote_metadata.contract import Fence, PartitionSize, QualityResult, SegmentRow
+from include.tiering.remote_metadata.sql_changes import SegmentChanges
+
+
+class SqlRemoteLogMetadata:
+    """`RemoteLogMetadata` of one cluster over the platform's database. Every call is one transaction."""
+
+    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
+        self._engine = engine
+        self._cluster_id = cluster_id
+        self._now_ms = now_ms
+
+    def add_segment(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        *,
+        fence: Fence,
+        log_crc32c: int | None = None,
+        source_fingerprint: str | None = None,
+    ) -> None:
+        with writing(self._engine) as connection:
+            changes = SegmentChanges(connection, self._cluster_id, self._now_ms)
+            changes.add(metadata, fence, log_crc32c, source_fingerprint)
+
+    def update_segment(
+        self,
+        update: RemoteLogSegmentMetadataUpdate,
+        *,
+        expected: RemoteLogSegmentState,
+        fence: Fence,
+        supersedes: RemoteLogSegmentId | None = None,
+    ) -> RemoteLogSegmentMetadata:
+        with writing(self._engine) as connection:
+            changes = SegmentChanges(connection, self._cluster_id, self._now_ms)
+            return changes.change_state(update, expected, fence, supersedes)
+
+    def segment(self, segment_id: RemoteLogSegmentId) -> SegmentRow | None:
+        with reading(self._engine) as connection:
+            return sql_queries.find_segment(connection, self._cluster_id, segment_id)
+
+    def list_segments(self, partition: TopicIdPartition, leader_epoch: int | None = None) -> Sequence[SegmentRow]:
+        with reading(self._engine) as connection:
+            return sql_queries.list_of_partition(connection, self._cluster_id, partition, leader_epoch)
+
+    def partitions(self) -> Sequence[TopicIdPartition]:
+        with reading(self._engine) as connection:
+            return sql_queries.list_partitions(connection, self._cluster_id)
+
+    def segment_for_offset(
+        self, partition: TopicIdPartition, leader_epoch: int, offset: int
+    ) -> RemoteLogSegmentMetadata | None:
+        with reading(self._engine) as connection:
+            return sql_queries.find_for_offset(connection, self._cluster_id, partition, leader_epoch, offset)
+
+    def highest_offset_for_epoch(self, partition: TopicIdPartition, leader_epoch: int) -> int | None:
+        with reading(self._engine) as connection:
+            return sql_counters.highest_finished_offset(connection, self._cluster_id, partition, leader_epoch)
+
+    def highest_copied_offset(self, partition: TopicIdPartition) -> int | None:
+        with reading(self._engine) as connection:
+            return sql_counters.highest_finished_offset(connection, self._cluster_id, partition)
+
+    def remote_log_size(self, partition: TopicIdPartition, leader_epoch: int) -> int:
+        with reading(self._engine) as connection:
+            return sql_counters.finished_bytes(connection, self._cluster_id, partition, leader_epoch)
+
+    def partition_sizes(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionSize]:
+        with reading(self._engine) as connection:
+            return sql_counters.finished_sizes(connection, self._cluster_id, partition)
+
+    def is_ready(self, partition: TopicIdPartition) -> bool:
+        try:
+            return is_at_head(self._engine)
+        except MetadataUnavailableError:
+            return False
+
+    def stopped_reason(self, partition: TopicIdPartition) -> str | None:
+        with reading(self._engine) as connection:
+            return stopped_reason_of(connection, self._cluster_id, partition)
+
+    def record_verdict(self, segment_id: RemoteLogSegmentId, verdict: Verdict, *, detail: str = "") -> None:
+        with writing(self._engine) as connection:
+            SegmentChanges(connection, self._cluster_id, self._now_ms).record_verdict(segment_id, verdict, detail)
+
+    def record_quality_results(self, results: Sequence[QualityResult]) -> None:
+        with writing(self._engine) as connection:
+            sql_quality.store_results(connection, self._cluster_id, results, self._now_ms(connection))
+
+    def quality_results(self, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:
+        with reading(self._engine) as connection:
+            return sql_quality.results_of(connection, self._cluster_id, segment_id)
+
+    def segments_of_run(self, run_id: str) -> Sequence[SegmentRow]:
+        with reading(self._engine) as connection:
+            return sql_queries.list_of_run(connection, self._cluster_id, run_id)

@@ -1,0 +1,231 @@
+"""Changes of remote log segments. Each runs in one transaction of the caller, behind the partition's fence.
+
+| step of a change                        | a crash after it leaves                      |
+|-----------------------------------------|----------------------------------------------|
+| fence held, partition locked            | nothing: the transaction is rolled back      |
+| segment row, epochs, counters written   | nothing: the transaction is rolled back      |
+| committed                               | the whole change; repeating it is harmless   |
+
+FINISHED ends ascend per partition. A copy whose end is not above the highest one is refused even if its lineage differs
+(records lost in an unclean leader election): a person decides about those, no gap or fork appears by itself.
+"""
+
+from dataclasses import replace
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, and_, insert, select, update
+
+from include.tiering.database.clock import NowMs
+from include.tiering.database.fencing import hold_fence
+from include.tiering.database.partition_rows import ensure_partition, lock_partition, of_partition, set_stopped_reason
+from include.tiering.database.schema import segment_epochs, segments
+from include.tiering.database.statements import stored_text
+from include.tiering.errors import IllegalTransitionError, StateConflictError, UnknownSegmentError
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+from include.tiering.model.segment_state import RemoteLogSegmentState, is_legal_transition
+from include.tiering.model.verdict import Verdict
+from include.tiering.remote_metadata.contract import Fence, SegmentRow
+from include.tiering.remote_metadata.sql_counters import count_in, count_out, highest_finished_offset
+from include.tiering.remote_metadata.sql_queries import find_segment
+from include.tiering.remote_metadata.sql_rows import values_of
+
+_TIME_OF_STATE: Final = {
+    RemoteLogSegmentState.COPY_SEGMENT_STARTED: "started_at_ms",
+    RemoteLogSegmentState.COPY_SEGMENT_FINISHED: "finished_at_ms",
+    RemoteLogSegmentState.DELETE_SEGMENT_STARTED: "delete_started_at_ms",
+    RemoteLogSegmentState.DELETE_SEGMENT_FINISHED: "deleted_at_ms",
+}
+
+
+class SegmentChanges:
+    """Changes of one cluster's segments on one connection, inside one transaction."""
+
+    def __init__(self, connection: Connection, cluster_id: str, now_ms: NowMs) -> None:
+        self._connection = connection
+        self._cluster_id = cluster_id
+        self._now_ms = now_ms
+
+    def add(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        fence: Fence,
+        log_crc32c: int | None,
+        source_fingerprint: str | None,
+    ) -> None:
+        """See `RemoteLogMetadata.add_segment`."""
+        segment_id = metadata.remote_log_segment_id
+        _require_same_partition(segment_id, fence)
+        if not is_legal_transition(None, metadata.state):
+            raise IllegalTransitionError(f"{segment_id}: a new segment may not begin as {metadata.state.name}")
+        holder = hold_fence(self._connection, self._cluster_id, fence)
+        ensure_partition(self._connection, self._cluster_id, metadata.topic_id_partition)
+        lock_partition(self._connection, self._cluster_id, metadata.topic_id_partition)
+        known = find_segment(self._connection, self._cluster_id, segment_id)
+        if known is not None:
+            shown = (metadata, log_crc32c, source_fingerprint)
+            if (known.metadata, known.log_crc32c, known.source_fingerprint) != shown:
+                raise IllegalTransitionError(
+                    f"{segment_id} is known as {known.metadata.state.name} or with other values"
+                )
+            return
+        values = values_of(self._cluster_id, metadata) | {
+            "verdict": Verdict.NONE,
+            "verdict_detail": "",
+            "log_crc32c": log_crc32c,
+            "source_fingerprint": source_fingerprint,
+            "run_id": holder.run_id,
+            "fencing_token": fence.token,
+            "started_at_ms": self._now_ms(self._connection),
+        }
+        added = self._connection.execute(insert(segments).values(**values).returning(segments.c.segment_key))
+        self._insert_epochs(added.scalar_one(), metadata)
+        count_in(self._connection, self._cluster_id, metadata)
+
+    def change_state(
+        self,
+        change: RemoteLogSegmentMetadataUpdate,
+        expected: RemoteLogSegmentState,
+        fence: Fence,
+        supersedes: RemoteLogSegmentId | None,
+    ) -> RemoteLogSegmentMetadata:
+        """See `RemoteLogMetadata.update_segment`."""
+        segment_id = change.remote_log_segment_id
+        _require_same_partition(segment_id, fence)
+        if not expected.may_become(change.state):
+            raise IllegalTransitionError(f"{segment_id}: {expected.name} may not become {change.state.name}")
+        hold_fence(self._connection, self._cluster_id, fence)
+        stopped_reason = lock_partition(self._connection, self._cluster_id, segment_id.topic_id_partition)
+        known = self._known(segment_id)
+        if known.metadata.state is change.state and expected is not change.state:
+            return known.metadata
+        if known.metadata.state is not expected:
+            raise StateConflictError(f"{segment_id} is {known.metadata.state.name}, not {expected.name}")
+        if change.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED and expected is not change.state:
+            self._require_next(known.metadata, stopped_reason, supersedes)
+            if supersedes is not None:
+                self._delete_superseded(known.metadata, supersedes, change, fence)
+        return self._write(known, change, fence)
+
+    def record_verdict(self, segment_id: RemoteLogSegmentId, verdict: Verdict, detail: str) -> None:
+        """See `RemoteLogMetadata.record_verdict`."""
+        lock_partition(self._connection, self._cluster_id, segment_id.topic_id_partition)
+        known = self._known(segment_id)
+        judged_at_ms = self._now_ms(self._connection)
+        self._connection.execute(
+            update(segments)
+            .where(self._is(segment_id))
+            .values(verdict=verdict, verdict_detail=stored_text(detail), verdict_at_ms=judged_at_ms)
+        )
+        if Verdict.FAILED in (verdict, known.verdict):
+            self._refresh_stop(segment_id.topic_id_partition)
+
+    def _known(self, segment_id: RemoteLogSegmentId) -> SegmentRow:
+        known = find_segment(self._connection, self._cluster_id, segment_id)
+        if known is None:
+            raise UnknownSegmentError(f"no remote log segment {segment_id}")
+        return known
+
+    def _is(self, segment_id: RemoteLogSegmentId) -> ColumnElement[bool]:
+        in_partition = of_partition(segments, self._cluster_id, segment_id.topic_id_partition)
+        return and_(in_partition, segments.c.segment_id == str(segment_id.id))
+
+    def _require_next(
+        self, segment: RemoteLogSegmentMetadata, stopped_reason: str | None, supersedes: RemoteLogSegmentId | None
+    ) -> None:
+        partition = segment.topic_id_partition
+        if supersedes is not None:
+            return
+        if stopped_reason is not None:
+            raise StateConflictError(f"{partition} is stopped: {stopped_reason}")
+        highest = highest_finished_offset(self._connection, self._cluster_id, partition)
+        if highest is not None and segment.end_offset <= highest:
+            offsets = f"{segment.start_offset}..{segment.end_offset}"
+            raise StateConflictError(f"{partition}: {offsets} may not finish, offsets up to {highest} did already")
+
+    def _delete_superseded(
+        self,
+        segment: RemoteLogSegmentMetadata,
+        superseded_id: RemoteLogSegmentId,
+        change: RemoteLogSegmentMetadataUpdate,
+        fence: Fence,
+    ) -> None:
+        old = self._known(superseded_id)
+        if old.metadata.topic_id_partition != segment.topic_id_partition:
+            raise StateConflictError(f"{segment.remote_log_segment_id} may not supersede {superseded_id}")
+        if not old.metadata.is_finished or old.verdict is not Verdict.FAILED:
+            state = f"{old.metadata.state.name} and {old.verdict}"
+            raise StateConflictError(f"{superseded_id} is {state}: only a FINISHED segment that failed is superseded")
+        offsets = (segment.start_offset, segment.end_offset)
+        if (old.metadata.start_offset, old.metadata.end_offset) != offsets:
+            raise StateConflictError(f"{superseded_id} has other offsets than {offsets[0]}..{offsets[1]}")
+        deletion = replace(
+            change,
+            remote_log_segment_id=superseded_id,
+            state=RemoteLogSegmentState.DELETE_SEGMENT_STARTED,
+            custom_metadata=old.metadata.custom_metadata,
+        )
+        self._write(old, deletion, fence)
+
+    def _write(
+        self, known: SegmentRow, change: RemoteLogSegmentMetadataUpdate, fence: Fence
+    ) -> RemoteLogSegmentMetadata:
+        before, after = known.metadata, known.metadata.with_update(change)
+        segment_id = change.remote_log_segment_id
+        values: dict[str, Any] = {
+            "state": int(after.state),
+            "broker_id": after.broker_id,
+            "event_timestamp_ms": after.event_timestamp_ms,
+            "custom_metadata": after.custom_metadata,
+            "fencing_token": fence.token,
+        }
+        if after.state is not before.state:
+            values[_TIME_OF_STATE[after.state]] = self._now_ms(self._connection)
+        compare_and_set = update(segments).where(self._is(segment_id), segments.c.state == int(before.state))
+        if self._connection.execute(compare_and_set.values(**values)).rowcount != 1:
+            raise StateConflictError(f"{segment_id} is no longer {before.state.name}")
+        if after.state is not before.state:
+            count_out(self._connection, self._cluster_id, before)
+            count_in(self._connection, self._cluster_id, after)
+            if known.verdict is Verdict.FAILED:
+                self._refresh_stop(segment_id.topic_id_partition)
+        return after
+
+    def _refresh_stop(self, partition: TopicIdPartition) -> None:
+        """A partition is stopped exactly while one of its FINISHED segments has the verdict failed."""
+        failed = (
+            select(segments)
+            .where(of_partition(segments, self._cluster_id, partition))
+            .where(segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED))
+            .where(segments.c.verdict == Verdict.FAILED)
+            .order_by(segments.c.start_offset, segments.c.segment_key)
+            .limit(1)
+        )
+        first = self._connection.execute(failed).one_or_none()
+        reason = None
+        if first is not None:
+            reason = (
+                f"segment {first.segment_id} ({first.start_offset}..{first.end_offset}) failed: {first.verdict_detail}"
+            )
+        set_stopped_reason(self._connection, self._cluster_id, partition, reason)
+
+    def _insert_epochs(self, segment_key: int, metadata: RemoteLogSegmentMetadata) -> None:
+        partition = metadata.topic_id_partition
+        rows = [
+            {
+                "segment_key": segment_key,
+                "leader_epoch": epoch,
+                "cluster_id": self._cluster_id,
+                "topic_id": str(partition.topic_id),
+                "partition": partition.partition,
+                "start_offset": start_offset,
+                "end_offset": metadata.end_offset_of_epoch(epoch),
+            }
+            for epoch, start_offset in metadata.segment_leader_epochs
+        ]
+        self._connection.execute(insert(segment_epochs), rows)
+
+
+def _require_same_partition(segment_id: RemoteLogSegmentId, fence: Fence) -> None:
+    if segment_id.topic_id_partition != fence.topic_id_partition:
+        raise ValueError(f"a fence of {fence.topic_id_partition} does not hold for {segment_id}")

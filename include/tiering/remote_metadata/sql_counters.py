@@ -1,0 +1,121 @@
+"""Counters by (partition, leader epoch, state), moved in the transaction of each state change (KIP-852).
+
+A segment counts once under each of its leader epochs and once under `PARTITION_TOTAL`. Tombstones do not count.
+"""
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from sqlalchemy import Connection, and_, bindparam, case, or_, select, update
+
+from include.tiering.database.partition_rows import of_partition
+from include.tiering.database.schema import PARTITION_TOTAL, size_counters, topics
+from include.tiering.database.statements import insert_for
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.remote_metadata.contract import EpochSize, PartitionSize
+
+_FINISHED = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+
+
+def count_in(connection: Connection, cluster_id: str, segment: RemoteLogSegmentMetadata) -> None:
+    """Count the segment under its state."""
+    if segment.state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
+        return
+    partition = segment.topic_id_partition
+    rows = [
+        {
+            "cluster_id": cluster_id,
+            "topic_id": str(partition.topic_id),
+            "partition": partition.partition,
+            "leader_epoch": leader_epoch,
+            "state": int(segment.state),
+            "size_bytes": segment.segment_size_bytes,
+            "segments": 1,
+            "highest_offset": highest_offset,
+        }
+        for leader_epoch, highest_offset in _epochs_with_total(segment)
+    ]
+    statement = insert_for(connection, size_counters)
+    new, old = statement.excluded, size_counters.c
+    raised = case(
+        (or_(old.highest_offset.is_(None), new.highest_offset > old.highest_offset), new.highest_offset),
+        else_=old.highest_offset,
+    )
+    changed = {
+        "size_bytes": old.size_bytes + new.size_bytes,
+        "segments": old.segments + new.segments,
+        "highest_offset": raised,
+    }
+    key = [column.name for column in size_counters.primary_key]
+    connection.execute(statement.on_conflict_do_update(index_elements=key, set_=changed), rows)
+
+
+def count_out(connection: Connection, cluster_id: str, segment: RemoteLogSegmentMetadata) -> None:
+    """Take the segment away from its state; the highest offset stays."""
+    counters = size_counters.c
+    connection.execute(
+        update(size_counters)
+        .where(of_partition(size_counters, cluster_id, segment.topic_id_partition))
+        .where(counters.state == int(segment.state), counters.leader_epoch == bindparam("epoch"))
+        .values(size_bytes=counters.size_bytes - segment.segment_size_bytes, segments=counters.segments - 1),
+        [{"epoch": leader_epoch} for leader_epoch, _ in _epochs_with_total(segment)],
+    )
+
+
+def finished_bytes(connection: Connection, cluster_id: str, partition: TopicIdPartition, leader_epoch: int) -> int:
+    """One row by its primary key."""
+    query = select(size_counters.c.size_bytes).where(
+        of_partition(size_counters, cluster_id, partition),
+        size_counters.c.leader_epoch == leader_epoch,
+        size_counters.c.state == _FINISHED,
+    )
+    return connection.execute(query).scalar_one_or_none() or 0
+
+
+def highest_finished_offset(
+    connection: Connection, cluster_id: str, partition: TopicIdPartition, leader_epoch: int = PARTITION_TOTAL
+) -> int | None:
+    """Highest end offset (inclusive) ever FINISHED under the epoch; by default under any."""
+    query = select(size_counters.c.highest_offset).where(
+        of_partition(size_counters, cluster_id, partition),
+        size_counters.c.leader_epoch == leader_epoch,
+        size_counters.c.state == _FINISHED,
+    )
+    return connection.execute(query).scalar_one_or_none()
+
+
+def finished_sizes(connection: Connection, cluster_id: str, partition: TopicIdPartition | None) -> list[PartitionSize]:
+    """Partitions and epochs with FINISHED segments, by topic, partition and epoch."""
+    counters = size_counters.c
+    same_topic = and_(topics.c.cluster_id == counters.cluster_id, topics.c.topic_id == counters.topic_id)
+    query = (
+        select(size_counters, topics.c.name)
+        .join(topics, same_topic)
+        .where(counters.cluster_id == cluster_id, counters.state == _FINISHED, counters.segments > 0)
+        .order_by(topics.c.name, counters.topic_id, counters.partition, counters.leader_epoch)
+    )
+    if partition is not None:
+        query = query.where(of_partition(size_counters, cluster_id, partition))
+    rows = connection.execute(query).all()
+    sizes = []
+    for (topic_id, number, name), grouped in groupby(rows, key=lambda row: (row.topic_id, row.partition, row.name)):
+        total, *epochs = grouped  # the total's epoch is the lowest
+        sizes.append(
+            PartitionSize(
+                TopicIdPartition(Uuid.parse(topic_id), number, name),
+                total.size_bytes,
+                total.segments,
+                tuple(EpochSize(row.leader_epoch, row.size_bytes, row.segments) for row in epochs),
+            )
+        )
+    return sizes
+
+
+def _epochs_with_total(segment: RemoteLogSegmentMetadata) -> Iterator[tuple[int, int | None]]:
+    """(leader epoch, last offset inclusive), the partition's total first; None for an epoch without a record."""
+    yield PARTITION_TOTAL, segment.end_offset
+    for epoch, start_offset in segment.segment_leader_epochs:
+        end_offset = segment.end_offset_of_epoch(epoch)
+        yield epoch, end_offset if end_offset is not None and end_offset >= start_offset else None

@@ -1,0 +1,111 @@
+"""Lookups of remote log segments, with the meaning of Kafka's own metadata cache.
+
+A segment answers for [start, end] of each of its leader epochs, both inclusive, while it is FINISHED. Segments overlap
+after a leader change (the new leader's segment that holds the next offset is copied whole) and when a longer copy
+covers shorter ones: the one that was FINISHED last answers, and as FINISHED ends ascend, that is the one with the
+highest end. Kafka forgets what was covered; here it answers again once the covering copy is deleted.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, select
+
+from include.tiering.database.partition_rows import of_partition
+from include.tiering.database.schema import segment_epochs, segments, topics
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.remote_metadata.sql_rows import metadata_of, segment_row_of
+
+_FINISHED: Final = segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+_NOT_TOMBSTONE: Final = segments.c.state != int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
+_SAME_TOPIC: Final = and_(topics.c.cluster_id == segments.c.cluster_id, topics.c.topic_id == segments.c.topic_id)
+
+
+def find_segment(connection: Connection, cluster_id: str, segment_id: RemoteLogSegmentId) -> SegmentRow | None:
+    """One attempt in any state."""
+    query = _segments_with_topic().where(
+        of_partition(segments, cluster_id, segment_id.topic_id_partition), segments.c.segment_id == str(segment_id.id)
+    )
+    row = connection.execute(query).one_or_none()
+    return None if row is None else segment_row_of(row)
+
+
+def list_of_partition(
+    connection: Connection, cluster_id: str, partition: TopicIdPartition, leader_epoch: int | None
+) -> Sequence[SegmentRow]:
+    """In the order that `RemoteLogMetadata.list_segments` promises."""
+    query = (
+        _segments_with_topic()
+        .where(of_partition(segments, cluster_id, partition), _NOT_TOMBSTONE)
+        .order_by(
+            segments.c.start_offset,
+            case((_FINISHED, 0), else_=1),
+            case((_FINISHED, -segments.c.end_offset), else_=0),
+            segments.c.segment_key,
+        )
+    )
+    if leader_epoch is not None:
+        query = query.join(segment_epochs, _is_epoch_of_segment(cluster_id, partition, leader_epoch))
+    return [segment_row_of(row) for row in connection.execute(query)]
+
+
+def find_for_offset(
+    connection: Connection, cluster_id: str, partition: TopicIdPartition, leader_epoch: int, offset: int
+) -> RemoteLogSegmentMetadata | None:
+    """The FINISHED segment with the highest end that holds `offset` under the epoch."""
+    query = (
+        _segments_with_topic()
+        .join(segment_epochs, _is_epoch_of_segment(cluster_id, partition, leader_epoch))
+        .where(segment_epochs.c.start_offset <= offset, segment_epochs.c.end_offset >= offset, _FINISHED)
+        .order_by(segments.c.end_offset.desc(), segments.c.segment_key.desc())
+        .limit(1)
+    )
+    row = connection.execute(query).one_or_none()
+    return None if row is None else metadata_of(row)
+
+
+def list_partitions(connection: Connection, cluster_id: str) -> Sequence[TopicIdPartition]:
+    """Partitions with a segment that is not a tombstone, by topic and partition."""
+    query = (
+        select(topics.c.topic_id, segments.c.partition, topics.c.name)
+        .join(segments, _SAME_TOPIC)
+        .where(segments.c.cluster_id == cluster_id, _NOT_TOMBSTONE)
+        .distinct()
+        .order_by(topics.c.name, topics.c.topic_id, segments.c.partition)
+    )
+    return [TopicIdPartition(Uuid.parse(row.topic_id), row.partition, row.name) for row in connection.execute(query)]
+
+
+def list_of_run(connection: Connection, cluster_id: str, run_id: str) -> Sequence[SegmentRow]:
+    """Attempts that began under a lease of this run, in any state, by arrival."""
+    query = _segments_with_topic().where(segments.c.cluster_id == cluster_id, segments.c.run_id == run_id)
+    return [segment_row_of(row) for row in connection.execute(query.order_by(segments.c.segment_key))]
+
+
+def page_of_keys(
+    connection: Connection, cluster_id: str, after_key: int, last_key: int, rows: int
+) -> Sequence[tuple[int, SegmentRow]]:
+    """Up to `rows` segments that are not tombstones, with keys in (after_key, last_key], ascending."""
+    query = (
+        _segments_with_topic()
+        .where(segments.c.segment_key > after_key, segments.c.segment_key <= last_key)
+        .where(segments.c.cluster_id == cluster_id, _NOT_TOMBSTONE)
+        .order_by(segments.c.segment_key)
+        .limit(rows)
+    )
+    return [(row.segment_key, segment_row_of(row)) for row in connection.execute(query)]
+
+
+def _segments_with_topic() -> Select[Any]:
+    return select(segments, topics.c.name).join(topics, _SAME_TOPIC)
+
+
+def _is_epoch_of_segment(cluster_id: str, partition: TopicIdPartition, leader_epoch: int) -> ColumnElement[bool]:
+    return and_(
+        of_partition(segment_epochs, cluster_id, partition),
+        segment_epochs.c.leader_epoch == leader_epoch,
+        segment_epochs.c.segment_key == segments.c.segment_key,
+    )

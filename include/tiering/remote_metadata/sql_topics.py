@@ -1,0 +1,44 @@
+"""Owners of topics in SQL."""
+
+from sqlalchemy import Engine, and_, select, update
+
+from include.tiering.database.clock import NowMs, database_now_ms
+from include.tiering.database.events import record_event
+from include.tiering.database.partition_rows import ensure_topic
+from include.tiering.database.schema import topics
+from include.tiering.database.transactions import reading, writing
+from include.tiering.errors import StateConflictError
+from include.tiering.model.ids import Uuid
+from include.tiering.model.topic_owner import TopicOwner
+
+
+class SqlTopicRegistry:
+    """`TopicRegistry` of one cluster over the platform's database."""
+
+    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
+        self._engine = engine
+        self._cluster_id = cluster_id
+        self._now_ms = now_ms
+
+    def owner(self, topic_id: Uuid) -> TopicOwner:
+        query = select(topics.c.owner).where(
+            topics.c.cluster_id == self._cluster_id, topics.c.topic_id == str(topic_id)
+        )
+        with reading(self._engine) as connection:
+            owner = connection.execute(query).scalar_one_or_none()
+        return TopicOwner.NONE if owner is None else TopicOwner(owner)
+
+    def set_owner(self, topic_id: Uuid, name: str, owner: TopicOwner, *, expected: TopicOwner, author: str) -> None:
+        is_topic = and_(topics.c.cluster_id == self._cluster_id, topics.c.topic_id == str(topic_id))
+        with writing(self._engine) as connection:
+            ensure_topic(connection, self._cluster_id, topic_id, name)
+            found = TopicOwner(
+                connection.execute(select(topics.c.owner).where(is_topic).with_for_update()).scalar_one()
+            )
+            if found is owner:
+                return
+            if found is not expected:
+                raise StateConflictError(f"topic {name} ({topic_id}) has the owner {found}, not {expected}")
+            connection.execute(update(topics).where(is_topic).values(owner=owner, name=name))
+            change, now_ms = f"{found} -> {owner}", self._now_ms(connection)
+            record_event(connection, self._cluster_id, "owner", f"{name} ({topic_id})", change, author, now_ms)

@@ -1,0 +1,108 @@
+"""Work of one cluster in SQL."""
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from sqlalchemy import Connection, Engine
+
+from include.tiering.database.clock import NowMs, database_now_ms
+from include.tiering.database.events import record_event
+from include.tiering.database.fencing import hold_fence
+from include.tiering.database.transactions import reading, writing
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.work import sql_leases, sql_plans, sql_progress
+from include.tiering.work.contract import ALL_TOPICS, BatchProgress, Lease, PlannedPartition, PlannedSegment, WorkItem
+
+
+class SqlWorkStore:
+    """`WorkStore` over the platform's database. Every call is one transaction, dated by the database's clock."""
+
+    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
+        self._engine = engine
+        self._cluster_id = cluster_id
+        self._now_ms = now_ms
+
+    def save_plan(self, run_id: str, partitions: Sequence[PlannedPartition]) -> None:
+        with self._writing() as (connection, now_ms):
+            sql_plans.save_plan(connection, self._cluster_id, run_id, partitions, now_ms)
+
+    def claim(
+        self, run_id: str, batch_id: str, *, lease_ms: int, exclude: Collection[TopicIdPartition] = ()
+    ) -> Lease | None:
+        with self._writing() as (connection, now_ms):
+            return sql_leases.claim(
+                connection, self._cluster_id, run_id, batch_id, lease_ms=lease_ms, exclude=exclude, now_ms=now_ms
+            )
+
+    def renew(self, lease: Lease, *, lease_ms: int) -> Lease:
+        with self._writing() as (connection, now_ms):
+            sql_leases.renew(connection, self._cluster_id, lease, now_ms + lease_ms)
+            return replace(lease, expires_at_ms=now_ms + lease_ms)
+
+    def release(self, lease: Lease) -> None:
+        with self._writing() as (connection, _now_ms):
+            sql_leases.release(connection, self._cluster_id, lease)
+
+    def remaining(self, lease: Lease) -> Sequence[PlannedSegment]:
+        partition = lease.fence.topic_id_partition
+        with reading(self._engine) as connection:
+            return sql_plans.remaining_segments(connection, self._cluster_id, lease.run_id, partition)
+
+    def record_outcome(self, lease: Lease, item: WorkItem) -> None:
+        with self._writing() as (connection, now_ms):
+            hold_fence(connection, self._cluster_id, lease.fence)
+            sql_plans.record_outcome(connection, self._cluster_id, lease.run_id, item, now_ms)
+
+    def items(self, run_id: str) -> Sequence[WorkItem]:
+        with reading(self._engine) as connection:
+            return sql_plans.list_items(connection, self._cluster_id, run_id)
+
+    def has_work(self, run_id: str) -> bool:
+        with reading(self._engine) as connection:
+            return sql_plans.has_work(connection, self._cluster_id, run_id)
+
+    def report_progress(self, progress: BatchProgress) -> None:
+        with self._writing() as (connection, now_ms):
+            sql_progress.report_progress(connection, self._cluster_id, progress, now_ms)
+
+    def progress(self, run_id: str) -> Sequence[BatchProgress]:
+        with reading(self._engine) as connection:
+            return sql_progress.progress_of_run(connection, self._cluster_id, run_id)
+
+    def pause(self, topic: str | None, *, author: str) -> None:
+        with self._writing() as (connection, now_ms):
+            sql_progress.pause(connection, self._cluster_id, _pause_key(topic), author, now_ms)
+
+    def resume(self, topic: str | None, *, author: str) -> None:
+        with self._writing() as (connection, now_ms):
+            sql_progress.resume(connection, self._cluster_id, _pause_key(topic), author, now_ms)
+
+    def paused_topics(self) -> frozenset[str]:
+        with reading(self._engine) as connection:
+            return sql_progress.paused_topics(connection, self._cluster_id)
+
+    def set_pool_size(self, pool: str, slots: int) -> None:
+        with self._writing() as (connection, now_ms):
+            sql_progress.set_pool_size(connection, self._cluster_id, pool, slots, now_ms)
+
+    def pool_size(self, pool: str) -> int | None:
+        with reading(self._engine) as connection:
+            return sql_progress.pool_size(connection, self._cluster_id, pool)
+
+    def live_batches(self, pool: str) -> Sequence[str]:
+        with reading(self._engine) as connection:
+            return sql_progress.live_batches(connection, self._cluster_id, pool, self._now_ms(connection))
+
+    def record_event(self, kind: str, subject: str, detail: str, *, author: str) -> None:
+        with self._writing() as (connection, now_ms):
+            record_event(connection, self._cluster_id, kind, subject, detail, author, now_ms)
+
+    @contextmanager
+    def _writing(self) -> Iterator[tuple[Connection, int]]:
+        with writing(self._engine) as connection:
+            yield connection, self._now_ms(connection)
+
+
+def _pause_key(topic: str | None) -> str:
+    return ALL_TOPICS if topic is None else topic

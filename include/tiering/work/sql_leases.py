@@ -1,0 +1,157 @@
+"""Leases in SQL: one row per partition, whose token grows with every claim.
+
+A claim is one conditional statement on that row: insert it, or take it if it has expired or was given back. So of any
+number of processes that want a partition at once one gets it, and tokens ascend; the others see the row taken and try
+the next partition.
+
+| a batch dies                  | what it leaves                 | what clears it up                                 |
+|-------------------------------|--------------------------------|---------------------------------------------------|
+| before the claim is committed | nothing                        |                                                   |
+| holding a lease               | the lease, until it expires    | the next claim; the batch itself, started again   |
+| after it gave the lease back  | planned segments               | the next claim                                    |
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, and_, or_, select, tuple_, update
+
+from include.tiering.database.partition_rows import of_partition
+from include.tiering.database.schema import leases, pauses, planned_partitions
+from include.tiering.database.statements import insert_for
+from include.tiering.errors import LeaseLostError
+from include.tiering.log_source.contract import ReplicaId
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.remote_metadata.contract import Fence
+from include.tiering.work.contract import ALL_TOPICS, Lease
+from include.tiering.work.sql_plans import HAS_PLANNED_SEGMENT, remaining_segments
+
+_CANDIDATES: Final = 16
+_RELEASED: Final = 0
+
+
+def claim(
+    connection: Connection,
+    cluster_id: str,
+    run_id: str,
+    batch_id: str,
+    *,
+    lease_ms: int,
+    exclude: Collection[TopicIdPartition],
+    now_ms: int,
+) -> Lease | None:
+    """See `WorkStore.claim`."""
+    passed_over = set(exclude)
+    while candidates := _candidates(connection, cluster_id, run_id, batch_id, passed_over, now_ms):
+        for row in candidates:
+            partition = TopicIdPartition(Uuid.parse(row.topic_id), row.partition, row.topic)
+            passed_over.add(partition)
+            token = _take(connection, cluster_id, partition, run_id, batch_id, now_ms, now_ms + lease_ms)
+            if token is None:
+                continue
+            lease = Lease(
+                run_id=run_id,
+                batch_id=batch_id,
+                replica_id=ReplicaId(partition, row.broker_id, row.directory_id),
+                fence=Fence(partition, token),
+                expires_at_ms=now_ms + lease_ms,
+            )
+            # Between the list and the lease another batch may have finished this partition.
+            if not remaining_segments(connection, cluster_id, run_id, partition):
+                release(connection, cluster_id, lease)
+                continue
+            is_partition = of_partition(planned_partitions, cluster_id, partition)
+            claimed = update(planned_partitions).where(is_partition, planned_partitions.c.run_id == run_id)
+            connection.execute(claimed.values(claimed_at_ms=now_ms))
+            return lease
+    return None
+
+
+def renew(connection: Connection, cluster_id: str, lease: Lease, expires_at_ms: int) -> None:
+    """Raises LeaseLostError if the token is not the newest, or was given back."""
+    partition = lease.fence.topic_id_partition
+    prolong = update(leases).where(
+        of_partition(leases, cluster_id, partition),
+        leases.c.token == lease.fence.token,
+        leases.c.expires_at_ms != _RELEASED,
+    )
+    if connection.execute(prolong.values(expires_at_ms=expires_at_ms)).rowcount == 0:
+        raise LeaseLostError(f"{partition}: the lease with fencing token {lease.fence.token} was lost")
+
+
+def release(connection: Connection, cluster_id: str, lease: Lease) -> None:
+    """Nothing happens if it was lost."""
+    connection.execute(
+        update(leases)
+        .where(of_partition(leases, cluster_id, lease.fence.topic_id_partition))
+        .where(leases.c.token == lease.fence.token)
+        .values(expires_at_ms=_RELEASED)
+    )
+
+
+def _candidates(
+    connection: Connection,
+    cluster_id: str,
+    run_id: str,
+    batch_id: str,
+    passed_over: Collection[TopicIdPartition],
+    now_ms: int,
+) -> Sequence[Row[Any]]:
+    """Partitions that could be claimed, most urgent first; among equals the one that waited longest."""
+    same_partition = and_(
+        leases.c.cluster_id == planned_partitions.c.cluster_id,
+        leases.c.topic_id == planned_partitions.c.topic_id,
+        leases.c.partition == planned_partitions.c.partition,
+    )
+    paused = select(pauses.c.topic).where(pauses.c.cluster_id == cluster_id)
+    query = (
+        select(planned_partitions)
+        .outerjoin(leases, same_partition)
+        .where(planned_partitions.c.cluster_id == cluster_id, planned_partitions.c.run_id == run_id)
+        .where(planned_partitions.c.stopped.is_(False), HAS_PLANNED_SEGMENT)
+        .where(or_(leases.c.token.is_(None), _is_free(run_id, batch_id, now_ms)))
+        .where(planned_partitions.c.topic.not_in(paused), ~paused.where(pauses.c.topic == ALL_TOPICS).exists())
+        .order_by(
+            planned_partitions.c.urgency.desc(),
+            planned_partitions.c.claimed_at_ms,
+            planned_partitions.c.topic,
+            planned_partitions.c.topic_id,
+            planned_partitions.c.partition,
+        )
+        .limit(_CANDIDATES)
+    )
+    if passed_over:
+        key = tuple_(planned_partitions.c.topic_id, planned_partitions.c.partition)
+        query = query.where(key.not_in([(str(one.topic_id), one.partition) for one in passed_over]))
+    return connection.execute(query).all()
+
+
+def _take(
+    connection: Connection,
+    cluster_id: str,
+    partition: TopicIdPartition,
+    run_id: str,
+    batch_id: str,
+    now_ms: int,
+    expires_at_ms: int,
+) -> int | None:
+    """The new token, or None if somebody holds a live lease."""
+    values = {"run_id": run_id, "batch_id": batch_id, "claimed_at_ms": now_ms, "expires_at_ms": expires_at_ms}
+    key = {"cluster_id": cluster_id, "topic_id": str(partition.topic_id), "partition": partition.partition}
+    statement = (
+        insert_for(connection, leases)
+        .values(**key, **values, token=1)
+        .on_conflict_do_update(
+            index_elements=list(key),
+            set_={**values, "token": leases.c.token + 1},
+            where=_is_free(run_id, batch_id, now_ms),
+        )
+        .returning(leases.c.token)
+    )
+    return connection.execute(statement).scalar_one_or_none()
+
+
+def _is_free(run_id: str, batch_id: str, now_ms: int) -> Any:
+    """Expired, given back, or this batch's own from before it was started again."""
+    own = and_(leases.c.run_id == run_id, leases.c.batch_id == batch_id)
+    return or_(leases.c.expires_at_ms <= now_ms, own)

@@ -1,0 +1,187 @@
+"""Plans in SQL: what a run is to copy, and what became of each segment."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, exists, insert, select, update
+
+from include.tiering.database.partition_rows import of_partition
+from include.tiering.database.schema import planned_partitions, planned_segments, runs
+from include.tiering.database.statements import insert_if_absent, stored_text
+from include.tiering.errors import StateConflictError
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.work.contract import PlannedPartition, PlannedSegment, SegmentOutcome, WorkItem
+
+HAS_PLANNED_SEGMENT: ColumnElement[bool] = exists().where(
+    planned_segments.c.cluster_id == planned_partitions.c.cluster_id,
+    planned_segments.c.run_id == planned_partitions.c.run_id,
+    planned_segments.c.topic_id == planned_partitions.c.topic_id,
+    planned_segments.c.partition == planned_partitions.c.partition,
+    planned_segments.c.outcome == SegmentOutcome.PLANNED,
+)
+
+
+def save_plan(
+    connection: Connection, cluster_id: str, run_id: str, partitions: Sequence[PlannedPartition], now_ms: int
+) -> None:
+    """See `WorkStore.save_plan`."""
+    plan_hash = _hash_of(partitions)
+    run = {"cluster_id": cluster_id, "run_id": run_id, "plan_hash": plan_hash, "created_at_ms": now_ms}
+    if not insert_if_absent(connection, runs, run):
+        known = select(runs.c.plan_hash).where(runs.c.cluster_id == cluster_id, runs.c.run_id == run_id)
+        if connection.execute(known).scalar_one() != plan_hash:
+            raise StateConflictError(f"run {run_id} has another plan already: use a new run id")
+        return
+    rows = [_partition_values(cluster_id, run_id, planned) for planned in partitions]
+    segment_rows = [
+        _segment_values(cluster_id, run_id, planned, segment) for planned in partitions for segment in planned.segments
+    ]
+    if rows:
+        connection.execute(insert(planned_partitions), rows)
+    if segment_rows:
+        connection.execute(insert(planned_segments), segment_rows)
+
+
+def remaining_segments(
+    connection: Connection, cluster_id: str, run_id: str, partition: TopicIdPartition
+) -> Sequence[PlannedSegment]:
+    """Segments without an outcome, ascending."""
+    query = (
+        select(planned_segments.c.base_offset, planned_segments.c.end_offset, planned_segments.c.size_bytes)
+        .where(of_partition(planned_segments, cluster_id, partition), planned_segments.c.run_id == run_id)
+        .where(planned_segments.c.outcome == SegmentOutcome.PLANNED)
+        .order_by(planned_segments.c.base_offset)
+    )
+    return [PlannedSegment(*row) for row in connection.execute(query)]
+
+
+def record_outcome(connection: Connection, cluster_id: str, run_id: str, item: WorkItem, now_ms: int) -> None:
+    """See `WorkStore.record_outcome`; the caller holds the fence."""
+    partition, base_offset = item.topic_id_partition, item.segment.base_offset
+    is_segment = and_(
+        of_partition(planned_segments, cluster_id, partition),
+        planned_segments.c.run_id == run_id,
+        planned_segments.c.base_offset == base_offset,
+    )
+    values = {
+        "outcome": item.outcome,
+        "segment_id": item.segment_id,
+        "path": _stored(item.path),
+        "position": item.position,
+        "error": item.error,
+        "message": _stored(item.message),
+    }
+    done = (
+        update(planned_segments)
+        .where(is_segment, planned_segments.c.outcome == SegmentOutcome.PLANNED)
+        .values(**values, recorded_at_ms=now_ms)
+    )
+    if connection.execute(done).rowcount == 0:
+        known = connection.execute(select(planned_segments).where(is_segment)).mappings().one_or_none()
+        if known is None:
+            raise StateConflictError(f"run {run_id} has no segment {base_offset} of {partition}")
+        if any(known[name] != value for name, value in values.items()):
+            raise StateConflictError(
+                f"run {run_id}: segment {base_offset} of {partition} is {known['outcome']} already"
+            )
+    if item.outcome is SegmentOutcome.FAILED:
+        is_partition = of_partition(planned_partitions, cluster_id, partition)
+        stop = update(planned_partitions).where(is_partition, planned_partitions.c.run_id == run_id)
+        connection.execute(stop.values(stopped=True))
+
+
+def list_items(connection: Connection, cluster_id: str, run_id: str) -> Sequence[WorkItem]:
+    """By topic, partition, offset."""
+    same_partition = and_(
+        planned_partitions.c.cluster_id == planned_segments.c.cluster_id,
+        planned_partitions.c.run_id == planned_segments.c.run_id,
+        planned_partitions.c.topic_id == planned_segments.c.topic_id,
+        planned_partitions.c.partition == planned_segments.c.partition,
+    )
+    query = (
+        select(planned_segments, planned_partitions.c.topic)
+        .join(planned_partitions, same_partition)
+        .where(planned_segments.c.cluster_id == cluster_id, planned_segments.c.run_id == run_id)
+        .order_by(
+            planned_partitions.c.topic,
+            planned_segments.c.topic_id,
+            planned_segments.c.partition,
+            planned_segments.c.base_offset,
+        )
+    )
+    return [_item_of(row) for row in connection.execute(query)]
+
+
+def has_work(connection: Connection, cluster_id: str, run_id: str) -> bool:
+    """See `WorkStore.has_work`."""
+    query = select(planned_partitions.c.partition).where(
+        planned_partitions.c.cluster_id == cluster_id,
+        planned_partitions.c.run_id == run_id,
+        planned_partitions.c.stopped.is_(False),
+        HAS_PLANNED_SEGMENT,
+    )
+    return connection.execute(query.limit(1)).one_or_none() is not None
+
+
+def _hash_of(partitions: Sequence[PlannedPartition]) -> str:
+    content = [
+        [
+            str(planned.replica_id.topic_id_partition.topic_id),
+            planned.replica_id.topic_id_partition.partition,
+            planned.replica_id.broker_id,
+            planned.replica_id.directory_id,
+            planned.urgency,
+            [[segment.base_offset, segment.end_offset, segment.size_bytes] for segment in planned.segments],
+        ]
+        for planned in partitions
+    ]
+    return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+
+
+def _partition_values(cluster_id: str, run_id: str, planned: PlannedPartition) -> dict[str, Any]:
+    partition = planned.replica_id.topic_id_partition
+    return {
+        "cluster_id": cluster_id,
+        "run_id": run_id,
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
+        "topic": partition.topic,
+        "broker_id": planned.replica_id.broker_id,
+        "directory_id": planned.replica_id.directory_id,
+        "urgency": planned.urgency,
+        "stopped": False,
+        "claimed_at_ms": 0,
+    }
+
+
+def _segment_values(cluster_id: str, run_id: str, planned: PlannedPartition, segment: PlannedSegment) -> dict[str, Any]:
+    partition = planned.replica_id.topic_id_partition
+    return {
+        "cluster_id": cluster_id,
+        "run_id": run_id,
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
+        "base_offset": segment.base_offset,
+        "end_offset": segment.end_offset,
+        "size_bytes": segment.size_bytes,
+        "outcome": SegmentOutcome.PLANNED,
+    }
+
+
+def _item_of(row: Row[Any]) -> WorkItem:
+    return WorkItem(
+        topic_id_partition=TopicIdPartition(Uuid.parse(row.topic_id), row.partition, row.topic),
+        segment=PlannedSegment(row.base_offset, row.end_offset, row.size_bytes),
+        outcome=SegmentOutcome(row.outcome),
+        segment_id=row.segment_id,
+        path=row.path,
+        position=row.position,
+        error=row.error,
+        message=row.message,
+    )
+
+
+def _stored(text: str | None) -> str | None:
+    return None if text is None else stored_text(text)

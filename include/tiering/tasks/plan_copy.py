@@ -14,6 +14,7 @@ from include.tiering.log_source.contract import LogSegment, Replica, ScanError, 
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.tasks.own_topics import owner_seen
 from include.tiering.work.contract import PlannedPartition, PlannedSegment
 
 KAFKA_DEFAULT_RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
@@ -133,7 +134,7 @@ def _refusal(
     partition = replica.topic_id_partition
     first = pending[0]
     next_offset = first.base_offset if highest is None else highest + 1
-    owner = registry.owner(partition.topic_id)
+    owner = owner_seen(replica, registry.owner(partition.topic_id))
     if owner is not TopicOwner.PLATFORM:
         return HeldBackPartition(partition, next_offset, HeldBack.NOT_OURS, f"owner: {owner}")
     stopped = metadata.stopped_reason(partition)

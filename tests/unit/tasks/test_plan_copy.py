@@ -129,7 +129,7 @@ def test_a_stopped_partition_waits_with_its_reason():
     assert (made.held_back[0].reason, made.held_back[0].detail) == (HeldBack.STOPPED, "segment X failed Q101")
 
 
-@pytest.mark.parametrize("owner", [TopicOwner.NONE, TopicOwner.HANDING_OVER, TopicOwner.BROKER])
+@pytest.mark.parametrize("owner", [TopicOwner.HANDING_OVER, TopicOwner.BROKER])
 def test_a_topic_of_another_owner_is_left_alone(owner):
     made = plan(replica("a", segment(0, 99), ACTIVE), known=Known(owner=owner))
     assert not made.partitions

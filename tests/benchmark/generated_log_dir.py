@@ -1,0 +1,90 @@
+"""A broker's log directory of any size, made in seconds: valid batches, indexes, snapshots and checkpoints.
+
+The payload is noise that does not compress; all batches of a segment share it and differ in their headers.
+"""
+
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import google_crc32c
+
+from include.tiering.model.ids import Uuid
+
+CLUSTER_ID: Final = "benchmarkclusterAAAAAA"
+TOPIC: Final = "bench"
+EMPTY_SNAPSHOT: Final = bytes.fromhex("000148674bc700000000")
+_HEAD: Final = struct.Struct(">qiibI")
+_BODY: Final = struct.Struct(">hiqqqhii")
+_FIRST_TIMESTAMP_MS: Final = 1_700_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What to make. Sizes in bytes; every batch holds one record."""
+
+    partitions: int
+    segments: int
+    segment_bytes: int
+    batch_bytes: int
+
+    @property
+    def batches(self) -> int:
+        return self.segment_bytes // self.batch_bytes
+
+    @property
+    def total_bytes(self) -> int:
+        return self.partitions * self.segments * self.batches * self.batch_bytes
+
+
+def topic_id() -> Uuid:
+    return Uuid(b"bench-topic-id-1")
+
+
+def write_log_dir(root: Path, shape: Shape) -> None:
+    """Broker 1's log directory with `shape.segments` rolled segments and an empty active one per partition."""
+    root.mkdir(parents=True)
+    (root / "meta.properties").write_text(
+        f"version=1\ncluster.id={CLUSTER_ID}\nnode.id=1\ndirectory.id={Uuid(b'bench-directory1')}\n"
+    )
+    end = shape.segments * shape.batches
+    for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        lines = [f"{TOPIC} {partition} {end}" for partition in range(shape.partitions)]
+        (root / name).write_text("\n".join(["0", str(len(lines)), *lines, ""]))
+    for partition in range(shape.partitions):
+        _write_partition(root / f"{TOPIC}-{partition}", shape)
+
+
+def _write_partition(directory: Path, shape: Shape) -> None:
+    directory.mkdir()
+    (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id()}")
+    (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    payload = os.urandom(shape.batch_bytes - 61)
+    for number in range(shape.segments):
+        _write_segment(directory, number * shape.batches, shape, payload)
+    end = shape.segments * shape.batches
+    for suffix in ("log", "index", "timeindex"):
+        (directory / f"{end:020d}.{suffix}").touch()
+    (directory / f"{end:020d}.snapshot").write_bytes(EMPTY_SNAPSHOT)
+
+
+def _write_segment(directory: Path, base: int, shape: Shape, payload: bytes) -> None:
+    index = bytearray()
+    last_timestamp = 0
+    with (directory / f"{base:020d}.log").open("wb", buffering=1 << 20) as log:
+        for number in range(shape.batches):
+            offset = base + number
+            last_timestamp = _FIRST_TIMESTAMP_MS + offset
+            body = _BODY.pack(0, 0, last_timestamp, last_timestamp, -1, -1, -1, 1)
+            crc = google_crc32c.extend(google_crc32c.value(body), payload)
+            log.write(_HEAD.pack(offset, shape.batch_bytes - 12, 0, 2, crc))
+            log.write(body)
+            log.write(payload)
+            if number:
+                index += struct.pack(">ii", number, number * shape.batch_bytes)
+    stem = directory / f"{base:020d}"
+    stem.with_suffix(".index").write_bytes(index)
+    stem.with_suffix(".timeindex").write_bytes(struct.pack(">qi", last_timestamp, shape.batches - 1))
+    (directory / f"{base + shape.batches:020d}.snapshot").write_bytes(EMPTY_SNAPSHOT)

@@ -1,0 +1,59 @@
+"""The owner of a topic follows from what is asked for and from what the broker does."""
+
+from dataclasses import replace
+
+import pytest
+
+from include.tiering.log_source.contract import IneligibleReason, ScanReport
+from include.tiering.model.ids import Uuid
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.tasks.own_topics import owner_seen, register_owners
+from tests.doubles.memory_source import MemorySource
+
+NONE, PLATFORM, HANDING_OVER, BROKER = TopicOwner
+
+
+def replica(*, broker_tiers: bool = False, eligible: bool = True, chosen: bool = True):
+    source = MemorySource()
+    made = source.replicas[source.add("orders")]
+    reason = None if eligible else IneligibleReason.COMPACTED
+    segments = tuple(replace(segment, reason=reason) for segment in made.segments)
+    return replace(made, owner_is_broker=broker_tiers, segments=segments, chosen=chosen)
+
+
+@pytest.mark.parametrize(
+    ("before", "broker_tiers", "after"),
+    [
+        (NONE, False, PLATFORM),
+        (NONE, True, BROKER),
+        (PLATFORM, False, PLATFORM),
+        (PLATFORM, True, BROKER),
+        (HANDING_OVER, False, HANDING_OVER),
+        (HANDING_OVER, True, HANDING_OVER),
+        (BROKER, False, BROKER),
+        (BROKER, True, BROKER),
+    ],
+)
+def test_owner_seen(before, broker_tiers, after):
+    assert owner_seen(replica(broker_tiers=broker_tiers), before) is after
+
+
+def test_a_topic_that_may_never_be_copied_gets_no_owner():
+    assert owner_seen(replica(eligible=False), NONE) is NONE
+
+
+class Registry:
+    def __init__(self) -> None:
+        self.changes: list[tuple[str, TopicOwner, TopicOwner]] = []
+
+    def owner(self, topic_id: Uuid) -> TopicOwner:
+        return self.changes[-1][2] if self.changes else NONE
+
+    def set_owner(self, topic_id: Uuid, name: str, owner: TopicOwner, *, expected: TopicOwner, author: str) -> None:
+        self.changes.append((name, expected, owner))
+
+
+def test_only_changes_of_chosen_replicas_are_recorded():
+    registry = Registry()
+    register_owners(ScanReport("c", (replica(chosen=False), replica(), replica()), ()), registry)
+    assert registry.changes == [("orders", NONE, PLATFORM)]

@@ -17,9 +17,10 @@ What a crash leaves is cleaned up by the next run: see the crash table of `inclu
 from datetime import UTC, datetime
 
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, Asset, Param, TriggerRule
+from airflow.sdk import DAG, Param, TriggerRule
 
 from plugins.tiering_airflow import configuration
+from plugins.tiering_airflow.assets import REMOTE_LOG
 from plugins.tiering_airflow.operators import (
     PLAN_TASK_ID,
     CopyBatchOperator,
@@ -30,8 +31,6 @@ from plugins.tiering_airflow.operators import (
 from plugins.tiering_airflow.pools import COPIER_POOL
 from plugins.tiering_airflow.retries import RETRIES, RetryRetriableErrors
 from plugins.tiering_airflow.sensors import TieringReadySensor
-
-REMOTE_LOG = Asset("tiering_remote_log")
 
 TOPICS = Param(
     None,

@@ -13,10 +13,14 @@ CONFIG_VARIABLE: Final = "TIERING_CONFIG"
 
 def sample_settings(layout: Layout) -> dict[str, str]:
     """Unpack the log dirs of two brokers and write settings that copy from them; the variable that names the file."""
-    log_dirs = broker_log_dirs(unpack("public", layout.sample_log_dirs) / "stopped")
     layout.remote_storage.mkdir(parents=True, exist_ok=True)
-    layout.tiering_toml.write_text(_toml(layout, log_dirs))
+    layout.tiering_toml.write_text(_toml(layout, sample_log_dirs(layout)))
     return {CONFIG_VARIABLE: str(layout.tiering_toml)}
+
+
+def sample_log_dirs(layout: Layout) -> dict[int, Path]:
+    """The bundled log dirs of two brokers as they were after a clean stop, by broker id; unpacked on the first call."""
+    return broker_log_dirs(unpack("public", layout.sample_log_dirs) / "stopped")
 
 
 def _toml(layout: Layout, log_dirs: Mapping[int, Path]) -> str:

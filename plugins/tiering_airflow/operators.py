@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
+from include.tiering.reports.copy import present_copy
 from include.tiering.units import format_bytes
+from include.tiering.work.contract import SegmentOutcome
 from plugins.tiering_airflow.errors import QualityGateError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import COPIER_POOL, mirrored_pool
+from plugins.tiering_airflow.report_lines import report_lines
 from plugins.tiering_airflow.spark import SparkJobOperator
 
 if TYPE_CHECKING:
@@ -92,14 +95,14 @@ class QualityGateOperator(BaseOperator):
         """Raises QualityGateError."""
         with TieringHook().open() as tiering:
             verified = tiering.verify(self.planned_run_id)
-            report = tiering.run_report(self.planned_run_id)
+            items = tiering.copy_run(self.planned_run_id).of(SegmentOutcome.FAILED)
         lines = [
-            f"{item['topic']}-{item['partition']} from offset {item['base_offset']}: not copied: {item['message']}"
-            for item in report["failed"]
+            f"{item.topic_id_partition} from offset {item.segment.base_offset}: not copied: {item.message}"
+            for item in items
         ] + [
-            f"{failed.topic}-{failed.partition} from offset {failed.start_offset}, segment {failed.segment_id}: "
-            f"{failed.rule}: {failed.message}"
-            for failed in verified.failed
+            f"{finding.topic}-{finding.partition} from offset {finding.start_offset}, segment {finding.segment_id}: "
+            f"{finding.rule}: {finding.message}"
+            for finding in verified.failed
         ]
         if lines:
             raise QualityGateError(f"{len(lines)} findings:\n" + "\n".join(lines))
@@ -119,12 +122,13 @@ class CopySummaryOperator(BaseOperator):
 
     def execute(self, context: "Context") -> dict[str, Any]:
         with TieringHook().open() as tiering:
-            report = tiering.run_report(self.planned_run_id)
-        for line in report["table"].splitlines():
+            run = tiering.copy_run(self.planned_run_id)
+        copied, failed = run.of(SegmentOutcome.COPIED), run.of(SegmentOutcome.FAILED)
+        for line in report_lines(present_copy(run)):
             self.log.info("%s", line)
-        counts = {"segments": len(report["copied"]), "failed": len(report["failed"]), "bytes": report["bytes"]}
-        if not report["copied"]:
+        if not copied:
             raise AirflowSkipException("nothing was copied")
+        counts = {"segments": len(copied), "failed": len(failed), "bytes": run.copied_bytes}
         context["outlet_events"][self.outlet].extra = {"run_id": self.planned_run_id, **counts}
         return counts
 

@@ -119,7 +119,7 @@ def mirrored_pool(pool: str) -> Iterator[PoolMirror]:
     """A mirror of `pool` between this deployment's Airflow and its work store. Raises TieringError."""
     api = functools.cache(AirflowApi.from_configuration)
     with TieringHook().open() as tiering:
-        yield PoolMirror(pool, read=lambda name: api().pool_slots(name), write=tiering.set_pool_size)
+        yield PoolMirror(pool, read=lambda name: api().pool_slots(name), write=tiering.work.set_pool_size)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def what_is_missing() -> tuple[list[str], bool]:
         with mirrored_pool(COPIER_POOL) as mirror:
             mirror.refresh()
         with TieringHook().open() as tiering:
-            failed = [check for check in tiering.readiness() if not check.ok]
+            failed = [check for check in tiering.readiness(pool=COPIER_POOL) if not check.ok]
     except TieringError as error:
         return [str(error)], error.retriable
     return [f"{check.name}: {check.message}" for check in failed], all(check.waitable for check in failed)

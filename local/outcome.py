@@ -1,0 +1,116 @@
+"""What became of the copy, seen from outside: the library's answers beside the brokers' own files."""
+
+import filecmp
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from include.tiering.log_source.contract import Replica
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.verdict import Verdict
+from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.units import format_bytes
+
+if TYPE_CHECKING:
+    from include.tiering.wiring import Tiering
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOutcome:
+    """One partition: what its leader's replica has, what is remote, and whether the two are the same bytes."""
+
+    partition: TopicIdPartition
+    replica: Replica
+    rows: Sequence[SegmentRow]
+    epoch_bytes: Mapping[int, int]
+    differences: Sequence[str] = field(default=())
+
+    @property
+    def rolled(self) -> int:
+        return sum(not segment.active for segment in self.replica.segments)
+
+    @property
+    def eligible(self) -> int:
+        return sum(segment.eligible for segment in self.replica.segments)
+
+    @property
+    def copied_bytes(self) -> int:
+        return sum(row.metadata.segment_size_bytes for row in self.rows)
+
+    @property
+    def verdicts(self) -> Counter[Verdict]:
+        return Counter(row.verdict for row in self.rows)
+
+    @property
+    def held(self) -> bool:
+        """Every eligible segment was copied, passed the gate, and reads back as the broker wrote it."""
+        return self.eligible == len(self.rows) == self.verdicts[Verdict.PASSED] and not self.differences
+
+
+def outcomes(tiering: "Tiering", log_dirs: Mapping[int, Path], into: Path) -> list[PartitionOutcome]:
+    """One outcome per partition with a replica to copy from, segments read back into `into`. Raises TieringError."""
+    sizes = {size.topic_id_partition: size for size in tiering.sizes()}
+    found = []
+    for replica in tiering.scan().replicas:
+        partition = replica.topic_id_partition
+        if not replica.chosen:
+            continue
+        rows = [row for row in tiering.metadata.list_segments(partition) if row.metadata.is_finished]
+        size = sizes.get(partition)
+        epoch_bytes = {epoch.leader_epoch: epoch.size_bytes for epoch in size.leader_epochs} if size else {}
+        source = log_dirs[replica.replica_id.broker_id] / str(partition)
+        differences = tuple(_differences(tiering, partition, source, into)) if rows else ()
+        found.append(PartitionOutcome(partition, replica, rows, epoch_bytes, differences))
+    return found
+
+
+def _differences(tiering: "Tiering", partition: TopicIdPartition, source: Path, into: Path) -> Iterable[str]:
+    """One line for each segment that does not read back as the broker's file."""
+    for item in tiering.fetch_partition(partition, into):
+        metadata = item.row.metadata
+        where = f"{partition} from offset {metadata.start_offset}"
+        original = source / f"{metadata.start_offset:020d}.log"
+        if item.path is None:
+            yield f"{where}: not read back: {item.refused}"
+        elif not filecmp.cmp(item.path, original, shallow=False):
+            yield f"{where}: {item.path} differs from {original}"
+
+
+def table(found: Sequence[PartitionOutcome]) -> Table:
+    """Per topic and partition: found, eligible, copied, bytes, verdicts, size by epoch, read back."""
+    shown = Table(title="tiering_copy on the bundled log dirs", title_justify="left")
+    shown.add_column("partition")
+    for numbers in ("segments found", "eligible", "copied", "bytes"):
+        shown.add_column(numbers, justify="right")
+    for words in ("verdicts", "size by epoch", "read back"):
+        shown.add_column(words)
+    for outcome in found:
+        shown.add_row(
+            str(outcome.partition),
+            str(outcome.rolled),
+            str(outcome.eligible),
+            str(len(outcome.rows)),
+            str(outcome.copied_bytes),
+            ", ".join(f"{number} {verdict}" for verdict, number in outcome.verdicts.items()),
+            ", ".join(f"{epoch}: {format_bytes(size)}" for epoch, size in outcome.epoch_bytes.items()),
+            _read_back(outcome),
+        )
+    totals = (
+        sum(outcome.rolled for outcome in found),
+        sum(outcome.eligible for outcome in found),
+        sum(len(outcome.rows) for outcome in found),
+        sum(outcome.copied_bytes for outcome in found),
+    )
+    shown.add_section()
+    shown.add_row(f"{len(found)} partitions", *map(str, totals))
+    return shown
+
+
+def _read_back(outcome: PartitionOutcome) -> str:
+    if outcome.differences:
+        return f"{len(outcome.differences)} DIFFER"
+    return "equal" if outcome.rows else ""

@@ -1,0 +1,111 @@
+"""Start DAG runs through Airflow's REST API and wait for them."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from local.platform import PlatformError
+from plugins.tiering_airflow.errors import AirflowApiError, AirflowApiUnavailableError
+from plugins.tiering_airflow.rest import AirflowApi
+
+_POLL_SECONDS: Final = 1.0
+_ENDED: Final = frozenset({"success", "failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class DagRun:
+    """One run that has ended."""
+
+    dag_id: str
+    run_id: str
+    state: str
+
+
+def wait_for_dag(api: AirflowApi, dag_id: str, *, seconds: float) -> None:
+    """Until the dag-processor has parsed it. Raises PlatformError."""
+
+    def parsed() -> bool:
+        try:
+            api.get(f"/dags/{dag_id}")
+        except AirflowApiUnavailableError:
+            raise
+        except AirflowApiError:
+            return False
+        return True
+
+    if not any(parsed() for _ in _ticks(seconds)):
+        raise PlatformError(f"Airflow does not know the DAG {dag_id} after {seconds:.0f} s")
+
+
+def trigger(api: AirflowApi, dag_id: str, conf: dict[str, Any]) -> str:
+    """Run id."""
+    return str(api.post(f"/dags/{dag_id}/dagRuns", {"logical_date": None, "conf": conf})["dag_run_id"])
+
+
+def wait_for_run(
+    api: AirflowApi, dag_id: str, run_id: str | None, *, seconds: float, on_change: Callable[[str], None]
+) -> DagRun:
+    """Until the run has ended (without `run_id`: the newest one). `on_change` gets each new picture of its tasks.
+
+    Raises:
+        PlatformError: there is no such run, or it has not ended in time.
+    """
+    picture = "no run yet"
+    for _ in _ticks(seconds):
+        run = _run(api, dag_id, run_id)
+        if run is None:
+            continue
+        seen = _picture(api, dag_id, run["dag_run_id"])
+        if seen != picture:
+            picture = seen
+            on_change(picture)
+        if run["state"] in _ENDED:
+            return DagRun(dag_id, run["dag_run_id"], run["state"])
+    raise PlatformError(f"{dag_id} has not ended after {seconds:.0f} s: {picture}")
+
+
+def errors_of(logs: Path, run: DagRun) -> Iterator[str]:
+    """What the tasks of a run logged as errors, one line each, `task: exception: text`."""
+    for file in sorted((logs / f"dag_id={run.dag_id}" / f"run_id={run.run_id}").rglob("attempt=*.log")):
+        for line in file.read_text(errors="replace").splitlines():
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if record.get("level") in ("error", "critical"):
+                details = record.get("error_detail") or [{}]
+                what = f"{details[0].get('exc_type', '')} {details[0].get('exc_value', '')}".strip()
+                yield f"{file.parent.name.removeprefix('task_id=')}: {record.get('event')}: {what}"
+
+
+def _run(api: AirflowApi, dag_id: str, run_id: str | None) -> dict[str, Any] | None:
+    if run_id is not None:
+        return dict(api.get(f"/dags/{dag_id}/dagRuns/{run_id}"))
+    newest = api.get(f"/dags/{dag_id}/dagRuns", order_by="-run_after", limit="1")["dag_runs"]
+    return dict(newest[0]) if newest else None
+
+
+def _picture(api: AirflowApi, dag_id: str, run_id: str) -> str:
+    """`ready success, copy 1 running 1 queued, ...` in the order of the tasks' start."""
+    counts: dict[str, dict[str, int]] = {}
+    instances = api.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]
+    for instance in instances:
+        of_task = counts.setdefault(instance["task_id"], {})
+        state = instance["state"] or "waiting"
+        of_task[state] = of_task.get(state, 0) + 1
+    begun = {task: states for task, states in counts.items() if set(states) != {"waiting"}}
+    return ", ".join(f"{task} {_words(states)}" for task, states in begun.items()) or "queued"
+
+
+def _words(states: dict[str, int]) -> str:
+    return " ".join(state if number == 1 else f"{number} {state}" for state, number in states.items())
+
+
+def _ticks(seconds: float) -> Iterator[None]:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        yield
+        time.sleep(_POLL_SECONDS)

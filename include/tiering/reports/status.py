@@ -26,7 +26,7 @@ def present_status(settings: TieringSettings, activity: Activity | None, unavail
         summary = f"activity is not known: {unavailable}"
     else:
         running = sum(len(pool.live_batches) for pool in activity.pools)
-        summary = f"{_paused_words(activity.paused_topics)}; {count(running, 'batch runs', 'batches run')}"
+        summary = f"{paused_words(activity.paused_topics)}; {count(running, 'batch runs', 'batches run')}"
     return Presentation(
         lambda: _document(settings, activity, unavailable),
         lambda: _tables(settings, activity),
@@ -68,7 +68,8 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _paused_words(topics: Collection[str]) -> str:
+def paused_words(topics: Collection[str]) -> str:
+    """What a set of paused topics means, in a few words."""
     if ALL_TOPICS in topics:
         return "all topics are paused"
     return f"paused: {', '.join(sorted(topics))}" if topics else "nothing is paused"

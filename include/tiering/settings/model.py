@@ -5,12 +5,21 @@ with dots for underscores: `copier.batch_max_seconds` here is `tiering.copier.ba
 later be changed while jobs run, by values in SQL that win over all other places.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
 
 from include.tiering.errors import SettingError
 from include.tiering.settings.rules import (
@@ -176,6 +185,14 @@ class TieringSettings(Section):
     def model_post_init(self, context: Any, /) -> None:
         """The validation context holds the origin of every value that is not a default, by setting name."""
         self._origins = MappingProxyType(dict(context or {}))
+
+    def with_topics(self, patterns: Sequence[str]) -> Self:
+        """The same settings for topics that a command was given. Raises SettingError for what is no pattern."""
+        try:
+            topics = TopicsSettings(include=tuple(patterns))
+        except ValidationError as error:
+            raise SettingError(f"topics {list(patterns)}: {error.errors()[0]['msg']}") from None
+        return self.model_copy(update={"topics": topics})
 
     def origin(self, name: str) -> str:
         """Where the value of the setting called `name` came from, in words."""

@@ -1,0 +1,71 @@
+"""The root command: global options, and the list of commands in the order in which one meets them."""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from include.tiering.cli.commands.copy import copy
+from include.tiering.cli.commands.fetch import fetch
+from include.tiering.cli.commands.migrate import migrate
+from include.tiering.cli.commands.pause import pause, resume
+from include.tiering.cli.commands.plan import plan
+from include.tiering.cli.commands.pools import pools
+from include.tiering.cli.commands.ready import ready
+from include.tiering.cli.commands.scan import scan
+from include.tiering.cli.commands.sizes import sizes
+from include.tiering.cli.commands.status import status
+from include.tiering.cli.commands.verify import verify
+from include.tiering.cli.failures import TieringGroup
+from include.tiering.cli.session import Session, session_of
+
+EXIT_CODES: Final = "Exit codes: 0 done, 1 findings or refused, 2 usage or setting, 3 worth retrying."
+
+app = typer.Typer(
+    cls=TieringGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    epilog=f"{EXIT_CODES}\n\nExample: `./tiering --config tiering.toml scan --topic 'orders*'`",
+)
+
+
+@app.callback()
+def root(
+    ctx: typer.Context,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", help="TOML file with settings; default: the one that TIERING_CONFIG names.", metavar="FILE"
+        ),
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Log what happens, and show tracebacks.")] = False,
+) -> None:
+    """Copy Kafka's rolled segments to remote storage, check them, size them, read them back."""
+    ctx.obj = Session(config, session_of(ctx).open_tiering)
+    if debug:
+        import logging
+
+        from include.tiering.observability import log_to_stderr
+
+        log_to_stderr(logging.DEBUG)
+
+
+COMMANDS: Final = (
+    (scan, "List the segments in the log directories.", "scan --deep --topic 'orders*' --json"),
+    (plan, "Show what a copy would take now.", "plan --topic orders --limit-bytes 1073741824"),
+    (copy, "Copy what is eligible and not remote yet.", "copy --topic orders --topic 'payments.*'"),
+    (verify, "Judge copied segments and store a verdict.", "verify && ./tiering sizes"),
+    (sizes, "Show the remote log size by partition and epoch.", "sizes --json"),
+    (fetch, "Read a partition back from remote storage.", "fetch orders 0 --output /tmp/restored"),
+    (pause, "Stop all sending, or that of one topic.", "pause --topic orders"),
+    (resume, "Let sending go on.", "resume --topic orders"),
+    (ready, "Check what must hold before a run.", "ready && ./tiering copy"),
+    (status, "Show settings with their origin, and what runs.", "status --json"),
+    (pools, "Show the pools that batches run in.", "pools"),
+    (migrate, "Set up or upgrade the database and the store.", "migrate"),
+)
+
+for function, short_help, example in COMMANDS:
+    app.command(short_help=short_help, epilog=f"Example: `./tiering {example}`")(function)

@@ -1,0 +1,21 @@
+"""`./tiering plan`: what a copy would do."""
+
+import typer
+
+from include.tiering.cli.options import Json, LimitBytes, Topics
+from include.tiering.cli.output import finish
+from include.tiering.cli.runs import findings, new_run_id, require_topics
+from include.tiering.cli.session import session_of
+
+
+def plan(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = None, as_json: Json = False) -> None:
+    """Show which segments a copy would take now, most urgent partition first, and which partitions wait.
+
+    Nothing is stored and nothing is sent. Topics are those of --topic, else of the setting topics.include.
+    """
+    with session_of(ctx).opened(topic) as tiering:
+        require_topics(tiering.settings)
+        planned = tiering.plan_copy(new_run_id(), limit_bytes=limit_bytes, dry_run=True)
+    from include.tiering.reports.plan import present_plan
+
+    finish(present_plan(planned, findings()), as_json=as_json)

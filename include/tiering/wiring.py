@@ -29,8 +29,9 @@ from include.tiering.log_source.log_dir.dirs import LogDir, identify
 from include.tiering.log_source.log_dir.source import LogDirSource
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
-from include.tiering.remote_metadata.contract import PartitionSize, RemoteLogMetadata, TopicRegistry
+from include.tiering.remote_metadata.contract import PartitionSize, RemoteLogMetadata, SegmentRow, TopicRegistry
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.remote_metadata.sql_export import KeyRange, export_segments, split_segments
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
 from include.tiering.remote_storage.contract import RemoteStorage, StoreMarker
 from include.tiering.remote_storage.location import open_storage
@@ -218,6 +219,14 @@ class Tiering:
 
     def sizes(self) -> Sequence[PartitionSize]:
         return self.metadata.partition_sizes()
+
+    def segment_ranges(self, ranges: int) -> Sequence[KeyRange]:
+        """At most `ranges` ranges that together hold every segment of now once."""
+        return split_segments(self._engine, self.cluster_id, ranges)
+
+    def export_segments(self, key_range: KeyRange) -> Iterator[SegmentRow]:
+        """Segments of one range, in pages: memory stays flat however many there are."""
+        return export_segments(self._engine, self.cluster_id, key_range)
 
     def fetch_partition(self, partition: TopicIdPartition, output_dir: Path) -> Iterator[FetchedSegment]:
         return fetch_partition(

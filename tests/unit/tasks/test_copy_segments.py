@@ -1,0 +1,296 @@
+"""One batch against a source in memory, a real file store and a real SQLite database."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from include.tiering.clock import SystemClock
+from include.tiering.cluster.unknown_facts import UnknownFacts
+from include.tiering.database.engine import open_engine
+from include.tiering.database.migrations import upgrade
+from include.tiering.errors import RemoteStorageUnavailableError
+from include.tiering.log_source.contract import IneligibleReason, ReplicaId
+from include.tiering.model.ids import Uuid
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
+from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
+from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.location import open_storage
+from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
+from include.tiering.tasks.copy_one_segment import CopyStep, SegmentCopier
+from include.tiering.tasks.copy_segments import BatchEnd, BatchLimits, BatchResult, CopyBatch
+from include.tiering.tasks.own_topics import register_owners
+from include.tiering.tasks.plan_copy import plan_copy
+from include.tiering.tasks.send_gate import SendGate
+from include.tiering.work.contract import BatchProgress, SegmentOutcome
+from include.tiering.work.sql import SqlWorkStore
+from tests.doubles.memory_source import MemorySource
+
+CLUSTER = "cluster"
+FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+
+
+class Crash(BaseException):
+    """Ends the process as far as the code under test can tell."""
+
+
+@dataclass
+class World:
+    """One deployment. `at` holds what is to happen when a step is reached, by (step, base offset)."""
+
+    source: MemorySource
+    storage: RemoteStorage
+    metadata: SqlRemoteLogMetadata
+    registry: SqlTopicRegistry
+    work: SqlWorkStore
+    at: dict[tuple[CopyStep, int], Callable[[], None]]
+    limiter: ByteLimiter
+    seed: int = 0
+
+    def plan(self, run_id: str = "run") -> None:
+        report = self.source.scan()
+        register_owners(report, self.registry)
+        known = {"metadata": self.metadata, "registry": self.registry, "facts": UnknownFacts()}
+        self.work.save_plan(run_id, plan_copy(run_id, report, now_ms=0, **known).partitions)
+
+    def batch(self, run_id: str = "run", batch_id: str = "run/0", **limits: object) -> BatchResult:
+        clock = SystemClock()
+        gate = SendGate(self.limiter, clock)
+        identity = BatchProgress(run_id, batch_id, limits.get("pool"), "host", 1, "", 0, 0, 0.0, False)
+        heartbeat = BatchHeartbeat(
+            self.work, gate, clock, identity=identity, lease_ms=30_000, parent_alive=lambda: True
+        )
+        copier = SegmentCopier(
+            self.source, self.storage, self.metadata, self.registry, clock, self._random_bytes, self._reached
+        )
+        made = BatchLimits(**{"max_seconds": 60.0, "lease_ms": 30_000, **limits})
+        return CopyBatch(
+            copier,
+            self.work,
+            gate,
+            heartbeat,
+            clock,
+            run_id=run_id,
+            batch_id=batch_id,
+            limits=made,
+            on_copied=lambda copied: None,
+        ).run()
+
+    def offsets(self, replica_id: ReplicaId) -> list[tuple[int, int]]:
+        rows = self.metadata.list_segments(replica_id.topic_id_partition)
+        return [(row.metadata.start_offset, row.metadata.end_offset) for row in rows if row.metadata.is_finished]
+
+    def states(self, replica_id: ReplicaId) -> list[RemoteLogSegmentState]:
+        return [row.metadata.state for row in self.metadata.list_segments(replica_id.topic_id_partition)]
+
+    def objects(self) -> int:
+        return sum(1 for _ in self.storage.list_objects())
+
+    def outcomes(self, run_id: str = "run") -> list[tuple[int, SegmentOutcome]]:
+        return [(item.segment.base_offset, item.outcome) for item in self.work.items(run_id)]
+
+    def _reached(self, step: CopyStep, partition: object, base_offset: int) -> None:
+        self.at.pop((step, base_offset), lambda: None)()
+
+    def _random_bytes(self, size: int) -> bytes:
+        self.seed += 1
+        return self.seed.to_bytes(4, "big") * (size // 4)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    engine = open_engine(f"sqlite:///{tmp_path}/metadata.sqlite")
+    upgrade(engine)
+    (tmp_path / "remote").mkdir()
+    yield World(
+        MemorySource(),
+        open_storage(f"file://{tmp_path}/remote"),
+        SqlRemoteLogMetadata(engine, CLUSTER),
+        SqlTopicRegistry(engine, CLUSTER),
+        SqlWorkStore(engine, CLUSTER),
+        {},
+        UnlimitedBytes(),
+    )
+    engine.dispose()
+
+
+def crash() -> None:
+    raise Crash
+
+
+THREE = [(0, 9), (10, 19), (20, 29)]
+COPIED = [(0, SegmentOutcome.COPIED), (10, SegmentOutcome.COPIED), (20, SegmentOutcome.COPIED)]
+
+
+def test_copies_every_partition_in_order(world):
+    orders, payments = world.source.add("orders"), world.source.add("payments")
+    world.plan()
+    result = world.batch()
+    assert (world.offsets(orders), world.offsets(payments)) == (THREE, THREE)
+    assert (len(result.copied), result.failed, result.ended) == (6, (), BatchEnd.NO_WORK)
+    assert world.objects() == 6 * 3
+    assert [segment.start_offset for segment in result.copied] == [0, 10, 20] * 2
+
+
+def test_a_second_batch_finds_nothing_to_do(world):
+    orders = world.source.add("orders")
+    world.plan()
+    world.batch()
+    assert world.batch(batch_id="run/1").copied == ()
+    assert world.offsets(orders) == THREE
+
+
+@pytest.mark.parametrize("step", [step for step in CopyStep if not step.startswith(("delete", "objects"))], ids=str)
+def test_a_crash_after_any_step_is_cleaned_up_and_completed(world, step):
+    orders = world.source.add("orders")
+    world.plan()
+    world.at[step, 10] = crash
+    with pytest.raises(Crash):
+        world.batch()
+    assert world.batch().failed == ()
+    assert world.offsets(orders) == THREE
+    assert world.states(orders) == [FINISHED] * 3
+    assert world.objects() == 9
+    assert {outcome for _, outcome in world.outcomes()} <= {SegmentOutcome.COPIED, SegmentOutcome.SKIPPED}
+
+
+@pytest.mark.parametrize("step", [CopyStep.DELETE_STARTED, CopyStep.OBJECTS_DELETED, CopyStep.DELETE_FINISHED], ids=str)
+def test_a_crash_while_cleaning_up_is_cleaned_up_too(world, step):
+    orders = world.source.add("orders")
+    world.plan()
+    for at in ((CopyStep.VERIFIED, 10), (step, 10)):
+        world.at[at] = crash
+        with pytest.raises(Crash):
+            world.batch()
+    world.batch()
+    assert world.offsets(orders) == THREE
+    assert world.objects() == 9
+
+
+CHANGES = {
+    "segment deleted": lambda source, replica: source.change(replica, segments=source.replicas[replica].segments[1:]),
+    "truncated": lambda source, replica: source.change(replica, log_end_offset=15),
+    "leader changed": lambda source, replica: source.change(replica, chosen=False),
+    "log start raised": lambda source, replica: source.change(replica, log_start_offset=25),
+    "topic gone": lambda source, replica: source.replicas.pop(replica),
+    "files replaced": lambda source, replica: setattr(source, "generation", 2),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+@pytest.mark.parametrize("step", [CopyStep.CHECKED, CopyStep.STARTED, CopyStep.SENT, CopyStep.VERIFIED], ids=str)
+def test_a_source_that_changed_meanwhile_is_never_finished(world, step, change):
+    orders = world.source.add("orders", segments=1)
+    world.plan()
+    world.at[step, 0] = lambda: change(world.source, orders)
+    result = world.batch()
+    assert world.offsets(orders) == []
+    assert world.states(orders) == []
+    assert world.objects() == 0
+    assert [failure.item.error for failure in result.failed] == ["SourceChangedError"]
+    assert result.worth_retrying
+
+
+def test_a_topic_that_changed_owner_meanwhile_is_never_finished(world):
+    orders = world.source.add("orders", segments=1)
+    topic_id: Uuid = orders.topic_id_partition.topic_id
+    world.plan()
+    world.at[CopyStep.VERIFIED, 0] = lambda: world.registry.set_owner(
+        topic_id, "orders", TopicOwner.HANDING_OVER, expected=TopicOwner.PLATFORM, author="test"
+    )
+    world.batch()
+    assert world.states(orders) == []
+
+
+def test_a_corrupt_segment_stops_its_partition_and_no_other(world):
+    orders, payments = world.source.add("orders"), world.source.add("payments")
+    world.source.corrupt.add((orders.topic_id_partition, 10))
+    world.plan()
+    result = world.batch()
+    assert world.offsets(orders) == [(0, 9)]
+    assert world.offsets(payments) == THREE
+    (failure,) = result.failed
+    assert (failure.item.error, failure.item.segment.base_offset, failure.item.position) == ("CorruptFileError", 10, 61)
+    assert not result.worth_retrying
+    assert world.outcomes()[:3] == [
+        (0, SegmentOutcome.COPIED),
+        (10, SegmentOutcome.FAILED),
+        (20, SegmentOutcome.PLANNED),
+    ]
+
+
+def test_a_segment_that_is_not_eligible_any_more_is_left_alone(world):
+    orders = world.source.add("orders")
+    world.plan()
+    late = replace(world.source.replicas[orders].segments[1], reason=IneligibleReason.ABOVE_HIGH_WATERMARK)
+    first, _, third = world.source.replicas[orders].segments
+    world.source.change(orders, segments=(first, late, third))
+    (failure,) = world.batch().failed
+    assert "above the high watermark" in failure.item.message
+    assert world.offsets(orders) == [(0, 9)]
+
+
+class Broken:
+    """A limiter that stands for a store that does not answer, the first `times` times."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+
+    def acquire(self, size_bytes: int) -> None:
+        if size_bytes and self.left:
+            self.left -= 1
+            raise RemoteStorageUnavailableError("no answer")
+
+
+def test_a_store_that_does_not_answer_leaves_the_work_planned(world):
+    orders = world.source.add("orders")
+    world.plan()
+    world.limiter = Broken(times=1)
+    result = world.batch()
+    assert result.worth_retrying
+    assert world.outcomes() == [(base, SegmentOutcome.PLANNED) for base, _ in THREE]
+    assert world.objects() == 0
+    world.batch()
+    assert world.offsets(orders) == THREE
+    assert world.outcomes() == COPIED
+
+
+def test_a_batch_whose_time_is_over_leaves_the_rest_planned(world):
+    orders = world.source.add("orders")
+    world.plan()
+    assert world.batch(max_seconds=0.0).ended is BatchEnd.TIME_OVER
+    assert world.offsets(orders) == []
+
+
+def test_a_surplus_batch_ends_after_its_segment(world):
+    orders = world.source.add("orders")
+    world.work.set_pool_size("remote_log_copier", 1)
+    world.plan()
+    world.at[CopyStep.FINISHED, 0] = lambda: world.work.set_pool_size("remote_log_copier", 0)
+    assert world.batch(pool="remote_log_copier").ended is BatchEnd.SURPLUS
+    assert world.offsets(orders) == [(0, 9)]
+
+
+def test_a_paused_topic_waits_and_others_go_on(world):
+    orders, payments = world.source.add("orders"), world.source.add("payments")
+    world.plan()
+    world.work.pause("orders", author="test")
+    world.at[CopyStep.FINISHED, 20] = lambda: world.work.resume("orders", author="test")
+    world.batch()
+    assert world.offsets(payments) == THREE
+    assert world.offsets(orders) == THREE
+
+
+def test_who_lost_the_lease_finishes_nothing_and_the_new_holder_cleans_up(world):
+    orders = world.source.add("orders", segments=1)
+    world.plan()
+    finished_by_the_loser = []
+    world.at[CopyStep.VERIFIED, 0] = lambda: world.work.claim("run", "run/0", lease_ms=30_000)
+    world.at[CopyStep.DELETE_STARTED, 0] = lambda: finished_by_the_loser.extend(world.offsets(orders))
+    assert world.batch().failed == ()
+    assert finished_by_the_loser == []
+    assert (world.offsets(orders), world.states(orders), world.objects()) == ([(0, 9)], [FINISHED], 3)

@@ -31,7 +31,8 @@ class TopicFacts:
 
     @property
     def is_compacted(self) -> bool:
-        return "compact" in self.configs.get("cleanup.policy", "delete").split(",")
+        policies = self.configs.get("cleanup.policy", "delete").split(",")
+        return "compact" in (policy.strip() for policy in policies)
 
     @property
     def is_remote_storage_enabled(self) -> bool:

@@ -1,0 +1,85 @@
+"""Topic facts without a connection: the replicas of `__cluster_metadata-0` in brokers' log directories.
+
+Every broker keeps one in its metadata log directory. Of several, the one with the highest log end speaks: a replica may
+lag, and each is a consistent view of some moment. Values of records are never logged.
+"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from include.tiering.broker_files.names import METADATA_LOG
+from include.tiering.cluster.contract import TopicFacts
+from include.tiering.cluster.image import ClusterImage
+from include.tiering.cluster.metadata_replica import MetadataReplica
+from include.tiering.errors import ClusterFactsError, SourceError, printable
+from include.tiering.model.ids import Uuid
+
+_LOG = logging.getLogger(__name__)
+
+
+class MetadataLog:
+    """`ClusterFacts` over log directories. Reads at the first question or `refresh`, never at construction.
+
+    Args:
+        log_dirs: log directories of one cluster; those without a metadata log are passed over.
+    """
+
+    def __init__(self, log_dirs: Sequence[Path]) -> None:
+        self._replicas = [MetadataReplica(str(path)) for path in log_dirs]
+        self._newest: MetadataReplica | None = None
+
+    @staticmethod
+    def is_in(log_dirs: Sequence[Path]) -> bool:
+        """Whether any of the directories holds a metadata log."""
+        return any((path / METADATA_LOG).is_dir() for path in log_dirs)
+
+    def refresh(self) -> None:
+        readable = []
+        refused: list[tuple[MetadataReplica, SourceError | ClusterFactsError]] = []
+        for replica in self._replicas:
+            try:
+                replica.refresh()
+                readable.append(replica)
+            except (SourceError, ClusterFactsError) as error:
+                refused.append((replica, error))
+        if not readable:
+            self._newest = None
+            raise self._nothing_readable(refused)
+        for _, refusal in refused:
+            _LOG.debug("metadata log passed over: %s", refusal)
+        self._newest = max(readable, key=lambda replica: replica.log_end_offset)
+
+    def cluster_id(self) -> str | None:
+        self._image()
+        return self._newest.cluster_id if self._newest else None
+
+    def topic(self, topic_id: Uuid) -> TopicFacts | None:
+        return self._image().topic(topic_id)
+
+    def topic_named(self, name: str) -> TopicFacts | None:
+        return self._image().topic_named(name)
+
+    def is_removed(self, topic_id: Uuid) -> bool:
+        return self._image().is_removed(topic_id)
+
+    @property
+    def log_end_offset(self) -> int:
+        """First offset (exclusive) that these facts do not cover."""
+        self._image()
+        return self._newest.log_end_offset if self._newest else 0
+
+    def _image(self) -> ClusterImage:
+        if self._newest is None:
+            self.refresh()
+        return self._newest.image if self._newest else ClusterImage()
+
+    def _nothing_readable(
+        self, refused: Sequence[tuple[MetadataReplica, SourceError | ClusterFactsError]]
+    ) -> ClusterFactsError:
+        if not refused:
+            return ClusterFactsError("no log directory given that could hold a metadata log")
+        dirs = ", ".join(printable(replica.log_dir) for replica, _ in refused)
+        error = ClusterFactsError(f"no readable metadata log in {dirs}: {refused[0][1]}")
+        error.__cause__ = refused[0][1]
+        return error

@@ -1,0 +1,281 @@
+"""Records of Kafka's metadata log (KRaft) that say what a topic is.
+
+Each value: frame version uvarint (1) | api key uvarint | record version uvarint | body. Bodies use the flexible
+encoding: compact strings and arrays carry length + 1 as uvarint (0 = null), uuids are 16 bytes, integers are
+big-endian, and every body ends in tagged fields: count uvarint, then per field tag uvarint, size uvarint, bytes.
+
+    key  record            body
+      2  topic             name string | topic id uuid
+      3  partition         partition int32 | topic id uuid | replicas, isr, removing, adding int32 arrays |
+                           leader, leader epoch, partition epoch int32 | from version 1: directories uuid array
+      4  config            resource type int8 | resource name string | key string | value nullable string
+      5  partition change  partition int32 | topic id uuid | only tags: 0 isr, 1 leader, 2 replicas, 8 directories
+      9  remove topic      topic id uuid
+
+Other keys are dropped undecoded: that log can hold credentials. Errors name positions and counts, never a value.
+A version newer than the ones above is read as the newest known and refused if a byte is left over.
+Source: the schemas of Kafka's metadata records, read from logs of 4.x brokers.
+"""
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final, TypeVar
+
+from include.tiering.errors import FormatError
+from include.tiering.formats.record_batch import HEADER_SIZE, BatchHeader
+from include.tiering.formats.varint import read_uvarint, read_varint, read_varlong
+from include.tiering.model.ids import Uuid
+
+FRAME_VERSION: Final = 1
+
+_INT8: Final = struct.Struct(">b")
+_INT32: Final = struct.Struct(">i")
+_UUID_SIZE: Final = 16
+_TAG_ISR, _TAG_LEADER, _TAG_REPLICAS, _TAG_DIRECTORIES = 0, 1, 2, 8
+
+_Item = TypeVar("_Item")
+
+
+class ResourceType(IntEnum):
+    """The resource types of config records that matter here."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """A topic was created."""
+
+    topic: str
+    topic_id: Uuid
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRecord:
+    """The whole state of a partition. `directories` holds one directory id per replica, or nothing if not recorded."""
+
+    partition: int
+    topic_id: Uuid
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    directories: tuple[Uuid, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRecord:
+    """One config of a topic or broker; an empty name means all brokers, a value of None removes the key."""
+
+    resource_type: int
+    resource_name: str
+    key: str
+    value: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChangeRecord:
+    """What changed in a partition; None = unchanged. A leader, even the same one, raises the leader epoch by 1."""
+
+    partition: int
+    topic_id: Uuid
+    isr: tuple[int, ...] | None = None
+    leader: int | None = None
+    replicas: tuple[int, ...] | None = None
+    directories: tuple[Uuid, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTopicRecord:
+    """A topic was deleted, with its partitions and configs."""
+
+    topic_id: Uuid
+
+
+MetadataRecord = TopicRecord | PartitionRecord | ConfigRecord | PartitionChangeRecord | RemoveTopicRecord
+
+
+def decode(value: bytes | memoryview) -> MetadataRecord | None:
+    """The record in `value`, or None if it is of a kind that is not needed here.
+
+    Raises:
+        FormatError: with the position inside `value`.
+    """
+    fields = _Fields(memoryview(value))
+    frame_version = fields.uvarint()
+    if frame_version != FRAME_VERSION:
+        raise FormatError(f"metadata frame version {frame_version}, not {FRAME_VERSION}")
+    api_key = fields.uvarint()
+    version = fields.uvarint()
+    decode_body = _BODIES.get(api_key)
+    return decode_body(fields, version) if decode_body else None
+
+
+def record_values(batch: memoryview, header: BatchHeader) -> Iterator[memoryview]:
+    """The record values of one whole batch, null ones left out.
+
+    Raises:
+        FormatError: compressed (KRaft never compresses), or a length that leads outside the batch.
+    """
+    if header.codec != 0:
+        raise FormatError(f"metadata batch is compressed with codec {header.codec}")
+    position = HEADER_SIZE
+    for _ in range(header.record_count):
+        length, body = read_varint(batch, position)
+        end = body + length
+        if length < 1 or end > len(batch):
+            raise FormatError(f"record length {length} leads outside its batch", position)
+        value = _value_of_record(batch[:end], body)
+        if value is not None:
+            yield value
+        position = end
+    if position != len(batch):
+        raise FormatError(f"{len(batch) - position} bytes behind the last record", position)
+
+
+def _value_of_record(record: memoryview, position: int) -> memoryview | None:
+    """attributes int8 | timestamp delta varlong | offset delta varint | key length varint, key | value likewise"""
+    _, position = read_varlong(record, position + 1)
+    _, position = read_varint(record, position)
+    key_length, position = read_varint(record, position)
+    position += max(key_length, 0)
+    value_length, position = read_varint(record, position)
+    if value_length < 0:
+        return None
+    if position + value_length > len(record):
+        raise FormatError(f"value length {value_length} leads outside its record", position)
+    return record[position : position + value_length]
+
+
+class _Fields:
+    """Reads fields one after the other; a length or count is believed only if that many bytes are left."""
+
+    def __init__(self, buffer: memoryview) -> None:
+        self._buffer = buffer
+        self._position = 0
+
+    def uvarint(self) -> int:
+        value, self._position = read_uvarint(self._buffer, self._position)
+        return value
+
+    def int8(self) -> int:
+        return int(_INT8.unpack(self._take(_INT8.size))[0])
+
+    def int32(self) -> int:
+        return int(_INT32.unpack(self._take(_INT32.size))[0])
+
+    def uuid(self) -> Uuid:
+        return Uuid(bytes(self._take(_UUID_SIZE)))
+
+    def nullable_string(self) -> str | None:
+        length = self.uvarint() - 1
+        if length < 0:
+            return None
+        start = self._position
+        try:
+            return str(self._take(length), "utf-8")
+        except UnicodeDecodeError:
+            raise FormatError("string is not UTF-8", start) from None
+
+    def string(self) -> str:
+        text = self.nullable_string()
+        if text is None:
+            raise FormatError("string is null", self._position)
+        return text
+
+    def int32s(self) -> tuple[int, ...]:
+        return self._array(self.int32, _INT32.size)
+
+    def uuids(self) -> tuple[Uuid, ...]:
+        return self._array(self.uuid, _UUID_SIZE)
+
+    def tags(self) -> Mapping[int, "_Fields"]:
+        """Tagged fields, which must end the body."""
+        count = self.uvarint()
+        tagged = {}
+        for _ in range(self._believable(count, 2)):
+            tag = self.uvarint()
+            tagged[tag] = _Fields(self._take(self.uvarint()))
+        self.end()
+        return tagged
+
+    def end(self) -> None:
+        left = len(self._buffer) - self._position
+        if left:
+            raise FormatError(f"{left} bytes behind the last field", self._position)
+
+    def _array(self, item: Callable[[], _Item], item_size: int) -> tuple[_Item, ...]:
+        count = self.uvarint() - 1
+        return tuple(item() for _ in range(self._believable(max(count, 0), item_size)))
+
+    def _believable(self, count: int, item_size: int) -> int:
+        if count * item_size > len(self._buffer) - self._position:
+            raise FormatError(f"{count} items do not fit the bytes that are left", self._position)
+        return count
+
+    def _take(self, size: int) -> memoryview:
+        start = self._position
+        if size > len(self._buffer) - start:
+            raise FormatError(f"field of {size} bytes is cut off", start)
+        self._position = start + size
+        return self._buffer[start : self._position]
+
+
+def _topic(fields: _Fields, _version: int) -> TopicRecord:
+    record = TopicRecord(fields.string(), fields.uuid())
+    fields.tags()
+    return record
+
+
+def _partition(fields: _Fields, version: int) -> PartitionRecord:
+    partition, topic_id = fields.int32(), fields.uuid()
+    replicas, isr, _removing, _adding = fields.int32s(), fields.int32s(), fields.int32s(), fields.int32s()
+    leader, leader_epoch, _partition_epoch = fields.int32(), fields.int32(), fields.int32()
+    directories = fields.uuids() if version >= 1 else ()
+    fields.tags()
+    return PartitionRecord(partition, topic_id, replicas, isr, leader, leader_epoch, directories)
+
+
+def _config(fields: _Fields, _version: int) -> ConfigRecord:
+    record = ConfigRecord(fields.int8(), fields.string(), fields.string(), fields.nullable_string())
+    fields.tags()
+    return record
+
+
+def _partition_change(fields: _Fields, _version: int) -> PartitionChangeRecord:
+    partition, topic_id = fields.int32(), fields.uuid()
+    tags = fields.tags()
+    return PartitionChangeRecord(
+        partition,
+        topic_id,
+        isr=_tagged(tags, _TAG_ISR, _Fields.int32s),
+        leader=_tagged(tags, _TAG_LEADER, _Fields.int32),
+        replicas=_tagged(tags, _TAG_REPLICAS, _Fields.int32s),
+        directories=_tagged(tags, _TAG_DIRECTORIES, _Fields.uuids),
+    )
+
+
+def _tagged(tags: Mapping[int, _Fields], tag: int, read: Callable[[_Fields], _Item]) -> _Item | None:
+    if tag not in tags:
+        return None
+    value = read(tags[tag])
+    tags[tag].end()
+    return value
+
+
+def _remove_topic(fields: _Fields, _version: int) -> RemoveTopicRecord:
+    record = RemoveTopicRecord(fields.uuid())
+    fields.tags()
+    return record
+
+
+_BODIES: Final[Mapping[int, Callable[[_Fields, int], MetadataRecord]]] = {
+    2: _topic,
+    3: _partition,
+    4: _config,
+    5: _partition_change,
+    9: _remove_topic,
+}

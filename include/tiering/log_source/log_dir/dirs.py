@@ -1,0 +1,137 @@
+"""The log directories of one or several brokers: whose they are, and what their checkpoints say.
+
+A directory is believed only after its `meta.properties`: it must name the broker that the user named, the cluster that
+all the others name, and a directory id that no other has. Checkpoints lag behind the broker (seconds to a minute), so
+what they say is a lower bound.
+"""
+
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from include.tiering.broker_files.files import BrokerDirectory
+from include.tiering.broker_files.parsing import in_file, read_meta_properties
+from include.tiering.errors import (
+    ClusterFactsError,
+    SourceError,
+    SourceVanishedError,
+    printable,
+)
+from include.tiering.formats.checkpoint import MAX_CHECKPOINT_BYTES, parse_offset_checkpoint
+
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+LOG_STARTS: Final = "log-start-offset-checkpoint"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+CLEANED: Final = "cleaner-offset-checkpoint"
+
+OffsetsByPartition = Mapping[tuple[str, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """A log directory as the user names it; `broker_id` None = whatever its meta.properties says."""
+
+    broker_id: int | None
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class DirIdentity:
+    """Whose directory it is. `directory_id` is the path where meta.properties has none (brokers before 3.7)."""
+
+    path: str
+    cluster_id: str
+    broker_id: int
+    directory_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """By (topic, partition): high watermarks, log starts, recovery points, and first uncleaned offsets."""
+
+    high_watermarks: OffsetsByPartition
+    log_starts: OffsetsByPartition
+    recovery_points: OffsetsByPartition
+    cleaned: OffsetsByPartition
+
+
+def identify(log_dir: LogDir) -> DirIdentity:
+    """Whose directory this is.
+
+    Raises:
+        SourceError: it or its meta.properties cannot be read here; the message names the host.
+        ClusterFactsError: another broker than the user said, or it does not say whose it is.
+    """
+    path = str(log_dir.path)
+    with open_root(path) as root:
+        meta = read_meta_properties(root)
+    if meta.cluster_id is None or meta.node_id is None:
+        raise ClusterFactsError(f"{printable(path)}: meta.properties lacks the cluster id or the node id")
+    if log_dir.broker_id is not None and meta.node_id != log_dir.broker_id:
+        raise ClusterFactsError(
+            f"{printable(path)} belongs to broker {meta.node_id}, the settings say broker {log_dir.broker_id}"
+        )
+    return DirIdentity(path, meta.cluster_id, meta.node_id, str(meta.directory_id or path))
+
+
+def open_root(path: str) -> BrokerDirectory:
+    """Raises SourceError with the host in its message: it may be there elsewhere."""
+    try:
+        return BrokerDirectory.open(path)
+    except SourceError as error:
+        raise type(error)(path, f"{error.message} on host {socket.gethostname()}", error.position) from error
+
+
+def agree(identities: Sequence[DirIdentity], cluster_id: str | None) -> list[ClusterFactsError | None]:
+    """For each directory None, or why it may not be read beside the ones before it.
+
+    Args:
+        identities: in the order the user named the directories.
+        cluster_id: of the topic facts, if known; else the first directory's cluster counts.
+    """
+    refusals: list[ClusterFactsError | None] = []
+    seen: dict[tuple[int, str], str] = {}
+    for identity in identities:
+        cluster_id = cluster_id or identity.cluster_id
+        owner = (identity.broker_id, identity.directory_id)
+        where = printable(identity.path)
+        if identity.cluster_id != cluster_id:
+            refusals.append(
+                ClusterFactsError(f"{where} belongs to cluster {printable(identity.cluster_id)}, not {cluster_id}")
+            )
+        elif owner in seen:
+            refusals.append(
+                ClusterFactsError(
+                    f"{where} and {printable(seen[owner])} both are directory {identity.directory_id}"
+                    f" of broker {identity.broker_id}"
+                )
+            )
+        else:
+            seen[owner] = identity.path
+            refusals.append(None)
+    return refusals
+
+
+def read_checkpoints(root: BrokerDirectory, on_error: Callable[[SourceError], None]) -> Checkpoints:
+    """A damaged checkpoint is reported, and says nothing about any partition."""
+
+    def read(name: str) -> OffsetsByPartition:
+        try:
+            return read_checkpoint(root, name)
+        except SourceError as error:
+            on_error(error)
+            return {}
+
+    return Checkpoints(read(HIGH_WATERMARKS), read(LOG_STARTS), read(RECOVERY_POINTS), read(CLEANED))
+
+
+def read_checkpoint(root: BrokerDirectory, name: str) -> OffsetsByPartition:
+    """Empty if there is none. Raises SourceError: unreadable or broken."""
+    try:
+        data = root.read(name, MAX_CHECKPOINT_BYTES)
+    except SourceVanishedError:
+        return {}
+    with in_file(root.path_of(name)):
+        return parse_offset_checkpoint(data)

@@ -1,0 +1,56 @@
+"""A replica as its files tell it: no topic facts yet, and no choice between replicas."""
+
+from dataclasses import dataclass
+
+from include.tiering.broker_files.names import DirectoryState
+from include.tiering.log_source.contract import ReplicaId
+from include.tiering.log_source.log_dir.dirs import DirIdentity
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.leader_epochs import LeaderEpochs
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSegment:
+    """One `.log`, [base_offset, next_base_offset). `batch_count` is None unless every batch was read."""
+
+    base_offset: int
+    next_base_offset: int
+    size_bytes: int
+    max_timestamp_ms: int
+    active: bool
+    has_producer_snapshot: bool
+    is_corrupt: bool = False
+    is_old_magic: bool = False
+    batch_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundReplica:
+    """Segments ascend. Bounds are exclusive ends and lower bounds; `log_start_offset` is inclusive.
+
+    `checkpointed_log_start` is what the broker's checkpoint says, None = nothing: of a topic that the broker tiers this
+    lies below the first local segment. `cleaned`: the broker's log cleaner has worked on it.
+    """
+
+    identity: DirIdentity
+    directory_name: str
+    state: DirectoryState
+    topic_id_partition: TopicIdPartition
+    leader_epochs: LeaderEpochs
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    recovery_point: int
+    checkpointed_log_start: int | None
+    cleaned: bool
+    segments: tuple[FoundSegment, ...]
+
+    @property
+    def replica_id(self) -> ReplicaId:
+        return ReplicaId(self.topic_id_partition, self.identity.broker_id, self.identity.directory_id)
+
+    @property
+    def last_epoch(self) -> int:
+        """-1 if there is no leader epoch."""
+        return self.leader_epochs.entries[-1].epoch if self.leader_epochs.entries else -1

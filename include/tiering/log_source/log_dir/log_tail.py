@@ -1,0 +1,82 @@
+"""The end of the active segment, found cheaply where its index can be believed.
+
+The last entry of the offset index leads near the end. It is believed only if the batch that it points to has the offset
+that it says; from there on every batch is checked as recovery does. Else, and for a deep look, all batches are checked
+from the first on.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from include.tiering.broker_files.files import BrokerDirectory, BrokerFile
+from include.tiering.broker_files.names import FileKind, offset_file
+from include.tiering.broker_files.parsing import Tail, last_index_entry
+from include.tiering.errors import FormatError, SourceUnreadableError, SourceVanishedError
+from include.tiering.formats import offset_index, time_index
+from include.tiering.formats.log_end import LogEnd, find_log_end
+from include.tiering.formats.offset_index import OffsetPosition
+from include.tiering.formats.record_batch import HEADER_SIZE, MAX_OFFSET, NO_TIMESTAMP, parse_header
+from include.tiering.units import KIB
+
+_TAIL_BLOCK_BYTES: Final = 32 * KIB
+
+
+def find_active_end(directory: BrokerDirectory, base_offset: int, *, deep: bool) -> LogEnd:
+    """Where the active segment that starts at `base_offset` ends. `batch_count` counts all batches only if `deep`.
+
+    Raises:
+        OldMagicError: it begins with magic 0 or 1.
+        SourceError: the `.log` cannot be read. A missing or broken index only costs time.
+    """
+    with directory.file(offset_file(base_offset, FileKind.LOG), bulk=deep) as log:
+        entry = None if deep else _last_indexed(directory, base_offset)
+        if entry is not None:
+            found = _end_from(log, entry)
+            if found is not None:
+                indexed_ms = last_indexed_timestamp(directory, base_offset)
+                return replace(found, max_timestamp_ms=max(found.max_timestamp_ms, indexed_ms))
+        return find_log_end(log, base_offset=base_offset)
+
+
+def last_indexed_offset(directory: BrokerDirectory, base_offset: int) -> int | None:
+    """The last offset that the offset index of this segment knows, if it can be read."""
+    entry = _last_indexed(directory, base_offset)
+    return None if entry is None else entry.offset
+
+
+def last_indexed_timestamp(directory: BrokerDirectory, base_offset: int) -> int:
+    """The last timestamp in the time index of this segment; -1 if there is none or the index cannot be read."""
+    try:
+        with directory.file(offset_file(base_offset, FileKind.TIME_INDEX)) as index:
+            entry = last_index_entry(index, time_index.ENTRY_BYTES)
+    except (SourceVanishedError, SourceUnreadableError):
+        return NO_TIMESTAMP
+    return time_index.parse(entry, base_offset=base_offset).largest_timestamp_ms if entry else NO_TIMESTAMP
+
+
+def _last_indexed(directory: BrokerDirectory, base_offset: int) -> OffsetPosition | None:
+    try:
+        with directory.file(offset_file(base_offset, FileKind.OFFSET_INDEX)) as index:
+            entry = last_index_entry(index, offset_index.ENTRY_BYTES)
+    except (SourceVanishedError, SourceUnreadableError):
+        return None
+    if entry is None:
+        return None
+    return offset_index.parse(entry, base_offset=base_offset).lookup(MAX_OFFSET)
+
+
+def _end_from(log: BrokerFile, entry: OffsetPosition) -> LogEnd | None:
+    """The end, if a batch that holds the entry's offset begins at its position."""
+    if not 0 <= entry.position <= log.size_bytes - HEADER_SIZE:
+        return None
+    try:
+        header = parse_header(log.read_at(entry.position, HEADER_SIZE))
+    except FormatError:
+        return None
+    if not header.base_offset <= entry.offset <= header.last_offset:
+        return None
+    tail = Tail(log, entry.position)
+    found = find_log_end(tail, base_offset=header.base_offset, block_bytes=_TAIL_BLOCK_BYTES)
+    if not found.batch_count:
+        return None
+    return replace(found, valid_bytes=entry.position + found.valid_bytes)

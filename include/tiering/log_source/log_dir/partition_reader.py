@@ -1,0 +1,193 @@
+"""One partition directory read as it is now: files, end, bounds.
+
+What concerns one segment is reported and marks that segment; what makes the whole replica meaningless (no topic id, no
+`.log`, the directory itself) is raised.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from include.tiering.broker_files.files import BrokerDirectory
+from include.tiering.broker_files.names import (
+    DirectoryState,
+    FileKind,
+    PartitionDirectoryName,
+    offset_file,
+)
+from include.tiering.broker_files.parsing import in_file
+from include.tiering.errors import CorruptFileError, OldMagicError, SourceError, SourceVanishedError
+from include.tiering.formats.log_end import LogEnd, iter_headers
+from include.tiering.formats.record_batch import NO_TIMESTAMP
+from include.tiering.log_source.log_dir.dirs import Checkpoints, DirIdentity
+from include.tiering.log_source.log_dir.found_replica import FoundReplica, FoundSegment
+from include.tiering.log_source.log_dir.listing import Listing, LogFile, list_partition
+from include.tiering.log_source.log_dir.log_tail import find_active_end, last_indexed_offset
+from include.tiering.log_source.log_dir.partition_files import read_leader_epochs, read_topic_id
+from include.tiering.log_source.log_dir.rolled_segments import read_rolled_segments
+from include.tiering.log_source.log_dir.stable_offset import find_last_stable_offset
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.leader_epochs import LeaderEpochs
+
+OnError = Callable[[SourceError], None]
+
+_SEGMENT_KINDS: Final = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReader:
+    """Reads partition directories of one log directory.
+
+    `deep`: check every batch of every segment as a copy would, instead of names, sizes, indexes and the log's end.
+    """
+
+    root: BrokerDirectory
+    identity: DirIdentity
+    checkpoints: Checkpoints
+    deep: bool
+    on_error: OnError
+
+    def read(self, directory_name: str, name: PartitionDirectoryName) -> FoundReplica:
+        """Raises SourceError: the replica cannot be read, or is going away."""
+        with self.root.directory(directory_name) as directory:
+            topic_id_partition = TopicIdPartition(read_topic_id(directory), name.partition, name.topic)
+            listing = list_partition(directory, self.on_error)
+            epochs = self._epochs(directory)
+            if name.state is not DirectoryState.LIVE:
+                return self._leaving(directory_name, name.state, topic_id_partition, listing, epochs)
+            return self._live(directory, directory_name, topic_id_partition, listing, epochs)
+
+    def _live(
+        self,
+        directory: BrokerDirectory,
+        directory_name: str,
+        topic_id_partition: TopicIdPartition,
+        listing: Listing,
+        epochs: LeaderEpochs,
+    ) -> FoundReplica:
+        key = (topic_id_partition.topic, topic_id_partition.partition)
+        active = self._active_segment(directory, listing)
+        log_end = active.next_base_offset
+        epochs = epochs.range(-1, log_end + 1)
+        rolled = read_rolled_segments(directory, listing, epochs, deep=self.deep, on_error=self.on_error)
+        high_watermark = self.checkpoints.high_watermarks.get(key, 0)
+        recovery_point = self.checkpoints.recovery_points.get(key, 0)
+        self._check_end(directory, listing, active, max(high_watermark, recovery_point))
+        log_start = self._log_start(directory, listing, epochs, self.checkpoints.log_starts.get(key, 0))
+        high_watermark = max(min(high_watermark, log_end), min(log_start, log_end))
+        return FoundReplica(
+            identity=self.identity,
+            directory_name=directory_name,
+            state=DirectoryState.LIVE,
+            topic_id_partition=topic_id_partition,
+            leader_epochs=epochs,
+            log_start_offset=log_start,
+            checkpointed_log_start=self.checkpoints.log_starts.get(key),
+            log_end_offset=log_end,
+            high_watermark=high_watermark,
+            last_stable_offset=find_last_stable_offset(
+                directory, listing, high_watermark=high_watermark, deep=self.deep, on_error=self.on_error
+            ),
+            recovery_point=min(recovery_point, log_end),
+            cleaned=key in self.checkpoints.cleaned,
+            segments=(*rolled, active),
+        )
+
+    def _leaving(
+        self,
+        directory_name: str,
+        state: DirectoryState,
+        topic_id_partition: TopicIdPartition,
+        listing: Listing,
+        epochs: LeaderEpochs,
+    ) -> FoundReplica:
+        """Names and sizes only: nothing of it will ever be read."""
+        segments = tuple(
+            FoundSegment(
+                base_offset=log.base_offset,
+                next_base_offset=log.next_base_offset or log.base_offset,
+                size_bytes=log.size_bytes,
+                max_timestamp_ms=NO_TIMESTAMP,
+                active=log.next_base_offset is None,
+                has_producer_snapshot=False,
+            )
+            for log in listing.logs
+        )
+        first_offset = segments[0].base_offset
+        return FoundReplica(
+            identity=self.identity,
+            directory_name=directory_name,
+            state=state,
+            topic_id_partition=topic_id_partition,
+            leader_epochs=epochs,
+            log_start_offset=first_offset,
+            log_end_offset=segments[-1].next_base_offset,
+            high_watermark=first_offset,
+            last_stable_offset=first_offset,
+            recovery_point=first_offset,
+            checkpointed_log_start=None,
+            cleaned=False,
+            segments=segments,
+        )
+
+    def _epochs(self, directory: BrokerDirectory) -> LeaderEpochs:
+        try:
+            return read_leader_epochs(directory)
+        except SourceVanishedError:
+            return LeaderEpochs()
+        except SourceError as error:
+            self.on_error(error)
+            return LeaderEpochs()
+
+    def _active_segment(self, directory: BrokerDirectory, listing: Listing) -> FoundSegment:
+        log = listing.active
+        found = FoundSegment(log.base_offset, log.base_offset, log.size_bytes, NO_TIMESTAMP, True, False)
+        try:
+            end = find_active_end(directory, log.base_offset, deep=self.deep)
+        except OldMagicError:
+            return replace(found, is_old_magic=True)
+        except SourceVanishedError:
+            raise
+        except SourceError as error:
+            self.on_error(error)
+            return replace(found, is_corrupt=True)
+        self._check_against_index(directory, log, end)
+        return replace(
+            found,
+            next_base_offset=end.log_end_offset,
+            size_bytes=end.valid_bytes,
+            max_timestamp_ms=end.max_timestamp_ms,
+            batch_count=end.batch_count if self.deep else None,
+        )
+
+    def _check_against_index(self, directory: BrokerDirectory, log: LogFile, end: LogEnd) -> None:
+        indexed = last_indexed_offset(directory, log.base_offset)
+        if indexed is not None and indexed >= end.log_end_offset:
+            self._report_short_log(directory, log, end.valid_bytes, end.log_end_offset, f"its index knows {indexed}")
+
+    def _check_end(self, directory: BrokerDirectory, listing: Listing, active: FoundSegment, known: int) -> None:
+        """Checkpoints may lag, so a log that ends before what they say lost something."""
+        if known > active.next_base_offset and not (active.is_corrupt or active.is_old_magic):
+            what = f"the broker's checkpoints know {known}"
+            self._report_short_log(directory, listing.active, active.size_bytes, active.next_base_offset, what)
+
+    def _report_short_log(
+        self, directory: BrokerDirectory, log: LogFile, position: int, log_end_offset: int, known: str
+    ) -> None:
+        path = directory.path_of(offset_file(log.base_offset, FileKind.LOG))
+        self.on_error(CorruptFileError(path, f"the log ends at offset {log_end_offset}, {known}", position))
+
+    def _log_start(self, directory: BrokerDirectory, listing: Listing, epochs: LeaderEpochs, checkpoint: int) -> int:
+        """The checkpoint lags up to a minute and leaves out what the first file says; the epochs are cut at once.
+
+        Epochs that begin above the first batch mean a raised log start only if that batch has an epoch itself: a log
+        that was begun by an old broker has none there.
+        """
+        first = listing.logs[0]
+        log_start = max(checkpoint, first.base_offset)
+        if not epochs.entries or epochs.entries[0].start_offset <= log_start:
+            return log_start
+        with directory.file(offset_file(first.base_offset, FileKind.LOG)) as log, in_file(log.path):
+            for batch in iter_headers(log):
+                return epochs.entries[0].start_offset if batch.header.partition_leader_epoch >= 0 else log_start
+        return log_start

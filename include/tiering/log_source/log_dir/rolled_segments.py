@@ -1,0 +1,100 @@
+"""The rolled segments of a partition: by names, sizes and the last time index entry, or every batch of them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
+
+from include.tiering.broker_files.files import BrokerDirectory
+from include.tiering.broker_files.names import FileKind, offset_file
+from include.tiering.broker_files.parsing import in_file
+from include.tiering.errors import CorruptFileError, FormatError, OldMagicError, SourceError, SourceVanishedError
+from include.tiering.formats import time_index
+from include.tiering.formats.index_entries import check_length
+from include.tiering.formats.log_end import iter_headers
+from include.tiering.formats.record_batch import NO_TIMESTAMP
+from include.tiering.log_source.log_dir.found_replica import FoundSegment
+from include.tiering.log_source.log_dir.listing import Listing, LogFile
+from include.tiering.log_source.log_dir.segment_files import SegmentFiles
+from include.tiering.model.leader_epochs import LeaderEpochs
+
+_SEGMENT_KINDS: Final = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
+
+
+def read_rolled_segments(
+    directory: BrokerDirectory,
+    listing: Listing,
+    leader_epochs: LeaderEpochs,
+    *,
+    deep: bool,
+    on_error: Callable[[SourceError], None],
+) -> list[FoundSegment]:
+    """What is wrong with one segment is reported and marks it as corrupt.
+
+    Raises:
+        SourceVanishedError: a file went away since it was listed: list again.
+    """
+    rolled = []
+    for log, successor in pairwise(listing.logs):
+        found = FoundSegment(
+            base_offset=log.base_offset,
+            next_base_offset=successor.base_offset,
+            size_bytes=log.size_bytes,
+            max_timestamp_ms=NO_TIMESTAMP,
+            active=False,
+            has_producer_snapshot=listing.has(FileKind.PRODUCER_SNAPSHOT, successor.base_offset),
+        )
+        try:
+            if _is_refused(listing, found):
+                found = replace(found, is_corrupt=True)
+            elif deep:
+                found = _checked(directory, found, leader_epochs)
+            else:
+                _check_names_and_sizes(directory, listing, log)
+                found = replace(found, max_timestamp_ms=_largest_timestamp(directory, log))
+        except OldMagicError:
+            found = replace(found, is_old_magic=True)
+        except SourceVanishedError:
+            raise
+        except SourceError as error:
+            on_error(error)
+            found = replace(found, is_corrupt=True)
+        rolled.append(found)
+    return rolled
+
+
+def _is_refused(listing: Listing, found: FoundSegment) -> bool:
+    """One of its names is not a file; that was reported when the directory was listed."""
+    names = [offset_file(found.base_offset, kind) for kind in _SEGMENT_KINDS]
+    names.append(offset_file(found.next_base_offset, FileKind.PRODUCER_SNAPSHOT))
+    return bool(listing.refused) and not listing.refused.isdisjoint(names)
+
+
+def _checked(directory: BrokerDirectory, found: FoundSegment, leader_epochs: LeaderEpochs) -> FoundSegment:
+    with SegmentFiles.open(directory, found.base_offset, found.next_base_offset) as files:
+        checked = files.check(leader_epochs)
+    return replace(found, max_timestamp_ms=checked.max_timestamp_ms, batch_count=checked.facts.batch_count)
+
+
+def _check_names_and_sizes(directory: BrokerDirectory, listing: Listing, log: LogFile) -> None:
+    for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
+        if not listing.has(kind, log.base_offset):
+            raise CorruptFileError(directory.path_of(offset_file(log.base_offset, kind)), "missing beside its .log")
+    if log.size_bytes == 0:
+        path = directory.path_of(offset_file(log.base_offset, FileKind.LOG))
+        raise CorruptFileError(path, "a rolled segment without a batch", 0)
+
+
+def _largest_timestamp(directory: BrokerDirectory, log: LogFile) -> int:
+    """The last time index entry; without entries that of the batches, else the file's own time, as brokers do."""
+    with directory.file(offset_file(log.base_offset, FileKind.TIME_INDEX)) as index, in_file(index.path):
+        check_length(index.size_bytes, time_index.ENTRY_BYTES)
+        if index.size_bytes:
+            start = index.size_bytes - time_index.ENTRY_BYTES
+            last = time_index.parse(index.read_at(start, time_index.ENTRY_BYTES), base_offset=log.base_offset)
+            if not len(last):
+                raise FormatError("the time index ends in zero entries", start)
+            return last.largest_timestamp_ms
+    with directory.file(offset_file(log.base_offset, FileKind.LOG)) as file:
+        largest = max((batch.header.max_timestamp for batch in iter_headers(file)), default=NO_TIMESTAMP)
+    return largest if largest != NO_TIMESTAMP else log.modified_ms

@@ -1,0 +1,144 @@
+"""The files of one rolled segment, opened together, and the check of all of them."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Final, Self
+
+from include.tiering.broker_files.files import BrokerDirectory, BrokerFile
+from include.tiering.broker_files.names import FileKind, offset_file
+from include.tiering.broker_files.parsing import in_file
+from include.tiering.errors import CorruptFileError, SourceVanishedError
+from include.tiering.formats import offset_index, producer_snapshot, time_index, transaction_index
+from include.tiering.formats.record_batch import HEADER_SIZE, NO_TIMESTAMP
+from include.tiering.formats.segment_check import SegmentFacts, check_segment
+from include.tiering.log_source.log_dir.partition_files import MAX_SNAPSHOT_BYTES
+from include.tiering.model.leader_epochs import LeaderEpochs
+
+_MARKER_BYTES: Final = HEADER_SIZE + 10
+"""The least that an ABORT marker takes in the `.log`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFiles:
+    """What the files hold, indexes trimmed. `max_timestamp_ms` is that of the batches, else the `.log`'s own time."""
+
+    facts: SegmentFacts
+    max_timestamp_ms: int
+    offset_index: bytes
+    time_index: bytes
+    transaction_index: bytes | None
+    aborted_transactions: int
+    producer_snapshot: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFiles:
+    """Held open, so that a delete cannot take them away. `next_base_offset` is the successor's base offset."""
+
+    base_offset: int
+    next_base_offset: int
+    log: BrokerFile
+    offset_index: BrokerFile
+    time_index: BrokerFile
+    transaction_index: BrokerFile | None
+    producer_snapshot: BrokerFile | None
+
+    @classmethod
+    @contextmanager
+    def open(cls, directory: BrokerDirectory, base_offset: int, next_base_offset: int) -> Iterator[Self]:
+        """Raises SourceError: one of them cannot be opened. The transaction index and the snapshot may be absent."""
+        with ExitStack() as stack:
+
+            def required(offset: int, kind: FileKind) -> BrokerFile:
+                name = offset_file(offset, kind)
+                return stack.enter_context(directory.file(name, bulk=kind is FileKind.LOG))
+
+            def optional(offset: int, kind: FileKind) -> BrokerFile | None:
+                try:
+                    return required(offset, kind)
+                except SourceVanishedError:
+                    return None
+
+            log = required(base_offset, FileKind.LOG)
+            try:
+                indexes = required(base_offset, FileKind.OFFSET_INDEX), required(base_offset, FileKind.TIME_INDEX)
+            except SourceVanishedError as error:
+                raise CorruptFileError(error.path, "missing beside its .log") from error
+            yield cls(
+                base_offset,
+                next_base_offset,
+                log,
+                *indexes,
+                optional(base_offset, FileKind.TRANSACTION_INDEX),
+                optional(next_base_offset, FileKind.PRODUCER_SNAPSHOT),
+            )
+
+    @property
+    def all(self) -> tuple[BrokerFile, ...]:
+        every = (self.log, self.offset_index, self.time_index, self.transaction_index, self.producer_snapshot)
+        return tuple(file for file in every if file is not None)
+
+    def check(self, leader_epochs: LeaderEpochs) -> CheckedFiles:
+        """Read every batch and every index.
+
+        Raises:
+            CorruptFileError: with file and position of the first rule that broke.
+            OldMagicError: a batch of magic 0 or 1.
+            SourceError: as the files raise.
+        """
+        base_offset, end_offset, log_bytes = self.base_offset, self.next_base_offset - 1, self.log.size_bytes
+        facts = self._check_log(leader_epochs)
+        max_batches = log_bytes // HEADER_SIZE + 1
+        offsets = self.offset_index.read_all(max_batches * offset_index.ENTRY_BYTES)
+        with in_file(self.offset_index.path):
+            offset_index.check(offsets, base_offset=base_offset, end_offset=end_offset, size_bytes=log_bytes)
+        timestamps = self.time_index.read_all((max_batches + 1) * time_index.ENTRY_BYTES)
+        with in_file(self.time_index.path):
+            time_index.check(timestamps, base_offset=base_offset, end_offset=end_offset)
+        transactions, aborted = self._check_transactions(facts)
+        largest = facts.max_timestamp_ms
+        return CheckedFiles(
+            facts=facts,
+            max_timestamp_ms=largest if largest != NO_TIMESTAMP else self.log.status.st_mtime_ns // 1_000_000,
+            offset_index=offsets,
+            time_index=timestamps,
+            transaction_index=transactions,
+            aborted_transactions=aborted,
+            producer_snapshot=self._check_snapshot(),
+        )
+
+    def _check_log(self, leader_epochs: LeaderEpochs) -> SegmentFacts:
+        with in_file(self.log.path):
+            facts = check_segment(
+                self.log,
+                base_offset=self.base_offset,
+                end_offset=self.next_base_offset - 1,
+                leader_epochs=leader_epochs,
+            )
+        if not facts.batch_count:
+            raise CorruptFileError(self.log.path, "a rolled segment without a batch", 0)
+        return facts
+
+    def _check_transactions(self, facts: SegmentFacts) -> tuple[bytes | None, int]:
+        if self.transaction_index is None:
+            return None, 0
+        limit = (self.log.size_bytes // _MARKER_BYTES + 1) * transaction_index.ENTRY_BYTES
+        data = transaction_index.trim(self.transaction_index.read_all(limit))
+        with in_file(self.transaction_index.path):
+            entries = transaction_index.check(data, base_offset=self.base_offset, end_offset=self.next_base_offset - 1)
+        if len(entries) > facts.abort_marker_count:
+            raise CorruptFileError(
+                self.transaction_index.path,
+                f"{len(entries)} aborted transactions, the .log has {facts.abort_marker_count} ABORT markers",
+                facts.abort_marker_count * transaction_index.ENTRY_BYTES,
+            )
+        return data, len(entries)
+
+    def _check_snapshot(self) -> bytes | None:
+        if self.producer_snapshot is None:
+            return None
+        data = self.producer_snapshot.read_all(MAX_SNAPSHOT_BYTES)
+        with in_file(self.producer_snapshot.path):
+            producer_snapshot.parse(data)
+        return data

@@ -1,0 +1,228 @@
+"""`LogSource` over the log directories of one or several brokers of one cluster."""
+
+import socket
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from include.tiering.broker_files.names import DirectoryState, PartitionDirectoryName
+from include.tiering.cluster.contract import ClusterFacts
+from include.tiering.errors import (
+    ClusterFactsError,
+    SettingError,
+    SourceChangedError,
+    SourceError,
+    SourceUnreadableError,
+    SourceVanishedError,
+    TieringError,
+    printable,
+)
+from include.tiering.log_source.contract import OpenSegment, Replica, ReplicaId, ScanError, ScanReport
+from include.tiering.log_source.log_dir.dir_reader import DirReader
+from include.tiering.log_source.log_dir.dirs import DirIdentity, LogDir, agree, identify, open_root
+from include.tiering.log_source.log_dir.found_replica import FoundReplica
+from include.tiering.log_source.log_dir.judge import Ownership, Retention, judge, no_retention, ownership
+from include.tiering.log_source.log_dir.open_segment import OpenedReplica, OpenLogSegment
+from include.tiering.log_source.log_dir.segment_files import SegmentFiles
+from include.tiering.model.ids import Uuid
+
+_UNKNOWN_PATH: Final = "topic facts"
+
+OnError = Callable[[TieringError], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Located:
+    """A replica and the log directory that it was found in."""
+
+    log_dir: LogDir
+    found: FoundReplica
+
+
+class LogDirSource:
+    """Replicas in brokers' log directories.
+
+    Args:
+        log_dirs: directories of one cluster, each once. They are first touched by a call.
+        facts: of the same cluster; every call refreshes them.
+        named_topics: exact names of topics that may be copied although no facts are known about them.
+        retention: what is past the retention that will apply to a topic; by default nothing is.
+
+    Raises:
+        SettingError: a directory is given twice.
+    """
+
+    def __init__(
+        self,
+        log_dirs: Sequence[LogDir],
+        facts: ClusterFacts,
+        *,
+        named_topics: Collection[str] = (),
+        retention: Retention = no_retention,
+    ) -> None:
+        seen = set()
+        for log_dir in log_dirs:
+            if log_dir.path in seen:
+                raise SettingError(f"log directory {log_dir.path} is given twice")
+            seen.add(log_dir.path)
+        self._log_dirs = tuple(log_dirs)
+        self._facts = facts
+        self._named_topics = frozenset(named_topics)
+        self._retention = retention
+
+    def scan(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
+        errors: list[TieringError] = []
+        facts = self._facts_or_none(errors.append)
+        cluster_id = facts.cluster_id() if facts else None
+        groups: dict[tuple[Uuid, int], list[FoundReplica]] = defaultdict(list)
+        for _, identity in self._believed(cluster_id, errors.append):
+            cluster_id = identity.cluster_id
+            for found in self._replicas_in(identity, topics, deep, errors.append):
+                partition = found.topic_id_partition
+                groups[partition.topic_id, partition.partition].append(found)
+        replicas = [replica for group in groups.values() for replica in self._judge(group, facts)]
+        return ScanReport(cluster_id, tuple(sorted(replicas, key=_order)), tuple(_scan_error(e) for e in errors))
+
+    def replica(self, replica_id: ReplicaId) -> Replica:
+        return self._locate(replica_id)[1]
+
+    @contextmanager
+    def open_segment(self, replica_id: ReplicaId, base_offset: int) -> Iterator[OpenSegment]:
+        try:
+            located, replica = self._locate(replica_id)
+        except SourceUnreadableError as error:
+            raise _with_host(error) from error
+        found = located.found
+        path = f"{found.identity.path}/{found.directory_name}"
+        segment = replica.segment_at(base_offset)
+        if segment is None:
+            raise SourceVanishedError(path, f"no segment starts at offset {base_offset}")
+        if segment.active:
+            raise SourceChangedError(path, f"the segment at offset {base_offset} is the active one")
+        with (
+            open_root(found.identity.path) as root,
+            root.directory(found.directory_name) as directory,
+            SegmentFiles.open(directory, base_offset, segment.end_offset + 1) as files,
+        ):
+            opened = OpenedReplica(
+                log_dir=located.log_dir,
+                identity=found.identity,
+                directory=directory,
+                directory_name=found.directory_name,
+                replica=replica,
+                ownership=self._ownership(found),
+            )
+            yield OpenLogSegment(opened, segment, files, lambda: self._ownership_now(found))
+
+    def _facts_or_none(self, on_error: OnError) -> ClusterFacts | None:
+        try:
+            self._facts.refresh()
+        except ClusterFactsError as error:
+            on_error(error)
+            return None
+        return self._facts
+
+    def _believed(self, cluster_id: str | None, on_error: OnError) -> list[tuple[LogDir, DirIdentity]]:
+        """The directories that may be read, in the order they were given."""
+        identified = []
+        for log_dir in self._log_dirs:
+            try:
+                identified.append((log_dir, identify(log_dir)))
+            except (SourceError, ClusterFactsError) as error:
+                on_error(error)
+        refusals = agree([identity for _, identity in identified], cluster_id)
+        for refusal in refusals:
+            if refusal is not None:
+                on_error(refusal)
+        return [pair for pair, refusal in zip(identified, refusals, strict=True) if refusal is None]
+
+    def _replicas_in(
+        self, identity: DirIdentity, topics: Collection[str] | None, deep: bool, on_error: OnError
+    ) -> Iterator[FoundReplica]:
+        try:
+            with open_root(identity.path) as root:
+                yield from DirReader.of(root, identity, on_error).replicas(topics, deep=deep)
+        except SourceError as error:
+            on_error(error)
+
+    def _locate(self, replica_id: ReplicaId) -> tuple[_Located, Replica]:
+        """The replica as it is now, judged beside all others of its partition.
+
+        Raises:
+            SourceVanishedError: it is not there, or its directory belongs to another topic id.
+            SourceError: it cannot be read.
+            ClusterFactsError: the facts cannot be read, or the directories contradict each other.
+        """
+        self._facts.refresh()
+        partition = replica_id.topic_id_partition
+        directory_name = str(partition)
+        group: list[_Located] = []
+        for log_dir, identity in self._believed(self._facts.cluster_id(), _raise):
+            is_wanted = (identity.broker_id, identity.directory_id) == (replica_id.broker_id, replica_id.directory_id)
+            try:
+                with open_root(identity.path) as root:
+                    reader = DirReader.of(root, identity, _ignore)
+                    name = PartitionDirectoryName(partition.topic, partition.partition, DirectoryState.LIVE)
+                    found = reader.replica(directory_name, name)
+            except SourceError:
+                if is_wanted:
+                    raise
+                continue
+            if found.topic_id_partition == partition:
+                group.append(_Located(log_dir, found))
+            elif is_wanted:
+                now = found.topic_id_partition.topic_id
+                path = f"{identity.path}/{directory_name}"
+                raise SourceVanishedError(path, f"topic id was {partition.topic_id}, now {now}")
+        judged = self._judge([located.found for located in group], self._facts) if group else []
+        for located, replica in zip(group, judged, strict=True):
+            if replica.replica_id == replica_id:
+                return located, replica
+        raise SourceVanishedError(str(replica_id), "none of the log directories is this replica's")
+
+    def _judge(self, group: Sequence[FoundReplica], facts: ClusterFacts | None) -> list[Replica]:
+        return judge(group, facts, named_topics=self._named_topics, retention=self._retention)
+
+    def _ownership(self, found: FoundReplica) -> Ownership:
+        partition = found.topic_id_partition
+        return ownership(partition, self._facts, named=partition.topic in self._named_topics, cleaned=found.cleaned)
+
+    def _ownership_now(self, found: FoundReplica) -> Ownership:
+        self._facts.refresh()
+        return self._ownership(found)
+
+
+def _raise(error: TieringError) -> None:
+    raise error
+
+
+def _ignore(_error: SourceError) -> None:
+    """Every segment that it concerns is marked; who reads one replica is told by its segments."""
+
+
+def _order(replica: Replica) -> tuple[str, int, int, str, bytes]:
+    replica_id = replica.replica_id
+    partition = replica_id.topic_id_partition
+    return (
+        partition.topic,
+        partition.partition,
+        replica_id.broker_id,
+        replica_id.directory_id,
+        partition.topic_id.value,
+    )
+
+
+def _scan_error(error: TieringError) -> ScanError:
+    cause = error if isinstance(error, SourceError) else error.__cause__
+    if isinstance(cause, SourceError):
+        return ScanError(printable(cause.path), cause.position, type(error).__name__, printable(cause.message))
+    return ScanError(_UNKNOWN_PATH, None, type(error).__name__, printable(str(error)))
+
+
+def _with_host(error: SourceUnreadableError) -> SourceUnreadableError:
+    host = f"on host {socket.gethostname()}"
+    if error.message.endswith(host):
+        return error
+    return SourceUnreadableError(error.path, f"{error.message} {host}", error.position)

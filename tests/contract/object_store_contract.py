@@ -16,8 +16,8 @@ from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.remote_storage.bodies import BLOCK_BYTES, BytesSource, crc32c_of
 from include.tiering.remote_storage.object_store import ObjectStat, ObjectStore
 from tests.doubles.byte_sources import ShrinkingSource
-from tests.doubles.segments import CountingLimiter, some_bytes
 from tests.doubles.storage_backdoor import Backdoor
+from tests.doubles.storage_segments import CountingLimiter, some_bytes
 
 KEY = "orders-AQIDBAUGBwgJCgsMDQ4PEA/3/00000000000000000000-__79_Pv6-fj39vX08_Lx8A.log"
 HOSTILE_KEYS = [

@@ -1,4 +1,7 @@
-"""What every `RemoteStorage` must do. A subclass gives fixtures `storage` and `backdoor`; layout is `aiven`."""
+"""What every `RemoteStorage` must do with segments, and one that nobody owns yet with its marker.
+
+A subclass gives fixtures `storage` and `backdoor`; the layout is `aiven`.
+"""
 
 import pytest
 
@@ -8,13 +11,13 @@ from include.tiering.model.segment_data import IndexType
 from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoreMarker
 from include.tiering.remote_storage.marker import MARKER_KEY
-from tests.doubles.segments import CountingLimiter, some_bytes, some_segment
 from tests.doubles.storage_backdoor import Backdoor
+from tests.doubles.storage_segments import CountingLimiter, some_bytes, some_segment
 
 MARKER = StoreMarker("7ZtY2gLkQ0mV3c1f6b8d9A", "store-1", 0)
 
 
-class RemoteStorageContract:
+class SegmentContract:
     def test_a_copy_is_three_objects_and_reads_back(self, storage: RemoteStorage, backdoor: Backdoor) -> None:
         metadata, data = some_segment(300_000, with_transactions=True)
         progress: list[int] = []
@@ -89,6 +92,12 @@ class RemoteStorageContract:
         assert storage.stat_log_segment(segments[0][0]) == ()
         assert storage.delete_log_segments([segments[0][0]]) == ()
 
+    def test_a_writable_store_is_left_as_it_was(self, storage: RemoteStorage, backdoor: Backdoor) -> None:
+        storage.check_writable()
+        assert backdoor.raw_keys() == set()
+
+
+class RemoteStorageContract(SegmentContract):
     def test_the_marker_is_created_once(self, storage: RemoteStorage, backdoor: Backdoor) -> None:
         assert storage.read_marker() is None
         assert storage.create_marker(MARKER) == MARKER
@@ -96,7 +105,3 @@ class RemoteStorageContract:
         assert storage.read_marker() == MARKER
         assert backdoor.raw_keys() == {MARKER_KEY}
         assert [key for key, _ in storage.list_objects()] == [MARKER_KEY]
-
-    def test_a_writable_store_is_left_as_it_was(self, storage: RemoteStorage, backdoor: Backdoor) -> None:
-        storage.check_writable()
-        assert backdoor.raw_keys() == set()

@@ -23,7 +23,7 @@ from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from tests.doubles.broker_data import broker_data, expected
-from tests.doubles.segments import some_uuid
+from tests.doubles.storage_segments import some_uuid
 
 PAYMENTS = "payments.v1-eu-0"
 

@@ -11,8 +11,8 @@ from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.segments import some_segment
 from tests.doubles.storage_decorators import Fault, FaultyStorage, Lies, LyingStorage, RecordingStorage, SlowStorage
+from tests.doubles.storage_segments import some_segment
 
 METADATA, DATA = some_segment(1000)
 

@@ -16,7 +16,7 @@ from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from tests.doubles.copied_segments import CopiedPartition, copied_partition
 from tests.doubles.plain_judge import PlainJudge
-from tests.doubles.segments import CountingLimiter
+from tests.doubles.storage_segments import CountingLimiter
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quality.succession import leader_epochs_back, missing_offsets, unexplained_overlap
-from tests.doubles.segments import some_metadata
+from tests.doubles.storage_segments import some_metadata
 
 
 def segment(start: int, end: int, *epochs: tuple[int, int], broker_id: int = 1) -> RemoteLogSegmentMetadata:

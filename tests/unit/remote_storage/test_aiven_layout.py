@@ -1,0 +1,202 @@
+"""Keys of the aiven layout: the plugin's vectors, round trips, and names that try to lead elsewhere."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.tiering.errors import (
+    ObjectKeyError,
+    RemoteChecksumError,
+    RemoteResourceNotFoundError,
+    RemoteStorageError,
+)
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid, is_legal_topic_name
+from include.tiering.model.segment_data import IndexType, LogSegmentData
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.remote_storage.bodies import crc32c_of
+from include.tiering.remote_storage.contract import ObjectKind
+from include.tiering.remote_storage.layouts.aiven import AivenLayout
+from include.tiering.remote_storage.layouts.contract import PlannedObject
+from include.tiering.remote_storage.object_store import checked_key
+from tests.doubles.storage_segments import some_metadata, some_segment
+
+LAYOUT = AivenLayout()
+SEGMENT_ID = Uuid(bytes.fromhex("fffefdfcfbfaf9f8f7f6f5f4f3f2f1f0"))
+
+
+def metadata_of(partition: TopicIdPartition, segment_id: Uuid, start_offset: int = 0) -> RemoteLogSegmentMetadata:
+    return replace(
+        some_metadata(100, start_offset=start_offset), remote_log_segment_id=RemoteLogSegmentId(partition, segment_id)
+    )
+
+
+def content_of(planned: PlannedObject) -> bytes:
+    buffer = bytearray(planned.body.size_bytes)
+    assert planned.body.read_into(0, memoryview(buffer)) == len(buffer)
+    return bytes(buffer)
+
+
+def test_keys_equal_the_plugins() -> None:
+    metadata = metadata_of(TopicIdPartition(Uuid(bytes(range(1, 17))), 3, "orders"), SEGMENT_ID, 1234567)
+    path = "orders-AQIDBAUGBwgJCgsMDQ4PEA/3/00000000000001234567-__79_Pv6-fj39vX08_Lx8A"
+    assert LAYOUT.keys(metadata) == (
+        (ObjectKind.LOG, f"{path}.log"),
+        (ObjectKind.INDEXES, f"{path}.indexes"),
+        (ObjectKind.MANIFEST, f"{path}.rsm-manifest"),
+    )
+    assert LAYOUT.manifest_key(metadata) == f"{path}.rsm-manifest"
+
+
+uuids = st.binary(min_size=16, max_size=16).map(Uuid)
+# Names that look like keys: dashes, dots, 22-character tails, digits.
+topics = (
+    st.from_regex(r"[a-zA-Z0-9._-]{1,249}", fullmatch=True)
+    | st.builds(lambda head, tail: f"{head}-{tail}"[:249], st.sampled_from(["a", "..", "-", "x-3"]), uuids.map(str))
+).filter(is_legal_topic_name)
+
+
+@given(topics, uuids, st.integers(0, 2**31 - 1), uuids, st.integers(0, 2**63 - 25))
+def test_every_key_parses_back(topic: str, topic_id: Uuid, partition: int, segment_id: Uuid, start_offset: int) -> None:
+    metadata = metadata_of(TopicIdPartition(topic_id, partition, topic), segment_id, start_offset)
+    for kind, key in LAYOUT.keys(metadata):
+        assert checked_key(key) == key
+        parsed = LAYOUT.parse_key(key)
+        assert (parsed.kind, parsed.start_offset) == (kind, start_offset)
+        assert parsed.segment_id == metadata.remote_log_segment_id
+        assert parsed.segment_id.topic_id_partition.topic == topic
+
+
+GOOD = "orders-AQIDBAUGBwgJCgsMDQ4PEA/3/00000000000001234567-__79_Pv6-fj39vX08_Lx8A.log"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "_tiering-store.json",
+        GOOD + "\n",
+        "/" + GOOD,
+        "../" + GOOD,
+        "x/" + GOOD,
+        GOOD.replace("orders", ".", 1),
+        GOOD.replace("orders", "..", 1),
+        GOOD.replace("orders", "", 1),
+        GOOD.replace("orders", "a" * 250, 1),
+        GOOD.replace("orders", "kö", 1),
+        GOOD.replace("/3/", "/03/"),
+        GOOD.replace("/3/", "/-3/"),
+        GOOD.replace("/3/", "/2147483648/"),
+        GOOD.replace("/3/", "/٣/"),
+        GOOD.replace("00000000000001234567", "1234567"),
+        GOOD.replace("00000000000001234567", "99999999999999999999"),
+        GOOD.replace("PEA/", "PEB/"),
+        GOOD.replace("Lx8A", "Lx8B"),
+        GOOD.replace("Lx8A", "Lx8"),
+        GOOD.replace(".log", ".LOG"),
+        GOOD.replace(".log", ".index"),
+        GOOD.replace(".log", ".log.log"),
+    ],
+)
+def test_a_key_that_was_never_built_is_refused(key: str) -> None:
+    LAYOUT.parse_key(GOOD)
+    with pytest.raises(ObjectKeyError):
+        LAYOUT.parse_key(key)
+
+
+@given(st.text(max_size=120) | st.from_regex(r"[a-z.-]{0,5}-[A-Za-z0-9_-]{22}/\d+/\d{20}-[A-Za-z0-9_-]{22}\.\w+"))
+def test_parsing_gives_the_key_back_or_refuses_it(key: str) -> None:
+    try:
+        parsed = LAYOUT.parse_key(key)
+    except ObjectKeyError:
+        return
+    metadata = metadata_of(
+        parsed.segment_id.topic_id_partition, parsed.segment_id.id, min(parsed.start_offset, 2**63 - 25)
+    )
+    assert key in {built for _, built in LAYOUT.keys(metadata)}
+
+
+def test_objects_are_written_log_first_and_manifest_last() -> None:
+    metadata, data = some_segment(5000, with_transactions=True)
+    log, indexes, manifest = LAYOUT.objects(metadata, data)
+    assert (log.kind, indexes.kind, manifest.kind) == (ObjectKind.LOG, ObjectKind.INDEXES, ObjectKind.MANIFEST)
+    assert log.body is data.log
+    assert log.crc32c == data.log_crc32c
+    parts = [data.offset_index, data.time_index, data.producer_snapshot, data.leader_epoch, data.transaction_index]
+    assert content_of(indexes) == b"".join(part or b"" for part in parts)
+    for planned in (indexes, manifest):
+        assert planned.crc32c == crc32c_of(content_of(planned))
+    positions = json.loads(content_of(manifest))["segmentIndexes"]
+    assert positions["transaction"] == {"position": 16 + 24 + 10 + 8, "size": 34}
+
+
+def test_an_empty_index_is_listed_and_reads_as_nothing() -> None:
+    metadata, data = some_segment(5000)
+    _, indexes, manifest = LAYOUT.objects(metadata, replace(data, time_index=b""))
+    objects = {planned.key: content_of(planned) for planned in (indexes, manifest)}
+
+    def read(key: str, first: int, last: int | None) -> bytes:
+        assert last is None or last >= first, "no empty range is ever asked for"
+        return objects[key][first : None if last is None else last + 1]
+
+    assert LAYOUT.index(metadata, IndexType.TIMESTAMP, read) == b""
+    assert LAYOUT.index(metadata, IndexType.PRODUCER_SNAPSHOT, read) == data.producer_snapshot
+    assert LAYOUT.index(metadata, IndexType.TRANSACTION, read) is None
+
+
+def test_metadata_of_another_size_is_refused_before_anything_is_written() -> None:
+    metadata, data = some_segment(5000)
+    with pytest.raises(RemoteChecksumError, match=r"5000 bytes,\s+the metadata says 4999"):
+        LAYOUT.objects(replace(metadata, segment_size_bytes=4999), data)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"encryption": {"dataKey": "key-1:c2VjcmV0", "aad": ""}}, "encrypted .*key-1"),
+        (
+            {
+                "compression": True,
+                "chunkIndex": {
+                    "type": "variable",
+                    "originalChunkSize": 10,
+                    "originalFileSize": 25,
+                    "transformedChunks": "",
+                },
+            },
+            "compressed",
+        ),
+        ({"version": "2"}, "version"),
+    ],
+)
+def test_what_cannot_be_read_is_named(change: dict[str, object], words: str) -> None:
+    metadata, data = some_segment(25)
+    manifest = json.loads(content_of(LAYOUT.objects(metadata, data)[2]))
+    if "encryption" in change:
+        manifest["chunkIndex"] |= {"transformedChunkSize": 4 * 2**20 + 28, "finalTransformedChunkSize": 53}
+    content = json.dumps(manifest | change).encode()
+    for ask in (LAYOUT.log_key, lambda m, read: LAYOUT.index(m, IndexType.OFFSET, read)):
+        with pytest.raises(RemoteStorageError, match=words) as raised:
+            ask(metadata, lambda key, first, last: content)
+        assert "c2VjcmV0" not in str(raised.value)
+
+
+def test_without_a_manifest_there_is_no_segment() -> None:
+    def absent(key: str, first: int, last: int | None) -> bytes:
+        raise RemoteResourceNotFoundError(key)
+
+    with pytest.raises(RemoteResourceNotFoundError, match="rsm-manifest"):
+        LAYOUT.log_key(some_metadata(10), absent)
+
+
+def test_the_log_of_a_segment_data_is_never_loaded() -> None:
+    class Unreadable:
+        size_bytes = 100
+
+        def read_into(self, position: int, buffer: memoryview) -> int:
+            raise AssertionError("planning reads no record bytes")
+
+    data = LogSegmentData(Unreadable(), 0, b"", b"", b"", b"0\n1\n0 0\n")
+    assert len(LAYOUT.objects(some_metadata(100), data)) == 3

@@ -1,0 +1,294 @@
+"""What is particular to files: links, leftovers of dead writers, full disks, durability."""
+
+import contextlib
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from include.tiering.errors import (
+    ObjectKeyError,
+    RemoteObjectExistsError,
+    RemoteResourceNotFoundError,
+    RemoteStorageError,
+    RemoteStorageFullError,
+    RemoteStorageUnavailableError,
+    TieringError,
+)
+from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.remote_storage.bodies import BLOCK_BYTES, BytesSource, crc32c_of
+from include.tiering.remote_storage.file import FileObjectStore
+from include.tiering.remote_storage.file_tree import translated
+from include.tiering.remote_storage.layouts.aiven import AivenLayout
+from include.tiering.remote_storage.object_store import OpenUpload
+from include.tiering.remote_storage.segment_storage import SegmentStorage
+from include.tiering.units import GIB, KIB, MIB
+from tests.doubles.storage_segments import some_bytes, some_segment
+
+
+def opened_name(fd: int) -> str:
+    return Path(f"/proc/self/fd/{fd}").readlink().name.partition(".~")[0]
+
+
+def put(store: FileObjectStore, key: str, content: bytes = b"content") -> None:
+    store.put(key, BytesSource(content), crc32c_of(content), limiter=UnlimitedBytes(), on_sent=lambda _: None)
+
+
+def read(store: FileObjectStore, key: str) -> bytes:
+    return b"".join(store.read(key, limiter=UnlimitedBytes()))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(root: Path) -> FileObjectStore:
+    return FileObjectStore(root)
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"secret")
+    return outside
+
+
+class TestLinks:
+    def test_the_root_may_be_a_link(self, root: Path, outside: Path) -> None:
+        root.symlink_to(outside)
+        store = FileObjectStore(root)
+        put(store, "a/b")
+        assert (outside / "a" / "b").read_bytes() == b"content"
+
+    def test_a_linked_directory_is_never_entered(self, root: Path, outside: Path, store: FileObjectStore) -> None:
+        put(store, "real/object")
+        (root / "link").symlink_to(outside)
+        with pytest.raises(RemoteStorageError, match="link"):
+            put(store, "link/new")
+        with pytest.raises(RemoteStorageError, match="link"):
+            read(store, "link/secret")
+        with pytest.raises(RemoteStorageError, match="link"):
+            store.stat("link/secret")
+        assert [failure.key for failure in store.delete(["link/secret", "real/object"])] == ["link/secret"]
+        assert {path.name for path in outside.iterdir()} == {"secret"}
+        assert list(store.list_objects()) == []
+
+    def test_a_linked_file_is_never_read_nor_written_through(
+        self, root: Path, outside: Path, store: FileObjectStore
+    ) -> None:
+        put(store, "a/object")
+        (root / "a" / "link").symlink_to(outside / "secret")
+        (root / "a" / "dangling").symlink_to(outside / "new")
+        with pytest.raises(RemoteStorageError, match="link"):
+            read(store, "a/link")
+        for key in ("a/link", "a/dangling"):
+            with pytest.raises(RemoteObjectExistsError):
+                put(store, key)
+        assert {found.key for found in store.list_objects()} == {"a/object"}
+        assert store.delete(["a/link"]) == ()
+        assert (outside / "secret").read_bytes() == b"secret"
+        assert not (outside / "new").exists()
+
+    def test_what_is_no_regular_file_is_no_object(self, root: Path, store: FileObjectStore) -> None:
+        put(store, "a/object")
+        os.mkfifo(root / "a" / "fifo")
+        for key in ("a/fifo", "a"):
+            with pytest.raises(RemoteStorageError, match="regular"):
+                read(store, key)
+        with pytest.raises(RemoteStorageError):
+            put(store, "a/object/below")
+        assert {found.key for found in store.list_objects()} == {"a/object"}
+
+
+class TestDeadWriters:
+    """A temporary file is what a killed process leaves."""
+
+    def leave(self, root: Path, key: str, random: str = "0123456789abcdef") -> Path:
+        path = root / f"{key}.~{random}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"half")
+        return path
+
+    def test_it_is_an_open_upload_and_no_object(self, root: Path, store: FileObjectStore) -> None:
+        left = self.leave(root, "a/b/object")
+        assert list(store.list_objects()) == []
+        assert list(store.list_open_uploads()) == [OpenUpload("a/b/object", left.name)]
+        assert list(store.list_open_uploads("a/b/")) == [OpenUpload("a/b/object", left.name)]
+        assert list(store.list_open_uploads("a/c/")) == []
+        assert store.stat("a/b/object") is None
+
+    def test_it_does_not_hinder_the_next_writer(self, root: Path, store: FileObjectStore) -> None:
+        left = self.leave(root, "a/object")
+        put(store, "a/object")
+        assert read(store, "a/object") == b"content"
+        assert left.exists()
+
+    def test_aborting_it_twice_is_harmless(self, root: Path, store: FileObjectStore) -> None:
+        left = self.leave(root, "a/object")
+        (upload,) = store.list_open_uploads()
+        store.abort_upload(upload)
+        store.abort_upload(upload)
+        assert not left.exists()
+
+    @pytest.mark.parametrize("token", ["object", "../../x.~1", "a/x.~1", ""])
+    def test_only_temporary_files_are_aborted(self, store: FileObjectStore, token: str) -> None:
+        put(store, "a/object")
+        with pytest.raises(RemoteStorageError, match="temporary"):
+            store.abort_upload(OpenUpload("a/object", token))
+        assert read(store, "a/object") == b"content"
+
+    def test_a_delete_of_the_attempt_removes_its_files_and_spares_the_neighbours(
+        self, root: Path, store: FileObjectStore
+    ) -> None:
+        storage = SegmentStorage(store, AivenLayout())
+        (mine, data), (other, _) = some_segment(1000, seed="a"), some_segment(1000, seed="b", start_offset=25)
+        storage.copy_log_segment(mine, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+        for _, key in AivenLayout().keys(mine):
+            self.leave(root, key, "1111111111111111")
+        spared = self.leave(root, AivenLayout().keys(other)[0][1])
+        assert storage.delete_log_segments([mine]) == ()
+        assert [path for path in root.rglob("*") if path.is_file()] == [spared]
+
+    def test_a_writer_whose_file_was_taken_away_fails(self, root: Path, store: FileObjectStore) -> None:
+        def take_away(_: int) -> None:
+            for upload in list(store.list_open_uploads()):
+                store.abort_upload(upload)
+
+        with pytest.raises(RemoteStorageError):
+            store.put("a/o", BytesSource(b"x"), crc32c_of(b"x"), limiter=UnlimitedBytes(), on_sent=take_away)
+        assert list(store.list_objects()) == []
+
+
+@contextlib.contextmanager
+def tiny_file_system(directory: Path, size_bytes: int) -> Iterator[Path]:
+    """A real file system of that size, where this user may mount one."""
+    directory.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(directory)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a tmpfs needs root: run as root to fill a real disk")
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", str(directory)], check=True)
+
+
+class TestFullDisk:
+    def test_a_real_full_disk_is_a_typed_error_and_leaves_nothing(self, tmp_path: Path) -> None:
+        with tiny_file_system(tmp_path / "tiny", 512 * KIB) as tiny:
+            store = FileObjectStore(tiny)
+            put(store, "a/small", some_bytes(100 * KIB))
+            with pytest.raises(RemoteStorageFullError, match=r"a/big.*free"):
+                put(store, "a/big", some_bytes(2 * MIB))
+            assert [path.name for path in (tiny / "a").iterdir()] == ["small"]
+            assert store.stat("a/small") is not None
+            with pytest.raises(RemoteStorageFullError, match=r"free, 256\.0 MiB needed"):
+                store.check_capacity()
+
+    def test_capacity_is_asked_of_the_file_system(self, root: Path) -> None:
+        FileObjectStore(root, min_free_bytes=0).check_capacity()
+        with pytest.raises(RemoteStorageFullError, match="needed"):
+            FileObjectStore(root, min_free_bytes=2**20 * GIB).check_capacity()
+
+    @pytest.mark.parametrize(
+        ("number", "kind"),
+        [
+            (errno.ENOSPC, RemoteStorageFullError),
+            (errno.EDQUOT, RemoteStorageFullError),
+            (errno.EIO, RemoteStorageUnavailableError),
+            (errno.ESTALE, RemoteStorageUnavailableError),
+            (errno.ENOENT, RemoteResourceNotFoundError),
+            (errno.EEXIST, RemoteObjectExistsError),
+            (errno.EACCES, RemoteStorageError),
+            (errno.EROFS, RemoteStorageError),
+            (errno.EXDEV, RemoteStorageError),
+        ],
+    )
+    def test_every_system_error_has_a_type_and_names_the_object(
+        self, root: Path, number: int, kind: type[TieringError]
+    ) -> None:
+        with (
+            pytest.raises(RemoteStorageError, match="cannot write a/key in file://") as raised,
+            translated(root, "a/key", "write"),
+        ):
+            raise OSError(number, os.strerror(number))
+        assert type(raised.value) is kind
+
+
+def test_a_name_that_no_file_system_takes_is_a_key_error(store: FileObjectStore) -> None:
+    with pytest.raises(ObjectKeyError, match="length"):
+        put(store, "a" * 272 + "/0/x.log")
+
+
+def test_what_a_writer_did_is_synced_before_it_is_visible(
+    root: Path, store: FileObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order of calls is the promise: each new directory in its parent, then content, name, directory."""
+    calls: list[str] = []
+    real_fsync, real_link = os.fsync, os.link
+
+    def fsync(fd: int) -> None:
+        calls.append(f"fsync {opened_name(fd)}")
+        real_fsync(fd)
+
+    def link(*args: object, **kwargs: object) -> None:
+        calls.append("link")
+        real_link(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "link", link)
+    put(store, "a/b/one")
+    assert calls == [f"fsync {root.parent.name}", "fsync store", "fsync a", "fsync one", "link", "fsync b"]
+    calls.clear()
+    put(store, "a/b/two")
+    assert calls == ["fsync two", "link", "fsync b"]
+
+
+def test_a_second_writer_does_not_trust_the_first_ones_directories(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that made a directory may not have synced its parent yet."""
+    put(FileObjectStore(root), "a/one")
+    synced: list[str] = []
+    real_fsync = os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.append(opened_name(fd))
+        real_fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    put(FileObjectStore(root), "a/two")
+    assert "store" in synced
+
+
+def test_no_descriptor_stays_open(store: FileObjectStore) -> None:
+    def opened() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = opened()
+    put(store, "a/b/object", some_bytes(2 * BLOCK_BYTES))
+    for _ in range(3):
+        with contextlib.suppress(RemoteStorageError):
+            put(store, "a/b/object")
+        with contextlib.suppress(RemoteStorageError):
+            put(store, "a/b/object/c")
+        with contextlib.suppress(RemoteStorageError):
+            read(store, "a/none")
+        store.stat("a/b/object")
+        next(store.read("a/b/object", limiter=UnlimitedBytes()))
+        list(store.list_objects())
+    assert opened() == before
+
+
+def test_names_that_no_store_wrote_are_listed_and_never_deleted(root: Path, store: FileObjectStore) -> None:
+    put(store, "a/object")
+    hostile = os.fsdecode(b"a/\xff\n\x1b[31m")
+    (root / hostile).write_bytes(b"x")
+    keys = {found.key for found in store.list_objects()}
+    assert keys == {"a/object", hostile}
+    (failure,) = store.delete([hostile])
+    assert failure.message.isprintable()
+    assert {found.key for found in store.list_objects()} == keys

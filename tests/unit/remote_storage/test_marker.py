@@ -1,0 +1,96 @@
+"""The marker, and the gate that asks it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from include.tiering.errors import ForeignStoreError
+from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.remote_storage.contract import RemoteStorage, StoreMarker
+from include.tiering.remote_storage.file import FileObjectStore
+from include.tiering.remote_storage.layouts.aiven import AivenLayout
+from include.tiering.remote_storage.marker import (
+    MARKER_KEY,
+    MAX_MARKER_BYTES,
+    GuardedStorage,
+    marker_from_bytes,
+    marker_to_bytes,
+)
+from include.tiering.remote_storage.segment_storage import SegmentStorage
+from tests.doubles.storage_backdoor import DirectoryBackdoor
+from tests.doubles.storage_segments import some_segment
+
+MARKER = StoreMarker("7ZtY2gLkQ0mV3c1f6b8d9A", "store-1", 3)
+METADATA, DATA = some_segment(1000)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> SegmentStorage:
+    return SegmentStorage(FileObjectStore(tmp_path), AivenLayout())
+
+
+def copy(storage: RemoteStorage) -> None:
+    storage.copy_log_segment(METADATA, DATA, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+
+
+def test_a_marker_is_readable_json_and_round_trips() -> None:
+    content = marker_to_bytes(MARKER)
+    assert json.loads(content) == {
+        "version": 1,
+        "cluster_id": "7ZtY2gLkQ0mV3c1f6b8d9A",
+        "store_id": "store-1",
+        "generation": 3,
+    }
+    assert marker_from_bytes(content) == MARKER
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        marker_to_bytes(MARKER).replace(b'"version": 1', b'"version": 2'),
+        marker_to_bytes(MARKER).replace(b"3\n", b"-1\n"),
+        marker_to_bytes(MARKER).replace(b"3\n", b"true\n"),
+        b" " * (MAX_MARKER_BYTES + 1),
+    ],
+)
+def test_a_marker_that_cannot_be_understood_is_foreign(content: bytes) -> None:
+    with pytest.raises(ForeignStoreError, match=MARKER_KEY):
+        marker_from_bytes(content)
+
+
+@pytest.mark.parametrize("other", [StoreMarker("c", "store-1", 3), StoreMarker(MARKER.cluster_id, "store-1", 4)])
+def test_nothing_is_changed_in_somebody_elses_store(
+    storage: SegmentStorage, tmp_path: Path, other: StoreMarker
+) -> None:
+    storage.create_marker(other)
+    copy(storage)
+    before = DirectoryBackdoor(tmp_path).raw_keys()
+    guarded = GuardedStorage(storage, MARKER)
+    with pytest.raises(ForeignStoreError, match="store-1"):
+        copy(guarded)
+    with pytest.raises(ForeignStoreError):
+        guarded.delete_log_segments([METADATA])
+    with pytest.raises(ForeignStoreError):
+        guarded.check_writable()
+    assert DirectoryBackdoor(tmp_path).raw_keys() == before
+    assert guarded.read_marker() == other
+
+
+def test_a_store_without_a_marker_is_not_written_to(storage: SegmentStorage, tmp_path: Path) -> None:
+    with pytest.raises(ForeignStoreError, match="mounted"):
+        copy(GuardedStorage(storage, MARKER))
+    assert DirectoryBackdoor(tmp_path).raw_keys() == set()
+
+
+def test_a_store_that_changes_hands_is_noticed(storage: SegmentStorage, tmp_path: Path) -> None:
+    storage.create_marker(MARKER)
+    guarded = GuardedStorage(storage, MARKER)
+    copy(guarded)
+    (tmp_path / MARKER_KEY).write_bytes(marker_to_bytes(StoreMarker("another", "store-2", 0)))
+    with pytest.raises(ForeignStoreError):
+        guarded.delete_log_segments([METADATA])
+    assert len(storage.stat_log_segment(METADATA)) == 3

@@ -1,0 +1,377 @@
+"""What every implementation of `WorkStore` does, over each database."""
+
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import Engine, select
+
+from include.tiering.database.schema import events
+from include.tiering.errors import LeaseLostError, StateConflictError
+from include.tiering.log_source.contract import ReplicaId
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.work.contract import (
+    ALL_TOPICS,
+    LIVE_BATCH_MS,
+    BatchProgress,
+    Lease,
+    PlannedPartition,
+    PlannedSegment,
+    SegmentOutcome,
+    WorkItem,
+    WorkStore,
+)
+from include.tiering.work.sql import SqlWorkStore
+from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.segments import CLUSTER_ID, partition_of, planned
+
+LEASE_MS = 10_000
+
+
+@pytest.fixture(scope="module", params=EVERY)
+def database_kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def now() -> AdjustableNow:
+    return AdjustableNow()
+
+
+@pytest.fixture
+def work(engine: Engine, now: AdjustableNow) -> WorkStore:
+    return SqlWorkStore(engine, CLUSTER_ID, now_ms=now)
+
+
+def _claim(work: WorkStore, batch_id: str = "batch-1", run_id: str = "run-1", **options) -> Lease | None:
+    return work.claim(run_id, batch_id, lease_ms=LEASE_MS, **options)
+
+
+def _item(partition: TopicIdPartition, number: int, outcome: SegmentOutcome, **values) -> WorkItem:
+    return WorkItem(partition, planned(partition, number + 1).segments[number], outcome, **values)
+
+
+def _progress(batch_id: str, run_id: str = "run-1", **values) -> BatchProgress:
+    report = BatchProgress(
+        run_id=run_id,
+        batch_id=batch_id,
+        pool="remote_log_copier",
+        host="worker",
+        pid=5,
+        partition="orders-0",
+        done_bytes=1,
+        planned_bytes=10,
+        bytes_per_second=0.5,
+        finished=False,
+    )
+    return replace(report, **values)
+
+
+A, B, C = (partition_of(topic) for topic in "abc")
+
+
+class TestPlan:
+    def test_items_begin_planned_in_order(self, work):
+        work.save_plan("run-1", [planned(B, 2, urgency=9), planned(partition_of("a", 1)), planned(A)])
+        items = work.items("run-1")
+        assert [(str(one.topic_id_partition), one.segment.base_offset) for one in items] == [
+            ("a-0", 0),
+            ("a-1", 0),
+            ("b-0", 0),
+            ("b-0", 100),
+        ]
+        assert {one.outcome for one in items} == {SegmentOutcome.PLANNED}
+        assert items[3] == WorkItem(B, PlannedSegment(100, 199, 1_000), SegmentOutcome.PLANNED)
+
+    def test_saving_the_same_plan_again_is_harmless(self, work):
+        work.save_plan("run-1", [planned(A)])
+        lease = _claim(work)
+        work.record_outcome(lease, _item(A, 0, SegmentOutcome.COPIED))
+        work.save_plan("run-1", [planned(A)])
+        assert [one.outcome for one in work.items("run-1")] == [SegmentOutcome.COPIED]
+
+    @pytest.mark.parametrize("other", [[], [planned(A, 2)], [planned(B)], [planned(A, urgency=2.0)]])
+    def test_another_plan_for_the_same_run_is_refused(self, work, other):
+        work.save_plan("run-1", [planned(A)])
+        with pytest.raises(StateConflictError, match="run-1"):
+            work.save_plan("run-1", other)
+        assert len(work.items("run-1")) == 1
+
+    def test_an_empty_plan(self, work):
+        work.save_plan("run-1", [])
+        assert work.items("run-1") == []
+        assert not work.has_work("run-1")
+        assert _claim(work) is None
+
+    def test_an_unknown_run_has_no_work(self, work):
+        assert not work.has_work("run-9")
+        assert work.items("run-9") == []
+        assert _claim(work, run_id="run-9") is None
+
+    def test_clusters_do_not_see_each_other(self, work, engine, now):
+        work.save_plan("run-1", [planned(A)])
+        other = SqlWorkStore(engine, "another-cluster", now_ms=now)
+        assert other.items("run-1") == []
+        assert _claim(other) is None
+        other.save_plan("run-1", [planned(A)])
+        assert _claim(work) is not None
+        assert _claim(other) is not None
+
+
+class TestClaim:
+    def test_gives_the_replica_and_an_expiry(self, work, now):
+        replica_id = ReplicaId(A, 7, "dir-b")
+        work.save_plan("run-1", [PlannedPartition(replica_id, 1.0, planned(A).segments)])
+        lease = _claim(work)
+        assert (lease.run_id, lease.batch_id, lease.replica_id) == ("run-1", "batch-1", replica_id)
+        assert lease.fence.topic_id_partition == A
+        assert lease.replica_id.topic_id_partition.topic == "a"
+        assert lease.expires_at_ms == now.now_ms + LEASE_MS
+
+    def test_most_urgent_first_and_each_once(self, work):
+        work.save_plan("run-1", [planned(A, urgency=1), planned(B, urgency=3), planned(C, urgency=2)])
+        taken = [_claim(work, f"batch-{number}") for number in range(4)]
+        assert [lease and lease.fence.topic_id_partition for lease in taken] == [B, C, A, None]
+
+    def test_among_equals_the_one_that_waited_longest(self, work, now):
+        work.save_plan("run-1", [planned(A), planned(B)])
+        for expected in (A, B, A, B):
+            lease = _claim(work)
+            assert lease.fence.topic_id_partition == expected
+            work.release(lease)
+            now.advance(1)
+
+    def test_more_partitions_taken_than_are_looked_at_at_once(self, work):
+        partitions = [partition_of("many", number) for number in range(40)]
+        work.save_plan("run-1", [planned(one) for one in partitions])
+        work.save_plan("run-2", [planned(one) for one in reversed(partitions)])
+        taken = [_claim(work, f"batch-{number}", "run-1") for number in range(39)]
+        last = _claim(work, "batch-x", "run-2")
+        assert {lease.fence.topic_id_partition for lease in [*taken, last]} == set(partitions)
+        assert _claim(work, "batch-y", "run-2") is None
+
+    def test_a_live_lease_of_another_run_holds(self, work, now):
+        work.save_plan("run-1", [planned(A)])
+        work.save_plan("run-2", [planned(A)])
+        assert _claim(work, run_id="run-1") is not None
+        assert _claim(work, run_id="run-2") is None
+        now.advance(LEASE_MS - 1)
+        assert _claim(work, run_id="run-2") is None
+        now.advance(1)
+        assert _claim(work, run_id="run-2") is not None
+
+    def test_tokens_ascend_whoever_claims(self, work, now):
+        work.save_plan("run-1", [planned(A)])
+        work.save_plan("run-2", [planned(A)])
+        tokens = []
+        for run_id, gives_back in [("run-1", True), ("run-2", False), ("run-1", True), ("run-2", True)]:
+            lease = _claim(work, run_id=run_id)
+            tokens.append(lease.fence.token)
+            if gives_back:
+                work.release(lease)
+            else:
+                now.advance(LEASE_MS)
+        assert tokens == sorted(set(tokens))
+
+    def test_a_restarted_batch_takes_over_its_own_lease(self, work):
+        work.save_plan("run-1", [planned(A)])
+        first = _claim(work)
+        again = _claim(work)
+        assert again.fence.token > first.fence.token
+        with pytest.raises(LeaseLostError):
+            work.renew(first, lease_ms=LEASE_MS)
+
+    def test_passes_over_excluded_partitions(self, work):
+        work.save_plan("run-1", [planned(A, urgency=2), planned(B)])
+        assert _claim(work, exclude=[A]).fence.topic_id_partition == B
+        assert _claim(work, "batch-2", exclude=[A, B]) is None
+
+    def test_passes_over_paused_topics(self, work):
+        work.save_plan("run-1", [planned(A, urgency=2), planned(B)])
+        work.pause("a", author="ops")
+        assert _claim(work).fence.topic_id_partition == B
+        work.resume("a", author="ops")
+        assert _claim(work, "batch-2").fence.topic_id_partition == A
+
+    def test_nothing_while_all_is_paused(self, work):
+        work.save_plan("run-1", [planned(A)])
+        work.pause(None, author="ops")
+        assert _claim(work) is None
+        assert work.has_work("run-1")
+
+    def test_nothing_once_all_is_done(self, work):
+        work.save_plan("run-1", [planned(A)])
+        lease = _claim(work)
+        work.record_outcome(lease, _item(A, 0, SegmentOutcome.SKIPPED))
+        work.release(lease)
+        assert _claim(work) is None
+        assert not work.has_work("run-1")
+
+
+class TestRenewAndRelease:
+    def test_renewing_prolongs(self, work, now):
+        work.save_plan("run-1", [planned(A)])
+        lease = _claim(work)
+        now.advance(LEASE_MS - 1)
+        renewed = work.renew(lease, lease_ms=LEASE_MS)
+        assert renewed == replace(lease, expires_at_ms=now.now_ms + LEASE_MS)
+        now.advance(LEASE_MS - 1)
+        assert _claim(work, "batch-2") is None
+
+    def test_an_expired_lease_is_renewed_if_nobody_claimed(self, work, now):
+        work.save_plan("run-1", [planned(A)])
+        lease = _claim(work)
+        now.advance(5 * LEASE_MS)
+        assert work.renew(lease, lease_ms=LEASE_MS).expires_at_ms == now.now_ms + LEASE_MS
+
+    def test_a_lease_that_was_taken_over_is_lost(self, work, now):
+        work.save_plan("run-1", [planned(A)])
+        lease = _claim(work)
+        now.advance(LEASE_MS)
+        new = _claim(work, "batch-2")
+        with pytest.raises(LeaseLostError):
+            work.renew(lease, lease_ms=LEASE_MS)
+        with pytest.raises(LeaseLostError):
+            work.record_outcome(lease, _item(A, 0, SegmentOutcome.COPIED))
+        work.release(lease)
+        assert work.renew(new, lease_ms=LEASE_MS).fence == new.fence
+
+    def test_a_lease_that_was_given_back_is_lost(self, work):
+        work.save_plan("run-1", [planned(A)])
+        lease = _claim(work)
+        work.release(lease)
+        work.release(lease)
+        with pytest.raises(LeaseLostError):
+            work.renew(lease, lease_ms=LEASE_MS)
+        with pytest.raises(LeaseLostError):
+            work.record_outcome(lease, _item(A, 0, SegmentOutcome.COPIED))
+
+
+class TestOutcomes:
+    def test_remaining_shrinks(self, work):
+        work.save_plan("run-1", [planned(A, 3)])
+        lease = _claim(work)
+        work.record_outcome(lease, _item(A, 0, SegmentOutcome.COPIED, segment_id="x" * 22))
+        assert [one.base_offset for one in work.remaining(lease)] == [100, 200]
+        assert work.items("run-1")[0].segment_id == "x" * 22
+
+    def test_a_failed_segment_stops_its_partition_in_this_run(self, work):
+        for run_id in ("run-1", "run-2"):
+            work.save_plan(run_id, [planned(A, 2)])
+        lease = _claim(work)
+        failed = _item(
+            A, 0, SegmentOutcome.FAILED, path="/logs/a-0/0.log", position=2**40, error="CorruptFileError", message="bad"
+        )
+        work.record_outcome(lease, failed)
+        work.release(lease)
+        assert work.items("run-1")[0] == failed
+        assert not work.has_work("run-1")
+        assert _claim(work) is None
+        assert _claim(work, run_id="run-2") is not None
+
+    def test_repeating_an_outcome_is_harmless_changing_it_is_not(self, work):
+        work.save_plan("run-1", [planned(A)])
+        lease = _claim(work)
+        work.record_outcome(lease, _item(A, 0, SegmentOutcome.COPIED, segment_id="x" * 22))
+        work.record_outcome(lease, _item(A, 0, SegmentOutcome.COPIED, segment_id="x" * 22))
+        with pytest.raises(StateConflictError, match="copied already"):
+            work.record_outcome(lease, _item(A, 0, SegmentOutcome.FAILED))
+        assert work.items("run-1")[0].outcome is SegmentOutcome.COPIED
+
+    def test_a_segment_that_was_not_planned(self, work):
+        work.save_plan("run-1", [planned(A)])
+        with pytest.raises(StateConflictError, match="no segment 100"):
+            work.record_outcome(_claim(work), _item(A, 1, SegmentOutcome.COPIED))
+
+    def test_hostile_text_is_stored_printable_and_bounded(self, work):
+        work.save_plan("run-1", [planned(A)])
+        lease = _claim(work)
+        hostile = _item(A, 0, SegmentOutcome.FAILED, path="a\udcff\x00\x1b[2J", message="m" * 100_000)
+        work.record_outcome(lease, hostile)
+        work.record_outcome(lease, hostile)
+        (item,) = work.items("run-1")
+        assert item.path == "a\\udcff\\x00\\x1b[2J"
+        assert len(item.message) == 2_000
+
+
+class TestProgress:
+    def test_the_last_report_of_each_batch_in_order_of_begin(self, work, now):
+        began_ms = now.now_ms
+        work.report_progress(_progress("late", done_bytes=1, updated_at_ms=5))
+        now.advance(10)
+        work.report_progress(_progress("early"))
+        now.advance(10)
+        work.report_progress(_progress("late", done_bytes=7, bytes_per_second=2.5, finished=True, partition="b-1"))
+        late, early = work.progress("run-1")
+        assert late == _progress(
+            "late",
+            done_bytes=7,
+            bytes_per_second=2.5,
+            finished=True,
+            partition="b-1",
+            started_at_ms=began_ms,
+            updated_at_ms=now.now_ms,
+        )
+        assert early.batch_id == "early"
+        assert work.progress("run-2") == []
+
+    def test_live_are_those_that_reported_lately_oldest_first(self, work, now):
+        for batch_id in ("b", "a", "c"):
+            work.report_progress(_progress(batch_id, run_id=f"run-of-{batch_id}"))
+            now.advance(1)
+        assert work.live_batches("remote_log_copier") == ["b", "a", "c"]
+        work.report_progress(_progress("a", run_id="run-of-a", finished=True))
+        assert work.live_batches("remote_log_copier") == ["b", "c"]
+        now.advance(LIVE_BATCH_MS - 3)
+        assert work.live_batches("remote_log_copier") == ["b", "c"]
+        now.advance(1)
+        assert work.live_batches("remote_log_copier") == ["c"]
+        work.report_progress(_progress("b", run_id="run-of-b"))
+        assert work.live_batches("remote_log_copier") == ["b", "c"]
+
+    def test_live_by_pool(self, work):
+        work.report_progress(_progress("copier"))
+        work.report_progress(_progress("reader", pool="remote_log_reader"))
+        work.report_progress(_progress("inline", pool=None))
+        assert work.live_batches("remote_log_reader") == ["reader"]
+        assert work.live_batches("remote_log_copier") == ["copier"]
+
+
+class TestSwitches:
+    def test_pauses_are_lifted_one_by_one(self, work):
+        assert work.paused_topics() == frozenset()
+        for topic in ("a", None, "b", "a"):
+            work.pause(topic, author="ops")
+        assert work.paused_topics() == {"a", "b", ALL_TOPICS}
+        work.resume(None, author="ops")
+        assert work.paused_topics() == {"a", "b"}
+        work.resume("a", author="ops")
+        work.resume("never paused", author="ops")
+        assert work.paused_topics() == {"b"}
+
+    def test_pool_sizes(self, work):
+        assert work.pool_size("remote_log_copier") is None
+        for slots in (2, 0, 10):
+            work.set_pool_size("remote_log_copier", slots)
+            assert work.pool_size("remote_log_copier") == slots
+
+    def test_events_name_what_was_done_by_whom(self, work, engine, now):
+        work.pause("a", author="ops")
+        work.pause("a", author="somebody else")
+        work.resume("a", author="ops\n")
+        work.record_event("skip", "a-0", "offsets 5..9", author="ops")
+        with engine.connect() as connection:
+            found = connection.execute(select(events).order_by(events.c.event_id)).all()
+        assert [(row.kind, row.subject, row.detail, row.author) for row in found] == [
+            ("pause", "a", "", "ops"),
+            ("resume", "a", "", "ops\\n"),
+            ("skip", "a-0", "offsets 5..9", "ops"),
+        ]
+        assert {row.occurred_at_ms for row in found} == {now.now_ms}
+
+
+def test_without_a_clock_given_leases_follow_the_database(engine):
+    work = SqlWorkStore(engine, CLUSTER_ID)
+    work.save_plan("run-1", [planned(A)])
+    assert work.claim("run-1", "batch-1", lease_ms=0) is not None
+    assert work.claim("run-1", "batch-2", lease_ms=3_600_000) is not None
+    assert work.claim("run-1", "batch-3", lease_ms=3_600_000) is None

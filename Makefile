@@ -16,7 +16,7 @@ export PYTHONPATH := $(ROOT)
 export PATH := $(ROOT)/.venv/bin:$(ROOT)/.cache/bin:$(ROOT)/.cache/uv/bin:$(PATH)
 export UV_PYTHON_PREFERENCE := only-system
 
-.PHONY: help setup demo up down test test-unit test-integration lint check requirements \
+.PHONY: help setup demo up down test test-unit test-integration lint check docs requirements \
         bench bench-check bench-copy bench-scan bench-start s3-server clean
 
 help: ## print this list
@@ -79,12 +79,13 @@ test-integration: setup s3-server ## contract suites and real servers: S3, Postg
 	@$(PYTHON) -m local.java >/dev/null && eval "$$($(PYTHON) -m local.java)" && \
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PYTEST) $(wildcard $(SLOW_TESTS))
 
-lint: setup ## ruff, mypy, import contracts, requirements.txt fresh, compose file valid
+lint: setup ## ruff, mypy, import contracts, docs and requirements.txt fresh, compose file valid
 	@ruff check .
 	@ruff format --check .
 	@mypy
 	@lint-imports --no-logo
 	@$(EXPORT) | diff -u requirements.txt - || { echo "requirements.txt is stale: make requirements" >&2; exit 1; }
+	@$(PYTHON) -m include.tiering.cli.docs_pages --check
 	@if docker compose version >/dev/null 2>&1; then \
 	    docker compose --env-file docker/example.env config --quiet; \
 	    if docker compose --env-file /dev/null config --quiet 2>/dev/null; then echo "docker-compose.yaml needs no secrets" >&2; exit 1; fi; \
@@ -96,6 +97,9 @@ check: ## tests, then lint: what CI runs
 # --- generated files ------------------------------------------------------------------------------------------------
 
 EXPORT := $(UV) export --frozen --no-hashes --no-header --no-annotate --no-default-groups --group test --quiet
+
+docs: setup ## write the generated pages, docs/settings.md and docs/metrics.md
+	@$(PYTHON) -m include.tiering.cli.docs_pages
 
 requirements: setup ## export the lock, for people who use pip
 	@$(EXPORT) --output-file requirements.txt

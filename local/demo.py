@@ -30,6 +30,7 @@ from plugins.tiering_airflow.rest import AirflowApi, Login
 
 _COPY_DAG: Final = "tiering_copy"
 _SIZES_DAG: Final = "tiering_remote_log_sizes"
+_TABLE_WIDTH: Final = 120
 _DAG_SECONDS: Final = 60.0
 _COPY_SECONDS: Final = 300.0
 _SIZES_SECONDS: Final = 120.0
@@ -37,6 +38,7 @@ _SIZES_SECONDS: Final = 120.0
 
 def main() -> int:
     console = Console(highlight=False)
+    console.width = max(console.width, _TABLE_WIDTH)
     started = time.monotonic()
     directory = Path(tempfile.mkdtemp(prefix="tiering-demo-"))
     layout = Layout.below(directory)

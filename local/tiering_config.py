@@ -29,7 +29,7 @@ def _toml(layout: Layout, log_dirs: Mapping[int, Path]) -> str:
     )
     return (
         "# Written by local/tiering_config.py: the bundled log dirs of two brokers, copied to a directory.\n"
-        f'[cluster]\nname = "sample"\n\n[topics]\ninclude = ["*"]\n\n'
+        f'[cluster]\nname = "sample"\n\n[tiering.copier]\nmax.batches = 4\n\n[topics]\ninclude = ["*"]\n\n'
         f"[remote_storage]\nurl = {_text('file://' + str(layout.remote_storage))}\n\n"
         f"[metadata]\nurl = {_text('sqlite:///' + str(layout.metadata_database))}\n{tables}"
     )

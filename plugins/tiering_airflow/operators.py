@@ -5,6 +5,7 @@ XCom carries ids and counts; work, progress and results live in the platform's o
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from airflow.sdk import BaseOperator
@@ -69,15 +70,26 @@ class PlanCopyOperator(BaseOperator):
 
 
 class CopyBatchOperator(SparkJobOperator):
-    """One batch: a Spark job that pulls partitions of the planned run until none is left or its time is over."""
+    """One batch: a Spark job that pulls partitions of the planned run until none is left or its time is over.
 
-    def __init__(self, *, batch: int, **kwargs: Any) -> None:
+    Batches that get their slot when the others have done all the work end without starting Spark.
+    """
+
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "planned_run_id")
+
+    def __init__(self, *, batch: int, planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:
         batch_id = f"{batch}.{{{{ ti.try_number }}}}"
-        arguments = ["--run-id", PLANNED_RUN, "--batch-id", batch_id]
+        arguments = ["--run-id", planned_run_id, "--batch-id", batch_id, "--pool", COPIER_POOL]
         super().__init__(job="copy_segments_job.py", arguments=arguments, **kwargs)
         self.batch = batch
+        self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
+        with TieringHook().open() as tiering:
+            has_work = tiering.work.has_work(self.planned_run_id)
+        if not has_work:
+            self.log.info("No work left for this batch")
+            return
         with mirrored_pool(COPIER_POOL) as mirror, mirror.running():
             super().execute(context)
 
@@ -131,6 +143,19 @@ class CopySummaryOperator(BaseOperator):
         counts = {"segments": len(copied), "failed": len(failed), "bytes": run.copied_bytes}
         context["outlet_events"][self.outlet].extra = {"run_id": self.planned_run_id, **counts}
         return counts
+
+
+class RemoteLogSizesOperator(SparkJobOperator):
+    """Recounts the remote log size in Spark and logs it; the job fails if the counters say something else."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(job="remote_log_sizes_job.py", arguments=["--run-id", "{{ run_id }}"], **kwargs)
+
+    def run_job(self, context: "Context", scratch: Path) -> None:
+        """Raises SizeDifferenceError with one line per difference."""
+        output = scratch / "sizes.json"
+        self.application_args = [*(self.application_args or ()), "--output", str(output)]
+        super().run_job(context, scratch)
 
 
 def planned_run_id(dag_run_id: str, try_number: int) -> str:

@@ -135,8 +135,12 @@ class SparkJobOperator(SparkSubmitOperator):
     def execute(self, context: "Context") -> None:
         """Raises SparkJobError, SparkJobRetriableError."""
         with scratch_directory(configuration.work_dir()) as scratch:
-            self._hook = self._hook_for(scratch)
-            super().execute(context)
+            self.run_job(context, scratch)
+
+    def run_job(self, context: "Context", scratch: Path) -> None:
+        """Submit the job and wait for it; `scratch` is removed afterwards."""
+        self._hook = self._hook_for(scratch)
+        super().execute(context)
 
     def _hook_for(self, scratch: Path) -> SparkJobHook:
         # Asked for by name because the provider silently takes `yarn` for a connection that does not exist.

@@ -1,0 +1,123 @@
+"""What every DAG of the platform keeps to."""
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import ParamValidationError
+
+from plugins.tiering_airflow.pools import POOLS, suitable_slots
+from plugins.tiering_airflow.retries import RetryRetriableErrors
+from tests.doubles.source_tree import ROOT
+
+DAG_FILES = sorted((ROOT / "dags").glob("*.py"))
+DAG_IDS = [file.stem for file in DAG_FILES]
+POOL_NAMES = {pool.name for pool in POOLS}
+
+# Parses one file as Airflow does, with Airflow itself and the provider's operator imported before the clock starts.
+_PARSE = """
+import json, runpy, sys, time
+import airflow.sdk
+import airflow.providers.apache.spark.operators.spark_submit
+import airflow.providers.standard.operators.empty
+before = set(sys.modules)
+touched = []
+def watch(event, arguments):
+    if event in ("socket.connect", "subprocess.Popen", "sqlite3.connect", "os.mkdir", "os.remove", "os.listdir"):
+        touched.append(f"{event} {arguments[0]!r}")
+    if event == "open" and not str(arguments[0]).endswith((".py", ".pyc")) and ".pyc." not in str(arguments[0]):
+        touched.append(f"open {arguments[0]!r}")
+sys.addaudithook(watch)
+began = time.process_time()
+runpy.run_path(sys.argv[1])
+seconds = time.process_time() - began
+print(json.dumps({"seconds": seconds, "modules": sorted(set(sys.modules) - before), "touched": touched}))
+"""
+
+
+@cache
+def _parsed(file: Path) -> dict[str, Any]:
+    command = [sys.executable, "-c", _PARSE, str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=os.environ, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+@cache
+def _bag() -> DagBag:
+    return DagBag(str(ROOT / "dags"))
+
+
+@pytest.fixture(params=DAG_IDS)
+def dag(request: pytest.FixtureRequest) -> DAG:
+    assert _bag().import_errors == {}
+    return _bag().dags[request.param]
+
+
+@pytest.mark.parametrize("file", DAG_FILES, ids=DAG_IDS)
+def test_parses_in_under_a_second(file: Path) -> None:
+    assert _parsed(file)["seconds"] < 1.0
+
+
+@pytest.mark.parametrize("file", DAG_FILES, ids=DAG_IDS)
+def test_imports_nothing_heavy(file: Path) -> None:
+    heavy = {"pandas", "numpy", "pyspark", "boto3", "botocore", "great_expectations", "google_crc32c", "alembic"}
+    assert heavy.isdisjoint(name.partition(".")[0] for name in _parsed(file)["modules"])
+    assert "include.tiering.wiring" not in _parsed(file)["modules"]
+
+
+@pytest.mark.parametrize("file", DAG_FILES, ids=DAG_IDS)
+def test_touches_no_file_network_or_process_while_it_is_parsed(file: Path) -> None:
+    assert _parsed(file)["touched"] == []
+
+
+def test_is_named_after_its_file_and_documented(dag: DAG) -> None:
+    assert Path(dag.fileloc).stem == dag.dag_id
+    assert dag.description
+    assert len(dag.doc_md) > 200
+
+
+def test_is_tagged_and_owned(dag: DAG) -> None:
+    assert "tiering" in dag.tags
+    assert {task.owner for task in dag.tasks} == {"tiering"}
+
+
+def test_bounds_what_runs_at_once(dag: DAG) -> None:
+    assert dag.max_active_runs == 1
+    assert dag.catchup is False
+    # The pool bounds mapped tasks: the DAG's own limit, 16 unless it is set, must not be in its way.
+    assert dag.max_active_tasks >= (64 if any(task.is_mapped for task in dag.tasks) else 1)
+
+
+def test_pools_are_created_by_set_up_and_have_room(dag: DAG) -> None:
+    for task in dag.tasks:
+        assert task.pool in POOL_NAMES | {"default_pool"}, task.task_id
+        assert task.pool_slots <= suitable_slots(cpus=1), task.task_id
+
+
+def test_spark_jobs_hold_a_slot(dag: DAG) -> None:
+    for task in dag.tasks:
+        if "Spark" in task.task_type or task.task_id == "copy":
+            assert task.pool in POOL_NAMES
+
+
+def test_errors_decide_about_retries(dag: DAG) -> None:
+    for task in dag.tasks:
+        assert task.retries > 0
+        policy = task.partial_kwargs["retry_policy"] if task.is_mapped else task.retry_policy
+        assert isinstance(policy, RetryRetriableErrors), task.task_id
+
+
+@pytest.mark.parametrize(("name", "value"), [("topics", "orders"), ("limit_bytes", 0), ("dry_run", "yes")])
+def test_a_bad_form_is_refused(name: str, value: object) -> None:
+    param = _bag().dags["tiering_copy"].params.get_param(name)
+    param.resolve()
+    with pytest.raises(ParamValidationError):
+        param.resolve(value)

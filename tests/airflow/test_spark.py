@@ -1,0 +1,99 @@
+"""What a Spark job gets, and what it leaves."""
+
+import contextlib
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from plugins.tiering_airflow.library_archive import packed_library
+from plugins.tiering_airflow.scratch import scratch_directory, sweep
+from plugins.tiering_airflow.spark import FIXED_CONF, SparkJobOperator, job_conf, job_environment
+from tests.doubles.source_tree import ROOT
+
+
+def test_no_secret_of_airflow_reaches_a_job(tmp_path: Path) -> None:
+    environ = {
+        "PATH": "/bin",
+        "AWS_PROFILE": "archive",
+        "AIRFLOW__API_AUTH__JWT_SECRET": "s3cret",
+        "AIRFLOW_CONN_OTHER": "postgres://u:p@h/d",
+        "PYTHONPATH": "/somewhere",
+        "TIERING_TOPICS__INCLUDE": "a",
+    }
+    environment = job_environment(environ, {"TIERING_TOPICS__INCLUDE": '["b"]'}, tmp_path)
+    assert environment == {
+        "PATH": "/bin",
+        "AWS_PROFILE": "archive",
+        "TIERING_TOPICS__INCLUDE": '["b"]',
+        "TMPDIR": str(tmp_path),
+        "SPARK_LOCAL_DIRS": str(tmp_path),
+    }
+
+
+def test_the_one_action_runs_once_and_temporary_files_stay_together(tmp_path: Path) -> None:
+    conf = job_conf("local[1]", tmp_path, None)
+    assert FIXED_CONF.items() <= conf.items()
+    assert (conf["spark.speculation"], conf["spark.task.maxFailures"]) == ("false", "1")
+    assert conf["spark.driver.bindAddress"] == "127.0.0.1"
+    assert f"-Djava.io.tmpdir={tmp_path}" in conf["spark.driver.extraJavaOptions"]
+    assert "SharedArchiveFile" not in conf["spark.driver.extraJavaOptions"]
+
+
+def test_a_remote_master_is_not_told_to_use_loopback(tmp_path: Path) -> None:
+    conf = job_conf("spark://spark-master", tmp_path, tmp_path / "spark.jsa")
+    assert not any(name.startswith(("spark.driver.host", "spark.driver.bind")) for name in conf)
+    assert f"-XX:SharedArchiveFile={tmp_path / 'spark.jsa'}" in conf["spark.driver.extraJavaOptions"]
+
+
+def test_a_job_is_a_file_of_this_project() -> None:
+    operator = SparkJobOperator(task_id="copy", job="copy_segments_job.py", arguments=["--run-id", "r"])
+    assert operator.application == str(ROOT / "spark_jobs" / "copy_segments_job.py")
+    assert operator.application_args == ["--run-id", "r"]
+
+
+def test_the_packed_library_is_the_same_for_the_same_sources(tmp_path: Path) -> None:
+    first = packed_library(ROOT, ("include",), tmp_path / "a")
+    second = packed_library(ROOT, ("include",), tmp_path / "b")
+    assert first.name == second.name
+    assert first.read_bytes() == second.read_bytes()
+    assert packed_library(ROOT, ("include",), tmp_path / "a") == first
+    assert [path.name for path in (tmp_path / "a").iterdir()] == [first.name]
+
+
+def test_the_packed_library_is_imported_from_its_bytecode(tmp_path: Path) -> None:
+    packed = packed_library(ROOT, ("include",), tmp_path)
+    ask = "import json, include.tiering.settings as s; print(json.dumps([s.__file__, s.__cached__]))"
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(packed)}
+    command = [sys.executable, "-c", ask]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path)
+    file, cached = json.loads(done.stdout)
+    assert file.startswith(str(packed))
+    assert file.endswith(".pyc") or cached is None
+
+
+def test_scratch_is_removed_with_all_it_holds(tmp_path: Path) -> None:
+    with contextlib.suppress(KeyError), scratch_directory(tmp_path) as scratch:
+        (scratch / "blockmgr-1").mkdir()
+        (scratch / "blockmgr-1" / "block").write_bytes(b"x")
+        raise KeyError
+    assert not scratch.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_dead_owner_left_is_swept_and_what_a_living_one_uses_is_not(tmp_path: Path) -> None:
+    dead, living, being_made = (tmp_path / f"spark-job-{name}" for name in ("dead", "living", "new"))
+    for directory in (dead, living, being_made):
+        directory.mkdir()
+    (dead / "owner.lock").touch()
+    (tmp_path / "tiering-library-1.zip").touch()
+    with (living / "owner.lock").open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        sweep(tmp_path)
+        assert {path.name for path in tmp_path.iterdir()} == {
+            "spark-job-living",
+            "spark-job-new",
+            "tiering-library-1.zip",
+        }

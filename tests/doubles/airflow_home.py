@@ -1,0 +1,63 @@
+"""Airflow for tests: its database, and a deployment of the library on the bundled log dirs that DAGs and operators use.
+
+`tests/conftest.py` gives every run an AIRFLOW_HOME of its own before anything imports airflow.
+"""
+
+import functools
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from include.tiering.settings import load_settings
+from include.tiering.wiring import open_tiering
+from tests.doubles.broker_data import broker_data
+
+SPARK_CONNECTION_VARIABLE = "AIRFLOW_CONN_TIERING_SPARK"
+
+
+@functools.cache
+def airflow_database() -> Path:
+    """Airflow's SQLite database, created once per process; returns its directory."""
+    from airflow.utils.db import initdb
+
+    initdb()
+    return Path(os.environ["AIRFLOW_HOME"])
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Settings of the library in a TOML file, log dirs that are read only, and a store below `directory`."""
+
+    directory: Path
+
+    @property
+    def config(self) -> Path:
+        return self.directory / "tiering.toml"
+
+    @property
+    def remote(self) -> Path:
+        return self.directory / "remote"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables with which an Airflow process finds this deployment, and Spark in local mode."""
+        spark = json.dumps({"conn_type": "spark", "host": "local[1]"})
+        return {"TIERING_CONFIG": str(self.config), SPARK_CONNECTION_VARIABLE: spark}
+
+
+def deployment(directory: Path, *, migrated: bool = True, topics: str = '["*"]') -> Deployment:
+    """Two real brokers' log dirs, a file store and SQLite."""
+    made = Deployment(directory)
+    made.remote.mkdir()
+    brokers = broker_data("public") / "stopped"
+    log_dirs = "".join(f"[[log_dirs]]\nbroker_id = {n}\npath = '{brokers / f'broker-{n}'}'\n" for n in (1, 2))
+    made.config.write_text(
+        f"topics.include = {topics}\n"
+        f"remote_storage.url = 'file://{made.remote}'\n"
+        f"metadata.url = 'sqlite:///{directory / 'metadata.sqlite'}'\n{log_dirs}"
+    )
+    if migrated:
+        with open_tiering(load_settings(made.config)) as tiering:
+            tiering.migrate()
+    return made

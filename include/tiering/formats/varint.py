@@ -72,7 +72,7 @@ def _read(buffer: Buffer, position: int, bits: int) -> tuple[int, int]:
         if shift >= bits:
             break
     else:
-        raise FormatError("variable-length integer is cut off", position)
+        raise FormatError("variable-length integer is cut off", min(position, len(buffer)))
     raise FormatError(f"variable-length integer has more than {bits} bits", position)
 
 

@@ -11,7 +11,6 @@ from tests.doubles.source_tree import ROOT, python_files
 _BANNED = {
     r"\boffload": "copy",
     r"\b(sealed|closed|cold|frozen) segment": "rolled segment",
-    r"\bopen segment(?!\.py)": "active segment",
     r"\b(purge|prune|evict)": "expire or delete",
     r"\b(upload|download|transfer)_(quota|pool)": "copy or fetch quota, copier or reader pool",
     r"\bbandwidth": "quota, or bytes per second",

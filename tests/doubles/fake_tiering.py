@@ -1,0 +1,124 @@
+"""A `Tiering` with canned answers, for tests of what stands in front of it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from include.tiering.log_source.contract import ScanReport
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.sizes import PartitionSize
+from include.tiering.remote_storage.contract import StoreMarker
+from include.tiering.settings import TieringSettings
+from include.tiering.tasks.copy_segments import BatchEnd, BatchResult, FailedSegment
+from include.tiering.tasks.fetch_partition import FetchedSegment
+from include.tiering.tasks.plan_copy import CopyPlan
+from include.tiering.tasks.readiness import Check
+from include.tiering.tasks.verify_segments import VerifyReport
+from include.tiering.work.contract import ALL_TOPICS, BatchProgress, WorkItem
+from tests.doubles import sample_values as sample
+
+
+class FakeWork:
+    """Remembers pauses; everything else is set by the test."""
+
+    def __init__(self) -> None:
+        self.paused: set[str] = set()
+        self.authors: list[str] = []
+        self.run_items: list[WorkItem] = []
+        self.reports: list[BatchProgress] = []
+        self.pool_sizes: dict[str, int] = {}
+
+    def items(self, run_id: str) -> Sequence[WorkItem]:
+        return self.run_items
+
+    def progress(self, run_id: str) -> Sequence[BatchProgress]:
+        return self.reports
+
+    def pause(self, topic: str | None, *, author: str) -> None:
+        self.paused.add(topic or ALL_TOPICS)
+        self.authors.append(author)
+
+    def resume(self, topic: str | None, *, author: str) -> None:
+        self.paused.discard(topic or ALL_TOPICS)
+        self.authors.append(author)
+
+    def paused_topics(self) -> frozenset[str]:
+        return frozenset(self.paused)
+
+    def pool_size(self, pool: str) -> int | None:
+        return self.pool_sizes.get(pool)
+
+    def live_batches(self, pool: str) -> Sequence[str]:
+        return [report.batch_id for report in self.reports if report.pool == pool]
+
+
+class FakeTiering:
+    """`fails` is raised by whatever is asked; `calls` holds every verb with its arguments."""
+
+    def __init__(self) -> None:
+        self.work = FakeWork()
+        self.settings = TieringSettings()
+        self.fails: Exception | None = None
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.closed = 0
+        self.report: ScanReport = sample.scan_report()
+        self.plan: Callable[[str], CopyPlan] = lambda run_id: sample.copy_plan(run_id)
+        self.results: list[BatchResult] = []
+        self.verified = VerifyReport(2, (), (), 2048, 0.1)
+        self.partition_sizes: list[PartitionSize] = [sample.partition_size()]
+        self.checks: list[Check] = [Check("schema", True, True, "at head")]
+        self.fetched: list[FetchedSegment] = []
+        self.on_batch: Callable[[Callable[[], bool]], None] = lambda parent_alive: None
+
+    @contextmanager
+    def open(self, settings: TieringSettings) -> Iterator["FakeTiering"]:
+        self.settings = settings
+        try:
+            yield self
+        finally:
+            self.closed += 1
+
+    def scan(self, **arguments: Any) -> ScanReport:
+        self._called("scan", arguments)
+        return self.report
+
+    def plan_copy(self, run_id: str, **arguments: Any) -> CopyPlan:
+        self._called("plan_copy", arguments)
+        return self.plan(run_id)
+
+    def copy_batch(self, run_id: str, batch_id: str, *, parent_alive: Callable[[], bool]) -> BatchResult:
+        self._called("copy_batch", {"batch_id": batch_id})
+        self.on_batch(parent_alive)
+        return self.results.pop(0) if self.results else batch_result()
+
+    def verify(self, run_id: str | None = None) -> VerifyReport:
+        self._called("verify", {"run_id": run_id})
+        return self.verified
+
+    def sizes(self) -> Sequence[PartitionSize]:
+        self._called("sizes", {})
+        return self.partition_sizes
+
+    def readiness(self) -> Sequence[Check]:
+        self._called("readiness", {})
+        return self.checks
+
+    def fetch_partition(self, partition: TopicIdPartition, output_dir: Path) -> Iterator[FetchedSegment]:
+        self._called("fetch_partition", {"partition": partition, "output_dir": output_dir})
+        return iter(self.fetched)
+
+    def migrate(self) -> StoreMarker:
+        self._called("migrate", {})
+        return StoreMarker("cluster-1", "store-1", 1)
+
+    def _called(self, verb: str, arguments: dict[str, Any]) -> None:
+        if self.fails is not None:
+            raise self.fails
+        self.calls.append((verb, arguments))
+
+
+def batch_result(
+    *failed: WorkItem, ended: BatchEnd = BatchEnd.NO_WORK, retriable: bool = False, seconds: float = 1.0
+) -> BatchResult:
+    return BatchResult((), tuple(FailedSegment(item, retriable) for item in failed), 0, seconds, ended)

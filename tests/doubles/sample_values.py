@@ -1,0 +1,108 @@
+"""A small cluster as contract values: what a scan, a plan and a run of two partitions look like."""
+
+from pathlib import Path
+from typing import Any
+
+from include.tiering.log_source.contract import (
+    BoundsQuality,
+    IneligibleReason,
+    LogSegment,
+    Replica,
+    ReplicaId,
+    ScanError,
+    ScanReport,
+)
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.sizes import EpochSize, PartitionSize
+from include.tiering.model.verdict import Verdict
+from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.reports.copy import CopyRun
+from include.tiering.tasks.fetch_partition import FetchedSegment
+from include.tiering.tasks.plan_copy import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.work.contract import PlannedPartition, PlannedSegment, SegmentOutcome, WorkItem
+
+TOPIC_ID = Uuid(bytes(range(16)))
+TOPIC_ID_TEXT = "AAECAwQFBgcICQoLDA0ODw"
+SEGMENT_ID_TEXT = "Dw4NDAsKCQgHBgUEAwIBAA"
+ORDERS_0 = TopicIdPartition(TOPIC_ID, 0, "orders")
+ORDERS_1 = TopicIdPartition(TOPIC_ID, 1, "orders")
+REPLICA_0 = ReplicaId(ORDERS_0, 1, "dir-a")
+EPOCHS = LeaderEpochs.of([(0, 0), (3, 120)])
+LABELS = {"topic": "orders", "topic_id": TOPIC_ID_TEXT, "partition": 0}
+
+ROLLED = LogSegment(100, 199, 4096, 1_700_000_000_000, EPOCHS, active=False, reason=None)
+ACTIVE = LogSegment(200, 199, 0, -1, EPOCHS, active=True, reason=IneligibleReason.ACTIVE)
+
+SCAN_ERROR = ScanError("/data/orders-1/00000000000000000000.log", 61, "CorruptFileError", "CRC-32C differs")
+
+DAMAGED_PLAN_ITEM = HeldBackPartition(ORDERS_1, 0, HeldBack.STOPPED, "segment 0..99 failed Q102")
+
+
+def replica(*segments: LogSegment) -> Replica:
+    return Replica(
+        replica_id=REPLICA_0,
+        log_start_offset=100,
+        log_end_offset=200,
+        high_watermark=200,
+        last_stable_offset=199,
+        recovery_point=200,
+        bounds=BoundsQuality.LOWER,
+        leader_epochs=EPOCHS,
+        leader_epoch=3,
+        segments=segments,
+        chosen=True,
+        owner_is_broker=False,
+    )
+
+
+def scan_report(*errors: ScanError) -> ScanReport:
+    return ScanReport("cluster-1", (replica(ROLLED, ACTIVE),), errors)
+
+
+def copy_plan(
+    run_id: str = "run-1", *, held_back: tuple[HeldBackPartition, ...] = (), errors: tuple[ScanError, ...] = ()
+) -> CopyPlan:
+    segments = (PlannedSegment(100, 199, 4096), PlannedSegment(200, 299, 1024))
+    return CopyPlan(run_id, (PlannedPartition(REPLICA_0, 0.5, segments),), held_back, errors)
+
+
+def partition_size(partition: TopicIdPartition = ORDERS_0) -> PartitionSize:
+    return PartitionSize(partition, 5120, 2, (EpochSize(0, 4096, 1), EpochSize(3, 5120, 2)))
+
+
+def segment_row(verdict: Verdict = Verdict.PASSED) -> SegmentRow:
+    metadata = RemoteLogSegmentMetadata(
+        RemoteLogSegmentId(ORDERS_0, Uuid(bytes(reversed(range(16))))),
+        start_offset=100,
+        end_offset=199,
+        max_timestamp_ms=1_700_000_000_000,
+        broker_id=1,
+        event_timestamp_ms=1_700_000_001_000,
+        segment_size_bytes=4096,
+        segment_leader_epochs=EPOCHS.range(100, 200),
+        state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
+    )
+    return SegmentRow(metadata, verdict, 0x1234)
+
+
+def fetched(path: Path | None, refused: str | None = None) -> FetchedSegment:
+    return FetchedSegment(segment_row(), path, refused)
+
+
+def work_item(outcome: SegmentOutcome, base_offset: int, **rest: Any) -> WorkItem:
+    return WorkItem(ORDERS_0, PlannedSegment(base_offset, base_offset + 99, 1024), outcome, **rest)
+
+
+def copy_run() -> CopyRun:
+    """One segment of each outcome, a partition that waits, and a file that could not be read."""
+    failure = {"path": "/d/2.log", "position": 61, "error": "CorruptFileError", "message": "CRC-32C"}
+    items = [
+        work_item(SegmentOutcome.COPIED, 0, segment_id=SEGMENT_ID_TEXT),
+        work_item(SegmentOutcome.SKIPPED, 100, message="already copied"),
+        work_item(SegmentOutcome.FAILED, 200, **failure),
+        work_item(SegmentOutcome.PLANNED, 300),
+    ]
+    return CopyRun("run-1", items, seconds=2.0004, held_back=(DAMAGED_PLAN_ITEM,), errors=(SCAN_ERROR,))

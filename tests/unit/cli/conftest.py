@@ -1,0 +1,36 @@
+"""Commands run in this process, over a fake of the library."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from include.tiering.cli.app import app
+from include.tiering.cli.session import Session
+from tests.doubles.fake_tiering import FakeTiering
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def tiering() -> FakeTiering:
+    return FakeTiering()
+
+
+@pytest.fixture
+def run(tiering: FakeTiering) -> Run:
+    """`run("scan", "--json")` with the fake; `environ` adds variables."""
+
+    def invoke(*arguments: str, **environ: str) -> Result:
+        session = Session(open_tiering=tiering.open)  # type: ignore[arg-type]
+        return CliRunner(env={"COLUMNS": "200", **environ}).invoke(app, arguments, obj=session, prog_name="./tiering")
+
+    return invoke
+
+
+@pytest.fixture
+def document(run: Run) -> Callable[..., Any]:
+    """The JSON document of a command, whatever its exit code."""
+    return lambda *arguments, **environ: json.loads(run(*arguments, "--json", **environ).stdout)

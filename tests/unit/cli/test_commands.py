@@ -1,0 +1,227 @@
+"""What each command asks of the library, shows, and ends with."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from include.tiering.log_source.contract import ScanReport
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.quality.judge import QualityFinding
+from include.tiering.tasks.copy_segments import BatchEnd
+from include.tiering.tasks.plan_copy import HeldBack, HeldBackPartition
+from include.tiering.tasks.readiness import Check
+from include.tiering.tasks.verify_segments import VerifyReport
+from include.tiering.work.contract import BatchProgress, SegmentOutcome
+from tests.doubles import sample_values as sample
+from tests.doubles.fake_tiering import FakeTiering, batch_result
+
+Run = Callable[..., Result]
+Document = Callable[..., Any]
+
+
+def test_scan_asks_for_the_named_topics_and_shows_them(run: Run, tiering: FakeTiering) -> None:
+    result = run("scan", "--deep", "--topic", "orders", "--topic", "pay*")
+    assert (result.exit_code, tiering.calls) == (0, [("scan", {"topics": ["orders", "pay*"], "deep": True})])
+    assert "orders-0" in result.stdout
+    assert "1 replica, 2 segments, 1 eligible (4.0 KiB), 0 errors" in result.stdout
+    assert tiering.closed == 1
+
+
+def test_scan_without_topics_asks_for_all(run: Run, tiering: FakeTiering) -> None:
+    run("scan")
+    assert tiering.calls == [("scan", {"topics": None, "deep": False})]
+
+
+def test_scan_with_an_unreadable_item_has_findings_and_still_shows_the_rest(
+    document: Document, run: Run, tiering: FakeTiering
+) -> None:
+    tiering.report = sample.scan_report(sample.SCAN_ERROR)
+    assert run("scan", "--json").exit_code == 1
+    shown = document("scan")
+    assert (len(shown["partitions"]), shown["errors"][0]["position"]) == (1, 61)
+
+
+def test_plan_stores_nothing(run: Run, tiering: FakeTiering) -> None:
+    result = run("plan", "--topic", "orders", "--limit-bytes", "4096")
+    assert result.exit_code == 0
+    assert tiering.calls == [("plan_copy", {"limit_bytes": 4096, "dry_run": True})]
+    assert tiering.settings.topics.include == ("orders",)
+
+
+@pytest.mark.parametrize("command", ["plan", "copy"])
+def test_nothing_is_tiered_unless_asked_for(run: Run, tiering: FakeTiering, command: str) -> None:
+    result = run(command)
+    assert (result.exit_code, tiering.calls) == (2, [])
+    assert "name some with --topic" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["plan", "copy"])
+def test_topics_may_come_from_the_settings(run: Run, tiering: FakeTiering, command: str) -> None:
+    assert run(command, TIERING_TOPICS__INCLUDE="orders").exit_code == 0
+    assert tiering.settings.topics.include == ("orders",)
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        (HeldBack.STOPPED, 1),
+        (HeldBack.HOLE, 1),
+        (HeldBack.BYTE_LIMIT, 0),
+        (HeldBack.NOT_ELIGIBLE, 0),
+        (HeldBack.NOT_OURS, 0),
+    ],
+)
+def test_a_waiting_partition_is_a_finding_if_a_person_has_to_act(
+    run: Run, tiering: FakeTiering, reason: HeldBack, code: int
+) -> None:
+    waiting = HeldBackPartition(sample.ORDERS_1, 0, reason, "detail")
+    tiering.plan = lambda run_id: sample.copy_plan(run_id, held_back=(waiting,))
+    assert [run(command, "--topic", "*").exit_code for command in ("plan", "copy")] == [code, code]
+
+
+def test_copy_runs_batches_until_one_ends_for_another_reason_than_its_time(
+    document: Document, tiering: FakeTiering
+) -> None:
+    tiering.results = [batch_result(ended=BatchEnd.TIME_OVER, seconds=1.5), batch_result(seconds=0.5)]
+    tiering.work.run_items = [sample.work_item(SegmentOutcome.COPIED, 0, segment_id=sample.SEGMENT_ID_TEXT)]
+    shown = document("copy", "--topic", "orders")
+    run_id = shown["run_id"]
+    assert tiering.calls[1:] == [("copy_batch", {"batch_id": f"{run_id}.{n}"}) for n in (0, 1)]
+    assert (shown["bytes"], shown["seconds"]) == (1024, 2.0)
+    assert shown["copied"] == [
+        {**sample.LABELS, "start_offset": 0, "end_offset": 99, "bytes": 1024, "segment_id": sample.SEGMENT_ID_TEXT}
+    ]
+
+
+def test_copy_with_nothing_to_do_starts_no_batch(run: Run, tiering: FakeTiering) -> None:
+    tiering.plan = lambda run_id: type(sample.copy_plan())(run_id, (), (), ())
+    assert run("copy", "--topic", "orders").exit_code == 0
+    assert [verb for verb, _ in tiering.calls] == ["plan_copy"]
+
+
+@pytest.mark.parametrize(("retriable", "code"), [(True, 3), (False, 1)])
+def test_copy_says_whether_trying_again_can_help(run: Run, tiering: FakeTiering, retriable: bool, code: int) -> None:
+    failed = sample.work_item(SegmentOutcome.FAILED, 0, error="RemoteStorageUnavailableError", message="503")
+    tiering.work.run_items = [sample.work_item(SegmentOutcome.PLANNED, 0)]
+    tiering.results = [batch_result(failed, retriable=retriable)]
+    assert run("copy", "--topic", "orders").exit_code == code
+
+
+def test_copy_reports_a_failure_that_the_plan_may_take_up_again(document: Document, tiering: FakeTiering) -> None:
+    failed = sample.work_item(SegmentOutcome.FAILED, 0, error="RemoteStorageUnavailableError", message="503")
+    tiering.work.run_items = [
+        sample.work_item(SegmentOutcome.PLANNED, 0),
+        sample.work_item(SegmentOutcome.PLANNED, 100),
+    ]
+    tiering.results = [batch_result(failed, retriable=True)]
+    shown = document("copy", "--topic", "orders")
+    assert [(item["base_offset"], item["message"]) for item in shown["failed"]] == [(0, "503")]
+    assert [item["start_offset"] for item in shown["left"]] == [100]
+
+
+def test_a_damaged_source_is_a_finding_even_if_all_else_was_copied(run: Run, tiering: FakeTiering) -> None:
+    tiering.plan = lambda run_id: sample.copy_plan(run_id, errors=(sample.SCAN_ERROR,))
+    assert run("copy", "--topic", "orders").exit_code == 1
+
+
+def test_verify(run: Run, tiering: FakeTiering) -> None:
+    assert run("verify").exit_code == 0
+    finding = QualityFinding(
+        "orders", 0, sample.TOPIC_ID_TEXT, sample.SEGMENT_ID_TEXT, 100, "Q102", "object", "differs"
+    )
+    tiering.verified = VerifyReport(2, (finding,), (), 2048, 0.1)
+    result = run("verify", "--run", "run-1")
+    assert (result.exit_code, tiering.calls[-1]) == (1, ("verify", {"run_id": "run-1"}))
+    assert "Q102" in result.stdout
+
+
+def test_sizes_of_the_named_topics(document: Document, tiering: FakeTiering) -> None:
+    other = TopicIdPartition(Uuid(bytes([7] * 16)), 0, "payments")
+    tiering.partition_sizes = [sample.partition_size(), sample.partition_size(other)]
+    assert [p["topic"] for p in document("sizes")["partitions"]] == ["orders", "payments"]
+    assert [p["topic"] for p in document("sizes", "--topic", "pay*")["partitions"]] == ["payments"]
+
+
+def test_fetch_says_where_the_records_are(run: Run, tiering: FakeTiering, tmp_path: Path) -> None:
+    written = tmp_path / "orders-0" / "00000000000000000100.log"
+    tiering.fetched = [sample.fetched(written)]
+    result = run("fetch", "orders", "0", "--output", str(tmp_path))
+    assert result.exit_code == 0
+    assert tiering.calls[-1] == ("fetch_partition", {"partition": sample.ORDERS_0, "output_dir": tmp_path})
+    assert str(written) in result.stdout
+
+
+def test_fetch_of_a_segment_that_is_not_served_is_a_finding(run: Run, tiering: FakeTiering, tmp_path: Path) -> None:
+    tiering.fetched = [sample.fetched(None, "not served: its verdict is none")]
+    result = run("fetch", "orders", "0", "--output", str(tmp_path))
+    assert result.exit_code == 1
+    assert "not served" in result.stdout
+
+
+@pytest.mark.parametrize(("topic", "partition"), [("orders", "7"), ("absent", "0")])
+def test_fetch_of_what_is_not_remote_says_so(run: Run, tmp_path: Path, topic: str, partition: str) -> None:
+    result = run("fetch", topic, partition, "--output", str(tmp_path))
+    assert result.exit_code == 2
+    assert f"{topic}-{partition}: nothing of it is in remote storage" in result.stderr
+
+
+def test_fetch_of_a_recreated_topic_asks_which_one(run: Run, tiering: FakeTiering, tmp_path: Path) -> None:
+    again = TopicIdPartition(Uuid(bytes([7] * 16)), 0, "orders")
+    tiering.partition_sizes = [sample.partition_size(), sample.partition_size(again)]
+    arguments = ("fetch", "orders", "0", "--output", str(tmp_path))
+    refused = run(*arguments)
+    assert refused.exit_code == 2
+    assert f"{sample.TOPIC_ID_TEXT}, {again.topic_id}: choose one with --topic-id" in refused.stderr
+    assert run(*arguments, "--topic-id", str(again.topic_id)).exit_code == 0
+    assert tiering.calls[-1][1]["partition"].topic_id == again.topic_id
+
+
+def test_pause_and_resume(run: Run, tiering: FakeTiering) -> None:
+    assert run("pause").stdout == "all topics are paused\n"
+    assert run("pause", "--topic", "orders").exit_code == 0
+    assert run("resume").stdout == "paused: orders\n"
+    assert run("resume", "--topic", "orders").stdout == "nothing is paused\n"
+    assert all("@" in author for author in tiering.work.authors)
+    assert run("pause", "--topic", "a b").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("checks", "code"),
+    [
+        ([Check("schema", True, True, "")], 0),
+        ([Check("storage", False, True, "503")], 3),
+        ([Check("storage", False, True, "503"), Check("marker", False, False, "foreign")], 1),
+    ],
+)
+def test_ready(run: Run, tiering: FakeTiering, checks: list[Check], code: int) -> None:
+    tiering.checks = checks
+    assert run("ready").exit_code == code
+
+
+def test_status_and_pools(document: Document, tiering: FakeTiering) -> None:
+    tiering.work.pool_sizes = {"remote_log_copier": 2}
+    tiering.work.reports = [
+        BatchProgress("run-1", "run-1.0", "remote_log_copier", "h", 1, "orders-0", 10, 20, 5.0, False)
+    ]
+    pools = [{"name": "remote_log_copier", "slots": 2, "live_batches": ["run-1.0"]}]
+    assert document("pools")["pools"] == pools
+    shown = document("status", TIERING_CLUSTER__NAME="prod")
+    assert shown["pools"] == pools
+    assert {
+        "name": "cluster.name",
+        "value": "prod",
+        "origin": "environment TIERING_CLUSTER__NAME",
+        "dynamic": False,
+    } in shown["settings"]
+
+
+def test_migrate(run: Run) -> None:
+    assert run("migrate").stdout == "set up: cluster cluster-1, store store-1, generation 1\n"
+
+
+def test_an_empty_scan_is_valid_json(document: Document, tiering: FakeTiering) -> None:
+    tiering.report = ScanReport(None, (), ())
+    assert document("scan") == {"cluster_id": None, "partitions": [], "errors": []}

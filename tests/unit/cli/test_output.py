@@ -1,0 +1,58 @@
+"""JSON in pieces is the same JSON; the progress bar shows what SQL says."""
+
+import io
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from include.tiering.cli.output import json_pieces
+from include.tiering.cli.progress import RunProgress
+from include.tiering.errors import MetadataUnavailableError
+from include.tiering.work.contract import BatchProgress
+from tests.doubles.fake_tiering import FakeWork
+
+_LEAVES = st.none() | st.booleans() | st.integers() | st.text()
+_VALUES = st.recursive(_LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10)
+
+
+@given(st.dictionaries(st.text(), _VALUES))
+def test_the_pieces_of_a_document_join_to_it(document: dict[str, object]) -> None:
+    assert json.loads("".join(json_pieces(document))) == document
+
+
+def report(batch_id: str, done_bytes: int, *, finished: bool) -> BatchProgress:
+    return BatchProgress("run-1", batch_id, None, "host", 1, "orders-0", done_bytes, 4096, 100.0, finished)
+
+
+def shown_by(work: FakeWork) -> str:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120, color_system=None)
+    with RunProgress(work, "run-1", 4096, console) as progress:  # type: ignore[arg-type]
+        progress.refresh()
+    return screen.getvalue()
+
+
+def test_the_bar_adds_up_the_batches_and_names_the_partition_and_the_pause() -> None:
+    work = FakeWork()
+    work.reports = [report("a", 1024, finished=True), report("b", 1024, finished=False)]
+    work.pause("orders", author="me")
+    screen = shown_by(work)
+    assert "orders-0 (paused: orders)" in screen
+    assert "2.0/4.1 kB" in screen or "2.0/4.0 KiB" in screen
+
+
+def test_the_bar_survives_a_database_that_is_away() -> None:
+    class Away(FakeWork):
+        def progress(self, run_id: str) -> list[BatchProgress]:
+            raise MetadataUnavailableError("locked")
+
+    assert "copying" in shown_by(Away())
+
+
+def test_without_a_terminal_nothing_is_drawn() -> None:
+    screen = io.StringIO()
+    with RunProgress(FakeWork(), "run-1", 4096, Console(file=screen)) as progress:  # type: ignore[arg-type]
+        progress.refresh()
+    assert screen.getvalue() == ""

@@ -1,0 +1,283 @@
+"""The JSON shapes that programs rely on, member by member."""
+
+from pathlib import Path
+
+import pytest
+
+from include.tiering.log_source.contract import IneligibleReason, LogSegment
+from include.tiering.quality.judge import QualityFinding
+from include.tiering.reports.copy import CopyRun, present_copy
+from include.tiering.reports.fetch import present_fetch
+from include.tiering.reports.plan import present_plan
+from include.tiering.reports.pools import PoolMirror, present_pools
+from include.tiering.reports.ready import present_ready
+from include.tiering.reports.scan import present_scan
+from include.tiering.reports.sizes import present_sizes
+from include.tiering.reports.status import Activity, present_status
+from include.tiering.reports.verify import present_verify
+from include.tiering.settings import load_settings
+from include.tiering.tasks.plan_copy import HeldBack
+from include.tiering.tasks.readiness import Check
+from include.tiering.tasks.verify_segments import VerifyReport
+from include.tiering.work.contract import SegmentOutcome
+from tests.doubles import sample_values as sample
+
+LABELS = sample.LABELS
+ERROR = {
+    "path": "/data/orders-1/00000000000000000000.log",
+    "position": 61,
+    "error": "CorruptFileError",
+    "message": "CRC-32C differs",
+}
+HELD_BACK = {
+    **LABELS,
+    "partition": 1,
+    "next_offset": 0,
+    "reason": "stopped by a failed segment",
+    "detail": "segment 0..99 failed Q102",
+}
+
+
+def test_scan() -> None:
+    presented = present_scan(sample.scan_report(sample.SCAN_ERROR))
+    assert presented.document() == {
+        "cluster_id": "cluster-1",
+        "partitions": [
+            {
+                "broker_id": 1,
+                "directory_id": "dir-a",
+                **LABELS,
+                "chosen": True,
+                "log_start_offset": 100,
+                "log_end_offset": 200,
+                "high_watermark": 200,
+                "last_stable_offset": 199,
+                "bounds": "lower",
+                "leader_epochs": [[0, 0], [3, 120]],
+                "segments": [
+                    {
+                        "base_offset": 100,
+                        "end_offset": 199,
+                        "size_bytes": 4096,
+                        "max_timestamp_ms": 1_700_000_000_000,
+                        "leader_epochs": [[0, 0], [3, 120]],
+                        "active": False,
+                        "eligible": True,
+                        "reason": None,
+                    },
+                    {
+                        "base_offset": 200,
+                        "end_offset": 199,
+                        "size_bytes": 0,
+                        "max_timestamp_ms": -1,
+                        "leader_epochs": [[0, 0], [3, 120]],
+                        "active": True,
+                        "eligible": False,
+                        "reason": "active segment",
+                    },
+                ],
+            }
+        ],
+        "errors": [ERROR],
+    }
+    assert not presented.ok
+
+
+def test_a_deep_scan_adds_the_number_of_batches() -> None:
+    deep = LogSegment(0, 9, 100, 5, sample.EPOCHS, active=False, reason=None, batch_count=7)
+    report = sample.scan_report()
+    replica = sample.replica(deep)
+    document = present_scan(type(report)(None, (replica,), ())).document()
+    assert document["partitions"][0]["segments"][0]["batch_count"] == 7
+
+
+@pytest.mark.parametrize(
+    ("reason", "ok"),
+    [
+        (None, True),
+        (IneligibleReason.ACTIVE, True),
+        (IneligibleReason.CORRUPT, False),
+        (IneligibleReason.AFTER_CORRUPT, False),
+    ],
+)
+def test_a_scan_has_findings_if_something_is_damaged(reason: IneligibleReason | None, ok: bool) -> None:
+    segment = LogSegment(0, 9, 100, 5, sample.EPOCHS, active=False, reason=reason)
+    report = sample.scan_report()
+    assert present_scan(type(report)(None, (sample.replica(segment),), ())).ok is ok
+
+
+def test_plan() -> None:
+    plan = sample.copy_plan(held_back=(sample.DAMAGED_PLAN_ITEM,), errors=(sample.SCAN_ERROR,))
+    assert present_plan(plan).document() == {
+        "run_id": "run-1",
+        "partitions": [
+            {
+                "broker_id": 1,
+                **LABELS,
+                "urgency": 0.5,
+                "segments": [
+                    {"base_offset": 100, "end_offset": 199, "size_bytes": 4096},
+                    {"base_offset": 200, "end_offset": 299, "size_bytes": 1024},
+                ],
+            }
+        ],
+        "held_back": [HELD_BACK],
+        "errors": [ERROR],
+        "segments": 2,
+        "bytes": 5120,
+    }
+
+
+def test_a_plan_has_findings_only_for_reasons_that_need_a_person() -> None:
+    plan = sample.copy_plan(held_back=(sample.DAMAGED_PLAN_ITEM,))
+    assert present_plan(plan, {HeldBack.STOPPED}).ok is False
+    assert present_plan(plan, {HeldBack.HOLE}).ok is True
+    assert present_plan(sample.copy_plan(errors=(sample.SCAN_ERROR,))).ok is False
+
+
+def test_copy() -> None:
+    presented = present_copy(sample.copy_run())
+    assert presented.document() == {
+        "run_id": "run-1",
+        "copied": [
+            {**LABELS, "start_offset": 0, "end_offset": 99, "bytes": 1024, "segment_id": sample.SEGMENT_ID_TEXT}
+        ],
+        "failed": [
+            {
+                **LABELS,
+                "base_offset": 200,
+                "path": "/d/2.log",
+                "position": 61,
+                "error": "CorruptFileError",
+                "message": "CRC-32C",
+            }
+        ],
+        "skipped": [{**LABELS, "start_offset": 100, "end_offset": 199, "bytes": 1024}],
+        "left": [{**LABELS, "start_offset": 300, "end_offset": 399, "bytes": 1024}],
+        "held_back": [HELD_BACK],
+        "errors": [ERROR],
+        "bytes": 1024,
+        "seconds": 2.0,
+    }
+    assert presented.summary == "copied 1 segment, 1.0 KiB in 2.0s (512 B/s); 1 failed, 1 left"
+    assert not presented.ok
+
+
+def test_a_run_without_failures_is_fine_and_an_empty_one_too() -> None:
+    assert present_copy(CopyRun("run-1", [sample.work_item(SegmentOutcome.COPIED, 0)], 0.0)).ok
+    empty = present_copy(CopyRun("run-1", [], 0.0))
+    assert (empty.ok, empty.tables(), empty.document()["copied"]) == (True, (), [])
+
+
+def test_sizes() -> None:
+    assert present_sizes([sample.partition_size()]).document() == {
+        "partitions": [
+            {
+                **LABELS,
+                "bytes": 5120,
+                "segments": 2,
+                "leader_epochs": [
+                    {"epoch": 0, "bytes": 4096, "segments": 1},
+                    {"epoch": 3, "bytes": 5120, "segments": 2},
+                ],
+            }
+        ]
+    }
+
+
+def test_verify() -> None:
+    finding = QualityFinding(
+        "orders", 0, sample.TOPIC_ID_TEXT, sample.SEGMENT_ID_TEXT, 100, "Q102", "object", "differs"
+    )
+    presented = present_verify(VerifyReport(3, (finding,), (), 2048, 0.5))
+    assert presented.document() == {
+        "segments": 3,
+        "failed": [
+            {
+                **LABELS,
+                "segment_id": sample.SEGMENT_ID_TEXT,
+                "start_offset": 100,
+                "rule": "Q102",
+                "level": "object",
+                "message": "differs",
+            }
+        ],
+        "warnings": [],
+        "bytes_read": 2048,
+    }
+    assert not presented.ok
+    warned = present_verify(VerifyReport(3, (), (finding,), 0, 0.5))
+    assert (warned.ok, len(warned.document()["warnings"])) == (True, 1)
+    assert "3 passed, 0 failed, 1 warning" in warned.summary
+
+
+def test_fetch() -> None:
+    written = sample.fetched(Path("/out/orders-0/00000000000000000100.log"))
+    refused = sample.fetched(None, "not served: its verdict is none")
+    segment = {"segment_id": sample.SEGMENT_ID_TEXT, "start_offset": 100, "end_offset": 199, "bytes": 4096}
+    presented = present_fetch(sample.ORDERS_0, [written, refused])
+    assert presented.document() == {
+        **LABELS,
+        "segments": [
+            {**segment, "path": "/out/orders-0/00000000000000000100.log", "refused": None},
+            {**segment, "path": None, "refused": "not served: its verdict is none"},
+        ],
+        "bytes": 4096,
+    }
+    assert presented.summary == "fetched 1 segment of orders-0, 4.0 KiB into /out/orders-0; 1 not fetched"
+    assert not presented.ok
+
+
+def test_ready() -> None:
+    checks = [Check("schema", True, True, "at head"), Check("storage", False, True, "503")]
+    presented = present_ready(checks)
+    assert presented.document() == {
+        "ready": False,
+        "checks": [
+            {"name": "schema", "ok": True, "waitable": True, "message": "at head"},
+            {"name": "storage", "ok": False, "waitable": True, "message": "503"},
+        ],
+    }
+    assert presented.summary == "not ready: storage"
+    assert present_ready(checks[:1]).ok
+
+
+def test_pools() -> None:
+    pools = [PoolMirror("remote_log_copier", 2, ["run-1.0"]), PoolMirror("remote_log_reader", None)]
+    assert present_pools(pools).document() == {
+        "pools": [
+            {"name": "remote_log_copier", "slots": 2, "live_batches": ["run-1.0"]},
+            {"name": "remote_log_reader", "slots": None, "live_batches": []},
+        ]
+    }
+
+
+def test_status() -> None:
+    settings = load_settings(environ={"TIERING_METADATA__URL": "postgresql://u:hunter2@h/db"})
+    pool = PoolMirror("remote_log_copier", 2, ["run-1.0"])
+    presented = present_status(settings, Activity(frozenset({"pay", "orders"}), [pool]))
+    document = presented.document()
+    by_name = {setting.pop("name"): setting for setting in document.pop("settings")}
+    assert by_name["metadata.url"] == {
+        "value": "postgresql://u:***@h/db",
+        "origin": "environment TIERING_METADATA__URL",
+        "dynamic": False,
+    }
+    assert by_name["tiering.copier.batch.max.seconds"] == {"value": 600, "origin": "default", "dynamic": True}
+    assert document == {
+        "paused_topics": ["orders", "pay"],
+        "pools": [{"name": "remote_log_copier", "slots": 2, "live_batches": ["run-1.0"]}],
+    }
+    assert presented.summary == "paused: orders, pay; 1 batch runs"
+    assert "hunter2" not in str(presented.tables())
+
+
+def test_status_without_a_database() -> None:
+    presented = present_status(load_settings(environ={}), None, "refused")
+    assert presented.document()["unavailable"] == "refused"
+    assert (presented.ok, len(presented.tables())) == (False, 1)
+
+
+@pytest.mark.parametrize(("topics", "words"), [({"*"}, "all topics are paused"), (set(), "nothing is paused")])
+def test_pause_in_words(topics: set[str], words: str) -> None:
+    assert present_status(load_settings(environ={}), Activity(topics, [])).summary.startswith(words)

@@ -1,0 +1,56 @@
+"""Every table has a cell for every column, and what a person looks for is in it."""
+
+from collections.abc import Callable
+
+import pytest
+
+from include.tiering.reports.copy import present_copy
+from include.tiering.reports.plan import present_plan
+from include.tiering.reports.presentation import Presentation, count
+from include.tiering.reports.scan import present_scan
+from include.tiering.reports.sizes import present_sizes
+from tests.doubles import sample_values as sample
+
+
+def scan() -> Presentation:
+    return present_scan(sample.scan_report(sample.SCAN_ERROR))
+
+
+def plan() -> Presentation:
+    return present_plan(sample.copy_plan(held_back=(sample.DAMAGED_PLAN_ITEM,)))
+
+
+def copy() -> Presentation:
+    return present_copy(sample.copy_run())
+
+
+def sizes() -> Presentation:
+    return present_sizes([sample.partition_size()])
+
+
+@pytest.mark.parametrize("present", [scan, plan, copy, sizes])
+def test_rows_are_as_wide_as_their_heads(present: Callable[[], Presentation]) -> None:
+    tables = present().tables()
+    assert tables
+    assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
+
+
+def test_what_a_scan_says_of_a_partition() -> None:
+    partitions, errors = scan().tables()
+    assert partitions.rows == (
+        ("orders-0", "1", "100", "200", "199", "lower", "2", "1", "4.0 KiB", "1 active segment"),
+    )
+    assert errors.rows == (("/data/orders-1/00000000000000000000.log", "61", "CRC-32C differs"),)
+
+
+def test_what_a_run_says_of_a_partition_and_of_a_failure() -> None:
+    copied, failed, waiting, errors = copy().tables()
+    assert copied.rows == (("orders-0", "1", "1.0 KiB", "1", "1", "1"),)
+    assert failed.rows == (("orders-0", "200", "/d/2.log", "61", "CRC-32C"),)
+    assert waiting.rows == (("orders-1", "0", "stopped by a failed segment: segment 0..99 failed Q102"),)
+    assert errors.title == "could not be read"
+
+
+@pytest.mark.parametrize(("number", "words"), [(0, "0 batches"), (1, "1 batch"), (2345, "2,345 batches")])
+def test_counting(number: int, words: str) -> None:
+    assert count(number, "batch", "batches") == words

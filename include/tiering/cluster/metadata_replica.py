@@ -182,11 +182,13 @@ def _batches(file: BrokerFile, start: int) -> Iterator[tuple[int, BatchHeader, m
 def _apply_batch(image: ClusterImage, header: BatchHeader, batch: memoryview, path: str, position: int) -> None:
     if header.is_control:
         return
-    with in_file(path, position):
+    try:
         for value in record_values(batch, header):
             record = decode(value)
             if record is not None:
                 image.apply(record)
+    except FormatError as error:
+        raise CorruptFileError(path, f"batch at offset {header.base_offset}: {error.message}", position) from error
 
 
 def _read_checkpoint(file: BrokerFile, image: ClusterImage) -> bool:

@@ -22,6 +22,7 @@ from include.tiering.errors import (
     ClusterFactsError,
     CorruptFileError,
     SourceChangedError,
+    SourceError,
     SourceVanishedError,
 )
 from include.tiering.formats import leader_epoch_checkpoint
@@ -130,6 +131,16 @@ class OpenLogSegment:
     def recheck(self) -> None:
         if self._corruption is not None:
             raise SourceChangedError(self._corruption.path, f"found corrupt: {self._corruption.message}")
+        try:
+            self._recheck_all()
+        except (SourceChangedError, SourceVanishedError):
+            raise
+        except SourceError as error:
+            raise SourceChangedError(error.path, f"could be read before, now: {error.message}") from error
+        except ClusterFactsError as error:
+            raise SourceChangedError(self._opened.directory.path, f"cannot be judged now: {error}") from error
+
+    def _recheck_all(self) -> None:
         self._recheck_ownership()
         self._recheck_directory()
         for file in self._files.all:
@@ -141,11 +152,7 @@ class OpenLogSegment:
         return SourceChangedError(self._opened.directory.path, f"{what} was {before}, now {now}")
 
     def _recheck_ownership(self) -> None:
-        before = self._opened.ownership
-        try:
-            now = self._ownership_now()
-        except ClusterFactsError as error:
-            raise SourceChangedError(self._opened.directory.path, f"topic facts cannot be read now: {error}") from error
+        before, now = self._opened.ownership, self._ownership_now()
         for what, old, new in (
             ("leader", before.leader, now.leader),
             ("leader epoch", before.leader_epoch, now.leader_epoch),

@@ -37,6 +37,7 @@ class PacedBody:
         self._limiter = limiter
         self._on_sent = on_sent
         self._position = 0
+        self._reported_bytes = 0
         self._buffer = memoryview(bytearray(min(BLOCK_BYTES, size_bytes)))
 
     def __len__(self) -> int:
@@ -47,11 +48,8 @@ class PacedBody:
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size_bytes}[whence]
-        target = base + offset
-        if target < self._position:
-            self._guarded_on_sent(target - self._position)
-        self._position = target
-        return target
+        self._position = base + offset
+        return self._position
 
     def read(self, size_bytes: int = -1) -> memoryview | bytes:
         wanted_bytes = min(len(self._buffer), self._size_bytes - self._position)
@@ -63,12 +61,21 @@ class PacedBody:
         except Exception as error:
             raise SendingFailed(error) from error
         self._position += len(block)
-        self._guarded_on_sent(len(block))
+        self._report()
         return block
 
-    def _guarded_on_sent(self, size_bytes: int) -> None:
+    def report_rest(self) -> None:
+        """All of it has arrived after all: a store may answer before it has read the last try to its end."""
+        self._position = self._size_bytes
+        self._report()
+
+    def _report(self) -> None:
+        """Bring the sum of what was reported to the position."""
+        change_bytes = self._position - self._reported_bytes
+        self._reported_bytes = self._position
         try:
-            self._on_sent(size_bytes)
+            if change_bytes:
+                self._on_sent(change_bytes)
         except Exception as error:
             raise SendingFailed(error) from error
 

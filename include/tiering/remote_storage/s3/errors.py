@@ -10,6 +10,7 @@ from botocore.exceptions import (
     ClientError,
     CredentialRetrievalError,
     HTTPClientError,
+    IncompleteReadError,
     NoCredentialsError,
     PartialCredentialsError,
     SSLError,
@@ -104,8 +105,10 @@ def translated(verb: str, bucket: str, key: str) -> Iterator[None]:
         raise RemoteStorageUnavailableError(
             f"{place}: TLS failed: check the endpoint's certificate, or name its authority with AWS_CA_BUNDLE"
         ) from error
-    except (BotoConnectionError, HTTPClientError, Urllib3Error, TimeoutError) as error:
-        raise RemoteStorageUnavailableError(f"{place}: no answer from the store ({type(error).__name__})") from error
+    except (BotoConnectionError, HTTPClientError, IncompleteReadError, Urllib3Error, TimeoutError) as error:
+        raise RemoteStorageUnavailableError(
+            f"{place}: no answer from the store, or a broken one ({type(error).__name__})"
+        ) from error
     except BotoCoreError as error:
         raise RemoteStorageError(f"{place}: the request could not be made ({type(error).__name__})") from error
 

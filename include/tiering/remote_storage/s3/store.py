@@ -17,7 +17,6 @@ from include.tiering.errors import (
     ObjectKeyError,
     RemoteResourceNotFoundError,
     RemoteStorageError,
-    RemoteStorageUnavailableError,
     printable,
 )
 from include.tiering.model.segment_data import ByteSource
@@ -112,10 +111,6 @@ class S3ObjectStore:
                 while remaining_bytes:
                     limiter.acquire(min(BLOCK_BYTES, remaining_bytes))
                     block = body.read(min(BLOCK_BYTES, remaining_bytes))
-                    if not block:
-                        raise RemoteStorageUnavailableError(
-                            f"{self.describe()}{key}: the answer ended {remaining_bytes} bytes early"
-                        )
                     yield block
                     remaining_bytes -= len(block)
 

@@ -49,13 +49,15 @@ class Upload:
     is_ours: Callable[[], bool]
 
     def in_one_request(self) -> None:
+        body = PacedBody(self.body, 0, self.body.size_bytes, self.limiter, self.on_sent)
         with translated("write", self.bucket, self.key):
             self._once(
                 self.client.put_object,
-                Body=PacedBody(self.body, 0, self.body.size_bytes, self.limiter, self.on_sent),
+                Body=body,
                 ContentLength=self.body.size_bytes,
                 ChecksumCRC32C=_encoded(self.crc32c),
             )
+            body.report_rest()
 
     def in_parts(self, part_size_bytes: int) -> None:
         """Parts of equal size, the last one shorter; one after another, so that one writer is one stream."""

@@ -1,0 +1,90 @@
+"""A proxy on loopback that loses answers: the server has done the work, the client never hears of it."""
+
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from urllib.parse import urlsplit
+
+_CHUNK_BYTES = 1 << 16
+
+
+class LossyProxy:
+    """`lose(pattern)`: the answer to the next request whose first line matches is swallowed, and the connection cut.
+
+    `lost` holds those first lines, so that a test can prove that it happened.
+    """
+
+    def __init__(self, upstream_url: str) -> None:
+        parts = urlsplit(upstream_url)
+        self._upstream = (parts.hostname or "", parts.port or 80)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._rules: list[re.Pattern[bytes]] = []
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self.lost: list[str] = []
+        self.endpoint_url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def lose(self, pattern: str) -> None:
+        with self._lock:
+            self._rules.append(re.compile(pattern.encode()))
+
+    def close(self) -> None:
+        self._listener.close()
+        with self._lock:
+            for opened in self._sockets:
+                _cut(opened)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(self._upstream)
+            with self._lock:
+                self._sockets += [client, server]
+            doomed = threading.Event()
+            threading.Thread(target=self._forward_requests, args=(client, server, doomed), daemon=True).start()
+            threading.Thread(target=self._forward_answers, args=(server, client, doomed), daemon=True).start()
+
+    def _forward_requests(self, client: socket.socket, server: socket.socket, doomed: threading.Event) -> None:
+        with suppress(OSError):
+            while chunk := client.recv(_CHUNK_BYTES):
+                if self._matches(chunk.partition(b"\r\n")[0]):
+                    doomed.set()
+                server.sendall(chunk)
+        _cut(server)
+
+    def _forward_answers(self, server: socket.socket, client: socket.socket, doomed: threading.Event) -> None:
+        with suppress(OSError):
+            while (chunk := server.recv(_CHUNK_BYTES)) and not doomed.is_set():
+                client.sendall(chunk)
+        _cut(client)
+        _cut(server)
+
+    def _matches(self, first_line: bytes) -> bool:
+        with self._lock:
+            for rule in self._rules:
+                if rule.match(first_line):
+                    self._rules.remove(rule)
+                    self.lost.append(first_line.decode(errors="replace"))
+                    return True
+        return False
+
+
+def _cut(opened: socket.socket) -> None:
+    with suppress(OSError):
+        opened.shutdown(socket.SHUT_RDWR)
+    opened.close()
+
+
+@contextmanager
+def lossy_proxy(upstream_url: str) -> Iterator[LossyProxy]:
+    proxy = LossyProxy(upstream_url)
+    try:
+        yield proxy
+    finally:
+        proxy.close()

@@ -10,9 +10,9 @@ Several events may start one run: it reads what is there now, not what the event
 from airflow.sdk import DAG
 
 from plugins.tiering_airflow.assets import REMOTE_LOG
-from plugins.tiering_airflow.operators import RemoteLogSizesOperator
 from plugins.tiering_airflow.pools import READER_POOL
 from plugins.tiering_airflow.retries import RETRIES, RetryRetriableErrors
+from plugins.tiering_airflow.size_operator import RemoteLogSizesOperator
 
 with DAG(
     dag_id="tiering_remote_log_sizes",

@@ -7,6 +7,7 @@ What is said here concerns Airflow alone; everything about Kafka and remote stor
 | copy_schedule | `*/10 * * * *` | when `tiering_copy` runs; empty: only when asked |
 | api_login_file | `$AIRFLOW_HOME/tiering-api-login.json` | login that reads pool sizes, private to its owner |
 | work_dir | `$AIRFLOW_HOME/tiering` | scratch space of Spark jobs and the packed library |
+| sizes_dir | `sizes` in work_dir | result of the last size run; Spark's executors must see it too |
 | spark_class_archive | unset | JVM class archive that makes spark-submit start faster |
 """
 
@@ -32,6 +33,10 @@ def api_login_file() -> Path:
 
 def work_dir() -> Path:
     return Path(_option("work_dir") or Path(get_airflow_home(), "tiering"))
+
+
+def sizes_dir() -> Path:
+    return Path(_option("sizes_dir") or work_dir() / "sizes")
 
 
 def spark_class_archive() -> Path | None:

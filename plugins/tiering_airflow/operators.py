@@ -5,7 +5,6 @@ XCom carries ids and counts; work, progress and results live in the platform's o
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from airflow.sdk import BaseOperator
@@ -143,19 +142,6 @@ class CopySummaryOperator(BaseOperator):
         counts = {"segments": len(copied), "failed": len(failed), "bytes": run.copied_bytes}
         context["outlet_events"][self.outlet].extra = {"run_id": self.planned_run_id, **counts}
         return counts
-
-
-class RemoteLogSizesOperator(SparkJobOperator):
-    """Recounts the remote log size in Spark and logs it; the job fails if the counters say something else."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(job="remote_log_sizes_job.py", arguments=["--run-id", "{{ run_id }}"], **kwargs)
-
-    def run_job(self, context: "Context", scratch: Path) -> None:
-        """Raises SizeDifferenceError with one line per difference."""
-        output = scratch / "sizes.json"
-        self.application_args = [*(self.application_args or ()), "--output", str(output)]
-        super().run_job(context, scratch)
 
 
 def planned_run_id(dag_run_id: str, try_number: int) -> str:

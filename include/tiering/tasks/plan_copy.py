@@ -134,14 +134,14 @@ def _refusal(
     partition = replica.topic_id_partition
     first = pending[0]
     next_offset = first.base_offset if highest is None else highest + 1
+    if not first.eligible:
+        return HeldBackPartition(partition, next_offset, HeldBack.NOT_ELIGIBLE, str(first.reason))
     owner = owner_seen(replica, registry.owner(partition.topic_id))
     if owner is not TopicOwner.PLATFORM:
         return HeldBackPartition(partition, next_offset, HeldBack.NOT_OURS, f"owner: {owner}")
     stopped = metadata.stopped_reason(partition)
     if stopped is not None:
         return HeldBackPartition(partition, next_offset, HeldBack.STOPPED, stopped)
-    if not first.eligible:
-        return HeldBackPartition(partition, next_offset, HeldBack.NOT_ELIGIBLE, str(first.reason))
     if first.base_offset > next_offset:
         gone = f"offsets {next_offset}..{first.base_offset - 1} are no longer in the source"
         return HeldBackPartition(partition, next_offset, HeldBack.HOLE, gone)

@@ -1,0 +1,63 @@
+"""A process that runs one copy run and, if told to, dies by SIGKILL at a named point of it.
+
+    python -m tests.doubles.copy_worker RUN_ID [--kill-at STEP [--base-offset N]] [--kill-after-bytes N]
+
+The first start plans the run, later ones go on with it, as a batch does that is started again.
+STEP is a value of `CopyStep`. Settings come from TIERING_... variables, as for every job.
+"""
+
+import argparse
+import os
+import signal
+
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.settings import load_settings
+from include.tiering.tasks.copy_one_segment import CopyStep
+from include.tiering.wiring import open_tiering
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class KillAt:
+    def __init__(self, step: str | None, base_offset: int) -> None:
+        self._point = (step, base_offset)
+
+    def __call__(self, step: CopyStep, partition: TopicIdPartition, base_offset: int) -> None:
+        if (step, base_offset) == self._point:
+            die()
+
+
+class KillAfterBytes:
+    """A limiter that never returns once `limit_bytes` were asked for: dies in the middle of an object."""
+
+    def __init__(self, limit_bytes: int | None) -> None:
+        self._left_bytes = limit_bytes
+
+    def acquire(self, size_bytes: int) -> None:
+        if self._left_bytes is None:
+            return
+        self._left_bytes -= size_bytes
+        if self._left_bytes < 0:
+            die()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run_id")
+    parser.add_argument("--kill-at")
+    parser.add_argument("--base-offset", type=int, default=0)
+    parser.add_argument("--kill-after-bytes", type=int)
+    arguments = parser.parse_args()
+    limiter = KillAfterBytes(arguments.kill_after_bytes)
+    observe = KillAt(arguments.kill_at, arguments.base_offset)
+    with open_tiering(load_settings(), limiter=limiter, observe=observe) as tiering:
+        tiering.migrate()
+        if not tiering.work.items(arguments.run_id):
+            tiering.plan_copy(arguments.run_id)
+        tiering.copy_batch(arguments.run_id, f"{arguments.run_id}-batch")
+
+
+if __name__ == "__main__":
+    main()

@@ -34,11 +34,7 @@ class MemoryMetadata:
         return sorted({p.topic_id_partition for p in self.rows}, key=lambda p: (p.topic, p.partition))
 
     def list_segments(self, partition: TopicIdPartition, leader_epoch: int | None = None) -> Sequence[SegmentRow]:
-        found = (row for row in self.rows.values() if row.metadata.topic_id_partition == partition)
-        hidden = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
-        return sorted(
-            (row for row in found if row.metadata.state is not hidden), key=lambda row: row.metadata.start_offset
-        )
+        return sorted(self._live(partition), key=lambda row: row.metadata.start_offset)
 
     def segments_of_run(self, run_id: str) -> Sequence[SegmentRow]:
         return [self.rows[segment_id] for segment_id in self.runs.get(run_id, ())]
@@ -58,5 +54,10 @@ class MemoryMetadata:
 
     def partition_sizes(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionSize]:
         wanted = self.partitions() if partition is None else [partition]
-        sizes = [partition_size(each, (row.metadata for row in self.list_segments(each))) for each in wanted]
+        sizes = [partition_size(each, (row.metadata for row in self._live(each))) for each in wanted]
         return [size for size in sizes if size.segments]
+
+    def _live(self, partition: TopicIdPartition) -> list[SegmentRow]:
+        hidden = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
+        found = (row for row in self.rows.values() if row.metadata.topic_id_partition == partition)
+        return [row for row in found if row.metadata.state is not hidden]

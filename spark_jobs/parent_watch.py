@@ -1,0 +1,73 @@
+"""Stop when the process that started this one is gone.
+
+spark-submit that is killed cannot stop the Python processes below it: the driver lives on as an orphan, and so would
+a task that is busy. A process whose parent dies gets another parent, so a look at the parents' ids is enough. Two
+generations are watched: a driver sits below the JVM, and that below whoever submitted the job; a task sits below the
+Python daemon, and that below the JVM.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+POLL_SECONDS: Final = 0.5
+GENERATIONS: Final = 2
+ORPHANED_EXIT_CODE: Final = 3
+_PARENT_FIELD: Final = 1
+
+
+def ancestors(generations: int = GENERATIONS) -> tuple[int, ...]:
+    """Ids of the parent, its parent and so on; shorter where the system does not say."""
+    found = [os.getppid()]
+    while len(found) < generations:
+        try:
+            fields = Path(f"/proc/{found[-1]}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            break
+        found.append(int(fields[_PARENT_FIELD]))
+    return tuple(found)
+
+
+class ParentWatch:
+    """While entered, a thread looks at the parents; `grace_seconds` after one of them is gone the process exits.
+
+    The grace is for work that asks `parents_alive` by itself and can stop in good order. The exit runs no clean-up:
+    what a killed copy leaves is for the next holder of its lease.
+    """
+
+    def __init__(
+        self,
+        *,
+        grace_seconds: float = 0.0,
+        look: Callable[[], tuple[int, ...]] = ancestors,
+        leave: Callable[[int], None] = os._exit,
+    ) -> None:
+        self._grace_seconds = grace_seconds
+        self._look = look
+        self._leave = leave
+        self._born_to = look()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="parent-watch", daemon=True)
+
+    def parents_alive(self) -> bool:
+        return self._look() == self._born_to
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(POLL_SECONDS):
+            if not self.parents_alive():
+                if not self._over.wait(self._grace_seconds):
+                    self._leave(ORPHANED_EXIT_CODE)
+                return

@@ -1,0 +1,85 @@
+"""The watch sees a lost parent and a lost grandparent, waits out the grace, and leaves everybody else alone."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+from spark_jobs.parent_watch import ORPHANED_EXIT_CODE, ParentWatch, ancestors
+
+
+class Family:
+    def __init__(self) -> None:
+        self.ids = (20, 10)
+        self.left_with: list[int] = []
+        self.has_left = threading.Event()
+
+    def look(self) -> tuple[int, ...]:
+        return self.ids
+
+    def leave(self, code: int) -> None:
+        self.left_with.append(code)
+        self.has_left.set()
+
+
+def test_nothing_happens_while_the_parents_live() -> None:
+    family = Family()
+    with ParentWatch(look=family.look, leave=family.leave) as watch:
+        assert watch.parents_alive()
+    assert family.left_with == []
+
+
+def test_a_lost_parent_ends_the_process() -> None:
+    family = Family()
+    with ParentWatch(look=family.look, leave=family.leave) as watch:
+        family.ids = (1, 0)
+        assert not watch.parents_alive()
+        assert family.has_left.wait(10)
+    assert family.left_with == [ORPHANED_EXIT_CODE]
+
+
+def test_a_lost_grandparent_ends_the_process() -> None:
+    family = Family()
+    with ParentWatch(look=family.look, leave=family.leave):
+        family.ids = (20, 1)
+        assert family.has_left.wait(10)
+
+
+def test_work_that_stops_by_itself_within_the_grace_is_not_cut() -> None:
+    family = Family()
+    with ParentWatch(look=family.look, leave=family.leave, grace_seconds=60):
+        family.ids = (1, 0)
+    assert family.left_with == []
+
+
+def test_ancestors_are_the_parent_and_its_parent() -> None:
+    program = "from spark_jobs.parent_watch import ancestors; print(*ancestors())"
+    child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert tuple(map(int, child.stdout.split())) == (os.getpid(), os.getppid())
+    assert ancestors(1) == (os.getppid(),)
+
+
+def test_a_real_process_ends_soon_after_its_parent() -> None:
+    orphan = (
+        "import os, time\nfrom spark_jobs.parent_watch import ParentWatch\n"
+        "with ParentWatch():\n print(os.getpid(), flush=True)\n time.sleep(60)"
+    )
+    parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {orphan!r}]).wait()"
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        pid = int(started.stdout.readline())
+        started.kill()
+        deadline = time.monotonic() + 10
+        while _is_alive(pid) and time.monotonic() < deadline:
+            started.stdout.read(0)
+            threading.Event().wait(0.05)
+        assert not _is_alive(pid)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -29,13 +29,6 @@ def require_topics(settings: "TieringSettings") -> None:
         )
 
 
-def findings() -> frozenset[str]:
-    """Reasons for waiting that a person has to look at; the others come right by themselves."""
-    from include.tiering.tasks.plan_copy import HeldBack
-
-    return frozenset({HeldBack.STOPPED, HeldBack.HOLE})
-
-
 def copy_run(plan: "CopyPlan", items: "Sequence[WorkItem]", results: "Sequence[BatchResult]") -> "CopyRun":
     """The planned segments as they stand; failures that the plan may take up again count as failed here."""
     from include.tiering.reports.copy import CopyRun

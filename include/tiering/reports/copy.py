@@ -1,11 +1,11 @@
 """What a run copied and what failed, from the outcome of every planned segment."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from include.tiering.log_source.contract import ScanError
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.reports.plan import HeldBackItem, held_back_document, held_back_table
+from include.tiering.reports.plan import held_back_document, held_back_table, needs_a_person
 from include.tiering.reports.presentation import (
     Document,
     Presentation,
@@ -15,6 +15,7 @@ from include.tiering.reports.presentation import (
     error_table,
     labels,
 )
+from include.tiering.tasks.plan_copy import HeldBackPartition
 from include.tiering.units import format_bytes, format_duration
 from include.tiering.work.contract import SegmentOutcome, WorkItem
 
@@ -26,8 +27,8 @@ class CopyRun:
     run_id: str
     items: Sequence[WorkItem]
     seconds: float
-    held_back: Sequence[HeldBackItem] = ()
-    errors: tuple[ScanError, ...] = field(default=())
+    held_back: Sequence[HeldBackPartition] = ()
+    errors: tuple[ScanError, ...] = ()
 
     def of(self, outcome: SegmentOutcome) -> list[WorkItem]:
         return [item for item in self.items if item.outcome is outcome]
@@ -37,14 +38,13 @@ class CopyRun:
         return sum(item.segment.size_bytes for item in self.of(SegmentOutcome.COPIED))
 
 
-def present_copy(run: CopyRun, findings: Collection[str] = ()) -> Presentation:
-    """`findings` are the reasons for waiting that need a person."""
+def present_copy(run: CopyRun) -> Presentation:
     copied, failed = run.of(SegmentOutcome.COPIED), run.of(SegmentOutcome.FAILED)
     summary = (
         f"copied {count(len(copied), 'segment')}, {format_bytes(run.copied_bytes)} in {format_duration(run.seconds)}"
         f"{_rate(run)}; {len(failed)} failed, {len(run.of(SegmentOutcome.PLANNED))} left"
     )
-    ok = not failed and not run.errors and not any(item.reason in findings for item in run.held_back)
+    ok = not failed and not run.errors and not needs_a_person(run.held_back)
     return Presentation(lambda: _document(run), lambda: _tables(run), summary, ok=ok)
 
 

@@ -1,27 +1,14 @@
 """Which segments of a partition were read back, and where they are."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Protocol
 
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.reports.presentation import Document, Presentation, Table, count, labels
+from include.tiering.tasks.fetch_partition import FetchedSegment
 from include.tiering.units import format_bytes
 
 
-class FetchedItem(Protocol):
-    """One segment: `path` is where its records are, or None with the reason in `refused`."""
-
-    @property
-    def row(self) -> SegmentRow: ...
-    @property
-    def path(self) -> Path | None: ...
-    @property
-    def refused(self) -> str | None: ...
-
-
-def present_fetch(partition: TopicIdPartition, fetched: Sequence[FetchedItem]) -> Presentation:
+def present_fetch(partition: TopicIdPartition, fetched: Sequence[FetchedSegment]) -> Presentation:
     written = [item for item in fetched if item.path is not None]
     summary = (
         f"fetched {count(len(written), 'segment')} of {partition}, {format_bytes(_bytes(written))}"
@@ -36,11 +23,11 @@ def present_fetch(partition: TopicIdPartition, fetched: Sequence[FetchedItem]) -
     )
 
 
-def _bytes(items: Sequence[FetchedItem]) -> int:
+def _bytes(items: Sequence[FetchedSegment]) -> int:
     return sum(item.row.metadata.segment_size_bytes for item in items)
 
 
-def _segment(item: FetchedItem) -> Document:
+def _segment(item: FetchedSegment) -> Document:
     metadata = item.row.metadata
     return {
         "segment_id": str(metadata.remote_log_segment_id.id),
@@ -55,7 +42,7 @@ def _segment(item: FetchedItem) -> Document:
 _COLUMNS = ("start offset>", "end offset>", "bytes>", "file, or why not")
 
 
-def _row(item: FetchedItem) -> tuple[str, ...]:
+def _row(item: FetchedSegment) -> tuple[str, ...]:
     metadata = item.row.metadata
     where = str(item.path) if item.path is not None else item.refused or ""
     return (str(metadata.start_offset), str(metadata.end_offset), format_bytes(metadata.segment_size_bytes), where)

@@ -1,10 +1,8 @@
 """What a run may copy, and which partitions wait."""
 
-from collections.abc import Collection, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-from include.tiering.log_source.contract import ScanError
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.reports.presentation import (
     Document,
     Presentation,
@@ -14,49 +12,28 @@ from include.tiering.reports.presentation import (
     error_table,
     labels,
 )
+from include.tiering.tasks.plan_copy import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.units import format_bytes
 from include.tiering.work.contract import PlannedPartition
 
-
-class HeldBackItem(Protocol):
-    """A partition that has something to copy and waits. `next_offset` (inclusive) is the first one not copied."""
-
-    @property
-    def topic_id_partition(self) -> TopicIdPartition: ...
-    @property
-    def next_offset(self) -> int: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def detail(self) -> str: ...
+NEEDS_A_PERSON: Final = frozenset({HeldBack.STOPPED, HeldBack.HOLE})
+"""Reasons for waiting that do not go away by themselves."""
 
 
-class Plan(Protocol):
-    """One plan, most urgent partition first."""
-
-    @property
-    def run_id(self) -> str: ...
-    @property
-    def partitions(self) -> Sequence[PlannedPartition]: ...
-    @property
-    def held_back(self) -> Sequence[HeldBackItem]: ...
-    @property
-    def errors(self) -> tuple[ScanError, ...]: ...
-
-
-def present_plan(plan: Plan, findings: Collection[str] = ()) -> Presentation:
-    """`findings` are the reasons for waiting that need a person."""
-    segments = sum(len(partition.segments) for partition in plan.partitions)
-    size_bytes = sum(partition.size_bytes for partition in plan.partitions)
+def present_plan(plan: CopyPlan) -> Presentation:
     summary = (
-        f"{count(segments, 'segment')} ({format_bytes(size_bytes)}) of {count(len(plan.partitions), 'partition')} "
-        f"to copy, {len(plan.held_back)} waiting, {count(len(plan.errors), 'error')}"
+        f"{count(plan.segments, 'segment')} ({format_bytes(plan.size_bytes)}) to copy of "
+        f"{count(len(plan.partitions), 'partition')}, {len(plan.held_back)} waiting, {count(len(plan.errors), 'error')}"
     )
-    ok = not plan.errors and not any(item.reason in findings for item in plan.held_back)
-    return Presentation(lambda: _document(plan), lambda: plan_tables(plan), summary, ok=ok)
+    ok = not plan.errors and not needs_a_person(plan.held_back)
+    return Presentation(lambda: _document(plan), lambda: _tables(plan), summary, ok=ok)
 
 
-def held_back_document(item: HeldBackItem) -> Document:
+def needs_a_person(held_back: Iterable[HeldBackPartition]) -> bool:
+    return any(item.reason in NEEDS_A_PERSON for item in held_back)
+
+
+def held_back_document(item: HeldBackPartition) -> Document:
     return {
         **labels(item.topic_id_partition),
         "next_offset": item.next_offset,
@@ -65,7 +42,7 @@ def held_back_document(item: HeldBackItem) -> Document:
     }
 
 
-def held_back_table(items: Sequence[HeldBackItem]) -> tuple[Table, ...]:
+def held_back_table(items: Sequence[HeldBackPartition]) -> tuple[Table, ...]:
     """No table if nothing waits."""
     if not items:
         return ()
@@ -73,20 +50,20 @@ def held_back_table(items: Sequence[HeldBackItem]) -> tuple[Table, ...]:
     return (Table("waiting", ("partition", "next offset>", "why"), rows),)
 
 
-def plan_tables(plan: Plan) -> tuple[Table, ...]:
+def _tables(plan: CopyPlan) -> tuple[Table, ...]:
     rows = tuple(_row(partition) for partition in plan.partitions)
     columns = ("partition", "broker>", "offsets", "segments>", "bytes>", "urgency>")
     return (Table("to copy", columns, rows), *held_back_table(plan.held_back), *error_table(plan.errors))
 
 
-def _document(plan: Plan) -> Document:
+def _document(plan: CopyPlan) -> Document:
     return {
         "run_id": plan.run_id,
         "partitions": [_partition(partition) for partition in plan.partitions],
         "held_back": [held_back_document(item) for item in plan.held_back],
         "errors": [error_document(error) for error in plan.errors],
-        "segments": sum(len(partition.segments) for partition in plan.partitions),
-        "bytes": sum(partition.size_bytes for partition in plan.partitions),
+        "segments": plan.segments,
+        "bytes": plan.size_bytes,
     }
 
 

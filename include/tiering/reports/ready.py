@@ -1,25 +1,12 @@
 """Whether a run could start, check by check."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from include.tiering.reports.presentation import Presentation, Table
+from include.tiering.tasks.readiness import Check
 
 
-class CheckItem(Protocol):
-    """One check. `waitable`: it may come right by itself."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def ok(self) -> bool: ...
-    @property
-    def waitable(self) -> bool: ...
-    @property
-    def message(self) -> str: ...
-
-
-def present_ready(checks: Sequence[CheckItem]) -> Presentation:
+def present_ready(checks: Sequence[Check]) -> Presentation:
     failing = [check.name for check in checks if not check.ok]
     summary = f"not ready: {', '.join(failing)}" if failing else "ready"
     return Presentation(
@@ -33,6 +20,6 @@ def present_ready(checks: Sequence[CheckItem]) -> Presentation:
     )
 
 
-def _row(check: CheckItem) -> tuple[str, ...]:
+def _row(check: Check) -> tuple[str, ...]:
     result = "ok" if check.ok else "wait" if check.waitable else "failed"
     return (check.name, result, check.message)

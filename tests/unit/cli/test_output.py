@@ -3,7 +3,7 @@
 import io
 import json
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -14,10 +14,11 @@ from include.tiering.work.contract import BatchProgress
 from tests.doubles.fake_tiering import FakeWork
 
 _LEAVES = st.none() | st.booleans() | st.integers() | st.text()
-_VALUES = st.recursive(_LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10)
+_VALUES = st.recursive(_LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=5)
 
 
-@given(st.dictionaries(st.text(), _VALUES))
+@settings(max_examples=40)
+@given(st.dictionaries(st.text(), _VALUES, max_size=4))
 def test_the_pieces_of_a_document_join_to_it(document: dict[str, object]) -> None:
     assert json.loads("".join(json_pieces(document))) == document
 

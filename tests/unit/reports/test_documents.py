@@ -16,7 +16,7 @@ from include.tiering.reports.sizes import present_sizes
 from include.tiering.reports.status import Activity, present_status
 from include.tiering.reports.verify import present_verify
 from include.tiering.settings import load_settings
-from include.tiering.tasks.plan_copy import HeldBack
+from include.tiering.tasks.plan_copy import HeldBack, HeldBackPartition
 from include.tiering.tasks.readiness import Check
 from include.tiering.tasks.verify_segments import VerifyReport
 from include.tiering.work.contract import SegmentOutcome
@@ -129,10 +129,14 @@ def test_plan() -> None:
 
 
 def test_a_plan_has_findings_only_for_reasons_that_need_a_person() -> None:
-    plan = sample.copy_plan(held_back=(sample.DAMAGED_PLAN_ITEM,))
-    assert present_plan(plan, {HeldBack.STOPPED}).ok is False
-    assert present_plan(plan, {HeldBack.HOLE}).ok is True
-    assert present_plan(sample.copy_plan(errors=(sample.SCAN_ERROR,))).ok is False
+    fine = {reason: present_plan(sample.copy_plan(held_back=(waiting(reason),))).ok for reason in HeldBack}
+    assert {reason for reason, ok in fine.items() if not ok} == {HeldBack.STOPPED, HeldBack.HOLE}
+    assert present_plan(sample.copy_plan()).ok
+    assert not present_plan(sample.copy_plan(errors=(sample.SCAN_ERROR,))).ok
+
+
+def waiting(reason: HeldBack) -> HeldBackPartition:
+    return HeldBackPartition(sample.ORDERS_1, 0, reason, "detail")
 
 
 def test_copy() -> None:

@@ -8,7 +8,7 @@ from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.cli.interrupt import Interrupt
 from include.tiering.cli.options import Json, LimitBytes, Topics
 from include.tiering.cli.output import finish
-from include.tiering.cli.runs import copy_run, findings, new_run_id, require_topics
+from include.tiering.cli.runs import copy_run, new_run_id, require_topics
 from include.tiering.cli.session import session_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def copy(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = Non
     from include.tiering.reports.copy import present_copy
 
     code = _code(plan, results)
-    finish(present_copy(run, findings()), as_json=as_json, otherwise=code)
+    finish(present_copy(run), as_json=as_json, otherwise=code)
     if interrupt.requested:
         raise typer.Exit(interrupt.exit_code)
 

@@ -4,7 +4,7 @@ import typer
 
 from include.tiering.cli.options import Json, LimitBytes, Topics
 from include.tiering.cli.output import finish
-from include.tiering.cli.runs import findings, new_run_id, require_topics
+from include.tiering.cli.runs import new_run_id, require_topics
 from include.tiering.cli.session import session_of
 
 
@@ -18,4 +18,4 @@ def plan(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = Non
         planned = tiering.plan_copy(new_run_id(), limit_bytes=limit_bytes, dry_run=True)
     from include.tiering.reports.plan import present_plan
 
-    finish(present_plan(planned, findings()), as_json=as_json)
+    finish(present_plan(planned), as_json=as_json)

@@ -1,0 +1,147 @@
+"""Several processes change one database at once: nothing is lost, no lease is held twice, counters stay exact."""
+
+import itertools
+import os
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+
+import pytest
+from sqlalchemy import Engine
+
+from include.tiering.database.engine import open_engine
+from include.tiering.database.migrations import HEAD
+from include.tiering.model.sizes import partition_size
+from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.work.contract import SegmentOutcome
+from include.tiering.work.sql import SqlWorkStore
+from tests.doubles import databases
+from tests.doubles.databases import POSTGRESQL, SQLITE_FILE
+from tests.doubles.metadata_workers import (
+    Held,
+    change_all,
+    copy_all,
+    copy_for_ever,
+    migrate,
+    run_together,
+    take_turns,
+    worker_context,
+)
+from tests.doubles.segments import CLUSTER_ID, DELETE_STARTED, FINISHED, fence_of, partition_of, planned, segment_of
+
+PROCESSES = 4
+
+create_postgresql_database = databases.create_postgresql_database
+database_url = databases.database_url
+migrated_engine = databases.migrated_engine
+engine = databases.engine
+
+
+@pytest.fixture(scope="module", params=[SQLITE_FILE, POSTGRESQL])
+def database_kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def metadata(engine: Engine) -> SqlRemoteLogMetadata:
+    return SqlRemoteLogMetadata(engine, CLUSTER_ID)
+
+
+@pytest.fixture
+def work(engine: Engine) -> SqlWorkStore:
+    return SqlWorkStore(engine, CLUSTER_ID)
+
+
+def _require_one_holder_at_a_time(leases: Iterable[Held]) -> None:
+    by_partition = defaultdict(list)
+    for held in leases:
+        by_partition[held.partition].append(held)
+    for partition, of_partition in by_partition.items():
+        in_order = sorted(of_partition, key=lambda held: held.token)
+        for before, after in itertools.pairwise(in_order):
+            assert before.token < after.token, f"{partition}: token {after.token} was given twice"
+            assert before.until <= after.since, f"{partition}: {before} and {after} overlap"
+
+
+def _require_exact_counters(metadata: SqlRemoteLogMetadata) -> None:
+    partitions = metadata.partitions()
+    recounted = [
+        partition_size(partition, [row.metadata for row in metadata.list_segments(partition)])
+        for partition in partitions
+    ]
+    assert [size for size in recounted if size.segments] == list(metadata.partition_sizes())
+
+
+def test_all_migrate_at_once(database_kind, request, tmp_path):
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+    if database_kind == POSTGRESQL:
+        url = request.getfixturevalue("create_postgresql_database")("migrated_by_many")
+    assert run_together(PROCESSES, migrate, url) == [HEAD] * PROCESSES
+
+
+def test_leases_are_held_by_one_and_tokens_ascend(work, database_url):
+    work.save_plan("run-1", [planned(partition_of("orders", number)) for number in range(3)])
+    turns = list(itertools.chain.from_iterable(run_together(PROCESSES, take_turns, database_url, "run-1", 60)))
+    _require_one_holder_at_a_time(turns)
+    assert len({(held.partition, held.token) for held in turns}) == PROCESSES * 60
+
+
+def test_every_segment_is_copied_once_though_leases_are_lost(work, metadata, database_url):
+    plan = [planned(partition_of("orders", number), 12, urgency=number % 2) for number in range(5)]
+    work.save_plan("run-1", plan)
+    results = run_together(PROCESSES, copy_all, database_url, "run-1", 7)
+    _require_one_holder_at_a_time(held for leases, _ in results for held in leases)
+    assert {item.outcome for item in work.items("run-1")} <= {SegmentOutcome.COPIED, SegmentOutcome.SKIPPED}
+    for one in plan:
+        rows = metadata.list_segments(one.replica_id.topic_id_partition)
+        finished = [(row.metadata.start_offset, row.metadata.end_offset) for row in rows if row.metadata.is_finished]
+        assert finished == [(segment.base_offset, segment.end_offset) for segment in one.segments]
+    _require_exact_counters(metadata)
+
+
+def test_of_two_changes_one_wins(engine, metadata, database_url):
+    partition, count = partition_of("orders", 0), 40
+    fence = fence_of(engine, partition)
+    for index in range(count):
+        metadata.add_segment(segment_of(partition, index, 100 * index, 100 * index + 99), fence=fence)
+    targets = [int(FINISHED), int(DELETE_STARTED)]
+    won = run_together(PROCESSES, change_all, database_url, fence, count, targets)
+    states = [row.metadata.state for row in metadata.list_segments(partition)]
+    for target, winners in ((FINISHED, won[0::2]), (DELETE_STARTED, won[1::2])):
+        # Who wants what another already did is told that it is done, so both of a pair may have won.
+        assert states.count(target) <= sum(winners) <= states.count(target) * len(winners)
+    assert set(states) <= {FINISHED, DELETE_STARTED}
+    assert len(states) == count
+    _require_exact_counters(metadata)
+
+
+def test_a_killed_writer_leaves_whole_changes(work, metadata, database_url):
+    partition = partition_of("orders", 0)
+    work.save_plan("run-1", [planned(partition, 5_000)])
+    writer = worker_context().Process(target=copy_for_ever, args=(database_url, "run-1"))
+    writer.start()
+    try:
+        deadline = time.monotonic() + 60
+        while (metadata.highest_copied_offset(partition) or 0) < 2_000:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.join()
+    _require_exact_counters(metadata)
+    lease = work.claim("run-1", "batch-1", lease_ms=1_000)
+    assert lease is not None
+    finished = [row for row in metadata.list_segments(partition) if row.metadata.is_finished]
+    assert len(finished) - 1 <= 5_000 - len(work.remaining(lease)) <= len(finished)
+
+
+def test_a_database_that_was_never_migrated_is_told(tmp_path, database_kind, request):
+    url = f"sqlite:///{tmp_path / 'empty.db'}"
+    if database_kind == POSTGRESQL:
+        url = request.getfixturevalue("create_postgresql_database")("never_migrated")
+    fresh = open_engine(url)
+    try:
+        assert not SqlRemoteLogMetadata(fresh, CLUSTER_ID).is_ready(partition_of())
+    finally:
+        fresh.dispose()

@@ -1,0 +1,289 @@
+"""An S3 server for benchmarks: computes every checksum it is told, refuses wrong ones, keeps nothing but the sizes.
+
+    python -m tests.benchmark.s3_sink        says its port, serves until its standard input ends
+
+Speaks as much S3 as uploaders need: PutObject and multipart (plain or aws-chunked bodies), conditional writes, Head,
+an empty list, Delete. Verified: x-amz-checksum-crc32c and -crc32, in a header or a trailer, of objects and parts, and
+the CRC-32C of the whole at Complete, combined from those of the parts. Not verified: signatures, MD5, SHA-256. ETags
+are no MD5, so nobody compares them.
+"""
+
+import socketserver
+import sys
+import threading
+import time
+import zlib
+from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+import google_crc32c
+
+_BLOCK_BYTES: Final = 1 << 20
+_REASONS: Final = {200: "OK", 204: "No Content", 400: "Bad Request", 404: "Not Found", 412: "Precondition Failed"}
+_XMLNS: Final = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
+
+
+def combined_crc32c(first: int, second: int, second_size_bytes: int) -> int:
+    """CRC-32C of two pieces from those of each: `first` is moved past the bytes of the second."""
+    return _times(first, _power_of_x(8 * second_size_bytes)) ^ second
+
+
+def _times(left: int, right: int) -> int:
+    """Product of two polynomials modulo CRC-32C's; bit 31 is the coefficient of x^0."""
+    product = 0
+    for bit in range(31, -1, -1):
+        if left >> bit & 1:
+            product ^= right
+        right = right >> 1 ^ (0x82F63B78 if right & 1 else 0)
+    return product
+
+
+def _power_of_x(exponent: int) -> int:
+    power, square = 1 << 31, 1 << 30
+    while exponent:
+        if exponent & 1:
+            power = _times(power, square)
+        square = _times(square, square)
+        exponent >>= 1
+    return power
+
+
+@dataclass
+class Received:
+    """A body as it came: its size and the CRC-32C of all of it."""
+
+    size_bytes: int = 0
+    crc32c: int = 0
+    refused: bool = False
+
+
+@dataclass
+class State:
+    """What all connections share."""
+
+    objects: dict[str, int] = field(default_factory=dict)
+    uploads: dict[str, dict[int, Received]] = field(default_factory=dict)
+    requests: int = 0
+    payload_bytes: int = 0
+    verified: int = 0
+    refused: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    request_queue_size = 64
+    state: State
+
+
+class _Connection(socketserver.StreamRequestHandler):
+    server: _Server
+    rbufsize = _BLOCK_BYTES
+    disable_nagle_algorithm = True
+
+    def handle(self) -> None:
+        try:
+            while line := self.rfile.readline(8192):
+                method, target, _ = line.decode("latin-1").split(" ", 2)
+                headers = self._headers()
+                if headers.get("expect", "").lower() == "100-continue":
+                    self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                self._answer(method, target, headers)
+        except (ConnectionError, ValueError):
+            return
+
+    def _headers(self) -> dict[str, str]:
+        headers = {}
+        while (line := self.rfile.readline(65536)) not in (b"\r\n", b""):
+            name, _, value = line.decode("latin-1").partition(":")
+            headers[name.lower()] = value.strip()
+        return headers
+
+    def _answer(self, method: str, target: str, headers: dict[str, str]) -> None:
+        parts = urlsplit(target)
+        query = {name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
+        state = self.server.state
+        with state.lock:
+            state.requests += 1
+        if method == "PUT":
+            self._put(parts.path, query, headers)
+        elif method == "POST" and "uploads" in query:
+            with state.lock:
+                upload_id = f"upload-{len(state.uploads)}"
+                state.uploads[upload_id] = {}
+            self._reply(
+                200,
+                f"<InitiateMultipartUploadResult {_XMLNS}><UploadId>{upload_id}</UploadId>"
+                "</InitiateMultipartUploadResult>",
+            )
+        elif method == "POST" and "uploadId" in query:
+            self._complete(parts.path, query["uploadId"], headers)
+        else:
+            self._small(method, parts.path, headers)
+
+    def _put(self, path: str, query: dict[str, str], headers: dict[str, str]) -> None:
+        state = self.server.state
+        received = self._receive(headers)
+        if received.refused:
+            self._error(400, "BadDigest")
+        elif "uploadId" in query:
+            with state.lock:
+                state.uploads[query["uploadId"]][int(query["partNumber"])] = received
+            self._reply(200, etag=f"part-{query['partNumber']}")
+        elif path.count("/") == 1 or path.endswith("/"):
+            self._reply(200)
+        else:
+            self._create(path, received.size_bytes, headers)
+
+    def _complete(self, path: str, upload_id: str, headers: dict[str, str]) -> None:
+        self._receive(headers, is_payload=False)
+        state = self.server.state
+        with state.lock:
+            parts = [part for _, part in sorted(state.uploads.pop(upload_id).items())]
+        crc32c = 0
+        for part in parts:
+            crc32c = combined_crc32c(crc32c, part.crc32c, part.size_bytes)
+        told = headers.get("x-amz-checksum-crc32c")
+        if told is not None and not self._judged(told == _encoded(crc32c)):
+            self._error(400, "BadDigest")
+        else:
+            xml = f"<CompleteMultipartUploadResult {_XMLNS}><ETag>sink</ETag></CompleteMultipartUploadResult>"
+            self._create(path, sum(part.size_bytes for part in parts), headers, xml)
+
+    def _create(self, path: str, size_bytes: int, headers: dict[str, str], xml: str = "") -> None:
+        state = self.server.state
+        with state.lock:
+            taken = path in state.objects and headers.get("if-none-match") == "*"
+            if not taken:
+                state.objects[path] = size_bytes
+        if taken:
+            self._error(412, "PreconditionFailed")
+        else:
+            self._reply(200, xml, etag="sink")
+
+    def _small(self, method: str, path: str, headers: dict[str, str]) -> None:
+        self._receive(headers, is_payload=False)
+        state = self.server.state
+        if method == "HEAD":
+            size_bytes = state.objects.get(path)
+            if path.count("/") == 1:
+                self._reply(200)
+            elif size_bytes is None:
+                self._reply(404)
+            else:
+                self._reply(200, etag="sink", size_bytes=size_bytes)
+        elif method == "GET":
+            self._reply(200, f"<ListBucketResult {_XMLNS}><IsTruncated>false</IsTruncated></ListBucketResult>")
+        else:
+            state.objects.pop(path, None)
+            self._reply(204)
+
+    def _receive(self, headers: dict[str, str], *, is_payload: bool = True) -> Received:
+        """Take the body in; compute what the headers, or a trailer, promise."""
+        received = Received()
+        if "aws-chunked" in headers.get("content-encoding", ""):
+            promised = {**headers, **self._receive_chunked(headers, received)}
+        else:
+            promised = headers
+            self._receive_plain(int(headers.get("content-length", 0)), received, self._crc32_too(headers))
+        state = self.server.state
+        with state.lock:
+            state.payload_bytes += received.size_bytes if is_payload else 0
+        if is_payload and (told := promised.get("x-amz-checksum-crc32c")):
+            received.refused = not self._judged(told == _encoded(received.crc32c))
+        elif is_payload and (told := promised.get("x-amz-checksum-crc32")):
+            received.refused = not self._judged(told == _encoded(self._crc32))
+        return received
+
+    def _crc32_too(self, headers: dict[str, str]) -> bool:
+        names = (*headers, headers.get("x-amz-trailer", ""))
+        return "x-amz-checksum-crc32" in names
+
+    def _receive_chunked(self, headers: dict[str, str], received: Received) -> dict[str, str]:
+        """`<hex size>[;signature] CRLF bytes CRLF` until size 0, then trailers."""
+        with_crc32 = self._crc32_too(headers)
+        while size_bytes := int(self.rfile.readline(8192).partition(b";")[0], 16):
+            self._receive_plain(size_bytes, received, with_crc32)
+            self.rfile.readline(8)
+        return self._headers()
+
+    _crc32 = 0
+
+    def _receive_plain(self, size_bytes: int, received: Received, with_crc32: bool) -> None:
+        if received.size_bytes == 0:
+            self._crc32 = 0
+        left_bytes = size_bytes
+        while left_bytes:
+            block = self.rfile.read1(min(_BLOCK_BYTES, left_bytes))
+            if not block:
+                raise ConnectionError("the client went away")
+            received.crc32c = google_crc32c.extend(received.crc32c, block)
+            if with_crc32:
+                self._crc32 = zlib.crc32(block, self._crc32)
+            left_bytes -= len(block)
+        received.size_bytes += size_bytes
+
+    def _judged(self, is_right: bool) -> bool:
+        state = self.server.state
+        with state.lock:
+            state.verified += is_right
+            state.refused += not is_right
+        return is_right
+
+    def _error(self, status: int, code: str) -> None:
+        self._reply(status, f"<Error><Code>{code}</Code></Error>")
+
+    def _reply(self, status: int, xml: str = "", *, etag: str = "", size_bytes: int | None = None) -> None:
+        body = f'<?xml version="1.0" encoding="UTF-8"?>{xml}'.encode() if xml else b""
+        lines = [f"HTTP/1.1 {status} {_REASONS[status]}", f"Date: {formatdate(time.time(), usegmt=True)}"]
+        if etag:
+            lines += [f'ETag: "{etag}"', f"Last-Modified: {formatdate(time.time(), usegmt=True)}"]
+        if body:
+            lines.append("Content-Type: application/xml")
+        lines.append(f"Content-Length: {len(body) if size_bytes is None else size_bytes}")
+        self.wfile.write("\r\n".join([*lines, "", ""]).encode() + body)
+
+
+def _encoded(checksum: int) -> str:
+    return b64encode(checksum.to_bytes(4, "big")).decode()
+
+
+@dataclass(frozen=True)
+class Sink:
+    endpoint_url: str
+    state: State
+    stop: Callable[[], None]
+
+
+def start() -> Sink:
+    """A sink in a thread of this process, on a free port of loopback."""
+    server = _Server(("127.0.0.1", 0), _Connection)
+    server.state = State()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+
+    return Sink(f"http://127.0.0.1:{server.server_address[1]}", server.state, stop)
+
+
+def main() -> None:
+    sink = start()
+    sys.stdout.write(f"{sink.endpoint_url}\n")
+    sys.stdout.flush()
+    for line in sys.stdin:
+        if line.strip() == "forget":
+            sink.state.objects.clear()
+        state = sink.state
+        sys.stdout.write(f"{state.requests} {state.payload_bytes} {state.verified} {state.refused}\n")
+        sys.stdout.flush()
+    sink.stop()
+
+
+if __name__ == "__main__":
+    main()

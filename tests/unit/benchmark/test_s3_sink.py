@@ -1,0 +1,90 @@
+"""The sink of the upload benchmark computes what it is told: a number measured against it includes proof."""
+
+import http.client
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import google_crc32c
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.tiering.errors import RemoteChecksumError, RemoteObjectExistsError
+from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
+from include.tiering.remote_storage.s3.store import S3ObjectStore
+from include.tiering.units import MIB
+from tests.benchmark.s3_sink import Sink, combined_crc32c, start
+from tests.doubles.s3_server import CREDENTIALS, raw_client
+from tests.doubles.storage_segments import some_bytes
+
+CONTENT = some_bytes(12 * MIB)
+
+
+@pytest.fixture
+def sink(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sink]:
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    started = start()
+    yield started
+    started.stop()
+
+
+@given(st.binary(max_size=200), st.binary(max_size=200))
+def test_checksums_of_pieces_combine(first: bytes, second: bytes) -> None:
+    combined = combined_crc32c(google_crc32c.value(first), google_crc32c.value(second), len(second))
+    assert combined == google_crc32c.value(first + second)
+
+
+@pytest.mark.parametrize("single_request_bytes", [MIB, 64 * MIB], ids=["in parts", "in one request"])
+def test_our_uploads_are_verified(sink: Sink, single_request_bytes: int) -> None:
+    store = S3ObjectStore(
+        "bucket",
+        "p/",
+        endpoint_url=sink.endpoint_url,
+        single_request_bytes=single_request_bytes,
+        part_size_bytes=5 * MIB,
+        max_attempts=1,
+    )
+
+    def put(key: str, crc32c: int) -> None:
+        store.put(key, BytesSource(CONTENT), crc32c, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+
+    put("right", crc32c_of(CONTENT))
+    assert sink.state.objects == {"/bucket/p/right": len(CONTENT)}
+    assert sink.state.payload_bytes == len(CONTENT)
+    assert (sink.state.verified, sink.state.refused) == (1 if single_request_bytes > MIB else 4, 0)
+    with pytest.raises(RemoteChecksumError):
+        put("wrong", crc32c_of(CONTENT) ^ 1)
+    assert sink.state.refused == 1
+    with pytest.raises(RemoteObjectExistsError):
+        put("right", crc32c_of(CONTENT))
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [("crc32c", b"yZRlqg==", b"yZRlqQ=="), ("crc32", b"DUoRhQ==", b"DUoRhA==")],
+)
+def test_a_trailer_is_verified(sink: Sink, name: str, right: bytes, wrong: bytes) -> None:
+    connection = http.client.HTTPConnection(urlsplit(sink.endpoint_url).netloc)
+    for checksum, status in ((right, 200), (wrong, 400)):
+        body = b"6\r\nhello \r\n5;chunk-signature=0\r\nworld\r\n0\r\nx-amz-checksum-%s:%s\r\n\r\n" % (
+            name.encode(),
+            checksum,
+        )
+        headers = {"Content-Encoding": "aws-chunked", "X-Amz-Trailer": f"x-amz-checksum-{name}"}
+        connection.request("PUT", "/bucket/key", body, headers)
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == status
+    connection.close()
+    assert sink.state.payload_bytes == 22
+
+
+def test_boto3_at_its_defaults_is_verified(sink: Sink, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("source") / "file"
+    path.write_bytes(CONTENT)
+    raw_client(sink.endpoint_url).upload_file(str(path), "bucket", "key")
+    assert sink.state.objects == {"/bucket/key": len(CONTENT)}
+    assert sink.state.verified == 2
+    assert sink.state.refused == 0

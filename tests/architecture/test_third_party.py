@@ -28,7 +28,7 @@ _ALLOWED: Final[dict[str, frozenset[str]]] = {
     "include/tiering/observability": frozenset({"prometheus_client"}),
     "include/tiering/quality/great_expectations_judge.py": frozenset({"great_expectations", "pandas"}),
     "include/tiering/cli": frozenset({"typer", "rich"}),
-    "include/tiering/wiring.py": frozenset({"sqlalchemy"}),
+    "include/tiering/wiring/parts.py": frozenset({"sqlalchemy"}),
     "plugins": frozenset({"airflow", "fastapi", "httpx", "psutil", "pydantic", "starlette"}),
     "dags": frozenset({"airflow"}),
     "spark_jobs": frozenset({"pyspark", "pandas", "pyarrow"}),

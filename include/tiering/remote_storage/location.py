@@ -9,6 +9,7 @@ from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from include.tiering.errors import ObjectKeyError, SettingError
+from include.tiering.remote_storage.credentials import S3Credentials
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
@@ -63,19 +64,28 @@ def parse_location(url: str) -> FileLocation | S3Location:
 
 
 def open_storage(
-    url: str, *, endpoint_url: str | None = None, region: str | None = None, layout: str = "aiven"
+    url: str,
+    *,
+    endpoint_url: str | None = None,
+    region: str | None = None,
+    credentials: S3Credentials | None = None,
+    layout: str = "aiven",
 ) -> SegmentStorage:
     """The storage that `url` names. Nothing is read, written or connected to yet.
+
+    Without `credentials` those of the SDK's own chain are used.
 
     Raises:
         SettingError: an unusable URL, endpoint or layout.
     """
     if layout not in _LAYOUTS:
         raise SettingError(f"remote_storage.layout {layout!r} is unknown: one of {', '.join(sorted(_LAYOUTS))}")
-    return SegmentStorage(_open_store(url, endpoint_url, region), _LAYOUTS[layout]())
+    return SegmentStorage(_open_store(url, endpoint_url, region, credentials), _LAYOUTS[layout]())
 
 
-def _open_store(url: str, endpoint_url: str | None, region: str | None) -> ObjectStore:
+def _open_store(
+    url: str, endpoint_url: str | None, region: str | None, credentials: S3Credentials | None
+) -> ObjectStore:
     match parse_location(url):
         case FileLocation(root):
             return FileObjectStore(root)
@@ -83,7 +93,7 @@ def _open_store(url: str, endpoint_url: str | None, region: str | None) -> Objec
             # boto3 takes a third of a second to import: only those who use it wait.
             from include.tiering.remote_storage.s3.store import S3ObjectStore
 
-            return S3ObjectStore(bucket, prefix, endpoint_url=endpoint_url, region=region)
+            return S3ObjectStore(bucket, prefix, endpoint_url=endpoint_url, region=region, credentials=credentials)
 
 
 def _file_location(parts: SplitResult) -> FileLocation:

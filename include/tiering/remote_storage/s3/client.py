@@ -18,19 +18,22 @@ from botocore.client import BaseClient
 from botocore.config import Config
 
 from include.tiering.errors import SettingError
+from include.tiering.remote_storage.credentials import S3Credentials
 
 DEFAULT_REGION = "us-east-1"
 
 
-def s3_client(*, endpoint_url: str | None, region: str | None, max_attempts: int) -> BaseClient:
-    """Credentials come from boto3's ordinary chain: environment, profile, instance.
+def s3_client(
+    *, endpoint_url: str | None, region: str | None, credentials: S3Credentials | None, max_attempts: int
+) -> BaseClient:
+    """Without `credentials` they come from boto3's ordinary chain: environment, profile, instance.
 
     Raises:
         SettingError: an endpoint that is no http(s) URL, or that holds credentials.
     """
     if endpoint_url is not None:
         _check_endpoint(endpoint_url)
-    session = boto3.session.Session()
+    session = boto3.session.Session() if credentials is None else _session_of(credentials)
     client = session.client(
         "s3",
         endpoint_url=endpoint_url,
@@ -51,6 +54,14 @@ def s3_client(*, endpoint_url: str | None, region: str | None, max_attempts: int
     )
     client.meta.events.register_last("before-call.s3", _drop_expect)
     return client
+
+
+def _session_of(credentials: S3Credentials) -> boto3.session.Session:
+    return boto3.session.Session(
+        aws_access_key_id=credentials.access_key_id,
+        aws_secret_access_key=credentials.secret_access_key,
+        aws_session_token=credentials.session_token,
+    )
 
 
 def _drop_expect(params: dict[str, dict[str, str]], **_: object) -> None:

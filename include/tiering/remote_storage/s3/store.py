@@ -23,6 +23,7 @@ from include.tiering.model.segment_data import ByteSource
 from include.tiering.quota.contract import ByteLimiter
 from include.tiering.remote_storage.bodies import BLOCK_BYTES
 from include.tiering.remote_storage.contract import ProgressCallback
+from include.tiering.remote_storage.credentials import S3Credentials
 from include.tiering.remote_storage.object_store import (
     KeyFailure,
     ListedObject,
@@ -57,6 +58,7 @@ class S3ObjectStore:
         *,
         endpoint_url: str | None = None,
         region: str | None = None,
+        credentials: S3Credentials | None = None,
         max_attempts: int = MAX_ATTEMPTS,
         single_request_bytes: int = SINGLE_REQUEST_BYTES,
         part_size_bytes: int = PART_SIZE_BYTES,
@@ -65,7 +67,9 @@ class S3ObjectStore:
         self._prefix = prefix
         self._single_request_bytes = single_request_bytes
         self._part_size_bytes = part_size_bytes
-        self._client = s3_client(endpoint_url=endpoint_url, region=region, max_attempts=max_attempts)
+        self._client = s3_client(
+            endpoint_url=endpoint_url, region=region, credentials=credentials, max_attempts=max_attempts
+        )
 
     def describe(self) -> str:
         return f"s3://{self._bucket}/{self._prefix}"

@@ -1,0 +1,117 @@
+"""The adapters of one deployment, chosen by its settings and made when they are first used."""
+
+from functools import cached_property
+
+from sqlalchemy import Engine
+
+from include.tiering.clock import Clock, SystemClock
+from include.tiering.cluster.contract import ClusterFacts
+from include.tiering.cluster.metadata_log import MetadataLog
+from include.tiering.cluster.unknown_facts import UnknownFacts
+from include.tiering.database.engine import open_engine
+from include.tiering.database.store_identity import StoreIdentities, known_clusters
+from include.tiering.errors import MetadataUnavailableError, SettingError
+from include.tiering.log_source.contract import LogSource
+from include.tiering.log_source.log_dir.dirs import LogDir
+from include.tiering.log_source.log_dir.source import LogDirSource
+from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
+from include.tiering.remote_storage.contract import RemoteStorage, StoreMarker
+from include.tiering.remote_storage.credentials import S3Credentials
+from include.tiering.remote_storage.location import open_storage
+from include.tiering.remote_storage.marker import GuardedStorage
+from include.tiering.settings import RemoteStorageSettings, TieringSettings
+from include.tiering.work.contract import WorkStore
+from include.tiering.work.sql import SqlWorkStore
+
+
+class Parts:
+    """Contracts outside, adapters inside. Nothing is opened before it is asked for; `close` what was."""
+
+    def __init__(self, settings: TieringSettings, *, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.clock = clock or SystemClock()
+
+    def close(self) -> None:
+        if "engine" in self.__dict__:
+            self.engine.dispose()
+
+    @cached_property
+    def engine(self) -> Engine:
+        return open_engine(self.settings.metadata.url.get_secret_value(), clock=self.clock)
+
+    @cached_property
+    def facts(self) -> ClusterFacts:
+        paths = [log_dir.path for log_dir in self.settings.log_dirs]
+        return MetadataLog(paths) if MetadataLog.is_in(paths) else UnknownFacts()
+
+    @cached_property
+    def source(self) -> LogSource:
+        """Raises SettingError without log dirs."""
+        return LogDirSource(self.log_dirs(), self.facts, named_topics=self.settings.topics.include)
+
+    @cached_property
+    def storage(self) -> RemoteStorage:
+        """Refuses every change unless the store's marker is this database's."""
+        return GuardedStorage(self.unguarded_storage, self._identity())
+
+    @cached_property
+    def metadata(self) -> RemoteLogMetadata:
+        return SqlRemoteLogMetadata(self.engine, self.cluster_id)
+
+    @cached_property
+    def registry(self) -> TopicRegistry:
+        return SqlTopicRegistry(self.engine, self.cluster_id)
+
+    @cached_property
+    def work(self) -> WorkStore:
+        return SqlWorkStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def cluster_id(self) -> str:
+        """The cluster that the database was set up for.
+
+        Raises:
+            MetadataUnavailableError: it was not set up.
+        """
+        known = known_clusters(self.engine)
+        if len(known) != 1:
+            raise MetadataUnavailableError(
+                f"the database serves {len(known)} clusters instead of one: set it up with ./tiering migrate"
+            )
+        return known[0]
+
+    @cached_property
+    def unguarded_storage(self) -> RemoteStorage:
+        """For set-up alone, before there is a marker to compare with."""
+        remote = self.settings.remote_storage
+        return open_storage(
+            remote.required_url(),
+            endpoint_url=remote.endpoint_url,
+            region=remote.region,
+            credentials=_credentials(remote),
+            layout=remote.layout,
+        )
+
+    def log_dirs(self) -> list[LogDir]:
+        """Raises SettingError if none is set."""
+        if not self.settings.log_dirs:
+            raise SettingError("log_dirs is empty: name the brokers' log directories ({broker_id, path})")
+        return [LogDir(log_dir.broker_id, log_dir.path) for log_dir in self.settings.log_dirs]
+
+    def _identity(self) -> StoreMarker:
+        identity = StoreIdentities(self.engine, self.cluster_id).read()
+        if identity is None:
+            raise MetadataUnavailableError("the database has no store identity: set it up with ./tiering migrate")
+        return identity
+
+
+def _credentials(remote: RemoteStorageSettings) -> S3Credentials | None:
+    """Raises SettingError if only one half is set."""
+    if remote.access_key_id is None and remote.secret_access_key is None:
+        return None
+    if remote.access_key_id is None or remote.secret_access_key is None:
+        raise SettingError("remote_storage.access_key_id and remote_storage.secret_access_key go together")
+    token = remote.session_token.get_secret_value() if remote.session_token is not None else None
+    return S3Credentials(remote.access_key_id, remote.secret_access_key.get_secret_value(), token)

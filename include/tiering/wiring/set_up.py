@@ -1,0 +1,69 @@
+"""Set a deployment up, and tell whether one is ready to run."""
+
+from collections.abc import Callable
+
+from include.tiering.database.migrations import HEAD, current_revision, upgrade
+from include.tiering.database.store_identity import StoreIdentities, known_clusters
+from include.tiering.errors import ForeignStoreError, MetadataUnavailableError, SendingStoppedError, SettingError
+from include.tiering.log_source.log_dir.dirs import identify
+from include.tiering.model.ids import Uuid
+from include.tiering.remote_storage.contract import StoreMarker
+from include.tiering.wiring.parts import Parts
+
+
+def set_up(parts: Parts, random_bytes: Callable[[int], bytes]) -> StoreMarker:
+    """Schema at head, identity of the store, its marker: in this order, harmless when repeated or cut short.
+
+    Raises:
+        ForeignStoreError: the store belongs to another database.
+        SettingError: the log dirs belong to another cluster than the database.
+    """
+    upgrade(parts.engine)
+    known = known_clusters(parts.engine)
+    cluster_id = identify(parts.log_dirs()[0]).cluster_id if parts.settings.log_dirs or not known else known[0]
+    if known and known[0] != cluster_id:
+        raise SettingError(f"log_dirs belong to cluster {cluster_id}, the database serves cluster {known[0]}")
+    identity = StoreIdentities(parts.engine, cluster_id).create(Uuid.random(random_bytes))
+    found = parts.unguarded_storage.create_marker(identity)
+    if found != identity:
+        raise ForeignStoreError(f"the store belongs to {found}, this database is {identity}")
+    return identity
+
+
+def readiness_probes(parts: Parts, pool: str | None) -> dict[str, Callable[[], str]]:
+    """What `run_checks` runs: each answers what it found or raises a TieringError."""
+    probes: dict[str, Callable[[], str]] = {
+        "schema": lambda: _schema(parts),
+        "storage": lambda: _storage(parts),
+        "log dirs": lambda: _log_dirs(parts),
+    }
+    if pool is not None:
+        probes["pool"] = lambda: _pool(parts, pool)
+    return probes
+
+
+def _schema(parts: Parts) -> str:
+    revision = current_revision(parts.engine)
+    if revision != HEAD:
+        raise MetadataUnavailableError(f"the schema is at {revision}, this version needs {HEAD}: ./tiering migrate")
+    return f"at {HEAD}, cluster {parts.cluster_id}"
+
+
+def _storage(parts: Parts) -> str:
+    parts.storage.check_writable()
+    return f"{parts.settings.remote_storage.required_url()} is writable and ours"
+
+
+def _log_dirs(parts: Parts) -> str:
+    identities = [identify(log_dir) for log_dir in parts.log_dirs()]
+    for identity in identities:
+        if identity.cluster_id != parts.cluster_id:
+            raise SettingError(f"{identity.path} belongs to cluster {identity.cluster_id}, not {parts.cluster_id}")
+    return f"{len(identities)} readable"
+
+
+def _pool(parts: Parts, pool: str) -> str:
+    slots = parts.work.pool_size(pool)
+    if slots == 0:
+        raise SendingStoppedError(f"pool {pool} has 0 slots: that is a pause; raise it in Airflow to go on")
+    return f"{pool} has {'unknown' if slots is None else slots} slots"

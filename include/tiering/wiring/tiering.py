@@ -1,0 +1,170 @@
+"""Every verb of the platform, with its adapters joined."""
+
+import os
+import secrets
+import socket
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from include.tiering.clock import Clock
+from include.tiering.log_source.contract import ScanReport
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
+from include.tiering.remote_metadata.contract import PartitionSize, SegmentRow
+from include.tiering.remote_metadata.sql_export import KeyRange, export_segments, split_segments
+from include.tiering.remote_storage.contract import StoreMarker
+from include.tiering.reports.copy import CopyRun
+from include.tiering.settings import TieringSettings, load_settings
+from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
+from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier, StepObserver
+from include.tiering.tasks.copy_segments import BatchLimits, BatchResult, CopyBatch
+from include.tiering.tasks.fetch_partition import FetchedSegment, fetch_partition
+from include.tiering.tasks.own_topics import register_owners
+from include.tiering.tasks.plan_copy import CopyPlan, plan_copy
+from include.tiering.tasks.readiness import Check, run_checks
+from include.tiering.tasks.send_gate import SendGate
+from include.tiering.tasks.verify_segments import VerifyReport, verify_segments
+from include.tiering.wiring.parts import Parts
+from include.tiering.wiring.set_up import readiness_probes, set_up
+from include.tiering.work.contract import BatchProgress
+
+
+def _ignore(*_: object) -> None:
+    """For callers that do not watch."""
+
+
+class Tiering(Parts):
+    """The library as its entry points see it. Close it, or use `open_tiering`."""
+
+    def __init__(
+        self,
+        settings: TieringSettings,
+        *,
+        clock: Clock | None = None,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+        limiter: ByteLimiter | None = None,
+        observe: StepObserver = _ignore,
+    ) -> None:
+        super().__init__(settings, clock=clock)
+        self._random_bytes = random_bytes
+        self._limiter = limiter or UnlimitedBytes()
+        self._observe = observe
+
+    def migrate(self) -> StoreMarker:
+        """Set the deployment up; see `set_up`."""
+        return set_up(self, self._random_bytes)
+
+    def readiness(self, *, pool: str | None = None) -> tuple[Check, ...]:
+        """Schema, store, log dirs and, if one is named, the pool."""
+        return run_checks(readiness_probes(self, pool))
+
+    def scan(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
+        self.facts.refresh()
+        return self.source.scan(topics=topics, deep=deep)
+
+    def plan_copy(
+        self,
+        run_id: str,
+        *,
+        topics: Collection[str] | None = None,
+        limit_bytes: int | None = None,
+        dry_run: bool = False,
+    ) -> CopyPlan:
+        """Plan and, unless `dry_run`, store it. Without `topics` those of `topics.include`: none by default."""
+        report = self.scan(topics=tuple(topics or self.settings.topics.include))
+        if not dry_run:
+            register_owners(report, self.registry)
+        plan = plan_copy(
+            run_id,
+            report,
+            metadata=self.metadata,
+            registry=self.registry,
+            facts=self.facts,
+            now_ms=self.clock.now_ms(),
+            limit_bytes=limit_bytes,
+        )
+        if not dry_run:
+            self.work.save_plan(run_id, plan.partitions)
+        return plan
+
+    def copy_batch(
+        self,
+        run_id: str,
+        batch_id: str,
+        *,
+        pool: str | None = None,
+        parent_alive: Callable[[], bool] = lambda: True,
+        on_copied: Callable[[CopiedSegment], None] = _ignore,
+    ) -> BatchResult:
+        """Run one batch of a stored plan in this process."""
+        copier = self.settings.copier
+        gate = SendGate(self._limiter, self.clock)
+        identity = BatchProgress(run_id, batch_id, pool, socket.gethostname(), os.getpid(), "", 0, 0, 0.0, False)
+        heartbeat = BatchHeartbeat(
+            self.work, gate, self.clock, identity=identity, lease_ms=copier.lease_ms, parent_alive=parent_alive
+        )
+        return CopyBatch(
+            self._segment_copier(),
+            self.work,
+            gate,
+            heartbeat,
+            self.clock,
+            run_id=run_id,
+            batch_id=batch_id,
+            limits=BatchLimits(float(copier.batch_max_seconds), copier.lease_ms, pool),
+            on_copied=on_copied,
+        ).run()
+
+    def verify(self, run_id: str | None = None) -> VerifyReport:
+        """Judge what a run copied; without a run, all that has not passed."""
+        # Great Expectations takes seconds to import: only those who judge wait.
+        from include.tiering.quality.great_expectations_judge import GreatExpectationsJudge
+
+        return verify_segments(
+            self.metadata,
+            self.storage,
+            GreatExpectationsJudge(),
+            run_id=run_id,
+            limiter=self._limiter,
+            clock=self.clock,
+        )
+
+    def copy_run(self, run_id: str) -> CopyRun:
+        """What a run has done so far."""
+        batches = self.work.progress(run_id)
+        began_ms = min((batch.started_at_ms for batch in batches), default=0)
+        ended_ms = max((batch.updated_at_ms for batch in batches), default=0)
+        return CopyRun(run_id, self.work.items(run_id), (ended_ms - began_ms) / 1000)
+
+    def sizes(self) -> Sequence[PartitionSize]:
+        return self.metadata.partition_sizes()
+
+    def segment_ranges(self, ranges: int) -> Sequence[KeyRange]:
+        """At most `ranges` ranges that together hold every segment of now once."""
+        return split_segments(self.engine, self.cluster_id, ranges)
+
+    def export_segments(self, key_range: KeyRange) -> Iterator[SegmentRow]:
+        """Segments of one range, in pages: memory stays flat however many there are."""
+        return export_segments(self.engine, self.cluster_id, key_range)
+
+    def fetch_partition(self, partition: TopicIdPartition, output_dir: Path) -> Iterator[FetchedSegment]:
+        return fetch_partition(
+            partition, output_dir, metadata=self.metadata, storage=self.storage, limiter=self._limiter
+        )
+
+    def _segment_copier(self) -> SegmentCopier:
+        return SegmentCopier(
+            self.source, self.storage, self.metadata, self.registry, self.clock, self._random_bytes, self._observe
+        )
+
+
+@contextmanager
+def open_tiering(settings: TieringSettings | None = None, **parts: Any) -> Iterator[Tiering]:
+    """A `Tiering` that is closed when the context ends; `parts` as for `Tiering`."""
+    tiering = Tiering(settings if settings is not None else load_settings(), **parts)
+    try:
+        yield tiering
+    finally:
+        tiering.close()

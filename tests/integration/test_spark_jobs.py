@@ -1,16 +1,34 @@
 """The jobs on a real Spark: sizes against a plain recount, a batch through spark-submit, death of the submitter."""
 
+import json
+import os
+import secrets
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
 from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.model.segment_state import RemoteLogSegmentState
-from spark_jobs.remote_log_sizes_job import ROW
+from include.tiering.model.sizes import PartitionSize
+from include.tiering.wiring import open_tiering
+from include.tiering.work.contract import SegmentOutcome
+from spark_jobs.copy_segments_job import batch_task, run_once
+from spark_jobs.remote_log_sizes_job import ROW, parse_arguments, recount
 from spark_jobs.remote_log_sizes_transform import SEGMENTS, remote_log_sizes
+from tests.doubles.planned_run import RUN_ID, planned_run, settings_of
 from tests.doubles.spark_session import NO_JAVA, spark
+from tests.doubles.spark_submit import submit_command, submit_environment
 from tests.doubles.storage_segments import some_uuid
 
 __all__ = ["spark"]
@@ -50,3 +68,131 @@ def test_the_transform_equals_a_plain_recount(spark: SparkSession, segments: lis
     found = remote_log_sizes(spark.createDataFrame(table, SEGMENTS)).collect()
     assert len({row[:4] for row in found}) == len(found)
     assert {tuple(row[:4]): tuple(row[4:]) for row in found} == plain_sizes(segments)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return planned_run(tmp_path)
+
+
+def test_a_batch_copies_its_run_through_spark_submit(tmp_path: Path, config: Path) -> None:
+    done = subprocess.run(
+        submit_command("copy_segments_job.py", ["--run-id", RUN_ID, "--batch-id", "0.1"], tmp_path),
+        env=submit_environment(tmp_path, TIERING_CONFIG=str(config)),
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout.splitlines()[-1])
+    with open_tiering(settings_of(config)) as tiering:
+        items = tiering.work.items(RUN_ID)
+        assert outcome["copied"] == len(items) > 0
+        assert {item.outcome for item in items} == {SegmentOutcome.COPIED}
+        verified = tiering.verify(RUN_ID)
+        assert (verified.segments, verified.failed, verified.warnings) == (len(items), (), ())
+        assert outcome["bytes"] == sum(size.size_bytes for size in tiering.sizes())
+
+
+def test_a_batch_reports_what_it_cannot_read(tmp_path: Path, spark: SparkSession) -> None:
+    empty = tmp_path / "empty.toml"
+    empty.write_text(f'[metadata]\nurl = "sqlite:///{tmp_path}/nothing.sqlite"')
+    outcome = run_once(spark, batch_task(RUN_ID, "0.1", None, empty))
+    assert outcome["exit_code"] == ExitCode.RETRY
+    assert outcome["error"].startswith("MetadataUnavailableError")
+
+
+def test_recounted_sizes_equal_the_counters_until_one_is_wrong(
+    tmp_path: Path, config: Path, spark: SparkSession
+) -> None:
+    options = parse_arguments(["--output", str(tmp_path / "out"), "--ranges", "3", "--config", str(config)])
+    with open_tiering(settings_of(config)) as tiering:
+        tiering.copy_batch(RUN_ID, "inline")
+        counted = tiering.sizes()
+        assert counted
+        equal = recount(spark, tiering, options)
+        assert (equal["exit_code"], equal["differences"], equal["unsettled"]) == (ExitCode.DONE, [], [])
+        assert equal["partitions"] == len(counted)
+        assert equal["bytes"] == sum(size.size_bytes for size in counted)
+        written = spark.read.parquet(str(tmp_path / "out" / "sizes")).collect()
+        assert {(r.topic, r.partition, r.leader_epoch, r.size_bytes, r.segments) for r in written} == {
+            (size.topic_id_partition.topic, size.topic_id_partition.partition, epoch, size_bytes, segments)
+            for size in counted
+            for epoch, size_bytes, segments in [
+                (None, size.size_bytes, size.segments),
+                *((e.leader_epoch, e.size_bytes, e.segments) for e in size.leader_epochs),
+            ]
+        }
+        falsify_one_counter(tmp_path / "metadata.sqlite", counted[0])
+        wrong = recount(spark, tiering, options)
+    assert wrong["exit_code"] == ExitCode.FINDINGS
+    (difference,) = wrong["differences"]
+    assert difference["topic_id"] == str(counted[0].topic_id_partition.topic_id)
+    assert difference["counters"]["bytes"] == difference["recounted"]["bytes"] + 1
+
+
+def falsify_one_counter(database: Path, size: PartitionSize) -> None:
+    partition = size.topic_id_partition
+    with sqlite3.connect(database) as connection:
+        connection.execute(
+            "UPDATE size_counters SET size_bytes = size_bytes + 1 WHERE topic_id = ? AND partition = ? AND state = 1"
+            " AND leader_epoch = (SELECT min(leader_epoch) FROM size_counters)",
+            (str(partition.topic_id), partition.partition),
+        )
+    connection.close()
+
+
+def test_nothing_copied_is_nothing_to_count(tmp_path: Path, config: Path, spark: SparkSession) -> None:
+    options = parse_arguments(["--output", str(tmp_path / "out"), "--config", str(config)])
+    with open_tiering(settings_of(config)) as tiering:
+        summary = recount(spark, tiering, options)
+    assert (summary["exit_code"], summary["partitions"], summary["bytes"]) == (ExitCode.DONE, 0, 0)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("victim", ["spark-submit", "its parent"])
+def test_no_process_of_a_batch_outlives_its_submitter(tmp_path: Path, config: Path, victim: str) -> None:
+    """The batch waits because all is paused: nothing but the death of its parents can end it."""
+    with open_tiering(settings_of(config)) as tiering:
+        tiering.work.pause(None, author="test")
+        command = submit_command("copy_segments_job.py", ["--run-id", RUN_ID, "--batch-id", "0.1"], tmp_path)
+        shell = ["bash", "-c", '"$@" & echo $! ; wait', "submitter", *command]
+        mark = secrets.token_hex(8)
+        environment = submit_environment(tmp_path, TIERING_CONFIG=str(config), BATCH_MARK=mark)
+        with subprocess.Popen(
+            shell, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as parent:
+            assert parent.stdout is not None
+            jvm = int(parent.stdout.readline())
+            wait_until(lambda: bool(tiering.work.progress(RUN_ID)), seconds=120)
+            assert len(python_processes(mark)) >= 2
+            os.kill(jvm if victim == "spark-submit" else parent.pid, signal.SIGKILL)
+            killed_at = time.monotonic()
+            wait_until(lambda: not python_processes(mark), seconds=20)
+            assert time.monotonic() - killed_at < 6
+            wait_until(lambda: not processes_with(mark), seconds=20)
+
+
+def wait_until(condition: Callable[[], bool], *, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.1)
+
+
+def processes_with(mark: str) -> list[str]:
+    """Command lines of the processes whose environment holds `mark`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if f"BATCH_MARK={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+            except OSError:
+                continue
+    return [command for command in found if command]
+
+
+def python_processes(mark: str) -> list[str]:
+    """The driver, the daemon and its workers; not the JVM and not the shell."""
+    return [command for command in processes_with(mark) if command.startswith(sys.executable)]

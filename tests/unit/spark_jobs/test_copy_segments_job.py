@@ -1,0 +1,71 @@
+"""What a batch's result becomes: counts and an exit code. Spark itself is met in the integration tests."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+
+from include.tiering.cli.exit_codes import ExitCode
+from include.tiering.errors import SettingError
+from include.tiering.tasks.copy_one_segment import CopiedSegment
+from include.tiering.tasks.copy_segments import BatchEnd, BatchResult, FailedSegment
+from include.tiering.work.contract import PlannedSegment, SegmentOutcome, WorkItem
+from spark_jobs.copy_segments_job import batch_task, outcome_of, parse_arguments, run_once
+from tests.doubles.storage_segments import some_metadata
+
+_PARTITION = some_metadata(1).topic_id_partition
+_COPIED = CopiedSegment(some_metadata(1).remote_log_segment_id, 0, 24, size_bytes=100, sent_bytes=130)
+_FAILED = WorkItem(_PARTITION, PlannedSegment(25, 49, 100), SegmentOutcome.FAILED, error="CorruptFileError")
+
+
+def result(*failures: bool, ended: BatchEnd = BatchEnd.NO_WORK) -> BatchResult:
+    """One copied segment and a failed one per argument, which says whether it is retriable."""
+    failed = tuple(FailedSegment(_FAILED, retriable) for retriable in failures)
+    return BatchResult((_COPIED,), failed, sent_bytes=130, seconds=1.23456, ended=ended)
+
+
+def test_an_outcome_has_counts_and_no_names() -> None:
+    assert outcome_of(result(False)) == {
+        "exit_code": 1,
+        "copied": 1,
+        "failed": 1,
+        "bytes": 100,
+        "sent_bytes": 130,
+        "seconds": 1.235,
+        "ended": "no work left",
+    }
+
+
+@pytest.mark.parametrize(
+    ("batch", "code"),
+    [
+        (result(), ExitCode.DONE),
+        (result(ended=BatchEnd.TIME_OVER), ExitCode.DONE),
+        (result(ended=BatchEnd.SURPLUS), ExitCode.DONE),
+        (result(ended=BatchEnd.STOPPED), ExitCode.RETRY),
+        (result(True), ExitCode.RETRY),
+        (result(True, True), ExitCode.RETRY),
+        (result(False), ExitCode.FINDINGS),
+        (result(True, False), ExitCode.FINDINGS),
+        (result(False, ended=BatchEnd.STOPPED), ExitCode.FINDINGS),
+    ],
+)
+def test_exit_codes(batch: BatchResult, code: ExitCode) -> None:
+    assert outcome_of(batch)["exit_code"] == code
+
+
+def test_an_empty_batch_is_done() -> None:
+    assert outcome_of(dataclasses.replace(result(), copied=()))["exit_code"] == ExitCode.DONE
+
+
+def test_a_session_that_may_repeat_the_task_never_gets_it() -> None:
+    session = SimpleNamespace(conf=SimpleNamespace(get={"spark.speculation": "true"}.get))
+    with pytest.raises(SettingError, match=r"spark\.speculation"):
+        run_once(session, batch_task("run", "0.1", None, None))
+
+
+def test_run_and_batch_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        parse_arguments(["--run-id", "run"])
+    assert refused.value.code == ExitCode.USAGE
+    assert "--batch-id" in capsys.readouterr().err

@@ -24,7 +24,8 @@ def copy_schedule() -> str | None:
 
 
 def api_base_url() -> str:
-    return str(conf.get("api", "base_url"))
+    """Where Airflow's own tasks look for the API server, with Airflow's own default."""
+    return str(conf.get("api", "base_url", fallback=None) or "http://localhost:8080")
 
 
 def api_login_file() -> Path:

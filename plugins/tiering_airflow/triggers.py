@@ -1,13 +1,14 @@
 """Waits that run in the triggerer: they hold no worker and no pool slot."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from include.tiering.errors import TieringError
+from include.tiering.errors import MetadataUnavailableError, TieringError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import COPIER_POOL, mirrored_pool
 
@@ -44,7 +45,8 @@ class ReadinessTrigger(BaseTrigger):
 def what_is_missing() -> tuple[list[str], bool]:
     """One line per failed check, and whether waiting can mend all of them."""
     try:
-        with mirrored_pool(COPIER_POOL) as mirror:
+        # The checks below say what is the matter with a database that cannot take the pool's size.
+        with contextlib.suppress(MetadataUnavailableError), mirrored_pool(COPIER_POOL) as mirror:
             mirror.refresh()
         with TieringHook().open() as tiering:
             failed = [check for check in tiering.readiness(pool=COPIER_POOL) if not check.ok]

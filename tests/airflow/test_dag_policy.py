@@ -27,10 +27,11 @@ import json, runpy, sys, time
 import airflow.sdk
 import airflow.providers.apache.spark.operators.spark_submit
 import airflow.providers.standard.operators.empty
+import croniter  # asks the system about its interpreter
 before = set(sys.modules)
 touched = []
 def watch(event, arguments):
-    if event in ("socket.connect", "subprocess.Popen", "sqlite3.connect", "os.mkdir", "os.remove", "os.listdir"):
+    if event in ("socket.connect", "subprocess.Popen", "sqlite3.connect", "os.mkdir", "os.remove"):
         touched.append(f"{event} {arguments[0]!r}")
     if event == "open" and not str(arguments[0]).endswith((".py", ".pyc")) and ".pyc." not in str(arguments[0]):
         touched.append(f"open {arguments[0]!r}")

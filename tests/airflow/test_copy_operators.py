@@ -1,0 +1,150 @@
+"""The tasks of `tiering_copy` over the real library: plan, gate, summary; the batch itself runs in this process."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import Asset
+from airflow.sdk.exceptions import AirflowSkipException
+
+from include.tiering.settings import load_settings
+from include.tiering.wiring import open_tiering
+from plugins.tiering_airflow.errors import QualityGateError
+from plugins.tiering_airflow.operators import (
+    PLANNED_RUN_KEY,
+    CopyBatchOperator,
+    CopySummaryOperator,
+    PlanCopyOperator,
+    QualityGateOperator,
+    planned_run_id,
+)
+from tests.doubles.airflow_home import Deployment, deployment
+
+RUN_ID = "manual__2026-01-01"
+OUTLET = Asset("tiering_remote_log")
+FORM = {"topics": None, "limit_bytes": None, "dry_run": False}
+
+
+class _TaskInstance:
+    """Keeps what a task pushes."""
+
+    def __init__(self, try_number: int = 1) -> None:
+        self.try_number = try_number
+        self.pushed: dict[str, Any] = {}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+
+class _Event:
+    extra: dict[str, Any]
+
+
+@pytest.fixture
+def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
+    made = deployment(tmp_path)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    return made
+
+
+def _plan(**form: Any) -> tuple[list[int], _TaskInstance]:
+    instance = _TaskInstance()
+    context: Any = {"params": {**FORM, **form}, "run_id": RUN_ID, "ti": instance}
+    return PlanCopyOperator(task_id="plan").execute(context), instance
+
+
+def _copy_inline(deployed: Deployment) -> None:
+    with open_tiering(load_settings(deployed.config)) as tiering:
+        tiering.copy_batch(RUN_ID, "0.1")
+
+
+def _gate() -> dict[str, int]:
+    return QualityGateOperator(task_id="gate", planned_run_id=RUN_ID).execute({})
+
+
+def test_as_many_batches_as_partitions_with_work(deployed: Deployment) -> None:
+    batches, instance = _plan()
+    assert batches == list(range(11))
+    assert instance.pushed == {PLANNED_RUN_KEY: RUN_ID}
+
+
+def test_no_more_batches_than_the_setting_allows(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIERING_COPIER__MAX__BATCHES", "3")
+    assert _plan()[0] == [0, 1, 2]
+
+
+def test_the_form_chooses_topics_and_a_limit(deployed: Deployment) -> None:
+    assert len(_plan(topics=["audit_log", "orders*"])[0]) == 4
+
+
+def test_a_limit_takes_whole_segments(deployed: Deployment, capfd: pytest.CaptureFixture[str]) -> None:
+    assert len(_plan(limit_bytes=1)[0]) == 1
+    assert "To copy: 1 segments of 1 partitions" in capfd.readouterr().out
+
+
+def test_a_dry_run_plans_and_starts_nothing(deployed: Deployment, capfd: pytest.CaptureFixture[str]) -> None:
+    assert _plan(dry_run=True)[0] == []
+    assert "Dry run: 43 segments of 11 partitions" in capfd.readouterr().out
+    with open_tiering(load_settings(deployed.config)) as tiering:
+        assert tiering.work.items(RUN_ID) == []
+
+
+def test_with_nothing_left_the_plan_says_so(deployed: Deployment, capfd: pytest.CaptureFixture[str]) -> None:
+    assert _plan(topics=["no-such-topic"])[0] == []
+    assert "Nothing to copy" in capfd.readouterr().out
+
+
+def test_a_plan_that_is_made_again_has_an_id_of_its_own() -> None:
+    assert [planned_run_id(RUN_ID, n) for n in (1, 2)] == [RUN_ID, f"{RUN_ID}.2"]
+
+
+def test_gate_and_summary_of_a_good_run(deployed: Deployment, capfd: pytest.CaptureFixture[str]) -> None:
+    _plan(topics=["audit_log"])
+    _copy_inline(deployed)
+    assert _gate() == {"segments": 3}
+    event = _Event()
+    context: Any = {"outlet_events": {OUTLET: event}}
+    counts = CopySummaryOperator(task_id="summary", outlet=OUTLET, planned_run_id=RUN_ID).execute(context)
+    assert counts == {"segments": 3, "failed": 0, "bytes": 23935}
+    assert event.extra == {"run_id": RUN_ID, **counts}
+    assert "audit_log-0" in capfd.readouterr().out
+
+
+def test_the_gate_names_each_segment_that_differs_from_its_source(deployed: Deployment) -> None:
+    _plan(topics=["audit_log"])
+    _copy_inline(deployed)
+    damaged = max(deployed.remote.rglob("*.log"), key=lambda path: path.stat().st_size)
+    content = bytearray(damaged.read_bytes())
+    content[100] ^= 1
+    damaged.chmod(0o644)
+    damaged.write_bytes(content)
+    with pytest.raises(QualityGateError) as refused:
+        _gate()
+    first, *lines = str(refused.value).splitlines()
+    assert first == f"{len(lines)} findings:"
+    assert all(line.startswith("audit_log-") and ", segment " in line for line in lines)
+    assert not refused.value.retriable
+
+
+def test_a_run_that_copied_nothing_wakes_nobody(deployed: Deployment) -> None:
+    _plan(topics=["audit_log"])
+    with pytest.raises(AirflowSkipException):
+        CopySummaryOperator(task_id="summary", outlet=OUTLET, planned_run_id=RUN_ID).execute({})
+
+
+def test_a_batch_without_work_ends_before_spark_starts(
+    deployed: Deployment, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _plan(topics=["audit_log"])
+    _copy_inline(deployed)
+    monkeypatch.setenv("PATH", "")  # spark-submit would not be found
+    CopyBatchOperator(task_id="copy", batch=1, planned_run_id=RUN_ID).execute({})
+    assert "No work left for this batch" in capfd.readouterr().out
+
+
+def test_a_batch_tells_its_job_run_batch_and_pool() -> None:
+    operator = CopyBatchOperator(task_id="copy", batch=4, planned_run_id=RUN_ID)
+    assert operator.application_args == [
+        "--run-id", RUN_ID, "--batch-id", "4.{{ ti.try_number }}", "--pool", "remote_log_copier",
+    ]  # fmt: skip

@@ -1,0 +1,63 @@
+"""Settings that Airflow's connections hold."""
+
+import json
+
+import pytest
+
+from plugins.tiering_airflow.hook import TieringHook, connection_settings
+
+STORAGE = {
+    "conn_type": "aws",
+    "login": "KEY",
+    "password": "s3cret",
+    "extra": {"url": "s3://bucket/prefix", "endpoint_url": "https://s3.example.net", "unrelated": "x"},
+}
+
+
+def _define(monkeypatch: pytest.MonkeyPatch, name: str, connection: object) -> None:
+    monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(connection))
+
+
+def test_without_connections_nothing_is_set() -> None:
+    assert connection_settings() == {}
+
+
+def test_a_storage_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    _define(monkeypatch, "tiering_remote_storage", STORAGE)
+    assert connection_settings() == {
+        "remote_storage.url": "s3://bucket/prefix",
+        "remote_storage.endpoint_url": "https://s3.example.net",
+        "remote_storage.access_key_id": "KEY",
+        "remote_storage.secret_access_key": "s3cret",
+    }
+
+
+@pytest.mark.parametrize(
+    ("connection", "url"),
+    [
+        ({"conn_type": "generic", "extra": {"url": "sqlite:////var/lib/t.sqlite"}}, "sqlite:////var/lib/t.sqlite"),
+        (
+            {
+                "conn_type": "postgres",
+                "login": "u",
+                "password": "p@ss",
+                "host": "db",
+                "port": 5432,
+                "schema": "tiering",
+            },
+            "postgresql+psycopg://u:p%40ss@db:5432/tiering",
+        ),
+    ],
+)
+def test_a_metadata_connection(monkeypatch: pytest.MonkeyPatch, connection: object, url: str) -> None:
+    _define(monkeypatch, "tiering_metadata", connection)
+    assert TieringHook().settings().metadata.url.get_secret_value() == url
+
+
+def test_the_environment_wins_and_a_job_gets_the_same_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    _define(monkeypatch, "tiering_remote_storage", STORAGE)
+    monkeypatch.setenv("TIERING_REMOTE_STORAGE__URL", "s3://other")
+    environment = TieringHook().job_environment()
+    assert environment["TIERING_REMOTE_STORAGE__URL"] == "s3://other"
+    assert environment["TIERING_REMOTE_STORAGE__SECRET_ACCESS_KEY"] == "s3cret"
+    assert TieringHook().settings().origin("remote_storage.endpoint_url") == "Airflow connection"

@@ -1,0 +1,113 @@
+"""The wait before a run: in the triggerer, with the real library."""
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import TaskDeferred
+from airflow.sdk.module_loading import import_string
+from airflow.triggers.base import TriggerEvent
+
+from plugins.tiering_airflow.errors import NotReadyError
+from plugins.tiering_airflow.sensors import TieringReadySensor
+from plugins.tiering_airflow.triggers import ReadinessTrigger
+from tests.doubles.airflow_home import Deployment, deployment
+
+PAST_MS = 0
+FAR_MS = 10**14
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Makes a deployment and points the environment of this process at it."""
+
+    def made(**options: Any) -> Deployment:
+        found = deployment(tmp_path, **options)
+        for name, value in found.environment.items():
+            monkeypatch.setenv(name, value)
+        return found
+
+    return made
+
+
+def _event_of(trigger: ReadinessTrigger) -> dict[str, Any]:
+    async def first() -> TriggerEvent:
+        return await anext(trigger.run())
+
+    return dict(asyncio.run(asyncio.wait_for(first(), 30)).payload)
+
+
+def test_a_trigger_can_be_made_again_from_what_it_serialises_to() -> None:
+    path, arguments = ReadinessTrigger(poll_seconds=2.5, deadline_ms=7).serialize()
+    again = import_string(path)(**json.loads(json.dumps(arguments)))
+    assert (again.poll_seconds, again.deadline_ms) == (2.5, 7)
+    # The triggerer imports neither DAG files nor anything below dags/.
+    assert path.startswith("plugins.")
+
+
+def test_ready_fires_at_once(use: Any) -> None:
+    use()
+    assert _event_of(ReadinessTrigger(poll_seconds=60, deadline_ms=FAR_MS)) == {"ready": True, "messages": []}
+
+
+def test_a_schema_that_is_missing_is_waited_for_until_the_deadline(use: Any) -> None:
+    use(migrated=False)
+    event = _event_of(ReadinessTrigger(poll_seconds=0.05, deadline_ms=time.time_ns() // 1_000_000 + 300))
+    assert event["ready"] is False
+    assert event["messages"][0].startswith("schema: ")
+    assert "./tiering migrate" in event["messages"][0]
+
+
+def test_a_wait_ends_when_it_is_over(use: Any) -> None:
+    from include.tiering.settings import load_settings
+    from include.tiering.wiring import open_tiering
+
+    made = use(migrated=False)
+
+    async def scenario() -> TriggerEvent:
+        waiting = asyncio.ensure_future(anext(ReadinessTrigger(poll_seconds=0.02, deadline_ms=FAR_MS).run()))
+        done, _ = await asyncio.wait([waiting], timeout=0.2)
+        assert not done
+        with open_tiering(load_settings(made.config)) as tiering:
+            tiering.migrate()
+        return await asyncio.wait_for(waiting, 30)
+
+    assert asyncio.run(scenario()).payload["ready"] is True
+
+
+def test_a_foreign_store_is_not_waited_for(use: Any) -> None:
+    made = use()
+    marker = made.remote / "_tiering-store.json"
+    marker.write_text(json.dumps({**json.loads(marker.read_text()), "store_id": "AAAAAAAAAAAAAAAAAAAAAg"}))
+    event = _event_of(ReadinessTrigger(poll_seconds=60, deadline_ms=FAR_MS))
+    assert event["ready"] is False
+    assert any(message.startswith("storage: ") for message in event["messages"])
+
+
+def test_a_setting_that_is_wrong_is_not_waited_for(use: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    use()
+    monkeypatch.setenv("TIERING_METADATA__URL", "oracle://somewhere")
+    event = _event_of(ReadinessTrigger(poll_seconds=60, deadline_ms=FAR_MS))
+    assert event["ready"] is False
+    assert "metadata.url" in event["messages"][0]
+
+
+def test_the_sensor_waits_in_the_triggerer_with_a_deadline() -> None:
+    sensor = TieringReadySensor(task_id="ready", poll_seconds=3, wait_seconds=60)
+    with pytest.raises(TaskDeferred) as deferred:
+        sensor.execute({})
+    trigger = deferred.value.trigger
+    assert isinstance(trigger, ReadinessTrigger)
+    assert trigger.poll_seconds == 3
+    assert abs(trigger.deadline_ms - time.time_ns() // 1_000_000 - 60_000) < 10_000
+    assert deferred.value.timeout.total_seconds() > 60
+
+
+def test_the_sensor_says_what_is_missing() -> None:
+    sensor = TieringReadySensor(task_id="ready")
+    with pytest.raises(NotReadyError, match="storage: away\npool: 0 slots"):
+        sensor.on_answer({}, {"ready": False, "messages": ["storage: away", "pool: 0 slots"]})
+    sensor.on_answer({}, {"ready": True, "messages": []})

@@ -1,8 +1,9 @@
 """Show a presentation: tables for people, or one JSON document for programs. Both go to standard output."""
 
 import json
+import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import typer
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
     from include.tiering.reports.presentation import Presentation, Table
-
-_WIDTH_OF_A_PIPE = 400
 
 
 class Output(Protocol):
@@ -27,30 +26,41 @@ class JsonOutput:
     """The document. Lists at its top are written item by item, so that a long one is never held twice."""
 
     def show(self, presentation: "Presentation") -> None:
-        for piece in json_pieces(presentation.document()):
-            typer.echo(piece, nl=False)
-        typer.echo()
+        sys.stdout.writelines(json_pieces(presentation.document()))
+        sys.stdout.write("\n")
 
 
-class ConsoleOutput:
-    """The tables, then the summary. A pipe gets whole lines, whatever their length."""
+class TextOutput:
+    """Plain columns, whole lines whatever their length: for pipes and files."""
+
+    def show(self, presentation: "Presentation") -> None:
+        from include.tiering.reports.text import as_text
+
+        sys.stdout.write(as_text(presentation) + "\n")
+
+
+class TerminalOutput:
+    """Tables that fit the terminal, then the summary, red if there are findings."""
 
     def show(self, presentation: "Presentation") -> None:
         from rich.console import Console
         from rich.text import Text
 
         console = Console(highlight=False)
-        if not console.is_terminal:
-            console = Console(highlight=False, width=_WIDTH_OF_A_PIPE)
         for table in presentation.tables():
             console.print(_rich_table(table))
         console.print(Text(printable(presentation.summary), style="bold" if presentation.ok else "bold red"))
 
 
+def output_for(*, as_json: bool, is_terminal: bool) -> Output:
+    if as_json:
+        return JsonOutput()
+    return TerminalOutput() if is_terminal else TextOutput()
+
+
 def finish(presentation: "Presentation", *, as_json: bool, otherwise: ExitCode = ExitCode.FINDINGS) -> None:
     """Show it and end the command: DONE if all is well, else `otherwise`."""
-    output: Output = JsonOutput() if as_json else ConsoleOutput()
-    output.show(presentation)
+    output_for(as_json=as_json, is_terminal=sys.stdout.isatty()).show(presentation)
     if not presentation.ok:
         raise typer.Exit(otherwise)
 
@@ -76,8 +86,9 @@ def _rich_table(table: "Table") -> "RichTable":
     from rich.text import Text
 
     drawn = RichTable(title=table.title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for column in table.columns:
-        drawn.add_column(column.removesuffix(">"), justify="right" if column.endswith(">") else "left", overflow="fold")
+    for index, column in enumerate(table.columns):
+        justify: Literal["left", "right"] = "right" if column.endswith(">") else "left"
+        drawn.add_column(column.removesuffix(">"), justify=justify, overflow="fold", no_wrap=index == 0)
     for row in table.rows:
         drawn.add_row(*(Text(printable(cell)) for cell in row))
     return drawn

@@ -2,19 +2,21 @@
 
 from collections.abc import Sequence
 
+from include.tiering.errors import printable
 from include.tiering.reports.presentation import Presentation, Table
 
 
 def as_text(presentation: Presentation) -> str:
-    """Its tables, one after another, and its summary line."""
-    return "\n".join([*map(_table, presentation.tables()), presentation.summary])
+    """Its tables, one after another, and its summary line; control characters that a name may hold are escaped."""
+    return "\n".join([*map(_table, presentation.tables()), printable(presentation.summary)])
 
 
 def _table(table: Table) -> str:
     heads = [column.removesuffix(">") for column in table.columns]
-    widths = [max(map(len, cells)) for cells in zip(heads, *table.rows, strict=True)]
+    rows = [[printable(cell) for cell in row] for row in table.rows]
+    widths = [max(map(len, cells)) for cells in zip(heads, *rows, strict=True)]
     to_right = [column.endswith(">") for column in table.columns]
-    lines = [heads, ["-" * width for width in widths], *table.rows]
+    lines = [heads, ["-" * width for width in widths], *rows]
     return "\n".join([table.title, *(_line(cells, widths, to_right) for cells in lines), ""])
 
 

@@ -3,14 +3,18 @@
 import io
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from include.tiering.cli.output import json_pieces
+from include.tiering.cli.output import JsonOutput, TextOutput, json_pieces, output_for
 from include.tiering.cli.progress import RunProgress
 from include.tiering.errors import MetadataUnavailableError
+from include.tiering.log_source.contract import ScanError
+from include.tiering.reports.scan import present_scan
 from include.tiering.work.contract import BatchProgress
+from tests.doubles import sample_values as sample
 from tests.doubles.fake_tiering import FakeWork
 
 _LEAVES = st.none() | st.booleans() | st.integers() | st.text()
@@ -21,6 +25,23 @@ _VALUES = st.recursive(_LEAVES, lambda inner: st.lists(inner) | st.dictionaries(
 @given(st.dictionaries(st.text(), _VALUES, max_size=4))
 def test_the_pieces_of_a_document_join_to_it(document: dict[str, object]) -> None:
     assert json.loads("".join(json_pieces(document))) == document
+
+
+def test_a_terminal_gets_tables_and_names_from_disk_cannot_steer_it(capsys: pytest.CaptureFixture[str]) -> None:
+    error = ScanError("/d/\x1b[2J[red]evil", None, "HostileNameError", "bad\nname")
+    output_for(as_json=False, is_terminal=True).show(present_scan(sample.scan_report(error)))
+    shown = capsys.readouterr().out
+    assert "\x1b[2J" not in shown
+    assert "[red]evil" in shown
+    assert "orders-0" in shown
+
+
+@pytest.mark.parametrize(
+    ("as_json", "is_terminal", "kind"),
+    [(True, True, JsonOutput), (True, False, JsonOutput), (False, False, TextOutput)],
+)
+def test_a_pipe_gets_whole_lines_and_json_is_json_everywhere(as_json: bool, is_terminal: bool, kind: type) -> None:
+    assert isinstance(output_for(as_json=as_json, is_terminal=is_terminal), kind)
 
 
 def report(batch_id: str, done_bytes: int, *, finished: bool) -> BatchProgress:

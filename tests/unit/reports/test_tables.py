@@ -6,9 +6,10 @@ import pytest
 
 from include.tiering.reports.copy import present_copy
 from include.tiering.reports.plan import present_plan
-from include.tiering.reports.presentation import Presentation, count
+from include.tiering.reports.presentation import Presentation, Table, count
 from include.tiering.reports.scan import present_scan
 from include.tiering.reports.sizes import present_sizes
+from include.tiering.reports.text import as_text
 from tests.doubles import sample_values as sample
 
 
@@ -54,3 +55,17 @@ def test_what_a_run_says_of_a_partition_and_of_a_failure() -> None:
 @pytest.mark.parametrize(("number", "words"), [(0, "0 batches"), (1, "1 batch"), (2345, "2,345 batches")])
 def test_counting(number: int, words: str) -> None:
     assert count(number, "batch", "batches") == words
+
+
+def test_plain_text_aligns_columns_and_escapes_control_characters() -> None:
+    table = Table("sizes", ("name", "bytes>"), (("a\x1b", "7"), ("bc", "1234")))
+    shown = as_text(Presentation(dict, lambda: (table,), "two\nthings"))
+    assert shown.splitlines() == [
+        "sizes",
+        "name   bytes",
+        "-----  -----",
+        "a\\x1b      7",
+        "bc      1234",
+        "",
+        "two\\nthings",
+    ]

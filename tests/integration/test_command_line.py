@@ -1,0 +1,133 @@
+"""The main job by `./tiering` alone: real files of real brokers, real store, real database."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.doubles.broker_data import broker_data, copy_of
+from tests.doubles.source_tree import ROOT
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def command_line(tmp_path: Path, log_dirs: Path) -> Command:
+    """`./tiering --config ...` with a file store and SQLite below `tmp_path`."""
+    config = tmp_path / "tiering.toml"
+    config.write_text(
+        "\n".join(
+            [
+                'topics.include = ["*"]',
+                f'remote_storage.url = "file://{tmp_path}/store"',
+                f'metadata.url = "sqlite:///{tmp_path}/metadata.sqlite"',
+                *(f'[[log_dirs]]\nbroker_id = {n}\npath = "{log_dirs}/broker-{n}"' for n in (1, 2)),
+            ]
+        )
+    )
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(ROOT / "tiering"), "--config", str(config), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert "Traceback" not in done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture
+def tiering(tmp_path: Path) -> Command:
+    run = command_line(tmp_path, broker_data("public") / "stopped")
+    assert run("migrate").returncode == 0
+    return run
+
+
+def document(done: subprocess.CompletedProcess[str], code: int = 0) -> Any:
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_copied_verified_sized_and_read_back_is_what_the_broker_wrote(tiering: Command, tmp_path: Path) -> None:
+    assert document(tiering("ready", "--json"))["ready"]
+    scanned = document(tiering("scan", "--json"))["partitions"]
+    eligible = {
+        (partition["topic"], partition["partition"], segment["base_offset"]): segment["size_bytes"]
+        for partition in scanned
+        for segment in partition["segments"]
+        if segment["eligible"]
+    }
+    copied = document(tiering("copy", "--json"))
+    assert {(c["topic"], c["partition"], c["start_offset"]): c["bytes"] for c in copied["copied"]} == eligible
+    assert (copied["failed"], copied["bytes"]) == ([], sum(eligible.values()))
+    assert document(tiering("verify", "--json")) | {"bytes_read": 0} == {
+        "segments": len(eligible),
+        "failed": [],
+        "warnings": [],
+        "bytes_read": 0,
+    }
+    sizes = document(tiering("sizes", "--json"))["partitions"]
+    assert sum(partition["bytes"] for partition in sizes) == sum(eligible.values())
+    fetched = document(tiering("fetch", "orders", "0", "--output", str(tmp_path / "out"), "--json"))
+    assert [s["start_offset"] for s in fetched["segments"]] == sorted(
+        o for t, p, o in eligible if (t, p) == ("orders", 0)
+    )
+    source = broker_data("public") / "stopped" / "broker-1" / "orders-0"
+    for segment in fetched["segments"]:
+        path = Path(segment["path"])
+        assert path.read_bytes() == (source / path.name).read_bytes()
+
+
+def test_a_second_copy_finds_nothing_to_do(tiering: Command) -> None:
+    first = document(tiering("copy", "--topic", "orders", "--json"))
+    assert {c["topic"] for c in first["copied"]} == {"orders"}
+    assert document(tiering("copy", "--topic", "orders", "--json"))["copied"] == []
+
+
+def test_a_limit_of_bytes_takes_whole_segments_and_the_next_copy_goes_on(tiering: Command) -> None:
+    limited = document(tiering("copy", "--topic", "orders", "--limit-bytes", "70000", "--json"))
+    assert 0 < limited["bytes"] <= 70_000
+    rest = document(tiering("copy", "--topic", "orders", "--json"))
+    assert rest["copied"]
+    everything = document(tiering("sizes", "--json"))["partitions"]
+    assert sum(partition["bytes"] for partition in everything) == limited["bytes"] + rest["bytes"]
+
+
+def test_a_damaged_segment_stops_its_partition_and_no_other(tmp_path: Path) -> None:
+    log_dirs = copy_of("public", tmp_path, part="stopped")
+    damaged = sorted((log_dirs / "broker-1" / "orders-0").glob("*.log"))[2]
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    damaged.write_bytes(content)
+    tiering = command_line(tmp_path, log_dirs)
+    tiering("migrate")
+    copied = document(tiering("copy", "--json"), code=1)
+    (failed,) = copied["failed"]
+    assert (failed["topic"], failed["partition"], failed["base_offset"]) == ("orders", 0, int(damaged.stem))
+    assert (failed["error"], Path(failed["path"]).name) == ("CorruptFileError", damaged.name)
+    assert 0 < failed["position"] < len(content)
+    orders_0 = [c["start_offset"] for c in copied["copied"] if (c["topic"], c["partition"]) == ("orders", 0)]
+    assert len(orders_0) == 2
+    assert {"orders", "trimmed", "replicated", "payments.v1-eu"} <= {c["topic"] for c in copied["copied"]}
+    assert tiering("scan", "--deep").returncode == 1
+
+
+def test_before_set_up_every_command_that_needs_the_database_is_refused(tmp_path: Path) -> None:
+    tiering = command_line(tmp_path, broker_data("public") / "stopped")
+    for arguments in (["copy"], ["sizes"], ["verify"], ["pause"]):
+        done = tiering(*arguments)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert done.stderr.startswith("error: ")
+    assert tiering("scan", "--json").returncode == 0
+
+
+def test_two_copies_at_once_make_one_set_of_objects(tiering: Command, tmp_path: Path) -> None:
+    command = [str(ROOT / "tiering"), "--config", str(tmp_path / "tiering.toml"), "copy", "--topic", "orders", "--json"]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    documents = [json.loads(process.communicate(timeout=120)[0]) for process in running]
+    assert [process.returncode for process in running] == [0, 0]
+    copied = [(c["partition"], c["start_offset"]) for d in documents for c in d["copied"]]
+    assert len(copied) == len(set(copied)) > 0
+    logs = list((tmp_path / "store").rglob("*.log"))
+    assert len(logs) == len(copied)

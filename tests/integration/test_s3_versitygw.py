@@ -18,6 +18,7 @@ from include.tiering.errors import (
 )
 from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
+from include.tiering.remote_storage.credentials import S3Credentials
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.remote_storage.object_store import ObjectStat
@@ -365,6 +366,16 @@ class TestRefusals:
             monkeypatch.delenv(name)
         with pytest.raises(RemoteStorageError, match="AWS_ACCESS_KEY_ID"):
             put(store_at(server.endpoint_url, bucket), "a/b", b"x")
+
+    def test_credentials_from_settings_need_no_environment(
+        self, server: VersityGateway, bucket: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in CREDENTIALS:
+            monkeypatch.delenv(name)
+        credentials = S3Credentials(ACCESS_KEY, SECRET_KEY)
+        assert SECRET_KEY not in repr(credentials)
+        storage = open_storage(f"s3://{bucket}/p", endpoint_url=server.endpoint_url, credentials=credentials)
+        storage.check_writable()
 
     def test_a_missing_bucket_is_no_missing_object(self, server: VersityGateway, bucket: str) -> None:
         store = store_at(server.endpoint_url, "absent-bucket")

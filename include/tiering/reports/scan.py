@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from include.tiering.log_source.contract import IneligibleReason, LogSegment, Replica, ScanReport
+from include.tiering.log_source.contract import BoundsQuality, IneligibleReason, LogSegment, Replica, ScanReport
 from include.tiering.reports.presentation import (
     Document,
     Presentation,
@@ -72,24 +72,34 @@ def _segment(segment: LogSegment) -> Document:
     return document
 
 
+_COLUMNS = (
+    "partition",
+    "broker>",
+    "log start>",
+    "high watermark>",
+    "last stable>",
+    "eligible>",
+    "bytes>",
+    "not eligible",
+)
+
+
 def _tables(report: ScanReport) -> tuple[Table, ...]:
-    columns = ("partition", "broker>", "log start>", "high watermark>", "stable>", "bounds", "segments>", "eligible>")
-    rows = tuple(_row(replica) for replica in report.replicas)
-    return (Table("partitions", (*columns, "bytes>", "not eligible"), rows), *error_table(report.errors))
+    return (Table("partitions", _COLUMNS, tuple(map(_row, report.replicas))), *error_table(report.errors))
 
 
 def _row(replica: Replica) -> tuple[str, ...]:
+    """Bounds that may be higher in truth are marked `>=`."""
     eligible = [segment for segment in replica.segments if segment.eligible]
     reasons = Counter(str(segment.reason) for segment in replica.segments if segment.reason is not None)
+    at_least = ">=" if replica.bounds is BoundsQuality.LOWER else ""
     return (
         str(replica.topic_id_partition),
         str(replica.replica_id.broker_id),
         str(replica.log_start_offset),
-        str(replica.high_watermark),
-        str(replica.last_stable_offset),
-        str(replica.bounds),
-        str(len(replica.segments)),
-        str(len(eligible)),
+        f"{at_least}{replica.high_watermark}",
+        f"{at_least}{replica.last_stable_offset}",
+        f"{len(eligible)} of {len(replica.segments)}",
         format_bytes(sum(segment.size_bytes for segment in eligible)),
         ", ".join(f"{number} {reason}" for reason, number in reasons.items()),
     )

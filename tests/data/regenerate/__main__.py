@@ -19,8 +19,17 @@ from typing import Any
 
 import zstandard
 from broker_lab import Broker, Java, fetch_jars, free_port, stop_all
-from confluent_kafka.admin import AdminClient
-from workload import CODECS, create_topic, delete_records, offsets, producer, transaction, transactional, write
+from workload import (
+    CODECS,
+    admin_client,
+    create_topic,
+    delete_records,
+    offsets,
+    producer,
+    transaction,
+    transactional,
+    write,
+)
 
 _CACHE = Path(__file__).resolve().parents[3] / ".cache"
 _KAFKA = "4.3.1"
@@ -34,7 +43,7 @@ def make_public(java: Java, out: Path, work: Path) -> dict[str, Any]:
     start_cluster(java, brokers)
     try:
         servers = ",".join(f"127.0.0.1:{broker.port}" for broker in brokers)
-        admin = AdminClient({"bootstrap.servers": servers})
+        admin = admin_client(servers)
         create_topic(admin, "orders", [[2], [1], [2]])
         create_topic(admin, "payments.v1-eu", [[2, 1]])
         create_topic(admin, "replicated", [[1, 2], [2, 1]])
@@ -80,7 +89,7 @@ def make_crash(java: Java, out: Path, work: Path) -> dict[str, Any]:
     start_cluster(java, [broker])
     try:
         servers = f"127.0.0.1:{broker.port}"
-        admin = AdminClient({"bootstrap.servers": servers})
+        admin = admin_client(servers)
         create_topic(admin, "prealloc", [[1]], {"preallocate": "true"})
         create_topic(admin, "normal", [[1]], {"preallocate": "false"})
         writer = producer(servers, compression_type="none", enable_idempotence=True)

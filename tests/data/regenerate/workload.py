@@ -1,6 +1,5 @@
 """What is written to the brokers: topics, and records through librdkafka."""
 
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -11,12 +10,14 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 TIMEOUT_SECONDS: Final = 60.0
 FIRST_TIMESTAMP_MS: Final = 1_704_067_200_000
-# Brokers go away on purpose here; librdkafka would say so many times a second.
-_SILENT: Final = logging.getLogger("librdkafka")
-_SILENT.setLevel(logging.CRITICAL)
 
 # Kafka refuses small segments but for this internal name; old timestamps would be expired at once without the others.
 _SMALL_SEGMENTS: Final = {"internal.segment.bytes": "24576", "retention.ms": "-1", "retention.bytes": "-1"}
+
+
+def admin_client(servers: str) -> AdminClient:
+    """Silent: brokers go away on purpose here, and librdkafka would say so many times a second."""
+    return AdminClient({"bootstrap.servers": servers, "log_level": 0})
 
 
 def create_topic(
@@ -35,7 +36,7 @@ def create_topic(
 
 def producer(servers: str, **options: Any) -> Producer:
     named = {name.replace("_", "."): value for name, value in options.items()}
-    return Producer({"bootstrap.servers": servers, "linger.ms": 5, **named}, logger=_SILENT)
+    return Producer({"bootstrap.servers": servers, "linger.ms": 5, "log_level": 0, **named})
 
 
 def write(to: Producer, topic: str, partition: int, numbers: range, *, keys: int = 50, headers: bool = True) -> None:
@@ -84,7 +85,7 @@ def offsets(servers: str, partitions: Sequence[tuple[str, int]]) -> dict[str, di
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         try:
-            return _offsets(AdminClient({"bootstrap.servers": servers}), partitions)
+            return _offsets(admin_client(servers), partitions)
         except KafkaException:
             if time.monotonic() >= deadline:
                 raise

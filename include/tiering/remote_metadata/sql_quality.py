@@ -18,7 +18,7 @@ def store_results(connection: Connection, cluster_id: str, results: Sequence[Qua
     for segment_id in {result.segment_id for result in results}:
         if find_segment(connection, cluster_id, segment_id) is None:
             raise UnknownSegmentError(f"no remote log segment {segment_id}")
-    for result in results:
+    for result in sorted(results, key=_key):
         partition = result.segment_id.topic_id_partition
         values = {
             "cluster_id": cluster_id,
@@ -45,3 +45,9 @@ def results_of(connection: Connection, cluster_id: str, segment_id: RemoteLogSeg
     return [
         QualityResult(segment_id, row.rule, row.level, row.passed, row.message) for row in connection.execute(query)
     ]
+
+
+def _key(result: QualityResult) -> tuple[str, int, str, str]:
+    """One order for all, so that two transactions never wait for each other."""
+    partition = result.segment_id.topic_id_partition
+    return str(partition.topic_id), partition.partition, str(result.segment_id.id), result.rule

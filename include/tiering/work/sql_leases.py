@@ -1,8 +1,8 @@
 """Leases in SQL: one row per partition, whose token grows with every claim.
 
 A claim is one conditional statement on that row: insert it, or take it if it has expired or was given back. So of any
-number of processes that want a partition at once one gets it, and tokens ascend; the others see the row taken and try
-the next partition.
+number of processes that want a partition at once one gets it, and tokens ascend; the others see the row taken, or all
+of the partition's work done meanwhile, and try the next.
 
 | a batch dies                  | what it leaves                 | what clears it up                                 |
 |-------------------------------|--------------------------------|---------------------------------------------------|
@@ -46,24 +46,22 @@ def claim(
         for row in candidates:
             partition = TopicIdPartition(Uuid.parse(row.topic_id), row.partition, row.topic)
             passed_over.add(partition)
-            token = _take(connection, cluster_id, partition, run_id, batch_id, now_ms, now_ms + lease_ms)
-            if token is None:
-                continue
-            lease = Lease(
+            # What was not won is rolled back with its locks: a claim never holds one while it waits for another.
+            with connection.begin_nested() as savepoint:
+                token = _take(connection, cluster_id, partition, run_id, batch_id, now_ms, now_ms + lease_ms)
+                if token is None or not remaining_segments(connection, cluster_id, run_id, partition):
+                    savepoint.rollback()
+                    continue
+            is_partition = of_partition(planned_partitions, cluster_id, partition)
+            claimed = update(planned_partitions).where(is_partition, planned_partitions.c.run_id == run_id)
+            connection.execute(claimed.values(claimed_at_ms=now_ms))
+            return Lease(
                 run_id=run_id,
                 batch_id=batch_id,
                 replica_id=ReplicaId(partition, row.broker_id, row.directory_id),
                 fence=Fence(partition, token),
                 expires_at_ms=now_ms + lease_ms,
             )
-            # Between the list and the lease another batch may have finished this partition.
-            if not remaining_segments(connection, cluster_id, run_id, partition):
-                release(connection, cluster_id, lease)
-                continue
-            is_partition = of_partition(planned_partitions, cluster_id, partition)
-            claimed = update(planned_partitions).where(is_partition, planned_partitions.c.run_id == run_id)
-            connection.execute(claimed.values(claimed_at_ms=now_ms))
-            return lease
     return None
 
 

@@ -4,8 +4,9 @@
         spark_jobs/copy_segments_job.py --run-id R --batch-id B [--pool P] [--config F]
 
 Settings come from the environment (TIERING_...) or the file, read where the task runs. Progress and outcomes go to SQL
-from there; standard output gets one line of JSON. With SPARK_REMOTE set the same task runs in a Spark Connect server,
-whose Python must find the library; a killed client is noticed there only when the server gives the operation up.
+from there; standard output gets one line of JSON: the outcome, and when each stage began (UTC milliseconds). With
+SPARK_REMOTE set the same task runs in a Spark Connect server, whose Python must find the library; a killed client is
+noticed there only when the server gives the operation up.
 
 Exit codes: 0 the batch did what it could; 1 segments failed and need a person; 2 a setting; 3 another try can help.
 """
@@ -23,12 +24,14 @@ from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
 from include.tiering.cli.exit_codes import ExitCode, code_of
+from include.tiering.clock import SystemClock
 from include.tiering.errors import TieringError
 from include.tiering.tasks.copy_segments import BatchEnd, BatchResult
 from spark_jobs.parent_watch import ParentWatch
 from spark_jobs.single_attempt import require_single_attempt
 
 _GRACE_SECONDS: Final = 2.0
+now_ms: Final = SystemClock().now_ms
 _OUTCOME: Final = pa.schema([("outcome", pa.string())])
 
 
@@ -48,14 +51,16 @@ def batch_task(
 
     def run(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in rows:
+            began_ms = now_ms()
             with ParentWatch(grace_seconds=_GRACE_SECONDS) as watch:
-                outcome = _run_batch(run_id, batch_id, pool, config, watch)
+                outcome = {**_run_batch(run_id, batch_id, pool, config, watch), "task_began_ms": began_ms}
             yield pa.RecordBatch.from_pylist([{"outcome": json.dumps(outcome)}], schema=_OUTCOME)
 
     return run
 
 
 def _run_batch(run_id: str, batch_id: str, pool: str | None, config: Path | None, watch: ParentWatch) -> dict[str, Any]:
+    # The driver needs neither; where the task runs, importing them is part of its start.
     from include.tiering.settings import load_settings
     from include.tiering.wiring import open_tiering
 
@@ -64,10 +69,11 @@ def _run_batch(run_id: str, batch_id: str, pool: str | None, config: Path | None
         return _refusal("Spark started the task again: the batch runs once", ExitCode.RETRY)
     try:
         with open_tiering(load_settings(config)) as tiering:
+            began_ms = now_ms()
             result = tiering.copy_batch(run_id, batch_id, pool=pool, parent_alive=watch.parents_alive)
     except TieringError as error:
         return _refusal(f"{type(error).__name__}: {error}", code_of(error))
-    return outcome_of(result)
+    return {**outcome_of(result), "batch_began_ms": began_ms}
 
 
 def outcome_of(result: BatchResult) -> dict[str, Any]:
@@ -110,8 +116,10 @@ def run_once(
 
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
+    driver_began_ms = now_ms()
     with ParentWatch():
         session = SparkSession.builder.appName(f"tiering.copy {options.run_id}/{options.batch_id}").getOrCreate()
+        session_began_ms = now_ms()
         try:
             task = batch_task(options.run_id, options.batch_id, options.pool, options.config)
             outcome = run_once(session, task)
@@ -123,7 +131,8 @@ def main(arguments: Sequence[str]) -> int:
             outcome = _refusal(f"Spark lost the task: {type(error).__name__}", ExitCode.RETRY)
         finally:
             session.stop()
-    print(json.dumps({"run_id": options.run_id, "batch_id": options.batch_id, **outcome}))
+    began = {"driver_began_ms": driver_began_ms, "session_began_ms": session_began_ms}
+    print(json.dumps({"run_id": options.run_id, "batch_id": options.batch_id, **outcome, **began}))
     return int(outcome["exit_code"])
 
 

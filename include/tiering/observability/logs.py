@@ -2,7 +2,6 @@
 
 import logging
 import re
-import sys
 from collections.abc import MutableMapping
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ _URL_PASSWORD: Final = re.compile(r"([a-zA-Z][\w+.-]*://[^:@/\s]*):[^\s]*@")
 _NAMED_SECRET: Final = re.compile(
     r"""(?i)([\w-]*(?:password|passwd|secret|token|signature|credential)[\w-]*["']?\s*[=:]\s*["']?)[^\s,;&"']+"""
 )
+_LIBRARY: Final = "include"
 _LINE: Final = "%(asctime)s %(levelname)s %(message)s"
 
 
@@ -50,8 +50,10 @@ def for_partition(logger: logging.Logger, partition: TopicIdPartition) -> Partit
 
 
 def log_to_stderr(level: int) -> None:
-    """One line per record on standard error, for commands; the records of every library are redacted."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter(_LINE))
-    handler.addFilter(_Redaction())
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    """For commands: records of this library from `level` on, of others from WARNING on, redacted, on standard error."""
+    handler = logging.lastResort
+    if handler is not None:
+        handler.setLevel(level)
+        handler.setFormatter(logging.Formatter(_LINE))
+        handler.addFilter(_Redaction())
+    logging.getLogger(_LIBRARY).setLevel(level)

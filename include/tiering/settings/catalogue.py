@@ -30,6 +30,7 @@ class Setting:
     sentence: str
     dynamic: bool
     secret: bool
+    is_list: bool
 
     @property
     def environment_name(self) -> str:
@@ -96,6 +97,7 @@ def _setting(name: str, path: tuple[str, ...], field: FieldInfo) -> Setting:
         sentence=field.description or "",
         dynamic=bool(extra.get("dynamic")),
         secret=_plain_type(field.annotation) is SecretStr,
+        is_list=get_origin(_plain_type(field.annotation)) is tuple,
     )
 
 

@@ -64,7 +64,9 @@ def from_environment(environ: Mapping[str, str]) -> Layer:
             hint = nearest(variable, list(known))
             raise SettingError(f"unknown setting {printable(variable)} (environment): {hint}")
         if text:
-            layer[known[variable].name] = (_list_or_text(variable, text), f"environment {variable}")
+            setting = known[variable]
+            value = _json_list(variable, text) if setting.is_list and text.startswith("[") else text
+            layer[setting.name] = (value, f"environment {variable}")
     return layer
 
 
@@ -92,9 +94,7 @@ def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _list_or_text(variable: str, text: str) -> Any:
-    if not text.startswith("["):
-        return text
+def _json_list(variable: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:

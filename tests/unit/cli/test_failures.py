@@ -45,6 +45,12 @@ def test_an_error_of_the_library(
     assert tiering.closed == 1
 
 
+def test_what_the_system_refuses_is_no_bug(run: Run, tiering: FakeTiering) -> None:
+    tiering.fails = PermissionError(13, "Permission denied", "/out/orders-0")
+    result = run("fetch", "orders", "0", "--output", "/out")
+    assert (result.exit_code, result.stderr) == (1, "error: /out/orders-0: Permission denied\n")
+
+
 def test_a_bug_is_named_without_a_traceback(run: Run, tiering: FakeTiering) -> None:
     tiering.fails = KeyError("orders")
     result = run("scan")

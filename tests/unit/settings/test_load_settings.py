@@ -158,11 +158,8 @@ def test_another_process_loads_the_same_values_from_the_environment_made_for_it(
         "TIERING_LOG_DIRS": "1:/a,2:/b",
         "TIERING_TOPICS__INCLUDE": "orders, pay*",
         "TIERING_METADATA__URL": "postgresql+psycopg://u:p%40ss@h/db",
-        "TIERING_REMOTE_STORAGE__SECRET_ACCESS_KEY": "[not-json",
+        "TIERING_REMOTE_STORAGE__SECRET_ACCESS_KEY": "[k/+=",
     }
-    with pytest.raises(SettingError, match="JSON list"):
-        load_settings(environ=environ)
-    environ["TIERING_REMOTE_STORAGE__SECRET_ACCESS_KEY"] = "k/+="
     settings = load_settings(environ=environ)
     assert load_settings(environ=to_environment(settings)).model_dump() == settings.model_dump()
 

@@ -31,10 +31,10 @@ def copy(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = Non
         run = copy_run(plan, tiering.work.items(plan.run_id), results)
     from include.tiering.reports.copy import present_copy
 
-    code = _code(plan, results)
+    code = interrupt.exit_code if interrupt.requested else _code(plan, results)
     finish(present_copy(run), as_json=as_json, otherwise=code)
     if interrupt.requested:
-        raise typer.Exit(interrupt.exit_code)
+        raise typer.Exit(code)
 
 
 def _copy_all(tiering: "Tiering", plan: "CopyPlan", interrupt: Interrupt) -> "list[BatchResult]":

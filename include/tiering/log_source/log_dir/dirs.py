@@ -6,15 +6,17 @@ what they say is a lower bound.
 """
 
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from include.tiering.broker_files.files import BrokerDirectory
+from include.tiering.broker_files.names import META_PROPERTIES
 from include.tiering.broker_files.parsing import in_file, read_meta_properties
 from include.tiering.errors import (
     ClusterFactsError,
+    CorruptFileError,
     SourceError,
     SourceVanishedError,
     printable,
@@ -62,13 +64,13 @@ def identify(log_dir: LogDir) -> DirIdentity:
 
     Raises:
         SourceError: it or its meta.properties cannot be read here; the message names the host.
-        ClusterFactsError: another broker than the user said, or it does not say whose it is.
+        ClusterFactsError: it is another broker's than the user said.
     """
     path = str(log_dir.path)
     with open_root(path) as root:
         meta = read_meta_properties(root)
     if meta.cluster_id is None or meta.node_id is None:
-        raise ClusterFactsError(f"{printable(path)}: meta.properties lacks the cluster id or the node id")
+        raise CorruptFileError(f"{path}/{META_PROPERTIES}", "lacks the cluster id or the node id")
     if log_dir.broker_id is not None and meta.node_id != log_dir.broker_id:
         raise ClusterFactsError(
             f"{printable(path)} belongs to broker {meta.node_id}, the settings say broker {log_dir.broker_id}"
@@ -84,34 +86,25 @@ def open_root(path: str) -> BrokerDirectory:
         raise type(error)(path, f"{error.message} on host {socket.gethostname()}", error.position) from error
 
 
-def agree(identities: Sequence[DirIdentity], cluster_id: str | None) -> list[ClusterFactsError | None]:
-    """For each directory None, or why it may not be read beside the ones before it.
+def require_agreement(identity: DirIdentity, others: Iterable[DirIdentity], cluster_id: str | None) -> None:
+    """Whether this directory may be read beside the others, which were accepted before it.
 
     Args:
-        identities: in the order the user named the directories.
-        cluster_id: of the topic facts, if known; else the first directory's cluster counts.
+        cluster_id: of the topic facts; None = unknown, then the others' cluster counts.
+
+    Raises:
+        ClusterFactsError: another cluster, or another directory has its id.
     """
-    refusals: list[ClusterFactsError | None] = []
-    seen: dict[tuple[int, str], str] = {}
-    for identity in identities:
-        cluster_id = cluster_id or identity.cluster_id
-        owner = (identity.broker_id, identity.directory_id)
-        where = printable(identity.path)
-        if identity.cluster_id != cluster_id:
-            refusals.append(
-                ClusterFactsError(f"{where} belongs to cluster {printable(identity.cluster_id)}, not {cluster_id}")
+    where = printable(identity.path)
+    for other in others:
+        cluster_id = cluster_id or other.cluster_id
+        if (identity.broker_id, identity.directory_id) == (other.broker_id, other.directory_id):
+            raise ClusterFactsError(
+                f"{where} and {printable(other.path)} both are directory {identity.directory_id}"
+                f" of broker {identity.broker_id}"
             )
-        elif owner in seen:
-            refusals.append(
-                ClusterFactsError(
-                    f"{where} and {printable(seen[owner])} both are directory {identity.directory_id}"
-                    f" of broker {identity.broker_id}"
-                )
-            )
-        else:
-            seen[owner] = identity.path
-            refusals.append(None)
-    return refusals
+    if cluster_id is not None and identity.cluster_id != cluster_id:
+        raise ClusterFactsError(f"{where} belongs to cluster {printable(identity.cluster_id)}, not {cluster_id}")
 
 
 def read_checkpoints(root: BrokerDirectory, on_error: Callable[[SourceError], None]) -> Checkpoints:

@@ -6,8 +6,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from include.tiering.broker_files.files import BrokerDirectory
-from include.tiering.broker_files.names import FileKind, is_harmless, is_passing, parse_offset_file
-from include.tiering.errors import CorruptFileError, HostileNameError, SourceError, SourceUnreadableError
+from include.tiering.broker_files.names import FileKind, is_harmless, is_passing, offset_file, parse_offset_file
+from include.tiering.errors import (
+    CorruptFileError,
+    HostileNameError,
+    SourceError,
+    SourceUnreadableError,
+    SourceVanishedError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +30,14 @@ class LogFile:
 class Listing:
     """`logs` ascend by base offset, there is at least one; `offsets` has the offsets in the names of each kind.
 
-    `refused` are names that should be files and are something else; each was reported.
+    `refused` are names that should be files and are something else, `lost` the base offsets of segments whose `.log` is
+    missing beside its indexes; each was reported.
     """
 
     logs: tuple[LogFile, ...]
     offsets: Mapping[FileKind, frozenset[int]]
     refused: frozenset[str]
+    lost: frozenset[int]
 
     @property
     def active(self) -> LogFile:
@@ -67,11 +75,32 @@ def list_partition(directory: BrokerDirectory, on_error: Callable[[SourceError],
         offsets[kind].add(offset)
     if not sizes:
         raise CorruptFileError(directory.path, "a partition directory without a .log file")
+    orphans = _orphans(directory, offsets, sizes)
+    for error in orphans.values():
+        on_error(error)
     bases = sorted(sizes)
     logs = tuple(
         LogFile(base, successor, *sizes[base]) for base, successor in pairwise([*bases, None]) if base is not None
     )
-    return Listing(logs, {kind: frozenset(found) for kind, found in offsets.items()}, frozenset(refused))
+    return Listing(
+        logs, {kind: frozenset(found) for kind, found in offsets.items()}, frozenset(refused), frozenset(orphans)
+    )
+
+
+def _orphans(
+    directory: BrokerDirectory, offsets: Mapping[FileKind, set[int]], sizes: Mapping[int, object]
+) -> dict[int, SourceError]:
+    """Indexes without a `.log`. While a segment is deleted there are such for a moment, so each is looked at again."""
+    lost: dict[int, SourceError] = {}
+    for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
+        for offset in sorted(offsets[kind] - sizes.keys()):
+            try:
+                directory.stat(offset_file(offset, kind))
+            except SourceVanishedError:
+                continue
+            path = directory.path_of(offset_file(offset, FileKind.LOG))
+            lost[offset] = CorruptFileError(path, f"missing beside its .{kind}")
+    return lost
 
 
 def _not_a_file(directory: BrokerDirectory, entry: os.DirEntry[str]) -> SourceError:

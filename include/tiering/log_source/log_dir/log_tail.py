@@ -1,8 +1,8 @@
 """The end of the active segment, found cheaply where its index can be believed.
 
-The last entry of the offset index leads near the end. It is believed only if the batch that it points to has the offset
-that it says; from there on every batch is checked as recovery does. Else, and for a deep look, all batches are checked
-from the first on.
+The last entry of the offset index leads near the end. It is believed only if a batch begins where it points, not above
+the offset that it says, and the log reaches that offset; from there on every batch is checked as recovery does. Else,
+and for a deep look, all batches are checked from the first on.
 """
 
 from dataclasses import replace
@@ -31,7 +31,7 @@ def find_active_end(directory: BrokerDirectory, base_offset: int, *, deep: bool)
     with directory.file(offset_file(base_offset, FileKind.LOG), bulk=deep) as log:
         entry = None if deep else _last_indexed(directory, base_offset)
         if entry is not None:
-            found = _end_from(log, entry)
+            found = _end_from(log, base_offset, entry)
             if found is not None:
                 indexed_ms = last_indexed_timestamp(directory, base_offset)
                 return replace(found, max_timestamp_ms=max(found.max_timestamp_ms, indexed_ms))
@@ -65,18 +65,18 @@ def _last_indexed(directory: BrokerDirectory, base_offset: int) -> OffsetPositio
     return offset_index.parse(entry, base_offset=base_offset).lookup(MAX_OFFSET)
 
 
-def _end_from(log: BrokerFile, entry: OffsetPosition) -> LogEnd | None:
-    """The end, if a batch that holds the entry's offset begins at its position."""
+def _end_from(log: BrokerFile, base_offset: int, entry: OffsetPosition) -> LogEnd | None:
+    """None if the entry cannot be believed. Its offset may lie in a later batch: older brokers index whole appends."""
     if not 0 <= entry.position <= log.size_bytes - HEADER_SIZE:
         return None
     try:
         header = parse_header(log.read_at(entry.position, HEADER_SIZE))
     except FormatError:
         return None
-    if not header.base_offset <= entry.offset <= header.last_offset:
+    if not base_offset <= header.base_offset <= entry.offset:
         return None
     tail = Tail(log, entry.position)
     found = find_log_end(tail, base_offset=header.base_offset, block_bytes=_TAIL_BLOCK_BYTES)
-    if not found.batch_count:
+    if found.log_end_offset <= entry.offset:
         return None
     return replace(found, valid_bytes=entry.position + found.valid_bytes)

@@ -45,7 +45,7 @@ def read_rolled_segments(
             has_producer_snapshot=listing.has(FileKind.PRODUCER_SNAPSHOT, successor.base_offset),
         )
         try:
-            if _is_refused(listing, found):
+            if _is_refused(listing, found) or _is_followed_by_a_lost_one(listing, found):
                 found = replace(found, is_corrupt=True)
             elif deep:
                 found = _checked(directory, found, leader_epochs)
@@ -70,6 +70,11 @@ def _is_refused(listing: Listing, found: FoundSegment) -> bool:
     return bool(listing.refused) and not listing.refused.isdisjoint(names)
 
 
+def _is_followed_by_a_lost_one(listing: Listing, found: FoundSegment) -> bool:
+    """Then its successor's base offset is not known, and so not its end; that was reported as well."""
+    return any(found.base_offset < lost < found.next_base_offset for lost in listing.lost)
+
+
 def _checked(directory: BrokerDirectory, found: FoundSegment, leader_epochs: LeaderEpochs) -> FoundSegment:
     with SegmentFiles.open(directory, found.base_offset, found.next_base_offset) as files:
         checked = files.check(leader_epochs)
@@ -77,8 +82,10 @@ def _checked(directory: BrokerDirectory, found: FoundSegment, leader_epochs: Lea
 
 
 def _check_names_and_sizes(directory: BrokerDirectory, listing: Listing, log: LogFile) -> None:
+    """An index that is missing beside a `.log` that is still there is damage; else the segment is being deleted."""
     for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
         if not listing.has(kind, log.base_offset):
+            directory.stat(offset_file(log.base_offset, FileKind.LOG))
             raise CorruptFileError(directory.path_of(offset_file(log.base_offset, kind)), "missing beside its .log")
     if log.size_bytes == 0:
         path = directory.path_of(offset_file(log.base_offset, FileKind.LOG))

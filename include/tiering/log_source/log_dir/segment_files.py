@@ -8,10 +8,12 @@ from typing import Final, Self
 from include.tiering.broker_files.files import BrokerDirectory, BrokerFile
 from include.tiering.broker_files.names import FileKind, offset_file
 from include.tiering.broker_files.parsing import in_file
-from include.tiering.errors import CorruptFileError, SourceVanishedError
+from include.tiering.errors import CorruptFileError, FormatError, SourceVanishedError
 from include.tiering.formats import offset_index, producer_snapshot, time_index, transaction_index
+from include.tiering.formats.producer_snapshot import ProducerEntry
 from include.tiering.formats.record_batch import HEADER_SIZE, NO_TIMESTAMP
 from include.tiering.formats.segment_check import SegmentFacts, check_segment
+from include.tiering.log_source.log_dir.index_check import check_offset_index, check_time_index, check_transaction_index
 from include.tiering.log_source.log_dir.partition_files import MAX_SNAPSHOT_BYTES
 from include.tiering.model.leader_epochs import LeaderEpochs
 
@@ -34,7 +36,11 @@ class CheckedFiles:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFiles:
-    """Held open, so that a delete cannot take them away. `next_base_offset` is the successor's base offset."""
+    """Held open, so that a delete cannot take them away. `next_base_offset` is the successor's base offset.
+
+    `producer_snapshot` is the one at the segment's end, which is copied; `base_snapshot`, at its start, only helps to
+    check and is no part of the segment.
+    """
 
     base_offset: int
     next_base_offset: int
@@ -43,11 +49,17 @@ class SegmentFiles:
     time_index: BrokerFile
     transaction_index: BrokerFile | None
     producer_snapshot: BrokerFile | None
+    base_snapshot: BrokerFile | None
 
     @classmethod
     @contextmanager
     def open(cls, directory: BrokerDirectory, base_offset: int, next_base_offset: int) -> Iterator[Self]:
-        """Raises SourceError: one of them cannot be opened. The transaction index and the snapshot may be absent."""
+        """Transaction index and snapshots may be absent.
+
+        Raises:
+            SourceVanishedError: the segment is gone.
+            SourceError: one of its files cannot be opened.
+        """
         with ExitStack() as stack:
 
             def required(offset: int, kind: FileKind) -> BrokerFile:
@@ -64,6 +76,7 @@ class SegmentFiles:
             try:
                 indexes = required(base_offset, FileKind.OFFSET_INDEX), required(base_offset, FileKind.TIME_INDEX)
             except SourceVanishedError as error:
+                directory.stat(log.name)
                 raise CorruptFileError(error.path, "missing beside its .log") from error
             yield cls(
                 base_offset,
@@ -72,10 +85,12 @@ class SegmentFiles:
                 *indexes,
                 optional(base_offset, FileKind.TRANSACTION_INDEX),
                 optional(next_base_offset, FileKind.PRODUCER_SNAPSHOT),
+                optional(base_offset, FileKind.PRODUCER_SNAPSHOT),
             )
 
     @property
     def all(self) -> tuple[BrokerFile, ...]:
+        """Those that are copied."""
         every = (self.log, self.offset_index, self.time_index, self.transaction_index, self.producer_snapshot)
         return tuple(file for file in every if file is not None)
 
@@ -92,10 +107,14 @@ class SegmentFiles:
         max_batches = log_bytes // HEADER_SIZE + 1
         offsets = self.offset_index.read_all(max_batches * offset_index.ENTRY_BYTES)
         with in_file(self.offset_index.path):
-            offset_index.check(offsets, base_offset=base_offset, end_offset=end_offset, size_bytes=log_bytes)
+            by_offset = offset_index.check(
+                offsets, base_offset=base_offset, end_offset=end_offset, size_bytes=log_bytes
+            )
         timestamps = self.time_index.read_all((max_batches + 1) * time_index.ENTRY_BYTES)
         with in_file(self.time_index.path):
-            time_index.check(timestamps, base_offset=base_offset, end_offset=end_offset)
+            by_time = time_index.check(timestamps, base_offset=base_offset, end_offset=end_offset)
+        check_offset_index(self.log, by_offset, self.offset_index.path)
+        check_time_index(self.log, by_time, by_offset, self.time_index.path)
         transactions, aborted = self._check_transactions(facts)
         largest = facts.max_timestamp_ms
         return CheckedFiles(
@@ -121,19 +140,31 @@ class SegmentFiles:
         return facts
 
     def _check_transactions(self, facts: SegmentFacts) -> tuple[bytes | None, int]:
-        if self.transaction_index is None:
-            return None, 0
-        limit = (self.log.size_bytes // _MARKER_BYTES + 1) * transaction_index.ENTRY_BYTES
-        data = transaction_index.trim(self.transaction_index.read_all(limit))
-        with in_file(self.transaction_index.path):
-            entries = transaction_index.check(data, base_offset=self.base_offset, end_offset=self.next_base_offset - 1)
+        """Trimmed bytes and number of the aborted transactions; None if the broker wrote no such index."""
+        path = f"{self.log.path.removesuffix(FileKind.LOG)}{FileKind.TRANSACTION_INDEX}"
+        data, entries = None, transaction_index.parse(b"")
+        if self.transaction_index is not None:
+            limit = (self.log.size_bytes // _MARKER_BYTES + 1) * transaction_index.ENTRY_BYTES
+            data = transaction_index.trim(self.transaction_index.read_all(limit))
+            with in_file(path):
+                entries = transaction_index.check(
+                    data, base_offset=self.base_offset, end_offset=self.next_base_offset - 1
+                )
         if len(entries) > facts.abort_marker_count:
-            raise CorruptFileError(
-                self.transaction_index.path,
-                f"{len(entries)} aborted transactions, the .log has {facts.abort_marker_count} ABORT markers",
-                facts.abort_marker_count * transaction_index.ENTRY_BYTES,
-            )
+            message = f"{len(entries)} aborted transactions, the .log has {facts.abort_marker_count} ABORT markers"
+            raise CorruptFileError(path, message, facts.abort_marker_count * transaction_index.ENTRY_BYTES)
+        if facts.abort_marker_count:
+            check_transaction_index(self.log, entries, self._producers_before(), path)
         return data, len(entries)
+
+    def _producers_before(self) -> tuple[ProducerEntry, ...]:
+        """At the segment's start, as far as that is known: transactions that began there are then checked too."""
+        if self.base_snapshot is None:
+            return ()
+        try:
+            return producer_snapshot.parse(self.base_snapshot.read_all(MAX_SNAPSHOT_BYTES))
+        except FormatError:
+            return ()
 
     def _check_snapshot(self) -> bytes | None:
         if self.producer_snapshot is None:

@@ -2,7 +2,7 @@
 
 import socket
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -16,12 +16,11 @@ from include.tiering.errors import (
     SourceError,
     SourceUnreadableError,
     SourceVanishedError,
-    TieringError,
     printable,
 )
 from include.tiering.log_source.contract import OpenSegment, Replica, ReplicaId, ScanError, ScanReport
 from include.tiering.log_source.log_dir.dir_reader import DirReader
-from include.tiering.log_source.log_dir.dirs import DirIdentity, LogDir, agree, identify, open_root
+from include.tiering.log_source.log_dir.dirs import DirIdentity, LogDir, identify, open_root, require_agreement
 from include.tiering.log_source.log_dir.found_replica import FoundReplica
 from include.tiering.log_source.log_dir.judge import Ownership, Retention, judge, no_retention, ownership
 from include.tiering.log_source.log_dir.open_segment import OpenedReplica, OpenLogSegment
@@ -29,8 +28,6 @@ from include.tiering.log_source.log_dir.segment_files import SegmentFiles
 from include.tiering.model.ids import Uuid
 
 _UNKNOWN_PATH: Final = "topic facts"
-
-OnError = Callable[[TieringError], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +70,20 @@ class LogDirSource:
         self._retention = retention
 
     def scan(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
-        errors: list[TieringError] = []
-        facts = self._facts_or_none(errors.append)
+        errors: list[ScanError] = []
+        facts = self._facts_or_none(errors)
         cluster_id = facts.cluster_id() if facts else None
         groups: dict[tuple[Uuid, int], list[FoundReplica]] = defaultdict(list)
-        for _, identity in self._believed(cluster_id, errors.append):
+        for log_dir, identity in self._identified(cluster_id):
+            if not isinstance(identity, DirIdentity):
+                errors.append(_scan_error(identity, str(log_dir.path)))
+                continue
             cluster_id = identity.cluster_id
-            for found in self._replicas_in(identity, topics, deep, errors.append):
+            for found in self._replicas_in(identity, topics, deep, errors):
                 partition = found.topic_id_partition
                 groups[partition.topic_id, partition.partition].append(found)
         replicas = [replica for group in groups.values() for replica in self._judge(group, facts)]
-        return ScanReport(cluster_id, tuple(sorted(replicas, key=_order)), tuple(_scan_error(e) for e in errors))
+        return ScanReport(cluster_id, tuple(sorted(replicas, key=_order)), tuple(errors))
 
     def replica(self, replica_id: ReplicaId) -> Replica:
         return self._locate(replica_id)[1]
@@ -116,31 +116,34 @@ class LogDirSource:
             )
             yield OpenLogSegment(opened, segment, files, lambda: self._ownership_now(found))
 
-    def _facts_or_none(self, on_error: OnError) -> ClusterFacts | None:
+    def _facts_or_none(self, errors: list[ScanError]) -> ClusterFacts | None:
         try:
             self._facts.refresh()
         except ClusterFactsError as error:
-            on_error(error)
+            errors.append(_scan_error(error, _UNKNOWN_PATH))
             return None
         return self._facts
 
-    def _believed(self, cluster_id: str | None, on_error: OnError) -> list[tuple[LogDir, DirIdentity]]:
-        """The directories that may be read, in the order they were given."""
-        identified = []
+    def _identified(self, cluster_id: str | None) -> list[tuple[LogDir, DirIdentity | SourceError | ClusterFactsError]]:
+        """Each directory in the order given: whose it is, or why it may not be read."""
+        found: list[tuple[LogDir, DirIdentity | SourceError | ClusterFactsError]] = []
+        seen: list[DirIdentity] = []
         for log_dir in self._log_dirs:
             try:
-                identified.append((log_dir, identify(log_dir)))
+                identity = identify(log_dir)
+                require_agreement(identity, seen, cluster_id)
+                seen.append(identity)
+                found.append((log_dir, identity))
             except (SourceError, ClusterFactsError) as error:
-                on_error(error)
-        refusals = agree([identity for _, identity in identified], cluster_id)
-        for refusal in refusals:
-            if refusal is not None:
-                on_error(refusal)
-        return [pair for pair, refusal in zip(identified, refusals, strict=True) if refusal is None]
+                found.append((log_dir, error))
+        return found
 
     def _replicas_in(
-        self, identity: DirIdentity, topics: Collection[str] | None, deep: bool, on_error: OnError
+        self, identity: DirIdentity, topics: Collection[str] | None, deep: bool, errors: list[ScanError]
     ) -> Iterator[FoundReplica]:
+        def on_error(error: SourceError) -> None:
+            errors.append(_scan_error(error, identity.path))
+
         try:
             with open_root(identity.path) as root:
                 yield from DirReader.of(root, identity, on_error).replicas(topics, deep=deep)
@@ -159,7 +162,9 @@ class LogDirSource:
         partition = replica_id.topic_id_partition
         directory_name = str(partition)
         group: list[_Located] = []
-        for log_dir, identity in self._believed(self._facts.cluster_id(), _raise):
+        for log_dir, identity in self._identified(self._facts.cluster_id()):
+            if not isinstance(identity, DirIdentity):
+                continue
             is_wanted = (identity.broker_id, identity.directory_id) == (replica_id.broker_id, replica_id.directory_id)
             try:
                 with open_root(identity.path) as root:
@@ -180,7 +185,7 @@ class LogDirSource:
         for located, replica in zip(group, judged, strict=True):
             if replica.replica_id == replica_id:
                 return located, replica
-        raise SourceVanishedError(str(replica_id), "none of the log directories is this replica's")
+        raise SourceVanishedError(str(replica_id), f"no readable log directory is {replica_id.directory_id}")
 
     def _judge(self, group: Sequence[FoundReplica], facts: ClusterFacts | None) -> list[Replica]:
         return judge(group, facts, named_topics=self._named_topics, retention=self._retention)
@@ -192,10 +197,6 @@ class LogDirSource:
     def _ownership_now(self, found: FoundReplica) -> Ownership:
         self._facts.refresh()
         return self._ownership(found)
-
-
-def _raise(error: TieringError) -> None:
-    raise error
 
 
 def _ignore(_error: SourceError) -> None:
@@ -214,11 +215,12 @@ def _order(replica: Replica) -> tuple[str, int, int, str, bytes]:
     )
 
 
-def _scan_error(error: TieringError) -> ScanError:
-    cause = error if isinstance(error, SourceError) else error.__cause__
-    if isinstance(cause, SourceError):
-        return ScanError(printable(cause.path), cause.position, type(error).__name__, printable(cause.message))
-    return ScanError(_UNKNOWN_PATH, None, type(error).__name__, printable(str(error)))
+def _scan_error(error: SourceError | ClusterFactsError, default_path: str) -> ScanError:
+    """Facts have no path of their own, but the file that broke them has."""
+    source = error if isinstance(error, SourceError) else error.__cause__
+    if isinstance(source, SourceError):
+        return ScanError(printable(source.path), source.position, type(error).__name__, printable(source.message))
+    return ScanError(printable(default_path), None, type(error).__name__, printable(str(error)))
 
 
 def _with_host(error: SourceUnreadableError) -> SourceUnreadableError:

@@ -8,8 +8,6 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
 from tests.doubles.source_tree import ROOT, python_files
 
 _OWN: Final = frozenset({"include", "plugins", "dags", "spark_jobs", "local", "docker", "tests"})
@@ -33,17 +31,20 @@ def _imported(file: Path) -> set[str]:
     return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - _OWN
 
 
-@pytest.mark.parametrize(
-    ("file", "requirements"),
-    [(file, _RUNTIME) for file in python_files("include", "plugins", "dags", "spark_jobs", "docker")]
-    + [(file, _TESTS) for file in python_files("local", "tests") if not file.is_relative_to(_OWN_ENVIRONMENT)],
-    ids=lambda value: str(value) if isinstance(value, Path) else "",
-)
-def test_every_import_has_its_requirement(file: Path, requirements: list[str]) -> None:
+def _undeclared(files: list[Path], requirements: list[str]) -> list[str]:
     declared = {_normal(requirement) for requirement in requirements}
-    missing = {
-        name
-        for name in _imported(file)
+    return [
+        f"{file}: {name}"
+        for file in files
+        for name in sorted(_imported(file))
         if not declared & {_normal(distribution) for distribution in _DISTRIBUTIONS.get(name, [name])}
-    }
-    assert not missing
+    ]
+
+
+def test_every_import_of_the_platform_has_its_requirement() -> None:
+    assert not _undeclared(python_files("include", "plugins", "dags", "spark_jobs", "docker"), _RUNTIME)
+
+
+def test_every_import_of_local_programs_and_tests_has_its_requirement() -> None:
+    files = [file for file in python_files("local", "tests") if not file.is_relative_to(_OWN_ENVIRONMENT)]
+    assert not _undeclared(files, _TESTS)

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from tests.doubles.source_tree import ROOT, python_files
 
 _OWN: Final = frozenset({"include", "plugins", "dags", "spark_jobs", "local", "tests", "tiering_airflow", "tiering_ui"})
@@ -57,8 +55,11 @@ def _third_party_imports(file: Path) -> Iterator[tuple[str, int]]:
                 yield top, node.lineno
 
 
-@pytest.mark.parametrize("file", python_files("include", "plugins", "dags", "spark_jobs"), ids=str)
-def test_third_party_packages_stay_where_they_belong(file: Path) -> None:
-    path = ROOT / file
-    misplaced = [f"{file}:{line} {name}" for name, line in _third_party_imports(path) if name not in _allowed_for(path)]
+def test_third_party_packages_stay_where_they_belong() -> None:
+    misplaced = [
+        f"{file}:{line} {name}"
+        for file in python_files("include", "plugins", "dags", "spark_jobs")
+        for name, line in _third_party_imports(ROOT / file)
+        if name not in _allowed_for(ROOT / file)
+    ]
     assert not misplaced

@@ -42,8 +42,7 @@ class BatchStream:
         self._array = np.frombuffer(self._view, dtype=np.uint8)
         self._start = 0  # source position of the buffer's first byte
         self._filled = 0  # bytes of the buffer that hold source bytes
-        self._next = 0  # buffer position of the first batch that was not yielded yet
-        self._last = 0  # buffer position of the batch that was yielded last
+        self._next = 0  # buffer position of the first batch that is not whole in the buffer
 
     def __iter__(self) -> Iterator[tuple[int, Fields]]:
         while self._refill():
@@ -52,9 +51,13 @@ class BatchStream:
                 yield self._large_batch()
                 yield from self._whole_batches()
 
-    def records(self) -> memoryview:
-        """The records of the batch yielded last, and what follows; empty if the batch was larger than the buffer."""
-        return self._view[self._last + HEADER_SIZE : self._filled]
+    def records(self, position: int) -> memoryview:
+        """What the buffer holds from the records of the batch at `position` on, which was yielded last.
+
+        Empty if that batch is larger than the buffer: only its end is there.
+        """
+        at = position - self._start
+        return self._view[at + HEADER_SIZE : self._filled] if at >= 0 else self._view[:0]
 
     def _whole_batches(self) -> Iterator[tuple[int, Fields]]:
         view, array, filled, start, at = self._view, self._array, self._filled, self._start, self._next
@@ -69,10 +72,9 @@ class BatchStream:
                 break
             if crc32c(array[at + CRC_START : end]) != fields[4]:
                 raise _crc_error(start + at, fields)
-            self._last = at
-            self._next = end
             yield start + at, fields
             at = end
+        self._next = at
 
     def _refill(self) -> bool:
         """Moves the incomplete batch to the front and reads on; False at the clean end."""
@@ -115,7 +117,6 @@ class BatchStream:
             crc = google_crc32c.extend(crc, self._array[: self._next])
         if crc != fields[4]:
             raise _crc_error(position, fields)
-        self._last = self._filled
         return position, fields
 
     def _cut_off_error(self) -> FormatError:

@@ -5,6 +5,7 @@ is named with its numbers and its position.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import google_crc32c
 import numpy as np
@@ -15,6 +16,7 @@ from include.tiering.formats.epoch_guard import EpochGuard
 from include.tiering.formats.record_batch import (
     NO_TIMESTAMP,
     BatchHeader,
+    Codec,
     ControlType,
     check_codec,
     check_follows,
@@ -23,8 +25,8 @@ from include.tiering.formats.record_batch import (
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_data import ByteSource
 
-_PLAIN_ATTRIBUTES = range(5)
-"""One of the five codecs, and nothing else to look at."""
+_PLAIN_ATTRIBUTES: Final = frozenset(map(int, Codec))
+"""A codec and nothing else: such a batch needs no second look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def check_segment(
 
 def _control_type(stream: BatchStream, position: int) -> ControlType:
     try:
-        return control_type(stream.records(), 0)
+        return control_type(stream.records(position), 0)
     except FormatError as error:
         raise FormatError(error.message, position) from error
 

@@ -46,13 +46,13 @@ def test_every_byte_is_read_once_and_in_order() -> None:
 
 def test_the_records_of_the_last_batch_are_at_hand() -> None:
     stream = BatchStream(BytesSource(LOG), MIN_BLOCK_BYTES)
-    controls = {fields[0]: control_type(stream.records(), 0) for _, fields in stream if fields[5] & 0x20}
+    controls = {fields[0]: control_type(stream.records(at), 0) for at, fields in stream if fields[5] & 0x20}
     assert controls == {11: ControlType.COMMIT}
 
 
 def test_the_records_of_a_batch_larger_than_the_buffer_are_not() -> None:
     stream = BatchStream(BytesSource(LOG), MIN_BLOCK_BYTES)
-    sizes = {fields[0]: len(stream.records()) for _, fields in stream}
+    sizes = {fields[0]: len(stream.records(at)) for at, fields in stream}
     assert sizes[10] == 0
     assert sizes[0] > 0
 

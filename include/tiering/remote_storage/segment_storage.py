@@ -31,7 +31,9 @@ from include.tiering.remote_storage.contract import (
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.marker import MARKER_KEY, marker_from_bytes, marker_to_bytes
 from include.tiering.remote_storage.object_store import ObjectStat, ObjectStore
+from include.tiering.units import MIB
 
+MAX_IN_MEMORY_BYTES: Final = 64 * MIB
 _PROBE: Final = b"written by a check that this store can be written; safe to delete\n"
 
 
@@ -136,7 +138,17 @@ class SegmentStorage:
         self._store.put(key, BytesSource(content), crc32c_of(content), limiter=UnlimitedBytes(), on_sent=lambda _: None)
 
     def _read_whole(self, key: str, first: int, last: int | None) -> bytes:
-        return b"".join(self._store.read(key, first, last, limiter=UnlimitedBytes()))
+        """A small object, or a small part of one: whoever wrote it decides how much comes, not how much is taken."""
+        blocks = []
+        size_bytes = 0
+        for block in self._store.read(key, first, last, limiter=UnlimitedBytes()):
+            size_bytes += len(block)
+            if size_bytes > MAX_IN_MEMORY_BYTES:
+                raise RemoteStorageError(
+                    f"{key}: more than {MAX_IN_MEMORY_BYTES} bytes, which no index or manifest has"
+                )
+            blocks.append(block)
+        return b"".join(blocks)
 
     def _stored_crc32c(self, key: str, stat: ObjectStat) -> int:
         """What the store computed, or what its bytes give where it computes nothing."""

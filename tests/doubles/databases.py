@@ -49,14 +49,20 @@ def postgresql_server() -> Iterator[Callable[[str], str]]:
         pytest.skip(f"no PostgreSQL server here: {error}")
     base = make_url(server.get_uri()).set(drivername="postgresql+psycopg")
 
-    def create_database(name: str) -> str:
+    def administer(*statements: str) -> None:
         admin = create_engine(base, isolation_level="AUTOCOMMIT")
         with admin.connect() as connection:
-            connection.execute(text(f'CREATE DATABASE "{name}"'))
+            for statement in statements:
+                connection.execute(text(statement))
         admin.dispose()
+
+    def create_database(name: str) -> str:
+        administer(f'CREATE DATABASE "{name}"')
         return base.set(database=name).render_as_string(hide_password=False)
 
     try:
+        # No test takes the power away, so nothing has to reach the disk.
+        administer("ALTER SYSTEM SET fsync = off", "ALTER SYSTEM SET full_page_writes = off", "SELECT pg_reload_conf()")
         yield create_database
     finally:
         server.cleanup()

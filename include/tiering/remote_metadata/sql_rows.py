@@ -19,7 +19,7 @@ def encode_leader_epochs(leader_epochs: LeaderEpochs) -> str:
 
 def decode_leader_epochs(text: str) -> LeaderEpochs:
     """Raises ValueError for text that `encode_leader_epochs` does not write."""
-    pairs = (entry.split(":") for entry in text.split(",") if entry)
+    pairs = (entry.split(":") for entry in text.split(",")) if text else ()
     return LeaderEpochs.of((int(epoch), int(start_offset)) for epoch, start_offset in pairs)
 
 

@@ -1,0 +1,169 @@
+"""Store identity, owners of topics, dynamic configs and the export of segments, over each database."""
+
+import pytest
+from sqlalchemy import Engine, select
+
+from include.tiering.database.dynamic_configs import ConfigChange, ConfigEntity, DynamicConfigs
+from include.tiering.database.schema import events
+from include.tiering.database.store_identity import StoreIdentities, known_clusters
+from include.tiering.errors import StateConflictError
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.remote_metadata.sql_export import KeyRange, export_segments, split_segments
+from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
+from include.tiering.remote_storage.contract import StoreMarker
+from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.segments import CLUSTER_ID, delete, fence_of, finish, partition_of, segment_of, uuid
+
+ORDERS = uuid(1)
+
+
+@pytest.fixture(scope="module", params=EVERY)
+def database_kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def now() -> AdjustableNow:
+    return AdjustableNow()
+
+
+class TestStoreIdentity:
+    def test_is_created_once(self, engine: Engine):
+        identities = StoreIdentities(engine, CLUSTER_ID)
+        assert identities.read() is None
+        first = identities.create(uuid(1))
+        assert first == StoreMarker(CLUSTER_ID, str(uuid(1)), 1)
+        assert identities.create(uuid(2)) == identities.read() == first
+
+    def test_each_cluster_has_its_own(self, engine: Engine):
+        assert known_clusters(engine) == []
+        StoreIdentities(engine, "b").create(uuid(1))
+        StoreIdentities(engine, "a").create(uuid(2))
+        assert known_clusters(engine) == ["a", "b"]
+        assert StoreIdentities(engine, "b").read() == StoreMarker("b", str(uuid(1)), 1)
+
+
+class TestOwners:
+    @pytest.fixture
+    def registry(self, engine: Engine, now: AdjustableNow) -> SqlTopicRegistry:
+        return SqlTopicRegistry(engine, CLUSTER_ID, now_ms=now)
+
+    def test_nobody_owns_an_unknown_topic(self, registry):
+        assert registry.owner(ORDERS) is TopicOwner.NONE
+
+    def test_moves_from_owner_to_owner_and_says_so(self, registry, engine):
+        for expected, owner in [
+            (TopicOwner.NONE, TopicOwner.PLATFORM),
+            (TopicOwner.PLATFORM, TopicOwner.HANDING_OVER),
+            (TopicOwner.HANDING_OVER, TopicOwner.BROKER),
+        ]:
+            registry.set_owner(ORDERS, "orders", owner, expected=expected, author="ops")
+            assert registry.owner(ORDERS) is owner
+        with engine.connect() as connection:
+            changes = connection.scalars(select(events.c.detail).order_by(events.c.event_id)).all()
+        assert changes == ["none -> platform", "platform -> handing-over", "handing-over -> broker"]
+
+    def test_loses_cleanly_against_another_change(self, registry):
+        registry.set_owner(ORDERS, "orders", TopicOwner.BROKER, expected=TopicOwner.NONE, author="ops")
+        with pytest.raises(StateConflictError, match="owner broker, not none"):
+            registry.set_owner(ORDERS, "orders", TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="ops")
+        assert registry.owner(ORDERS) is TopicOwner.BROKER
+
+    def test_repeating_is_harmless(self, registry, engine):
+        for _ in range(2):
+            registry.set_owner(ORDERS, "orders", TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="ops")
+        with engine.connect() as connection:
+            assert len(connection.execute(select(events)).all()) == 1
+
+    def test_a_segment_gives_its_topic_no_owner(self, registry, engine):
+        partition = partition_of("orders")
+        SqlRemoteLogMetadata(engine, CLUSTER_ID).add_segment(
+            segment_of(partition, 1, 0, 9), fence=fence_of(engine, partition)
+        )
+        assert registry.owner(partition.topic_id) is TopicOwner.NONE
+
+    def test_a_recreated_topic_has_an_owner_of_its_own(self, registry):
+        registry.set_owner(ORDERS, "orders", TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="ops")
+        assert registry.owner(uuid(2)) is TopicOwner.NONE
+
+
+class TestDynamicConfigs:
+    BROKERS = ConfigEntity("brokers")
+    ONE = ConfigEntity("brokers", "1")
+
+    @pytest.fixture
+    def configs(self, engine: Engine, now: AdjustableNow) -> DynamicConfigs:
+        return DynamicConfigs(engine, CLUSTER_ID, now_ms=now)
+
+    def test_set_change_and_remove_with_history(self, configs, now):
+        configs.alter(self.BROKERS, {"copy.rate": "10", "fetch.rate": "5"}, author="ann")
+        began_ms = now.now_ms
+        now.advance(1)
+        configs.alter(self.BROKERS, {"copy.rate": "20", "fetch.rate": None}, author="bob")
+        assert configs.of_entity(self.BROKERS) == {"copy.rate": "20"}
+        assert configs.history(self.BROKERS) == [
+            ConfigChange(self.BROKERS, "copy.rate", None, "10", "ann", began_ms),
+            ConfigChange(self.BROKERS, "fetch.rate", None, "5", "ann", began_ms),
+            ConfigChange(self.BROKERS, "copy.rate", "10", "20", "bob", now.now_ms),
+            ConfigChange(self.BROKERS, "fetch.rate", "5", None, "bob", now.now_ms),
+        ]
+
+    def test_the_version_grows_with_changes_only(self, configs):
+        assert configs.version() == 0
+        versions = []
+        for value in ("10", "10", "20", None, None):
+            configs.alter(self.BROKERS, {"copy.rate": value}, author="ann")
+            versions.append(configs.version())
+        assert versions[0] == versions[1] < versions[2] < versions[3] == versions[4]
+
+    def test_an_entity_is_not_its_default(self, configs):
+        configs.alter(self.BROKERS, {"copy.rate": "10"}, author="ann")
+        configs.alter(self.ONE, {"copy.rate": "7"}, author="ann")
+        assert configs.of_entity(self.BROKERS) == {"copy.rate": "10"}
+        assert configs.of_entity(self.ONE) == {"copy.rate": "7"}
+        assert [change.entity for change in configs.history()] == [self.BROKERS, self.ONE]
+        assert len(configs.history(self.ONE)) == 1
+
+    def test_clusters_do_not_see_each_other(self, configs, engine):
+        configs.alter(self.BROKERS, {"copy.rate": "10"}, author="ann")
+        other = DynamicConfigs(engine, "another-cluster")
+        assert other.of_entity(self.BROKERS) == {}
+        assert other.version() == 0
+        assert other.history() == []
+
+
+class TestExport:
+    @pytest.fixture
+    def exported(self, engine: Engine) -> list[str]:
+        """Eleven segments of three partitions, one of them a tombstone; ids in order of arrival."""
+        metadata = SqlRemoteLogMetadata(engine, CLUSTER_ID)
+        ids = []
+        fences = [fence_of(engine, partition_of("orders", number)) for number in range(3)]
+        for number in range(11):
+            fence = fences[number % 3]
+            segment = segment_of(fence.topic_id_partition, number, 100 * number, 100 * number + 99)
+            finish(metadata, segment, fence)
+            if number == 5:
+                delete(metadata, segment, fence)
+            else:
+                ids.append(str(segment.remote_log_segment_id))
+        other = SqlRemoteLogMetadata(engine, "another-cluster")
+        assert other.partitions() == []
+        return ids
+
+    @pytest.mark.parametrize("ranges", [1, 2, 3, 7, 11, 100])
+    @pytest.mark.parametrize("page_rows", [1, 4, 10, 2_000])
+    def test_every_segment_once_whatever_the_ranges_and_pages(self, engine, exported, ranges, page_rows):
+        split = split_segments(engine, CLUSTER_ID, ranges)
+        assert len(split) <= ranges
+        rows = [row for part in split for row in export_segments(engine, CLUSTER_ID, part, page_rows=page_rows)]
+        assert [str(row.metadata.remote_log_segment_id) for row in rows] == exported
+
+    def test_no_segments(self, engine):
+        assert split_segments(engine, CLUSTER_ID, 4) == []
+        assert list(export_segments(engine, CLUSTER_ID, KeyRange(1, 100))) == []
+
+    def test_at_least_one_range(self, engine):
+        with pytest.raises(ValueError, match="at least one"):
+            split_segments(engine, CLUSTER_ID, 0)

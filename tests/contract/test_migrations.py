@@ -1,0 +1,99 @@
+"""Migrations: they make the schema that the code declares, on both databases, and nothing is applied twice."""
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine, inspect, text
+
+from include.tiering.database import migrations
+from include.tiering.database.engine import open_engine
+from include.tiering.database.migrations import HEAD, current_revision, is_at_head, migration_config, upgrade
+from include.tiering.database.schema import metadata
+from include.tiering.errors import MetadataUnavailableError, RemoteMetadataError
+from tests.doubles.databases import EVERY, POSTGRESQL, SQLITE_FILE
+
+
+@pytest.fixture(scope="module", params=EVERY)
+def database_kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def new_engine(database_kind: str, request: pytest.FixtureRequest, tmp_path):
+    """A database without tables."""
+    url = "sqlite://"
+    if database_kind == SQLITE_FILE:
+        url = f"sqlite:///{tmp_path / 'new.db'}"
+    if database_kind == POSTGRESQL:
+        url = request.getfixturevalue("create_postgresql_database")(request.node.name)
+    engine = open_engine(url)
+    yield engine
+    engine.dispose()
+
+
+def test_head_is_the_last_script():
+    scripts = ScriptDirectory.from_config(migration_config())
+    assert scripts.get_heads() == [HEAD]
+    assert [script.revision for script in scripts.walk_revisions()] == ["r0003", "r0002", "r0001"]
+
+
+def test_migrations_make_the_declared_schema(migrated_engine: Engine):
+    with migrated_engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+    inspector = inspect(migrated_engine)
+    for table in metadata.sorted_tables:
+        foreign_keys = {key["name"] for key in inspector.get_foreign_keys(table.name)}
+        assert foreign_keys == {constraint.name for constraint in table.foreign_key_constraints}
+        assert set(inspector.get_pk_constraint(table.name)["constrained_columns"]) == set(
+            table.primary_key.columns.keys()
+        )
+        checks = {check["name"] for check in inspector.get_check_constraints(table.name)}
+        assert checks == ({"ck_size_counters_not_negative"} if table.name == "size_counters" else set())
+
+
+def test_a_new_database_is_brought_to_head_once(new_engine: Engine):
+    assert current_revision(new_engine) is None
+    assert not is_at_head(new_engine)
+    upgrade(new_engine)
+    assert is_at_head(new_engine)
+    upgrade(new_engine)
+    assert current_revision(new_engine) == HEAD
+
+
+def test_a_migration_that_fails_leaves_nothing(new_engine: Engine):
+    with new_engine.begin() as connection:
+        connection.execute(text("CREATE TABLE runs (a integer)"))
+    with pytest.raises(RemoteMetadataError, match="runs"):
+        upgrade(new_engine)
+    assert current_revision(new_engine) is None
+    assert inspect(new_engine).get_table_names() == ["runs"]
+
+
+def test_an_older_revision_is_not_head(new_engine: Engine):
+    upgrade(new_engine)
+    with new_engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = 'r0001'"))
+    assert current_revision(new_engine) == "r0001"
+    assert not is_at_head(new_engine)
+
+
+def test_every_table_says_whose_it_is():
+    for table in metadata.sorted_tables:
+        assert "cluster_id" in table.columns
+        assert table.columns["cluster_id"].nullable is False
+        if "partition" in table.columns and table.name != "batches":
+            assert "topic_id" in table.columns
+
+
+def test_names_fit_postgresql():
+    names = [constraint.name for table in metadata.sorted_tables for constraint in table.constraints]
+    names += [index.name for table in metadata.sorted_tables for index in table.indexes]
+    assert all(name is not None and len(str(name)) <= 63 for name in names)
+
+
+def test_an_unreachable_database_is_told():
+    engine = open_engine("postgresql://me@127.0.0.1:1/db")
+    with pytest.raises(MetadataUnavailableError):
+        migrations.upgrade(engine)
+    engine.dispose()

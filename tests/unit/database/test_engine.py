@@ -1,0 +1,104 @@
+"""Opening databases: URLs, passwords, the rules of a SQLite file."""
+
+import logging
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+
+from include.tiering.database.engine import open_engine
+from include.tiering.database.transactions import reading, writing
+from include.tiering.errors import MetadataUnavailableError, RemoteMetadataError, SettingError
+
+PASSWORD = "s3cr3t-word"
+
+
+class TestUrls:
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "",
+            "tiering.db",
+            f"postgresql//me:{PASSWORD}@host/db",
+            f"mysql://me:{PASSWORD}@host/db",
+            f"postgresql+psycopg2://me:{PASSWORD}@host/db",
+            f"postgresql+asyncpg://me:{PASSWORD}@host/db",
+            "sqlite+aiosqlite:///a.db",
+            "sqlite:///file:a.db?uri=true",
+        ],
+    )
+    def test_others_are_refused_without_their_password(self, url: str):
+        with pytest.raises(SettingError, match=r"metadata\.url") as caught:
+            open_engine(url)
+        assert PASSWORD not in str(caught.value)
+        assert caught.value.__cause__ is None
+
+    @pytest.mark.parametrize("scheme", ["postgresql", "postgresql+psycopg"])
+    def test_postgresql_means_psycopg_3(self, scheme: str):
+        engine = open_engine(f"{scheme}://me:{PASSWORD}@host/db")
+        assert engine.driver == "psycopg"
+        assert PASSWORD not in repr(engine)
+        engine.dispose()
+
+    def test_an_absent_server_is_unavailable_and_the_password_stays_hidden(self, caplog: pytest.LogCaptureFixture):
+        caplog.set_level(logging.DEBUG)
+        engine = open_engine(f"postgresql://me:{PASSWORD}@127.0.0.1:1/db")
+        with pytest.raises(MetadataUnavailableError, match=r"127\.0\.0\.1") as caught, reading(engine):
+            pass
+        assert caught.value.retriable
+        shown: BaseException | None = caught.value
+        while shown is not None:
+            assert PASSWORD not in f"{shown}{shown!r}"
+            shown = shown.__cause__ or shown.__context__
+        assert PASSWORD not in caplog.text
+        engine.dispose()
+
+
+class TestSqliteFile:
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return tmp_path / "tiering.db"
+
+    @pytest.fixture
+    def file_engine(self, path: Path):
+        engine = open_engine(f"sqlite:///{path}")
+        yield engine
+        engine.dispose()
+
+    def test_rules_of_the_connection(self, file_engine: Engine):
+        with reading(file_engine) as connection:
+            rules = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+            found = [connection.execute(text(f"PRAGMA {rule}")).scalar_one() for rule in rules]
+        assert found == ["wal", 2, 1, 30_000]
+
+    def test_all_its_files_are_private(self, file_engine: Engine, path: Path):
+        with writing(file_engine) as connection:
+            connection.execute(text("CREATE TABLE t (a)"))
+            modes = {one.name: stat.S_IMODE(one.stat().st_mode) for one in path.parent.iterdir()}
+        assert modes == {"tiering.db": 0o600, "tiering.db-wal": 0o600, "tiering.db-shm": 0o600}
+
+    def test_a_writer_holds_the_lock_from_its_begin_and_readers_do_not_wait(self, file_engine: Engine, path: Path):
+        with writing(file_engine), reading(file_engine) as reader:
+            assert reader.execute(text("SELECT 1")).scalar_one() == 1
+            other = sqlite3.connect(path, timeout=0)
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                other.execute("BEGIN IMMEDIATE")
+            other.close()
+
+    def test_a_file_that_is_no_database(self, path: Path):
+        path.write_bytes(b"not a database at all" * 100)
+        engine = open_engine(f"sqlite:///{path}")
+        with pytest.raises(RemoteMetadataError, match="not a database"), reading(engine):
+            pass
+        engine.dispose()
+
+    def test_a_locked_database_is_unavailable(self, file_engine: Engine, path: Path):
+        with reading(file_engine) as connection:
+            connection.execute(text("PRAGMA busy_timeout = 0"))
+        other = sqlite3.connect(path)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(MetadataUnavailableError, match="locked"), writing(file_engine):
+            pass
+        other.close()

@@ -15,6 +15,7 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quota.contract import ByteLimiter
 
 ProgressCallback = Callable[[int], None]
+"""Gets the bytes of each block as it is sent; negative where a retry sends some again, so the sum is the progress."""
 
 
 class ObjectKind(StrEnum):

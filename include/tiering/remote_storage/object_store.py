@@ -69,8 +69,8 @@ class ObjectStore(Protocol):
         """Create the object; on return it is complete and durable. On an error nothing is visible under `key`.
 
         `crc32c` is that of all of `body`, and the store refuses the object if it receives other bytes. Each byte is
-        charged to `limiter` before it leaves, again if it is sent again. `on_sent` gets the size of each block sent
-        and a negative number for what a retry takes back, so its sum is the progress.
+        charged to `limiter` before it leaves, again if it is sent again; on success the sum of what `on_sent` got is
+        the size of `body`.
 
         Raises:
             RemoteObjectExistsError: the key is taken; what is there stays as it is.

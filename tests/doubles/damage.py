@@ -10,10 +10,10 @@ from pathlib import Path
 HOSTILE_NAMES = (
     "orders\n0-0",
     "\x1b[31mred-0",
-    "...-0",
+    "..-0",
     "-0",
     "orders-",
-    "orders--1",
+    "orders-+1",
     "orders-00",
     "orders-99999999999",
     "or ders-0",

@@ -123,14 +123,10 @@ class MetadataReplica:
         cursor = self._cursor if self._cursor and self._cursor.base_offset == base_offset else None
         position = cursor.position if cursor else 0
         with directory.file(offset_file(base_offset, FileKind.LOG)) as file:
-            try:
-                for at, header, batch in _batches(file, position):
-                    self._apply(file.path, at, header, batch)
-                    end = at + header.size_bytes
-                    self._cursor = _Cursor(base_offset, end, at, bytes(batch[:HEADER_SIZE]))
-            except CorruptFileError as error:
-                if not (is_last and _is_torn_tail(file, error.position or 0)):
-                    raise
+            for at, header, batch in _batches(file, position, may_be_torn=is_last):
+                self._apply(file.path, at, header, batch)
+                end = at + header.size_bytes
+                self._cursor = _Cursor(base_offset, end, at, bytes(batch[:HEADER_SIZE]))
             if is_last:
                 self._check_against_index(directory, base_offset, file.path)
 
@@ -169,14 +165,23 @@ def _list(directory: BrokerDirectory) -> _Listing:
     return _Listing(sorted(base_offsets), checkpoints)
 
 
-def _batches(file: BrokerFile, start: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Whole batches with a right CRC, with their positions in the file."""
-    with in_file(file.path, start):
-        for at, fields in BatchStream(Tail(file, start)):
-            header = BatchHeader._make(fields)
-            if header.size_bytes > _MAX_BATCH_BYTES:
-                raise FormatError(f"batch of {header.size_bytes} bytes, at most {_MAX_BATCH_BYTES} make sense", at)
-            yield start + at, header, memoryview(file.read_at(start + at, header.size_bytes))
+def _batches(file: BrokerFile, start: int, *, may_be_torn: bool) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """Whole batches with a right CRC, with their positions in the file, up to its end or to its torn tail."""
+    stream = iter(BatchStream(Tail(file, start)))
+    while True:
+        try:
+            with in_file(file.path, start):
+                found = next(stream, None)
+        except CorruptFileError as error:
+            if may_be_torn and _is_torn_tail(file, error.position or 0):
+                return
+            raise
+        if found is None:
+            return
+        at, header = start + found[0], BatchHeader._make(found[1])
+        if header.size_bytes > _MAX_BATCH_BYTES:
+            raise CorruptFileError(file.path, f"batch of {header.size_bytes} bytes, KRaft writes 8 MiB at most", at)
+        yield at, header, memoryview(file.read_at(at, header.size_bytes))
 
 
 def _apply_batch(image: ClusterImage, header: BatchHeader, batch: memoryview, path: str, position: int) -> None:
@@ -194,7 +199,7 @@ def _apply_batch(image: ClusterImage, header: BatchHeader, batch: memoryview, pa
 def _read_checkpoint(file: BrokerFile, image: ClusterImage) -> bool:
     """True if the snapshot's footer is there."""
     last = None
-    for position, header, batch in _batches(file, 0):
+    for position, header, batch in _batches(file, 0, may_be_torn=False):
         _apply_batch(image, header, batch, file.path, position)
         with in_file(file.path, position):
             last = control_type(batch, HEADER_SIZE) if header.is_control else None

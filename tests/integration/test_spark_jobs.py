@@ -28,7 +28,7 @@ from spark_jobs.remote_log_sizes_job import ROW, parse_arguments, recount
 from spark_jobs.remote_log_sizes_transform import SEGMENTS, remote_log_sizes
 from tests.doubles.planned_run import RUN_ID, planned_run, settings_of
 from tests.doubles.spark_session import NO_JAVA, spark
-from tests.doubles.spark_submit import submit_command, submit_environment
+from tests.doubles.spark_submit import FAST_START, ROOT, submit_command, submit_environment
 from tests.doubles.storage_segments import some_uuid
 
 __all__ = ["spark"]
@@ -92,6 +92,31 @@ def test_a_batch_copies_its_run_through_spark_submit(tmp_path: Path, config: Pat
         verified = tiering.verify(RUN_ID)
         assert (verified.segments, verified.failed, verified.warnings) == (len(items), (), ())
         assert outcome["bytes"] == sum(size.size_bytes for size in tiering.sizes())
+
+
+def test_a_batch_copies_its_run_over_spark_connect(tmp_path: Path, config: Path) -> None:
+    """SPARK_REMOTE=local[1] brings a Connect server up beside its client."""
+    (tmp_path / "spark-defaults.conf").write_text(
+        "spark.task.maxFailures 1\n"
+        "spark.ui.enabled false\n"
+        "spark.driver.memory 512m\n"
+        "spark.driver.host 127.0.0.1\n"
+        "spark.connect.grpc.binding.address 127.0.0.1\n"
+        f"spark.driver.extraJavaOptions {FAST_START} -Djava.io.tmpdir={tmp_path}\n"
+    )
+    variables = {"PYTHONPATH": str(ROOT), "SPARK_CONF_DIR": str(tmp_path), "SPARK_REMOTE": "local[1]"}
+    arguments = ["--run-id", RUN_ID, "--batch-id", "0.1", "--config", str(config)]
+    done = subprocess.run(
+        [sys.executable, "-m", "spark_jobs.copy_segments_job", *arguments],
+        env=submit_environment(tmp_path, **variables),
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    with open_tiering(settings_of(config)) as tiering:
+        items = tiering.work.items(RUN_ID)
+    assert json.loads(done.stdout.splitlines()[-1])["copied"] == len(items) > 0
 
 
 def test_a_batch_reports_what_it_cannot_read(tmp_path: Path, spark: SparkSession) -> None:

@@ -1,11 +1,11 @@
-"""An S3 server for benchmarks: computes every checksum it is told, refuses wrong ones, keeps nothing but the sizes.
+"""An S3 server for benchmarks: computes every checksum it is told, refuses wrong ones, keeps sizes and checksums alone.
 
     python -m tests.benchmark.s3_sink        says its port, serves until its standard input ends
 
 Speaks as much S3 as uploaders need: PutObject and multipart (plain or aws-chunked bodies), conditional writes, Head,
-an empty list, Delete. Verified: x-amz-checksum-crc32c and -crc32, in a header or a trailer, of objects and parts, and
-the CRC-32C of the whole at Complete, combined from those of the parts. Not verified: signatures, MD5, SHA-256. ETags
-are no MD5, so nobody compares them.
+an empty list, Delete, and Get of what is no larger than 4 KiB. Verified: x-amz-checksum-crc32c and -crc32, in a header
+or a trailer, of objects and parts, and the CRC-32C of the whole at Complete, combined from those of the parts. Not
+verified: signatures, MD5, SHA-256. ETags are no MD5, so nobody compares them.
 """
 
 import socketserver
@@ -23,7 +23,9 @@ from urllib.parse import parse_qs, urlsplit
 import google_crc32c
 
 _BLOCK_BYTES: Final = 1 << 20
+_SMALL_BYTES: Final = 4096
 _REASONS: Final = {200: "OK", 204: "No Content", 400: "Bad Request", 404: "Not Found", 412: "Precondition Failed"}
+_XML: Final = '<?xml version="1.0" encoding="UTF-8"?>'
 _XMLNS: Final = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 
 
@@ -54,18 +56,19 @@ def _power_of_x(exponent: int) -> int:
 
 @dataclass
 class Received:
-    """A body as it came: its size and the CRC-32C of all of it."""
+    """A body as it came: its size and the CRC-32C of all of it; `content` of a small one, to be read back."""
 
     size_bytes: int = 0
     crc32c: int = 0
     refused: bool = False
+    content: bytes = b""
 
 
 @dataclass
 class State:
     """What all connections share."""
 
-    objects: dict[str, int] = field(default_factory=dict)
+    objects: dict[str, Received] = field(default_factory=dict)
     uploads: dict[str, dict[int, Received]] = field(default_factory=dict)
     requests: int = 0
     payload_bytes: int = 0
@@ -117,7 +120,7 @@ class _Connection(socketserver.StreamRequestHandler):
                 state.uploads[upload_id] = {}
             self._reply(
                 200,
-                f"<InitiateMultipartUploadResult {_XMLNS}><UploadId>{upload_id}</UploadId>"
+                f"{_XML}<InitiateMultipartUploadResult {_XMLNS}><UploadId>{upload_id}</UploadId>"
                 "</InitiateMultipartUploadResult>",
             )
         elif method == "POST" and "uploadId" in query:
@@ -137,7 +140,7 @@ class _Connection(socketserver.StreamRequestHandler):
         elif path.count("/") == 1 or path.endswith("/"):
             self._reply(200)
         else:
-            self._create(path, received.size_bytes, headers)
+            self._create(path, received, headers)
 
     def _complete(self, path: str, upload_id: str, headers: dict[str, str]) -> None:
         self._receive(headers, is_payload=False)
@@ -151,15 +154,15 @@ class _Connection(socketserver.StreamRequestHandler):
         if told is not None and not self._judged(told == _encoded(crc32c)):
             self._error(400, "BadDigest")
         else:
-            xml = f"<CompleteMultipartUploadResult {_XMLNS}><ETag>sink</ETag></CompleteMultipartUploadResult>"
-            self._create(path, sum(part.size_bytes for part in parts), headers, xml)
+            xml = f"{_XML}<CompleteMultipartUploadResult {_XMLNS}><ETag>sink</ETag></CompleteMultipartUploadResult>"
+            self._create(path, Received(sum(part.size_bytes for part in parts), crc32c), headers, xml)
 
-    def _create(self, path: str, size_bytes: int, headers: dict[str, str], xml: str = "") -> None:
+    def _create(self, path: str, received: Received, headers: dict[str, str], xml: str = "") -> None:
         state = self.server.state
         with state.lock:
             taken = path in state.objects and headers.get("if-none-match") == "*"
             if not taken:
-                state.objects[path] = size_bytes
+                state.objects[path] = received
         if taken:
             self._error(412, "PreconditionFailed")
         else:
@@ -169,15 +172,19 @@ class _Connection(socketserver.StreamRequestHandler):
         self._receive(headers, is_payload=False)
         state = self.server.state
         if method == "HEAD":
-            size_bytes = state.objects.get(path)
+            found = state.objects.get(path)
             if path.count("/") == 1:
                 self._reply(200)
-            elif size_bytes is None:
+            elif found is None:
                 self._reply(404)
             else:
-                self._reply(200, etag="sink", size_bytes=size_bytes)
+                self._reply(200, etag="sink", size_bytes=found.size_bytes, crc32c=found.crc32c)
+        elif method == "GET" and path in state.objects:
+            self._reply(200, state.objects[path].content.decode("latin-1"), etag="sink")
+        elif method == "GET" and path.count("/") > 1:
+            self._error(404, "NoSuchKey")
         elif method == "GET":
-            self._reply(200, f"<ListBucketResult {_XMLNS}><IsTruncated>false</IsTruncated></ListBucketResult>")
+            self._reply(200, f"{_XML}<ListBucketResult {_XMLNS}><IsTruncated>false</IsTruncated></ListBucketResult>")
         else:
             state.objects.pop(path, None)
             self._reply(204)
@@ -222,6 +229,8 @@ class _Connection(socketserver.StreamRequestHandler):
             if not block:
                 raise ConnectionError("the client went away")
             received.crc32c = google_crc32c.extend(received.crc32c, block)
+            if size_bytes <= _SMALL_BYTES:
+                received.content += block
             if with_crc32:
                 self._crc32 = zlib.crc32(block, self._crc32)
             left_bytes -= len(block)
@@ -235,15 +244,17 @@ class _Connection(socketserver.StreamRequestHandler):
         return is_right
 
     def _error(self, status: int, code: str) -> None:
-        self._reply(status, f"<Error><Code>{code}</Code></Error>")
+        self._reply(status, f"{_XML}<Error><Code>{code}</Code></Error>")
 
-    def _reply(self, status: int, xml: str = "", *, etag: str = "", size_bytes: int | None = None) -> None:
-        body = f'<?xml version="1.0" encoding="UTF-8"?>{xml}'.encode() if xml else b""
+    def _reply(
+        self, status: int, text: str = "", *, etag: str = "", size_bytes: int | None = None, crc32c: int | None = None
+    ) -> None:
+        body = text.encode("latin-1")
         lines = [f"HTTP/1.1 {status} {_REASONS[status]}", f"Date: {formatdate(time.time(), usegmt=True)}"]
         if etag:
             lines += [f'ETag: "{etag}"', f"Last-Modified: {formatdate(time.time(), usegmt=True)}"]
-        if body:
-            lines.append("Content-Type: application/xml")
+        if crc32c is not None:
+            lines += [f"x-amz-checksum-crc32c: {_encoded(crc32c)}", "x-amz-checksum-type: FULL_OBJECT"]
         lines.append(f"Content-Length: {len(body) if size_bytes is None else size_bytes}")
         self.wfile.write("\r\n".join([*lines, "", ""]).encode() + body)
 

@@ -4,6 +4,8 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from include.tiering.errors import RemoteStorageError, RemoteStorageUnavailableError
 from include.tiering.model.leader_epochs import LeaderEpochs
@@ -175,3 +177,43 @@ def test_a_store_that_refuses_leaves_everything_unmeasured(partition: CopiedPart
     found = broken(measure)
     assert {"Q103", "Q104", "Q201", "Q212", "Q223", "Q224", "Q231", "Q241"} <= found
     assert all("access denied" in text for _, text in measure.remarks)
+
+
+@st.composite
+def damages(draw: st.DrawFn) -> tuple[str, str, float, bytes]:
+    """(object, what happens, where as a share of its length, bytes)"""
+    return (
+        draw(st.sampled_from(["log", "indexes", "rsm-manifest"])),
+        draw(st.sampled_from(["cut", "insert", "overwrite"])),
+        draw(st.floats(0, 1, exclude_max=True)),
+        draw(st.binary(min_size=1, max_size=40)),
+    )
+
+
+def damaged(content: bytes, action: str, at: float, noise: bytes) -> bytes:
+    position = int(len(content) * at)
+    kept_from = {"cut": len(content), "insert": position, "overwrite": position + len(noise)}[action]
+    return content[:position] + (b"" if action == "cut" else noise) + content[kept_from:]
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(damage=damages())
+def test_no_damage_is_an_error_and_none_of_the_log_goes_unseen(
+    partition: CopiedPartition, damage: tuple[str, str, float, bytes]
+) -> None:
+    suffix, action, at, noise = damage
+    row = partition.rows[1]
+    path = partition.object_path(row, suffix)
+    content = path.read_bytes()
+    changed = damaged(content, action, at, noise)
+    try:
+        path.write_bytes(changed)
+        found = broken(measured(partition, row))
+    finally:
+        path.write_bytes(content)
+    if changed == content:
+        assert found == set()
+    elif suffix == "log" or (suffix == "indexes" and len(changed) != len(content)):
+        assert found
+    if suffix == "log":
+        assert found <= {"Q101", "Q102"}

@@ -28,7 +28,7 @@ def record_batch(
 ) -> bytes:
     """`count` records of `value_bytes` each, or the given `records` blob; the last has the largest timestamp."""
     if records is None:
-        records = b"".join(_record(delta, bytes(value_bytes)) for delta in range(count))
+        records = b"".join(record(delta, bytes(value_bytes)) for delta in range(count))
     covered = struct.pack(
         ">hiqqqhii",
         attributes,
@@ -43,6 +43,14 @@ def record_batch(
     covered += records
     head = struct.pack(">iBI", leader_epoch, magic, google_crc32c.value(covered))
     return struct.pack(">qi", base_offset, len(head) + len(covered)) + head + covered
+
+
+def record(delta: int, value: bytes, key: bytes | None = None) -> bytes:
+    """One record, `delta` above the batch's base offset and as many ms above its base timestamp; no headers."""
+    body = b"\0" + write_varlong(delta) + write_varint(delta)
+    body += write_varint(-1) if key is None else write_varint(len(key)) + key
+    body += write_varint(len(value)) + value + write_varint(0)
+    return write_varint(len(body)) + body
 
 
 def data_batch(base_offset: int, producer_id: int, *, count: int = 1, leader_epoch: int = 0) -> bytes:
@@ -67,7 +75,7 @@ def marker(base_offset: int, producer_id: int, control: ControlType, *, leader_e
         attributes=TRANSACTIONAL | CONTROL,
         producer_id=producer_id,
         producer_epoch=1,
-        records=_record(0, struct.pack(">hi", 0, 9), key),
+        records=record(0, struct.pack(">hi", 0, 9), key),
     )
 
 
@@ -81,10 +89,3 @@ def old_batch(offset: int, magic: int) -> bytes:
     timestamp = struct.pack(">q", 1_500_000_000_000) if magic else b""
     body = struct.pack(">IBb", 0, magic, 0) + timestamp + struct.pack(">ii", -1, 0)
     return struct.pack(">qi", offset, len(body)) + body
-
-
-def _record(delta: int, value: bytes, key: bytes | None = None) -> bytes:
-    body = b"\0" + write_varlong(delta) + write_varint(delta)
-    body += write_varint(-1) if key is None else write_varint(len(key)) + key
-    body += write_varint(len(value)) + value + write_varint(0)
-    return write_varint(len(body)) + body

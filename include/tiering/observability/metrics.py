@@ -8,6 +8,7 @@ the same values, and whatever serves that directory shows the sum.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Final, Protocol
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
@@ -131,6 +132,12 @@ class PrometheusRecorder:
         for topic, (size_bytes, segments) in totals.items():
             self._gauges[LOG_SIZE_BYTES].labels(topic).set(size_bytes)
             self._gauges[LOG_SEGMENTS].labels(topic).set(segments)
+
+
+@cache
+def process_recorder() -> PrometheusRecorder:
+    """The one recorder of this process, in prometheus-client's own registry."""
+    return PrometheusRecorder()
 
 
 def _of(kind: MetricKind) -> list[Metric]:

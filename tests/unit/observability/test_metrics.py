@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry
 
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.sizes import PartitionSize
-from include.tiering.observability.metrics import METRICS, MetricKind, PrometheusRecorder
+from include.tiering.observability.metrics import METRICS, MetricKind, PrometheusRecorder, process_recorder
 
 
 def size(partition: int, size_bytes: int, segments: int) -> PartitionSize:
@@ -41,3 +41,7 @@ def test_every_declared_metric_is_registered() -> None:
     kinds = {(family.name, family.type) for family in registry.collect()}
     assert kinds == {(metric.name, str(metric.kind)) for metric in METRICS}
     assert {metric.kind for metric in METRICS} == set(MetricKind)
+
+
+def test_a_process_has_one_recorder_however_often_it_is_asked_for() -> None:
+    assert process_recorder() is process_recorder()

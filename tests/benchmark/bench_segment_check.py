@@ -14,8 +14,8 @@ Standard output is one JSON object:
   results[].check_gib_per_cpu_second      the same by CPU time (one thread), which a busy machine disturbs less: best
   results[].process_gib_per_second        best, with the start of the interpreter and all imports
   results[].memory_above_imports_mib      peak resident memory minus that after the imports: highest
-  results[].dump_log_segments             per way: GiB per second with the start of the JVM; how many `times` that the check
-                                          does; the same with the start of the interpreter; or why it was skipped
+  results[].dump_log_segments             per way: GiB per second with the start of the JVM, how many `times` that the
+                                          check does, the same with the interpreter's start; or why it was skipped
   goals, goals_met                        the floors that the project promises, and whether these numbers reach them
 """
 
@@ -140,7 +140,7 @@ def _compared(result: dict[str, Any], runs: Sequence[Dump], size_gib: float) -> 
 
 
 def _goals_met(batch_bytes: int, result: dict[str, Any]) -> bool:
-    return (
+    return bool(
         result["check_gib_per_cpu_second"] >= _GOAL_GIB_PER_SECOND[batch_bytes]
         and result["memory_above_imports_mib"] < _GOAL_MEMORY_MIB
         and result["dump_log_segments"].get("records", {}).get("times_with_start", _GOAL_TIMES) >= _GOAL_TIMES

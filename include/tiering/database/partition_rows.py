@@ -1,5 +1,7 @@
 """Rows of topics and partitions: created when first needed, locked before anything below them changes."""
 
+from functools import lru_cache
+
 from sqlalchemy import ColumnElement, Connection, Table, and_, select, update
 
 from include.tiering.database.schema import partitions, topics
@@ -15,6 +17,12 @@ def of_partition(table: Table, cluster_id: str, partition: TopicIdPartition) -> 
         table.c.topic_id == str(partition.topic_id),
         table.c.partition == partition.partition,
     )
+
+
+@lru_cache(maxsize=10_000)
+def partition_from(topic_id: str, partition: int, name: str) -> TopicIdPartition:
+    """The value that three columns mean. Remembered, because most rows share their partition with the row before."""
+    return TopicIdPartition(Uuid.parse(topic_id), partition, name)
 
 
 def ensure_topic(connection: Connection, cluster_id: str, topic_id: Uuid, name: str) -> None:

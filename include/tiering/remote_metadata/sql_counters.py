@@ -8,10 +8,10 @@ from itertools import groupby
 
 from sqlalchemy import Connection, and_, bindparam, case, or_, select, update
 
-from include.tiering.database.partition_rows import of_partition
+from include.tiering.database.partition_rows import of_partition, partition_from
 from include.tiering.database.schema import PARTITION_TOTAL, size_counters, topics
 from include.tiering.database.statements import insert_for
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.remote_metadata.contract import EpochSize, PartitionSize
@@ -104,7 +104,7 @@ def finished_sizes(connection: Connection, cluster_id: str, partition: TopicIdPa
         total, *epochs = grouped  # the total's epoch is the lowest
         sizes.append(
             PartitionSize(
-                TopicIdPartition(Uuid.parse(topic_id), number, name),
+                partition_from(topic_id, number, name),
                 total.size_bytes,
                 total.segments,
                 tuple(EpochSize(row.leader_epoch, row.size_bytes, row.segments) for row in epochs),

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, case, select
 
-from include.tiering.database.partition_rows import of_partition
+from include.tiering.database.partition_rows import of_partition, partition_from
 from include.tiering.database.schema import segment_epochs, segments, topics
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.remote_metadata.contract import SegmentRow
@@ -76,7 +76,7 @@ def list_partitions(connection: Connection, cluster_id: str) -> Sequence[TopicId
         .distinct()
         .order_by(topics.c.name, topics.c.topic_id, segments.c.partition)
     )
-    return [TopicIdPartition(Uuid.parse(row.topic_id), row.partition, row.name) for row in connection.execute(query)]
+    return [partition_from(row.topic_id, row.partition, row.name) for row in connection.execute(query)]
 
 
 def list_of_run(connection: Connection, cluster_id: str, run_id: str) -> Sequence[SegmentRow]:

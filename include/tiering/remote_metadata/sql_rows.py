@@ -4,7 +4,8 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.database.partition_rows import partition_from
+from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
@@ -25,7 +26,7 @@ def decode_leader_epochs(text: str) -> LeaderEpochs:
 
 def metadata_of(row: Row[Any]) -> RemoteLogSegmentMetadata:
     """From a row with the columns of `segments` and the topic's `name`."""
-    partition = TopicIdPartition(Uuid.parse(row.topic_id), row.partition, row.name)
+    partition = partition_from(row.topic_id, row.partition, row.name)
     return RemoteLogSegmentMetadata(
         remote_log_segment_id=RemoteLogSegmentId(partition, Uuid.parse(row.segment_id)),
         start_offset=row.start_offset,

@@ -16,12 +16,12 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, and_, or_, select, tuple_, update
 
-from include.tiering.database.partition_rows import of_partition
+from include.tiering.database.partition_rows import of_partition, partition_from
 from include.tiering.database.schema import leases, pauses, planned_partitions
 from include.tiering.database.statements import insert_for
 from include.tiering.errors import LeaseLostError
 from include.tiering.log_source.contract import ReplicaId
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.ids import TopicIdPartition
 from include.tiering.remote_metadata.contract import Fence
 from include.tiering.work.contract import ALL_TOPICS, Lease
 from include.tiering.work.sql_plans import HAS_PLANNED_SEGMENT, remaining_segments
@@ -44,7 +44,7 @@ def claim(
     passed_over = set(exclude)
     while candidates := _candidates(connection, cluster_id, run_id, batch_id, passed_over, now_ms):
         for row in candidates:
-            partition = TopicIdPartition(Uuid.parse(row.topic_id), row.partition, row.topic)
+            partition = partition_from(row.topic_id, row.partition, row.topic)
             passed_over.add(partition)
             # What was not won is rolled back with its locks: a claim never holds one while it waits for another.
             with connection.begin_nested() as savepoint:

@@ -7,11 +7,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, exists, insert, select, update
 
-from include.tiering.database.partition_rows import of_partition
+from include.tiering.database.partition_rows import of_partition, partition_from
 from include.tiering.database.schema import planned_partitions, planned_segments, runs
 from include.tiering.database.statements import insert_if_absent, stored_text
 from include.tiering.errors import StateConflictError
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.ids import TopicIdPartition
 from include.tiering.work.contract import PlannedPartition, PlannedSegment, SegmentOutcome, WorkItem
 
 HAS_PLANNED_SEGMENT: ColumnElement[bool] = exists().where(
@@ -172,7 +172,7 @@ def _segment_values(cluster_id: str, run_id: str, planned: PlannedPartition, seg
 
 def _item_of(row: Row[Any]) -> WorkItem:
     return WorkItem(
-        topic_id_partition=TopicIdPartition(Uuid.parse(row.topic_id), row.partition, row.topic),
+        topic_id_partition=partition_from(row.topic_id, row.partition, row.topic),
         segment=PlannedSegment(row.base_offset, row.end_offset, row.size_bytes),
         outcome=SegmentOutcome(row.outcome),
         segment_id=row.segment_id,

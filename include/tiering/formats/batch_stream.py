@@ -70,8 +70,9 @@ class BatchStream:
             end = at + LOG_OVERHEAD + batch_length
             if end > filled:
                 break
-            if crc32c(array[at + CRC_START : end]) != fields[4]:
-                raise _crc_error(start + at, fields)
+            crc = crc32c(array[at + CRC_START : end])
+            if crc != fields[4]:
+                raise _crc_error(start + at, fields, crc)
             yield start + at, fields
             at = end
         self._next = at
@@ -116,7 +117,7 @@ class BatchStream:
             self._next = min(self._filled, end - self._start)
             crc = google_crc32c.extend(crc, self._array[: self._next])
         if crc != fields[4]:
-            raise _crc_error(position, fields)
+            raise _crc_error(position, fields, crc)
         return position, fields
 
     def _cut_off_error(self) -> FormatError:
@@ -132,7 +133,5 @@ def _size_bytes(fields: Fields) -> int:
     return LOG_OVERHEAD + fields[1]
 
 
-def _crc_error(position: int, fields: Fields) -> FormatError:
-    return FormatError(
-        f"CRC-32C of the batch at offset {fields[0]} differs from its header's {fields[4]:08x}", position
-    )
+def _crc_error(position: int, fields: Fields, crc: int) -> FormatError:
+    return FormatError(f"CRC-32C of the batch at offset {fields[0]} is {crc:08x}, not {fields[4]:08x}", position)

@@ -1,3 +1,4 @@
+import google_crc32c
 import pytest
 
 from include.tiering.errors import FormatError, OldMagicError, SourceChangedError
@@ -67,9 +68,13 @@ def test_a_flipped_bit_is_found_at_its_batch(batch_number: int) -> None:
     assert "CRC-32C" in error.message
 
 
-def test_the_last_byte_of_a_large_batch_counts() -> None:
-    error = _failure(LARGE[:-1] + bytes([LARGE[-1] ^ 1]) + SMALL)
-    assert (error.position, "CRC-32C" in error.message) == (0, True)
+@pytest.mark.parametrize("batch", [SMALL, LARGE])
+def test_the_last_byte_of_a_batch_counts(batch: bytes) -> None:
+    damaged = batch[:-1] + bytes([batch[-1] ^ 1])
+    error = _failure(damaged + SMALL)
+    offset, crc, wrong = batch[7], batch[17:21].hex(), google_crc32c.value(damaged[21:])
+    assert error.message == f"CRC-32C of the batch at offset {offset} is {wrong:08x}, not {crc}"
+    assert error.position == 0
 
 
 @pytest.mark.parametrize("kept", [1, 17, 18, 60])

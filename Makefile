@@ -65,8 +65,8 @@ down: setup ## stop what `make up` started
 # --- tests and checks -----------------------------------------------------------------------------------------------
 
 PYTEST := $(PYTHON) -m pytest -q
-UNIT_TESTS := tests/architecture tests/unit tests/property
-SLOW_TESTS := tests/contract tests/integration tests/airflow tests/chaos
+UNIT_TESTS := tests/architecture tests/unit
+SLOW_TESTS := tests/property tests/contract tests/integration tests/airflow tests/chaos
 
 test: ## all tests that need nothing but this machine: test-unit, then test-integration
 	@$(MAKE) test-unit
@@ -75,7 +75,7 @@ test: ## all tests that need nothing but this machine: test-unit, then test-inte
 test-unit: setup ## tests without servers or Spark: under a minute
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PYTEST) -n 2 $(wildcard $(UNIT_TESTS))
 
-test-integration: setup s3-server ## contract suites and real servers: S3, PostgreSQL, Spark, Airflow, kill -9
+test-integration: setup s3-server ## properties, contract suites and real servers: S3, PostgreSQL, Spark, Airflow, kill -9
 	@$(PYTHON) -m local.java >/dev/null && eval "$$($(PYTHON) -m local.java)" && \
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PYTEST) $(wildcard $(SLOW_TESTS))
 

@@ -22,7 +22,7 @@ _ALLOWED: Final[dict[str, frozenset[str]]] = {
     "include/tiering/work": frozenset({"sqlalchemy"}),
     "include/tiering/quota": frozenset({"sqlalchemy"}),
     "include/tiering/database": frozenset({"sqlalchemy", "alembic"}),
-    "include/tiering/settings": frozenset({"annotated_types", "pydantic", "pydantic_settings"}),
+    "include/tiering/settings": frozenset({"annotated_types", "pydantic"}),
     "include/tiering/observability": frozenset({"prometheus_client"}),
     "include/tiering/quality/great_expectations_judge.py": frozenset({"great_expectations", "pandas"}),
     "include/tiering/cli": frozenset({"typer", "rich"}),

@@ -43,7 +43,7 @@ def _build(archive: Path, environment: Mapping[str, str]) -> None:
             "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData "
             f"-XX:ArchiveClassesAtExit={stage} -Djava.io.tmpdir={directory}"
         )
-        command = [VIRTUAL_ENVIRONMENT / "bin" / "spark-submit", "--master", "local[1]", "--driver-memory", "512m"]
+        command = [str(VIRTUAL_ENVIRONMENT / "bin" / "spark-submit"), "--master", "local[1]", "--driver-memory", "512m"]
         conf = [f"spark.local.dir={directory}", "spark.ui.enabled=false", "spark.driver.host=127.0.0.1"]
         for entry in conf:
             command += ["--conf", entry]

@@ -70,8 +70,8 @@ def _demo(console: Console, layout: Layout, say: Callable[[str], None]) -> bool:
     )
     platform.set_up()
     platform.start()
-    api = AirflowApi(platform.base_url, Login(ADMIN, password_of(layout, ADMIN)))
-    runs = _run_both_dags(api, say)
+    with AirflowApi(platform.base_url, Login(ADMIN, password_of(layout, ADMIN))) as api:
+        runs = _run_both_dags(api, say)
     for run in runs:
         for line in errors_of(layout.airflow_home / "logs", run):
             console.print(line, style="red", markup=False, soft_wrap=True)

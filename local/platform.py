@@ -46,7 +46,7 @@ class Platform:
         log = self.layout.component_logs / "set-up.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
-            command = [VIRTUAL_ENVIRONMENT / "bin" / "python", "-m", "local.set_up"]
+            command = [str(VIRTUAL_ENVIRONMENT / "bin" / "python"), "-m", "local.set_up"]
             done = subprocess.run(
                 command, env=dict(self.environment), stdout=output, stderr=subprocess.STDOUT, check=False
             )

@@ -6,7 +6,7 @@ signalled. Processes whose parent died are found by a mark in their environment,
 
 import contextlib
 import json
-import subprocess
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -20,21 +20,23 @@ _BIRTH_TOLERANCE_SECONDS: Final = 1.0
 def start(
     name: str, command: Sequence[str], *, environment: Mapping[str, str], log: Path, pid_files: Path
 ) -> psutil.Process:
-    """Start `command` in a session of its own, its output appended to `log`."""
+    """Start `command`, a path with its arguments, in a session of its own; its output is appended to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     pid_files.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
-        started = subprocess.Popen(
-            list(command),
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    process = psutil.Process(started.pid)
-    record = {"pid": process.pid, "born": process.create_time()}
-    (pid_files / f"{name}.json").write_text(json.dumps(record))
+    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    pid = os.posix_spawn(
+        command[0],
+        list(command),
+        dict(environment),
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), append, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+    process = psutil.Process(pid)
+    (pid_files / f"{name}.json").write_text(json.dumps({"pid": pid, "born": process.create_time()}))
     return process
 
 
@@ -74,7 +76,7 @@ def family(processes: Iterable[psutil.Process], mark: str) -> set[psutil.Process
 
 def _carries(process: psutil.Process, mark: str) -> bool:
     try:
-        return process.environ().get(PLATFORM_MARK) == mark
+        return bool(process.environ().get(PLATFORM_MARK) == mark)
     except (psutil.Error, OSError):
         return False
 
@@ -88,7 +90,7 @@ def end(processes: Iterable[psutil.Process], *, patience_seconds: float) -> list
     for process in stubborn:
         _kill(process)
     psutil.wait_procs(stubborn, timeout=patience_seconds)
-    return stubborn
+    return list(stubborn)
 
 
 def ask_to_end(process: psutil.Process) -> None:

@@ -5,12 +5,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from local.platform import PlatformError
-from plugins.tiering_airflow.errors import AirflowApiError, AirflowApiUnavailableError
+from plugins.tiering_airflow.errors import AirflowApiError
 from plugins.tiering_airflow.rest import AirflowApi
 
+_T = TypeVar("_T")
 _POLL_SECONDS: Final = 1.0
 _ENDED: Final = frozenset({"success", "failed"})
 
@@ -27,17 +28,10 @@ class DagRun:
 def wait_for_dag(api: AirflowApi, dag_id: str, *, seconds: float) -> None:
     """Until the dag-processor has parsed it. Raises PlatformError."""
 
-    def parsed() -> bool:
-        try:
-            api.get(f"/dags/{dag_id}")
-        except AirflowApiUnavailableError:
-            raise
-        except AirflowApiError:
-            return False
-        return True
-
-    if not any(parsed() for _ in _ticks(seconds)):
-        raise PlatformError(f"Airflow does not know the DAG {dag_id} after {seconds:.0f} s")
+    for _ in _ticks(seconds):
+        if _asked(api.get, f"/dags/{dag_id}") is not None:
+            return
+    raise PlatformError(f"Airflow does not know the DAG {dag_id} after {seconds:.0f} s")
 
 
 def trigger(api: AirflowApi, dag_id: str, conf: dict[str, Any]) -> str:
@@ -55,11 +49,11 @@ def wait_for_run(
     """
     picture = "no run yet"
     for _ in _ticks(seconds):
-        run = _run(api, dag_id, run_id)
+        run = _asked(_run, api, dag_id, run_id)
         if run is None:
             continue
-        seen = _picture(api, dag_id, run["dag_run_id"])
-        if seen != picture:
+        seen = _asked(_picture, api, dag_id, run["dag_run_id"])
+        if seen is not None and seen != picture:
             picture = seen
             on_change(picture)
         if run["state"] in _ENDED:
@@ -102,6 +96,14 @@ def _picture(api: AirflowApi, dag_id: str, run_id: str) -> str:
 
 def _words(states: dict[str, int]) -> str:
     return " ".join(state if number == 1 else f"{number} {state}" for state, number in states.items())
+
+
+def _asked(question: Callable[..., _T], *arguments: Any) -> _T | None:
+    """The answer; None if there is none now, because a thing is not there yet or the server is busy."""
+    try:
+        return question(*arguments)
+    except AirflowApiError:
+        return None
 
 
 def _ticks(seconds: float) -> Iterator[None]:

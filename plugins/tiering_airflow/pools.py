@@ -5,14 +5,13 @@
 Running batches cannot ask Airflow's database, so their tasks mirror the size of their pool into the work store.
 """
 
-import functools
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from plugins.tiering_airflow.errors import AirflowApiError
 from plugins.tiering_airflow.hook import TieringHook
@@ -117,9 +116,27 @@ class PoolMirror:
 @contextmanager
 def mirrored_pool(pool: str) -> Iterator[PoolMirror]:
     """A mirror of `pool` between this deployment's Airflow and its work store. Raises TieringError."""
-    api = functools.cache(AirflowApi.from_configuration)
-    with TieringHook().open() as tiering:
-        yield PoolMirror(pool, read=lambda name: api().pool_slots(name), write=tiering.work.set_pool_size)
+    with _Airflow() as airflow, TieringHook().open() as tiering:
+        yield PoolMirror(pool, read=airflow.pool_slots, write=tiering.work.set_pool_size)
+
+
+class _Airflow:
+    """Airflow's API, opened by the first question: a login that is missing is an answer that fails, no more."""
+
+    def __init__(self) -> None:
+        self._opened = ExitStack()
+        self._api: AirflowApi | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def pool_slots(self, pool: str) -> int:
+        if self._api is None:
+            self._api = self._opened.enter_context(AirflowApi.from_configuration())
+        return self._api.pool_slots(pool)
 
 
 if __name__ == "__main__":

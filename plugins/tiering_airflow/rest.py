@@ -42,11 +42,20 @@ class Login:
 
 
 class AirflowApi:
-    """JSON over HTTP. A token is fetched when it is needed, and again when it has expired."""
+    """JSON over HTTP. A token is fetched when it is needed, and again when it has expired. Close it after use."""
 
-    def __init__(self, base_url: str, login: Login, *, timeout_seconds: float = 10.0) -> None:
+    def __init__(self, base_url: str, login: Login, *, timeout_seconds: float = 30.0) -> None:
         self._client = httpx.Client(base_url=base_url.rstrip("/"), timeout=timeout_seconds)
         self._login = login
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._client.close()
 
     @classmethod
     def from_configuration(cls) -> Self:

@@ -81,16 +81,18 @@ def _serving(server: _Server) -> Iterator[_Server]:
 
 def test_one_token_serves_many_questions() -> None:
     with _serving(_Server()) as server:
-        api = AirflowApi(server.url, LOGIN)
-        assert [api.pool_slots("remote_log_copier") for _ in range(3)] == [4, 4, 4]
+        with AirflowApi(server.url, LOGIN) as api:
+            answers = [api.pool_slots("remote_log_copier") for _ in range(3)]
+        assert answers == [4, 4, 4]
     assert server.tokens == 1
     assert server.seen[0] == ("POST", "/auth/token", {"username": "reader", "password": "s3cret"})
 
 
 def test_an_expired_token_is_renewed() -> None:
     with _serving(_Server(token_lasts=1)) as server:
-        api = AirflowApi(server.url, LOGIN)
-        assert [api.pool_slots("remote_log_copier") for _ in range(3)] == [4, 4, 4]
+        with AirflowApi(server.url, LOGIN) as api:
+            answers = [api.pool_slots("remote_log_copier") for _ in range(3)]
+        assert answers == [4, 4, 4]
     assert server.tokens == 3
 
 
@@ -105,13 +107,13 @@ def test_a_refusal_carries_airflows_words_and_no_password() -> None:
 def test_no_answer_is_worth_retrying() -> None:
     with _serving(_Server()) as server:
         url = server.url
-    with pytest.raises(AirflowApiUnavailableError, match="does not answer"):
-        AirflowApi(url, LOGIN).get("/pools")
+    with AirflowApi(url, LOGIN) as api, pytest.raises(AirflowApiUnavailableError, match="does not answer"):
+        api.get("/pools")
 
 
 def test_a_name_cannot_leave_its_place_in_the_path() -> None:
-    with _serving(_Server()) as server, pytest.raises(AirflowApiError):
-        AirflowApi(server.url, LOGIN).pool_slots("../dags?x=1")
+    with _serving(_Server()) as server, AirflowApi(server.url, LOGIN) as api, pytest.raises(AirflowApiError):
+        api.pool_slots("../dags?x=1")
     assert server.seen[-1][1] == "/api/v2/pools/..%2Fdags%3Fx%3D1"
 
 

@@ -1,0 +1,168 @@
+"""The platform on one machine as people use it: started, asked over REST, stopped; real scheduler, real Spark."""
+
+import contextlib
+import json
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from local.assembly import assemble
+from local.layout import Layout
+from local.platform import Platform, stop, unhealthy_parts
+from local.ports import free_port
+from local.processes import family, recorded
+from local.runs import DagRun, errors_of, trigger, wait_for_dag, wait_for_run
+from local.secrets_store import ADMIN, READER, password_of
+from plugins.tiering_airflow.errors import AirflowApiError
+from plugins.tiering_airflow.rest import AirflowApi, Login
+from tests.doubles.broker_data import copy_of
+
+COPY = "tiering_copy"
+SIZES = "tiering_remote_log_sizes"
+
+
+def _ignore(_: str) -> None:
+    return None
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    return Layout.below(tmp_path_factory.mktemp("platform"))
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Writable log dirs of two brokers, with one bit of one batch of `retained-0` turned."""
+    log_dirs = copy_of("public", tmp_path_factory.mktemp("brokers"), part="stopped")
+    (segment,) = log_dirs.glob("broker-*/retained-0/00000000000000000388.log")
+    content = bytearray(segment.read_bytes())
+    content[200] ^= 1
+    segment.write_bytes(content)
+    return log_dirs
+
+
+@pytest.fixture(scope="module")
+def platform(layout: Layout, brokers: Path) -> Iterator[Platform]:
+    layout.state.mkdir()
+    tiering = {
+        "TIERING_TOPICS__INCLUDE": '["*"]',
+        "TIERING_LOG_DIRS": ",".join(f"{n}:{brokers / f'broker-{n}'}" for n in (1, 2)),
+        "TIERING_REMOTE_STORAGE__URL": f"file://{layout.remote_storage}",
+        "TIERING_METADATA__URL": f"sqlite:///{layout.metadata_database}",
+        "TIERING_COPIER__MAX__BATCHES": "3",
+    }
+    made = assemble(layout, tiering, port=free_port(), say=print, paused_at_creation=False, copy_schedule="")
+    try:
+        made.set_up()
+        made.start()
+        yield made
+    finally:
+        stop(layout, print)
+
+
+@pytest.fixture(scope="module")
+def api(platform: Platform, layout: Layout) -> Iterator[AirflowApi]:
+    login = Login(ADMIN, password_of(layout, ADMIN))
+    with AirflowApi(platform.base_url, login, timeout_seconds=60) as admin:
+        for dag_id in (COPY, SIZES):
+            wait_for_dag(admin, dag_id, seconds=60)
+        yield admin
+
+
+def _finished(api: AirflowApi, form: dict[str, Any]) -> tuple[DagRun, dict[str, list[str]]]:
+    """A run of `tiering_copy` that has ended, and the states of its tasks."""
+    run = wait_for_run(api, COPY, trigger(api, COPY, form), seconds=240, on_change=print)
+    states: dict[str, list[str]] = {}
+    for instance in api.get(f"/dags/{COPY}/dagRuns/{run.run_id}/taskInstances")["task_instances"]:
+        states.setdefault(instance["task_id"], []).append(instance["state"])
+    return run, states
+
+
+def test_all_parts_are_healthy_and_listen_on_loopback_only(platform: Platform, layout: Layout) -> None:
+    assert unhealthy_parts(platform.base_url) == []
+    components = recorded(layout.components)
+    assert sorted(components) == ["api-server", "dag-processor", "scheduler", "triggerer"]
+    everyone = set(components.values()) | family(components.values(), str(layout.airflow_home))
+    listening = {
+        connection.laddr.ip
+        for process in everyone
+        for connection in process.net_connections(kind="inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert listening == {"127.0.0.1"}
+
+
+def test_secrets_are_in_private_files_and_in_no_environment(platform: Platform, layout: Layout) -> None:
+    for file in (layout.airflow_cfg, layout.secrets, layout.passwords, layout.api_login):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    secrets = {*json.loads(layout.secrets.read_text()).values(), *json.loads(layout.passwords.read_text()).values()}
+    for process in recorded(layout.components).values():
+        assert secrets.isdisjoint(process.environ().values())
+
+
+def test_nobody_gets_in_without_a_password(platform: Platform, layout: Layout) -> None:
+    assert httpx.get(f"{platform.base_url}/api/v2/pools").status_code == 401
+    with AirflowApi(platform.base_url, Login(READER, password_of(layout, READER))) as reader:
+        assert reader.pool_slots("remote_log_copier") >= 1
+        with pytest.raises(AirflowApiError, match="403"):
+            trigger(reader, COPY, {})
+
+
+def test_a_run_copies_the_topics_of_the_form_and_wakes_the_size_run(api: AirflowApi, layout: Layout) -> None:
+    run, states = _finished(api, {"topics": ["bigrecs", "audit_log"]})
+    assert (run.state, states["copy"]) == ("success", ["success"] * 3)
+    sized = wait_for_run(api, SIZES, None, seconds=120, on_change=print)
+    assert sized.state == "success"
+    topics = {path.parent.parent.name.rsplit("-", 1)[0] for path in layout.remote_storage.rglob("*.log")}
+    assert {topic.partition("-")[0] for topic in topics} == {"bigrecs", "audit_log"}
+    summary = json.loads((layout.work_dir / "sizes" / "summary.json").read_text())
+    assert (summary["partitions"], summary["segments"], summary["differences"]) == (3, 4, [])
+
+
+def test_with_nothing_left_the_run_succeeds_at_once(api: AirflowApi) -> None:
+    run, states = _finished(api, {"topics": ["bigrecs"]})
+    assert run.state == "success"
+    assert states == {
+        "ready": ["success"],
+        "plan": ["success"],
+        **{task: ["skipped"] for task in ("copy", "quality_gate", "summary")},
+        "outcome": ["success"],
+    }
+
+
+def test_a_damaged_segment_fails_the_run_in_one_line_that_names_it(api: AirflowApi, layout: Layout) -> None:
+    run, states = _finished(api, {"topics": ["retained"]})
+    assert (run.state, states["quality_gate"], states["summary"]) == ("failed", ["failed"], ["skipped"])
+    said = [line for line in errors_of(layout.airflow_home / "logs", run) if line.startswith("quality_gate")]
+    assert len(said) == 1
+    assert "retained-0 from offset 388: not copied: " in said[0]
+
+
+def test_stopping_in_the_middle_of_a_copy_leaves_no_process_and_the_next_start_goes_on(
+    api: AirflowApi, platform: Platform, layout: Layout
+) -> None:
+    run_id = trigger(api, COPY, {"topics": ["orders", "trimmed", "payments*"]})
+    deadline = time.monotonic() + 120
+    while not (jobs := _spark_jobs(layout)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert jobs, f"no Spark job of {run_id} was seen"
+    began = time.monotonic()
+    assert stop(layout, print) > len(jobs)
+    assert time.monotonic() - began < 60
+    assert recorded(layout.components) == {}
+    assert family([], str(layout.airflow_home)) == set()
+
+
+def _spark_jobs(layout: Layout) -> list[psutil.Process]:
+    found = []
+    for process in family(recorded(layout.components).values(), str(layout.airflow_home)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.name() == "java":
+                found.append(process)
+    return found

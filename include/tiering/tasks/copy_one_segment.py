@@ -22,7 +22,6 @@ B: the same, when it finds the planned offsets copied (outcome SKIPPED).
 An interrupted upload is never resumed: the next attempt has a new id, so its objects cannot mix with these.
 """
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -41,11 +40,12 @@ from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.observability import get_logger
 from include.tiering.quota.contract import ByteLimiter
 from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata, TopicRegistry
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoredObject
 
-_log: Final = logging.getLogger(__name__)
+_log: Final = get_logger(__name__)
 
 
 class CopyStep(StrEnum):

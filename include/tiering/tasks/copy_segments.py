@@ -7,7 +7,6 @@ segments it waits while paused. What it could not finish stays planned for anoth
 What a killed batch leaves: a lease that expires, and what `copy_one_segment` says of the segment it was in.
 """
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -24,12 +23,13 @@ from include.tiering.errors import (
 )
 from include.tiering.log_source.contract import LogSegment
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.observability import get_logger
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
 from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.work.contract import Lease, PlannedSegment, SegmentOutcome, WorkItem, WorkStore
 
-_log: Final = logging.getLogger(__name__)
+_log: Final = get_logger(__name__)
 _PAUSE_POLL_SECONDS: Final = 0.5
 
 

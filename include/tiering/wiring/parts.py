@@ -9,6 +9,7 @@ from include.tiering.cluster.contract import ClusterFacts
 from include.tiering.cluster.metadata_log import MetadataLog
 from include.tiering.cluster.unknown_facts import UnknownFacts
 from include.tiering.database.engine import open_engine
+from include.tiering.database.migrations import current_revision
 from include.tiering.database.store_identity import StoreIdentities, known_clusters
 from include.tiering.errors import MetadataUnavailableError, SettingError
 from include.tiering.log_source.contract import LogSource
@@ -75,7 +76,7 @@ class Parts:
         Raises:
             MetadataUnavailableError: it was not set up.
         """
-        known = known_clusters(self.engine)
+        known = known_clusters(self.engine) if current_revision(self.engine) is not None else []
         if len(known) != 1:
             raise MetadataUnavailableError(
                 f"the database serves {len(known)} clusters instead of one: set it up with ./tiering migrate"

@@ -11,6 +11,7 @@ from typing import Any
 from include.tiering.clock import Clock
 from include.tiering.log_source.contract import ScanReport
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.observability.metrics import process_recorder
 from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_metadata.contract import PartitionSize, SegmentRow
 from include.tiering.remote_metadata.sql_export import KeyRange, export_segments, split_segments
@@ -33,6 +34,15 @@ from include.tiering.work.contract import BatchProgress
 
 def _ignore(*_: object) -> None:
     """For callers that do not watch."""
+
+
+def _count(result: BatchResult) -> None:
+    recorder = process_recorder()
+    for copied in result.copied:
+        topic = copied.segment_id.topic_id_partition.topic
+        recorder.segment_copied(topic, log_bytes=copied.size_bytes, sent_bytes=copied.sent_bytes)
+    for failure in result.failed:
+        recorder.copy_failed(failure.item.topic_id_partition.topic, str(failure.item.error))
 
 
 class Tiering(Parts):
@@ -105,7 +115,7 @@ class Tiering(Parts):
         heartbeat = BatchHeartbeat(
             self.work, gate, self.clock, identity=identity, lease_ms=copier.lease_ms, parent_alive=parent_alive
         )
-        return CopyBatch(
+        result = CopyBatch(
             self._segment_copier(),
             self.work,
             gate,
@@ -116,6 +126,8 @@ class Tiering(Parts):
             limits=BatchLimits(float(copier.batch_max_seconds), copier.lease_ms, pool),
             on_copied=on_copied,
         ).run()
+        _count(result)
+        return result
 
     def verify(self, run_id: str | None = None) -> VerifyReport:
         """Judge what a run copied; without a run, all that has not passed."""
@@ -139,7 +151,10 @@ class Tiering(Parts):
         return CopyRun(run_id, self.work.items(run_id), (ended_ms - began_ms) / 1000)
 
     def sizes(self) -> Sequence[PartitionSize]:
-        return self.metadata.partition_sizes()
+        """FINISHED sizes from the counters, published as RemoteLogSizeBytes (KIP-852)."""
+        sizes = self.metadata.partition_sizes()
+        process_recorder().remote_log_sizes(sizes)
+        return sizes
 
     def segment_ranges(self, ranges: int) -> Sequence[KeyRange]:
         """At most `ranges` ranges that together hold every segment of now once."""

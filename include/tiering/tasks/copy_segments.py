@@ -180,11 +180,12 @@ class CopyBatch:
     def _copy_planned(self, lease: Lease, planned: PlannedSegment) -> "_Next":
         partition = lease.replica_id.topic_id_partition
         try:
-            if self._is_copied(partition, planned):
+            highest = self._copier.metadata.highest_copied_offset(partition)
+            if highest is not None and highest >= planned.end_offset:
                 self._record(lease, planned, SegmentOutcome.SKIPPED, message="already copied")
                 return _Next.ON
             self._copier.require_ours(partition)
-            self._require_unchanged(lease, planned)
+            self._require_unchanged(lease, planned, highest)
             with self._heartbeat.counting(planned.size_bytes) as on_sent:
                 copied = self._copier.copy(
                     lease.replica_id, planned.base_offset, fence=lease.fence, gate=self._gate, on_sent=on_sent
@@ -201,11 +202,7 @@ class CopyBatch:
         self._on_copied(copied)
         return _Next.ON
 
-    def _is_copied(self, partition: TopicIdPartition, planned: PlannedSegment) -> bool:
-        highest = self._copier.metadata.highest_copied_offset(partition)
-        return highest is not None and highest >= planned.end_offset
-
-    def _require_unchanged(self, lease: Lease, planned: PlannedSegment) -> None:
+    def _require_unchanged(self, lease: Lease, planned: PlannedSegment, highest: int | None) -> None:
         """The segment must be the one that was planned, eligible now, and join what is copied without a gap.
 
         Raises:
@@ -220,7 +217,6 @@ class CopyBatch:
             raise SourceChangedError(where, f"planned up to offset {planned.end_offset}, now {_shape(found)}")
         if found.reason is not None:
             raise SourceChangedError(where, f"not eligible any more: {found.reason}")
-        highest = self._copier.metadata.highest_copied_offset(lease.replica_id.topic_id_partition)
         if highest is not None and found.base_offset > highest + 1:
             raise SourceChangedError(where, f"offsets {highest + 1}..{found.base_offset - 1} would be left out")
 

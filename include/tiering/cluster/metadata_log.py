@@ -21,6 +21,8 @@ _LOG = logging.getLogger(__name__)
 class MetadataLog:
     """`ClusterFacts` over log directories. Reads at the first question or `refresh`, never at construction.
 
+    After a `refresh` that failed nothing is known, until one succeeds: old facts could hide that a topic was deleted.
+
     Args:
         log_dirs: log directories of one cluster; those without a metadata log are passed over.
     """
@@ -28,6 +30,7 @@ class MetadataLog:
     def __init__(self, log_dirs: Sequence[Path]) -> None:
         self._replicas = [MetadataReplica(str(path)) for path in log_dirs]
         self._newest: MetadataReplica | None = None
+        self._was_refreshed = False
 
     @staticmethod
     def is_in(log_dirs: Sequence[Path]) -> bool:
@@ -35,6 +38,7 @@ class MetadataLog:
         return any((path / METADATA_LOG).is_dir() for path in log_dirs)
 
     def refresh(self) -> None:
+        self._was_refreshed = True
         readable = []
         refused: list[tuple[MetadataReplica, SourceError | ClusterFactsError]] = []
         for replica in self._replicas:
@@ -70,7 +74,7 @@ class MetadataLog:
         return self._newest.log_end_offset if self._newest else 0
 
     def _image(self) -> ClusterImage:
-        if self._newest is None:
+        if not self._was_refreshed:
             self.refresh()
         return self._newest.image if self._newest else ClusterImage()
 

@@ -235,6 +235,20 @@ def test_a_readable_directory_beside_a_broken_one_is_enough(tmp_path: Path, log_
     assert facts.cluster_id() == CLUSTER_ID
 
 
+def test_after_a_failed_refresh_nothing_is_known_until_one_succeeds(log_dir: BrokerLogDir) -> None:
+    facts = MetadataLog([log_dir.path])
+    assert facts.topic(ORDERS) is not None
+    aside = _log(log_dir).parent.rename(log_dir.path / "aside")
+    with pytest.raises(ClusterFactsError):
+        facts.refresh()
+    assert facts.topic(ORDERS) is None
+    assert facts.cluster_id() is None
+    assert facts.log_end_offset == 0
+    aside.rename(_log(log_dir).parent)
+    facts.refresh()
+    assert facts.topic(ORDERS) is not None
+
+
 def test_no_directory_has_a_metadata_log(tmp_path: Path) -> None:
     without = BrokerLogDir(tmp_path / "data")
     assert not MetadataLog.is_in([without.path])

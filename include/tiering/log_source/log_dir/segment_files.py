@@ -8,7 +8,7 @@ from typing import Final, Self
 from include.tiering.broker_files.files import BrokerDirectory, BrokerFile
 from include.tiering.broker_files.names import FileKind, offset_file
 from include.tiering.broker_files.parsing import in_file
-from include.tiering.errors import CorruptFileError, FormatError, SourceVanishedError
+from include.tiering.errors import CorruptFileError, FormatError, SourceError, SourceVanishedError
 from include.tiering.formats import offset_index, producer_snapshot, time_index, transaction_index
 from include.tiering.formats.producer_snapshot import ProducerEntry
 from include.tiering.formats.record_batch import HEADER_SIZE, NO_TIMESTAMP
@@ -66,10 +66,10 @@ class SegmentFiles:
                 name = offset_file(offset, kind)
                 return stack.enter_context(directory.file(name, bulk=kind is FileKind.LOG))
 
-            def optional(offset: int, kind: FileKind) -> BrokerFile | None:
+            def optional(offset: int, kind: FileKind, absence: type[SourceError]) -> BrokerFile | None:
                 try:
                     return required(offset, kind)
-                except SourceVanishedError:
+                except absence:
                     return None
 
             log = required(base_offset, FileKind.LOG)
@@ -83,9 +83,9 @@ class SegmentFiles:
                 next_base_offset,
                 log,
                 *indexes,
-                optional(base_offset, FileKind.TRANSACTION_INDEX),
-                optional(next_base_offset, FileKind.PRODUCER_SNAPSHOT),
-                optional(base_offset, FileKind.PRODUCER_SNAPSHOT),
+                optional(base_offset, FileKind.TRANSACTION_INDEX, SourceVanishedError),
+                optional(next_base_offset, FileKind.PRODUCER_SNAPSHOT, SourceVanishedError),
+                optional(base_offset, FileKind.PRODUCER_SNAPSHOT, SourceError),
             )
 
     @property

@@ -142,6 +142,14 @@ class TestUpdateSegment:
         assert metadata.update_segment(update_of(segment, FINISHED), expected=STARTED, fence=fence) == finished
         assert metadata.remote_log_size(partition, 0) == segment.segment_size_bytes
 
+    def test_staying_in_a_state_on_purpose_replaces_the_values(self, metadata, partition, fence):
+        segment = segment_of(partition, 1, 0, 99)
+        finished = finish(metadata, segment, fence)
+        change = update_of(segment, FINISHED, custom_metadata=b"later")
+        assert metadata.update_segment(change, expected=FINISHED, fence=fence) == finished.with_update(change)
+        assert metadata.segment(segment.remote_log_segment_id).metadata.custom_metadata == b"later"
+        assert metadata.remote_log_size(partition, 0) == segment.segment_size_bytes
+
     def test_loses_cleanly_against_another_change(self, metadata, partition, fence):
         segment = segment_of(partition, 1, 0, 99)
         _in_state(metadata, segment, DELETE_STARTED, fence)

@@ -15,7 +15,7 @@ batch, by turns in each way, so that a busy machine disturbs all alike:
 Standard output is one JSON object; per way and stage the median over the rounds, in seconds:
   to_driver, to_session, to_task, to_batch, to_first_byte    each since the trigger
   to_exit                                                    the whole process
-  cpu                                                        of the process and its children (the server's not counted)
+  cpu                                                        of the process, its children, and the server for Connect
 """
 
 import argparse
@@ -33,6 +33,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+
+import psutil
 
 from local.class_archive import class_archive
 from local.java import java_environment
@@ -91,7 +93,7 @@ def measure(command: Sequence[str], environment: Mapping[str, str], store: Path)
     Raises:
         SystemExit: the batch copied nothing.
     """
-    cpu_before = _children_cpu_seconds()
+    cpu_before = _cpu_seconds()
     triggered = time.time()
     done = subprocess.run(command, env=environment, cwd=store.parent, capture_output=True, text=True, check=False)
     exited = time.time()
@@ -104,13 +106,15 @@ def measure(command: Sequence[str], environment: Mapping[str, str], store: Path)
         if f"{stage}_began_ms" in outcome
     }
     first_byte = min(path.stat().st_mtime for path in store.rglob("*.log"))
-    cpu = _children_cpu_seconds() - cpu_before
+    cpu = _cpu_seconds() - cpu_before
     return {**seconds, "to_first_byte": first_byte - triggered, "to_exit": exited - triggered, "cpu": cpu}
 
 
-def _children_cpu_seconds() -> float:
+def _cpu_seconds() -> float:
+    """Of children that ended, and of all descendants that live: a server and its Python workers."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
+    living = psutil.Process().children(recursive=True)
+    return usage.ru_utime + usage.ru_stime + sum(sum(each.cpu_times()[:2]) for each in living)
 
 
 @contextlib.contextmanager

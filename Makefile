@@ -9,6 +9,7 @@ ROOT := $(CURDIR)
 PYTHON := .venv/bin/python
 UV_VERSION := 0.13.9
 VERSITYGW_VERSION := v1.8.0
+RCLONE_VERSION := v1.75.1
 # A uv that answers, else our own below .cache (a version manager's shim may exist and know no uv).
 UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo $(ROOT)/.cache/uv/bin/uv)
 
@@ -40,16 +41,22 @@ setup: .venv/.installed ## install the locked packages into .venv (every other t
 	        exec $$python -m pip install --quiet --disable-pip-version-check --target .cache/uv uv==$(UV_VERSION); fi; \
 	done; echo "Python 3.11 with pip is needed" >&2; exit 1
 
-s3-server: .cache/bin/versitygw-$(VERSITYGW_VERSION) ## build versitygw, the S3 server of the tests (skipped where Go is missing)
+s3-server: .cache/bin/.versitygw-$(VERSITYGW_VERSION) ## build versitygw, the S3 server of the tests (skipped where Go is missing)
 
-.cache/bin/versitygw-$(VERSITYGW_VERSION):
-	@mkdir -p $(@D); \
-	if ! command -v go >/dev/null; then \
+.cache/bin/.versitygw-$(VERSITYGW_VERSION):
+	@if ! command -v go >/dev/null; then \
 	    echo "no Go here: tests against a real S3 server will be skipped (install Go 1.24 or newer to run them)"; \
-	elif echo "building versitygw $(VERSITYGW_VERSION) (a minute or two the first time)" && \
-	    GOBIN=$(ROOT)/.cache/bin go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW_VERSION); then \
-	    touch $@; \
-	else echo "versitygw could not be built: tests against a real S3 server will be skipped" >&2; fi
+	else $(call build_with_go,versitygw,github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW_VERSION)); fi
+
+.cache/bin/.rclone-$(RCLONE_VERSION):
+	@if ! command -v go >/dev/null; then echo "no Go here: nothing is compared with rclone" >&2; \
+	else $(call build_with_go,rclone,github.com/rclone/rclone@$(RCLONE_VERSION)); fi
+
+# $(1) name, $(2) module. A failure costs what needs the program, no more.
+define build_with_go
+mkdir -p $(@D); echo "building $(1) (a minute or two the first time)" >&2; \
+	if GOBIN=$(ROOT)/.cache/bin go install $(2); then touch $@; else echo "$(1) could not be built" >&2; fi
+endef
 
 # --- the platform ---------------------------------------------------------------------------------------------------
 
@@ -108,13 +115,13 @@ requirements: setup ## export the lock, for people who use pip
 
 BENCH := $(PYTHON) -m tests.benchmark.run_all
 
-bench: setup s3-server ## all benchmarks, one JSON document with machine facts
+bench: setup s3-server .cache/bin/.rclone-$(RCLONE_VERSION) ## all benchmarks, one JSON document with machine facts
 	@$(BENCH)
 
 bench-check: setup ## check rate of segment bytes, beside Kafka's DumpLogSegments
 	@$(BENCH) segment_check
 
-bench-copy: setup s3-server ## upload and copy rates, beside cp, boto3's defaults and rclone
+bench-copy: setup s3-server .cache/bin/.rclone-$(RCLONE_VERSION) ## upload and copy rates, beside cp, boto3's defaults and rclone
 	@$(BENCH) upload copy
 
 bench-scan: setup ## scan of 2,000 partitions with 50 segments each

@@ -1,0 +1,89 @@
+"""The last stable offset from files against a plain replay of what a broker would know at the high watermark."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from include.tiering.broker_files.files import BrokerDirectory
+from include.tiering.formats.producer_snapshot import ProducerEntry
+from include.tiering.formats.record_batch import ControlType
+from include.tiering.log_source.log_dir.listing import list_partition
+from include.tiering.log_source.log_dir.stable_offset import find_last_stable_offset
+from tests.doubles.log_dirs import BrokerLogDir
+from tests.doubles.record_batches import data_batch, marker, record_batch
+
+
+@dataclass(frozen=True)
+class Step:
+    """One batch: plain, in a transaction, or a marker; `roll` begins a new segment before it."""
+
+    kind: str
+    producer_id: int
+    count: int
+    roll: bool
+
+
+_steps = st.lists(
+    st.builds(
+        Step,
+        st.sampled_from(["plain", "data", "data", "commit", "abort"]),
+        st.integers(1, 3),
+        st.integers(1, 4),
+        st.sampled_from([False, False, True]),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+def _batch(step: Step, offset: int) -> bytes:
+    if step.kind == "plain":
+        return record_batch(offset, count=step.count)
+    if step.kind == "data":
+        return data_batch(offset, step.producer_id, count=step.count)
+    return marker(offset, step.producer_id, ControlType.COMMIT if step.kind == "commit" else ControlType.ABORT)
+
+
+def _snapshot(open_since: dict[int, int]) -> list[ProducerEntry]:
+    return [ProducerEntry(producer, 1, 0, first, 0, 0, 9, first) for producer, first in open_since.items()]
+
+
+@settings(max_examples=60)
+@given(_steps, st.data())
+def test_equal_to_a_plain_replay(steps: list[Step], data: st.DataObject) -> None:
+    offset, open_since = 0, dict[int, int]()
+    segments: list[tuple[int, list[bytes], list[ProducerEntry]]] = [(0, [], [])]
+    history: list[tuple[int, dict[int, int]]] = [(0, {})]
+    for step in steps:
+        if step.roll and segments[-1][1]:
+            segments.append((offset, [], _snapshot(open_since)))
+        segments[-1][1].append(_batch(step, offset))
+        if step.kind == "data":
+            open_since.setdefault(step.producer_id, offset)
+        elif step.kind != "plain":
+            open_since.pop(step.producer_id, None)
+        offset += step.count if step.kind in ("plain", "data") else 1
+        history.append((offset, dict(open_since)))
+    high_watermark, still_open = data.draw(st.sampled_from(history))
+    lost_snapshots = data.draw(st.sets(st.integers(1, max(1, len(segments) - 1))))
+    with tempfile.TemporaryDirectory() as directory:
+        partition = BrokerLogDir(Path(directory, "data")).partition()
+        for number, (base, batches, snapshot) in enumerate(segments):
+            partition.segment(base, batches)
+            if number and number not in lost_snapshots:
+                partition.snapshot(base, snapshot)
+        with BrokerDirectory.open(str(partition.path)) as opened:
+            listing = list_partition(opened, _fail)
+            found = [
+                find_last_stable_offset(opened, listing, high_watermark=high_watermark, deep=deep, on_error=_fail)
+                for deep in (False, True)
+            ]
+    wanted = min([high_watermark, *(first for first in still_open.values() if first < high_watermark)])
+    assert found == [wanted, wanted]
+
+
+def _fail(error: Exception) -> None:
+    raise error

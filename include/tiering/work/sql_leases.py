@@ -1,8 +1,8 @@
 """Leases in SQL: one row per partition, whose token grows with every claim.
 
 A claim is one conditional statement on that row: insert it, or take it if it has expired or was given back. So of any
-number of processes that want a partition at once one gets it, and tokens ascend; the others see the row taken, or all
-of the partition's work done meanwhile, and try the next.
+number of processes that want a partition at once one gets it, and tokens ascend; the others see the row taken and try
+the next.
 
 | a batch dies                  | what it leaves                 | what clears it up                                 |
 |-------------------------------|--------------------------------|---------------------------------------------------|
@@ -24,7 +24,7 @@ from include.tiering.log_source.contract import ReplicaId
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.remote_metadata.contract import Fence
 from include.tiering.work.contract import ALL_TOPICS, Lease
-from include.tiering.work.sql_plans import HAS_PLANNED_SEGMENT, remaining_segments
+from include.tiering.work.sql_plans import HAS_PLANNED_SEGMENT, has_work
 
 _CANDIDATES: Final = 16
 _RELEASED: Final = 0
@@ -46,10 +46,11 @@ def claim(
         for row in candidates:
             partition = partition_from(row.topic_id, row.partition, row.topic)
             passed_over.add(partition)
-            # What was not won is rolled back with its locks: a claim never holds one while it waits for another.
+            # Another batch may have finished or stopped it since it was listed. What was not won is rolled back with
+            # its locks: a claim never holds one while it waits for another.
             with connection.begin_nested() as savepoint:
                 token = _take(connection, cluster_id, partition, run_id, batch_id, now_ms, now_ms + lease_ms)
-                if token is None or not remaining_segments(connection, cluster_id, run_id, partition):
+                if token is None or not has_work(connection, cluster_id, run_id, partition):
                     savepoint.rollback()
                     continue
             is_partition = of_partition(planned_partitions, cluster_id, partition)

@@ -114,14 +114,16 @@ def list_items(connection: Connection, cluster_id: str, run_id: str) -> Sequence
     return [_item_of(row) for row in connection.execute(query)]
 
 
-def has_work(connection: Connection, cluster_id: str, run_id: str) -> bool:
-    """See `WorkStore.has_work`."""
+def has_work(connection: Connection, cluster_id: str, run_id: str, partition: TopicIdPartition | None = None) -> bool:
+    """See `WorkStore.has_work`; of one partition, or of any."""
     query = select(planned_partitions.c.partition).where(
         planned_partitions.c.cluster_id == cluster_id,
         planned_partitions.c.run_id == run_id,
         planned_partitions.c.stopped.is_(False),
         HAS_PLANNED_SEGMENT,
     )
+    if partition is not None:
+        query = query.where(of_partition(planned_partitions, cluster_id, partition))
     return connection.execute(query.limit(1)).one_or_none() is not None
 
 

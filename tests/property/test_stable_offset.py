@@ -18,12 +18,15 @@ from tests.doubles.record_batches import data_batch, marker, record_batch
 
 @dataclass(frozen=True)
 class Step:
-    """One batch: plain, in a transaction, or a marker; `roll` begins a new segment before it."""
+    """One batch: plain, in a transaction, or a marker. `roll` begins a new segment before it; `stop` is a clean stop
+    behind it, which leaves a snapshot in the middle of the segment.
+    """
 
     kind: str
     producer_id: int
     count: int
     roll: bool
+    stop: bool
 
 
 _steps = st.lists(
@@ -33,6 +36,7 @@ _steps = st.lists(
         st.integers(1, 3),
         st.integers(1, 4),
         st.sampled_from([False, False, True]),
+        st.sampled_from([False, False, False, True]),
     ),
     min_size=1,
     max_size=25,
@@ -55,11 +59,13 @@ def _snapshot(open_since: dict[int, int]) -> list[ProducerEntry]:
 @given(_steps, st.data())
 def test_equal_to_a_plain_replay(steps: list[Step], data: st.DataObject) -> None:
     offset, open_since = 0, dict[int, int]()
-    segments: list[tuple[int, list[bytes], list[ProducerEntry]]] = [(0, [], [])]
+    segments: list[tuple[int, list[bytes]]] = [(0, [])]
+    snapshots: dict[int, list[ProducerEntry]] = {}
     history: list[tuple[int, dict[int, int]]] = [(0, {})]
     for step in steps:
         if step.roll and segments[-1][1]:
-            segments.append((offset, [], _snapshot(open_since)))
+            segments.append((offset, []))
+            snapshots[offset] = _snapshot(open_since)
         segments[-1][1].append(_batch(step, offset))
         if step.kind == "data":
             open_since.setdefault(step.producer_id, offset)
@@ -67,14 +73,16 @@ def test_equal_to_a_plain_replay(steps: list[Step], data: st.DataObject) -> None
             open_since.pop(step.producer_id, None)
         offset += step.count if step.kind in ("plain", "data") else 1
         history.append((offset, dict(open_since)))
+        if step.stop:
+            snapshots[offset] = _snapshot(open_since)
     high_watermark, still_open = data.draw(st.sampled_from(history))
-    lost_snapshots = data.draw(st.sets(st.integers(1, max(1, len(segments) - 1))))
+    kept = [taken_at for taken_at in snapshots if data.draw(st.booleans())]
     with tempfile.TemporaryDirectory() as directory:
         partition = BrokerLogDir(Path(directory, "data")).partition()
-        for number, (base, batches, snapshot) in enumerate(segments):
+        for base, batches in segments:
             partition.segment(base, batches)
-            if number and number not in lost_snapshots:
-                partition.snapshot(base, snapshot)
+        for taken_at in kept:
+            partition.snapshot(taken_at, snapshots[taken_at])
         with BrokerDirectory.open(str(partition.path)) as opened:
             listing = list_partition(opened, _fail)
             found = [

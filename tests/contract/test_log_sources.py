@@ -1,0 +1,65 @@
+"""The log source contract over log directories, and over the double that stands in for them."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from include.tiering.cluster.metadata_log import MetadataLog
+from include.tiering.log_source.contract import ReplicaId
+from include.tiering.log_source.log_dir.dirs import LogDir
+from include.tiering.log_source.log_dir.source import LogDirSource
+from include.tiering.model.ids import TopicIdPartition
+from tests.contract.log_source_contract import LogSourceContract
+from tests.doubles.log_dirs import ORDERS, BrokerLogDir
+from tests.doubles.memory_source import MemorySource
+
+
+class LogDirBackdoor:
+    def __init__(self, path: Path) -> None:
+        log_dir = BrokerLogDir(path)
+        log_dir.create_topic()
+        self._partition = log_dir.partition()
+        log_dir.all_current({"orders-0": self._partition.filled(0, 10, 20, 30)})
+        self.source = LogDirSource([LogDir(1, path)], MetadataLog([path]))
+        self.replica_id = ReplicaId(TopicIdPartition(ORDERS, 0, "orders"), 1, str(log_dir.directory_id))
+
+    def damage(self, base_offset: int) -> None:
+        log = self._partition.file(base_offset, "log")
+        log.write_bytes(log.read_bytes()[:-1] + b"\xff")
+
+    def replace_files(self) -> None:
+        for log in self._partition.path.glob("*.log"):
+            fresh = log.with_suffix(".fresh")
+            fresh.write_bytes(log.read_bytes()[:-1] + b"\xff")
+            fresh.replace(log)
+
+    def remove_partition(self) -> None:
+        shutil.rmtree(self._partition.path)
+
+
+class MemoryBackdoor:
+    def __init__(self) -> None:
+        self.source = MemorySource()
+        self.replica_id = self.source.add("orders")
+
+    def damage(self, base_offset: int) -> None:
+        self.source.corrupt.add((self.replica_id.topic_id_partition, base_offset))
+
+    def replace_files(self) -> None:
+        self.source.generation += 1
+
+    def remove_partition(self) -> None:
+        del self.source.replicas[self.replica_id]
+
+
+class TestLogDirSource(LogSourceContract):
+    @pytest.fixture
+    def behind(self, tmp_path: Path) -> LogDirBackdoor:
+        return LogDirBackdoor(tmp_path / "data")
+
+
+class TestMemorySource(LogSourceContract):
+    @pytest.fixture
+    def behind(self) -> MemoryBackdoor:
+        return MemoryBackdoor()

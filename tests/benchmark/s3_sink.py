@@ -22,36 +22,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import google_crc32c
 
+from include.tiering.formats.crc32c import append_crc32c
+
 _BLOCK_BYTES: Final = 1 << 20
 _SMALL_BYTES: Final = 4096
 _REASONS: Final = {200: "OK", 204: "No Content", 400: "Bad Request", 404: "Not Found", 412: "Precondition Failed"}
 _XML: Final = '<?xml version="1.0" encoding="UTF-8"?>'
 _XMLNS: Final = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
-
-
-def combined_crc32c(first: int, second: int, second_size_bytes: int) -> int:
-    """CRC-32C of two pieces from those of each: `first` is moved past the bytes of the second."""
-    return _times(first, _power_of_x(8 * second_size_bytes)) ^ second
-
-
-def _times(left: int, right: int) -> int:
-    """Product of two polynomials modulo CRC-32C's; bit 31 is the coefficient of x^0."""
-    product = 0
-    for bit in range(31, -1, -1):
-        if left >> bit & 1:
-            product ^= right
-        right = right >> 1 ^ (0x82F63B78 if right & 1 else 0)
-    return product
-
-
-def _power_of_x(exponent: int) -> int:
-    power, square = 1 << 31, 1 << 30
-    while exponent:
-        if exponent & 1:
-            power = _times(power, square)
-        square = _times(square, square)
-        exponent >>= 1
-    return power
 
 
 @dataclass
@@ -149,7 +126,7 @@ class _Connection(socketserver.StreamRequestHandler):
             parts = [part for _, part in sorted(state.uploads.pop(upload_id).items())]
         crc32c = 0
         for part in parts:
-            crc32c = combined_crc32c(crc32c, part.crc32c, part.size_bytes)
+            crc32c = append_crc32c(crc32c, part.crc32c, part.size_bytes)
         told = headers.get("x-amz-checksum-crc32c")
         if told is not None and not self._judged(told == _encoded(crc32c)):
             self._error(400, "BadDigest")

@@ -3,8 +3,9 @@
     python -m tests.benchmark.upload_clients ours|upload_file ENDPOINT BUCKET PREFIX FILE...
 
 Counted from after imports, client and checksums to the last answer: wall seconds, CPU seconds of this process, and the
-peak of its resident memory (with all that came before). `ours` is told each file's CRC-32C, as a copy is by its check
-pass, which is measured elsewhere; the stores prove it. `upload_file` is boto3 with nothing set.
+peak of its resident memory (with all that came before). `ours` is told each file's CRC-32C (of the whole and of each
+step), as a copy is by its check pass, which is measured elsewhere; the sink proves it. `upload_file` is boto3 with
+nothing set.
 """
 
 import json
@@ -15,8 +16,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from include.tiering.formats.crc32c import extend_crc32c
+from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES
 from include.tiering.quota.contract import UnlimitedBytes
-from include.tiering.units import MIB
 
 
 class FileSource:
@@ -30,25 +32,31 @@ class FileSource:
         return os.preadv(self._fd, [buffer], position)
 
 
-def crc32c_of_file(path: Path) -> int:
-    import google_crc32c
-
-    crc32c = 0
+def running_crc32c_of(path: Path) -> list[int]:
+    """Of the first step, of the first two, … and last of the whole file."""
+    running = [0]
     with path.open("rb") as file:
-        while block := file.read(MIB):
-            crc32c = google_crc32c.extend(crc32c, block)
-    return crc32c
+        while block := file.read(RUNNING_CRC32C_STEP_BYTES):
+            running.append(extend_crc32c(running[-1], block))
+    return running[1:]
 
 
 def ours(endpoint_url: str, bucket: str, prefix: str, files: Sequence[Path]) -> Callable[[], None]:
     from include.tiering.remote_storage.s3.store import S3ObjectStore
 
     store = S3ObjectStore(bucket, prefix, endpoint_url=endpoint_url)
-    checked = [(path.name, FileSource(path), crc32c_of_file(path)) for path in files]
+    checked = [(path.name, FileSource(path), running_crc32c_of(path)) for path in files]
 
     def upload() -> None:
-        for name, source, crc32c in checked:
-            store.put(name, source, crc32c, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+        for name, source, running in checked:
+            store.put(
+                name,
+                source,
+                running[-1],
+                limiter=UnlimitedBytes(),
+                on_sent=lambda _: None,
+                running_crc32c=running,
+            )
 
     return upload
 

@@ -16,6 +16,7 @@ from include.tiering.errors import (
     RemoteStorageUnavailableError,
     SendingStoppedError,
 )
+from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES
 from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
 from include.tiering.remote_storage.credentials import S3Credentials
@@ -25,6 +26,7 @@ from include.tiering.remote_storage.object_store import ObjectStat
 from include.tiering.remote_storage.s3.store import S3ObjectStore
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.units import MIB
+from tests.doubles.byte_sources import RecordingSource
 from tests.doubles.lossy_proxy import LossyProxy, lossy_proxy
 from tests.doubles.s3_server import (
     ACCESS_KEY,
@@ -146,6 +148,36 @@ class TestMultipart:
                 on_sent=lambda _: None,
             )
         assert server.backdoor(bucket, "").raw_keys() == set()
+        assert list(store.list_open_uploads()) == []
+
+    def test_a_part_that_is_not_what_the_check_pass_read_is_refused(self, server: VersityGateway, bucket: str) -> None:
+        """Parts of whole steps are not read for their checksum: the server compares them with the check pass."""
+        step = RUNNING_CRC32C_STEP_BYTES
+        store = S3ObjectStore(
+            bucket, PREFIX, endpoint_url=server.endpoint_url, single_request_bytes=MIB, part_size_bytes=step
+        )
+        content = some_bytes(2 * step + 1000)
+        running = [crc32c_of(content[: end * step]) for end in (1, 2)]
+
+        def put_as_checked(key: str, body: bytes) -> RecordingSource:
+            source = RecordingSource(BytesSource(body))
+            store.put(
+                key,
+                source,
+                crc32c_of(content),
+                limiter=UnlimitedBytes(),
+                on_sent=lambda _: None,
+                running_crc32c=running,
+            )
+            return source
+
+        reads = put_as_checked("a/same", content).reads
+        assert [position for position, _ in reads] == sorted({position for position, _ in reads}), "each block once"
+        assert server.backdoor(bucket, PREFIX).raw_read("a/same") == content
+        changed = content[: step + 5] + b"!" + content[step + 6 :]
+        with pytest.raises(RemoteChecksumError, match="BadDigest"):
+            put_as_checked("a/changed", changed)
+        assert server.backdoor(bucket, PREFIX).raw_keys() == {"a/same"}
         assert list(store.list_open_uploads()) == []
 
     def test_an_object_that_appears_meanwhile_is_not_overwritten(

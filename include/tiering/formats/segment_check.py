@@ -4,7 +4,7 @@ Reads the `.log` once, front to back, and derives the CRC-32C of the whole file 
 is named with its numbers and its position.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import google_crc32c
@@ -23,7 +23,7 @@ from include.tiering.formats.record_batch import (
     control_type,
 )
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_data import ByteSource
+from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES, ByteSource
 
 _PLAIN_ATTRIBUTES: Final = frozenset(map(int, Codec))
 """A codec and nothing else: such a batch needs no second look."""
@@ -35,7 +35,8 @@ class SegmentFacts:
 
     An empty file has `first_offset` = its base offset and `last_offset` one less. `max_timestamp_ms` is -1 if no batch
     has one. `crc32c` is that of the whole file. `leader_epochs` has the epochs of the batches, each from the base
-    offset of its first batch here. Markers are the control batches that end a transaction.
+    offset of its first batch here. Markers are the control batches that end a transaction. `running_crc32c` holds the
+    checksums of the file's first `RUNNING_CRC32C_STEP_BYTES`, of its first two steps, and so on.
     """
 
     size_bytes: int
@@ -49,6 +50,7 @@ class SegmentFacts:
     control_batch_count: int
     abort_marker_count: int
     commit_marker_count: int
+    running_crc32c: tuple[int, ...] = field(default=(), compare=False)
 
 
 def check_segment(
@@ -106,6 +108,7 @@ def check_segment(
         control_batch_count=len(controls),
         abort_marker_count=controls.count(ControlType.ABORT),
         commit_marker_count=controls.count(ControlType.COMMIT),
+        running_crc32c=tuple(checksummed.running_crc32c),
     )
 
 
@@ -117,11 +120,12 @@ def _control_type(stream: BatchStream, position: int) -> ControlType:
 
 
 class _ChecksummedSource:
-    """CRC-32C of all that was read, if it was read once and in order."""
+    """CRC-32C of all that was read, and of what was read up to each step, if it was read once and in order."""
 
     def __init__(self, inner: ByteSource) -> None:
         self._inner = inner
         self.crc32c = 0
+        self.running_crc32c: list[int] = []
 
     @property
     def size_bytes(self) -> int:
@@ -129,5 +133,11 @@ class _ChecksummedSource:
 
     def read_into(self, position: int, buffer: memoryview) -> int:
         count = self._inner.read_into(position, buffer)
-        self.crc32c = google_crc32c.extend(self.crc32c, np.frombuffer(buffer[:count], dtype=np.uint8))
+        left = np.frombuffer(buffer[:count], dtype=np.uint8)
+        to_step_bytes = RUNNING_CRC32C_STEP_BYTES - position % RUNNING_CRC32C_STEP_BYTES
+        while len(left) >= to_step_bytes:
+            self.crc32c = google_crc32c.extend(self.crc32c, left[:to_step_bytes])
+            self.running_crc32c.append(self.crc32c)
+            left, to_step_bytes = left[to_step_bytes:], RUNNING_CRC32C_STEP_BYTES
+        self.crc32c = google_crc32c.extend(self.crc32c, left)
         return count

@@ -2,7 +2,11 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
+
+from include.tiering.units import MIB
+
+RUNNING_CRC32C_STEP_BYTES: Final = 8 * MIB
 
 
 class IndexType(StrEnum):
@@ -37,7 +41,9 @@ class LogSegmentData:
 
     `log` is the whole rolled `.log`, `log_crc32c` its CRC-32C as seen by the check pass. Indexes are trimmed.
     `transaction_index` is None if the broker wrote none. `producer_snapshot` is the snapshot at end offset + 1,
-    `leader_epoch` the checkpoint text of the whole history up to the end.
+    `leader_epoch` the checkpoint text of the whole history up to the end. `log_running_crc32c` holds the CRC-32C of
+    the first `RUNNING_CRC32C_STEP_BYTES` of the log, of the first two steps, and so on: from these the checksum of any
+    part follows without reading it again. Empty if the check pass kept none.
     """
 
     log: ByteSource
@@ -47,6 +53,7 @@ class LogSegmentData:
     producer_snapshot: bytes
     leader_epoch: bytes
     transaction_index: bytes | None = None
+    log_running_crc32c: tuple[int, ...] = ()
 
     def index(self, index_type: IndexType) -> bytes | None:
         return {

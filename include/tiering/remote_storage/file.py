@@ -20,7 +20,7 @@ a key, so a temporary file is never taken for an object, nor the other way round
 import contextlib
 import os
 import stat as stat_bits
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -73,7 +73,16 @@ class FileObjectStore:
     def describe(self) -> str:
         return self._root.as_uri()
 
-    def put(self, key: str, body: ByteSource, crc32c: int, *, limiter: ByteLimiter, on_sent: ProgressCallback) -> None:
+    def put(
+        self,
+        key: str,
+        body: ByteSource,
+        crc32c: int,
+        *,
+        limiter: ByteLimiter,
+        on_sent: ProgressCallback,
+        running_crc32c: Sequence[int] = (),
+    ) -> None:
         parents, name = _split(key)
         temporary = f"{name}{_TEMPORARY_MARK}{self._random_bytes(8).hex()}"
         with translated(self._root, key, "write"), self._tree.made_directory(parents) as directory:

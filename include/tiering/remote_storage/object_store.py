@@ -5,7 +5,7 @@ seen is complete and durable. `RemoteStorage` is one of these stores together wi
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -65,12 +65,22 @@ class ObjectStore(Protocol):
         """Where this is, for a person and a log line: a URL without credentials."""
         ...
 
-    def put(self, key: str, body: ByteSource, crc32c: int, *, limiter: ByteLimiter, on_sent: ProgressCallback) -> None:
+    def put(
+        self,
+        key: str,
+        body: ByteSource,
+        crc32c: int,
+        *,
+        limiter: ByteLimiter,
+        on_sent: ProgressCallback,
+        running_crc32c: Sequence[int] = (),
+    ) -> None:
         """Create the object; on return it is complete and durable. On an error nothing is visible under `key`.
 
-        `crc32c` is that of all of `body`, and the store refuses the object if it receives other bytes. Each byte is
-        charged to `limiter` before it leaves, again if it is sent again; on success the sum of what `on_sent` got is
-        the size of `body`.
+        `crc32c` is that of all of `body`, and the store refuses the object if it receives other bytes;
+        `running_crc32c`, if known, are those of its first step (`RUNNING_CRC32C_STEP_BYTES`), its first two, and so
+        on. Each byte is charged to `limiter` before it leaves, again if it is sent again; on success the sum of what
+        `on_sent` got is the size of `body`.
 
         Raises:
             RemoteObjectExistsError: the key is taken; what is there stays as it is.

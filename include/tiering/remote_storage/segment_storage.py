@@ -57,7 +57,14 @@ class SegmentStorage:
     ) -> tuple[StoredObject, ...]:
         sent = []
         for planned in self._layout.objects(metadata, data):
-            self._store.put(planned.key, planned.body, planned.crc32c, limiter=limiter, on_sent=on_sent)
+            self._store.put(
+                planned.key,
+                planned.body,
+                planned.crc32c,
+                limiter=limiter,
+                on_sent=on_sent,
+                running_crc32c=planned.running_crc32c,
+            )
             sent.append(StoredObject(planned.kind, planned.key, planned.body.size_bytes, planned.crc32c))
         return tuple(sent)
 

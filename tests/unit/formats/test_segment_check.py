@@ -5,6 +5,7 @@ from include.tiering.errors import FormatError, OldMagicError
 from include.tiering.formats.record_batch import ControlType
 from include.tiering.formats.segment_check import SegmentFacts, check_segment
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES
 from tests.doubles.byte_sources import BytesSource, RecordingSource
 from tests.doubles.record_batches import data_batch, marker, old_batch, record_batch, with_crc
 
@@ -50,6 +51,19 @@ def test_the_facts_of_a_sound_segment(block_bytes: int) -> None:
         abort_marker_count=1,
         commit_marker_count=1,
     )
+
+
+@pytest.mark.parametrize("block_bytes", [1024, 512 * 1024, 3 * RUNNING_CRC32C_STEP_BYTES])
+def test_the_checksum_is_known_up_to_every_step(block_bytes: int) -> None:
+    records = b"x" * 700_000
+    log = b"".join(record_batch(100 + number, records=records) for number in range(26))
+    steps = range(RUNNING_CRC32C_STEP_BYTES, len(log) + 1, RUNNING_CRC32C_STEP_BYTES)
+    assert len(steps) == 2
+    facts = check_segment(
+        BytesSource(log), base_offset=100, end_offset=125, leader_epochs=None, block_bytes=block_bytes
+    )
+    assert facts.running_crc32c == tuple(google_crc32c.value(log[:end]) for end in steps)
+    assert facts.crc32c == google_crc32c.value(log)
 
 
 def test_an_empty_segment() -> None:
@@ -103,6 +117,13 @@ def test_an_epoch_that_the_partition_did_not_have() -> None:
     error = _failure(record_batch(100) + record_batch(101, leader_epoch=1))
     assert error.position == len(record_batch(100))
     assert error.message == "leader epoch 1 at offsets 101..101, the history has 0 from 0"
+
+
+def test_an_epoch_that_goes_on_by_one_offset_too_many() -> None:
+    first = record_batch(100, count=5)
+    error = _failure(first + record_batch(105, count=3))
+    assert error.position == len(first)
+    assert error.message == "leader epoch 0 at offsets 105..107, the history has 3 from 107"
 
 
 @pytest.mark.parametrize("rest", [1, 60, 70])

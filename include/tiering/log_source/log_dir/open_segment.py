@@ -120,6 +120,7 @@ class OpenLogSegment:
                 producer_snapshot=checked.producer_snapshot,
                 leader_epoch=leader_epoch_checkpoint.serialize(self._leader_epochs),
                 transaction_index=checked.transaction_index,
+                log_running_crc32c=facts.running_crc32c,
             ),
             first_offset=facts.first_offset,
             last_offset=facts.last_offset,

@@ -77,7 +77,9 @@ class AivenLayout:
             with_txn_index_empty=self._with_txn_index_empty,
         )
         return (
-            PlannedObject(ObjectKind.LOG, _key(metadata, ObjectKind.LOG), data.log, data.log_crc32c),
+            PlannedObject(
+                ObjectKind.LOG, _key(metadata, ObjectKind.LOG), data.log, data.log_crc32c, data.log_running_crc32c
+            ),
             _in_memory(metadata, ObjectKind.INDEXES, b"".join(part or b"" for part in parts.values())),
             _in_memory(metadata, ObjectKind.MANIFEST, manifest),
         )

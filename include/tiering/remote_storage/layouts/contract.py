@@ -15,12 +15,13 @@ ReadObject = Callable[[str, int, int | None], bytes]
 
 @dataclass(frozen=True, slots=True)
 class PlannedObject:
-    """One object to be written."""
+    """One object to be written. `running_crc32c` as in `LogSegmentData`, for the record bytes only."""
 
     kind: ObjectKind
     key: str
     body: ByteSource
     crc32c: int
+    running_crc32c: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

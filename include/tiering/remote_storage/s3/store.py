@@ -7,7 +7,7 @@ bounded number of times.
 
 import contextlib
 from base64 import b64decode
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -47,8 +47,8 @@ _KEYS_PER_DELETE: Final = 999
 class S3ObjectStore:
     """An `ObjectStore` in `bucket` below `prefix` (empty, or ending in a slash).
 
-    Objects of more than `single_request_bytes` go up in parts of `part_size_bytes` (5 MiB or more). A request is tried
-    at most `max_attempts` times.
+    Objects of more than `single_request_bytes` go up in parts of `part_size_bytes` (5 MiB or more; a multiple of
+    `RUNNING_CRC32C_STEP_BYTES` saves reading each part twice). A request is tried at most `max_attempts` times.
     """
 
     def __init__(
@@ -74,13 +74,23 @@ class S3ObjectStore:
     def describe(self) -> str:
         return f"s3://{self._bucket}/{self._prefix}"
 
-    def put(self, key: str, body: ByteSource, crc32c: int, *, limiter: ByteLimiter, on_sent: ProgressCallback) -> None:
+    def put(
+        self,
+        key: str,
+        body: ByteSource,
+        crc32c: int,
+        *,
+        limiter: ByteLimiter,
+        on_sent: ProgressCallback,
+        running_crc32c: Sequence[int] = (),
+    ) -> None:
         upload = Upload(
             self._client,
             self._bucket,
             self._full_key(key),
             body,
             crc32c,
+            running_crc32c,
             limiter,
             on_sent,
             is_ours=lambda: self.stat(key) == ObjectStat(body.size_bytes, crc32c),

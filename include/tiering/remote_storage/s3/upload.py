@@ -17,7 +17,7 @@ A retry is known by botocore's own count: a 412 on the very first try is somebod
 """
 
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,7 +25,8 @@ from botocore.client import BaseClient
 from botocore.exceptions import ClientError
 
 from include.tiering.errors import RemoteStorageError
-from include.tiering.model.segment_data import ByteSource
+from include.tiering.formats.crc32c import rest_crc32c
+from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES, ByteSource
 from include.tiering.quota.contract import ByteLimiter
 from include.tiering.remote_storage.contract import ProgressCallback
 from include.tiering.remote_storage.s3.body import PacedBody, crc32c_of_part
@@ -44,6 +45,7 @@ class Upload:
     key: str
     body: ByteSource
     crc32c: int
+    running_crc32c: Sequence[int]
     limiter: ByteLimiter
     on_sent: ProgressCallback
     is_ours: Callable[[], bool]
@@ -84,7 +86,7 @@ class Upload:
                 raise
 
     def _send_part(self, upload_id: str, number: int, first: int, size_bytes: int) -> dict[str, Any]:
-        checksum = _encoded(crc32c_of_part(self.body, first, size_bytes))
+        checksum = _encoded(self._crc32c_of_part(first, size_bytes))
         answer = self.client.upload_part(
             Bucket=self.bucket,
             Key=self.key,
@@ -95,6 +97,20 @@ class Upload:
             ChecksumCRC32C=checksum,
         )
         return {"PartNumber": number, "ETag": answer["ETag"], "ChecksumCRC32C": checksum}
+
+    def _crc32c_of_part(self, first: int, size_bytes: int) -> int:
+        """Goes into the header, so it is needed before the part is sent: from what is known, else by reading."""
+        head, whole = self._crc32c_up_to(first), self._crc32c_up_to(first + size_bytes)
+        if head is None or whole is None:
+            return crc32c_of_part(self.body, first, size_bytes)
+        return rest_crc32c(whole, head, size_bytes)
+
+    def _crc32c_up_to(self, end: int) -> int | None:
+        """Of the first `end` bytes; None if it is not known."""
+        if end in (0, self.body.size_bytes):
+            return self.crc32c if end else 0
+        steps, rest = divmod(end, RUNNING_CRC32C_STEP_BYTES)
+        return self.running_crc32c[steps - 1] if not rest and steps <= len(self.running_crc32c) else None
 
     def _once(self, request: Callable[..., Any], **arguments: object) -> None:
         """A request that may create the object only if there is none, and that knows its own earlier success."""

@@ -106,6 +106,14 @@ class BrokerDirectory:
         with _translated(self.path_of(name)):
             return os.stat(name, dir_fd=self._fd, follow_symlinks=False)
 
+    def has(self, name: str) -> bool:
+        """Whether there is anything of this name."""
+        try:
+            self.stat(name)
+        except SourceVanishedError:
+            return False
+        return True
+
     def identity(self) -> tuple[int, int]:
         """Device and inode of the directory that is held open."""
         found = os.fstat(self._fd)

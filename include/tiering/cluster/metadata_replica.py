@@ -23,7 +23,7 @@ from include.tiering.errors import ClusterFactsError, CorruptFileError, FormatEr
 from include.tiering.formats import offset_index
 from include.tiering.formats.batch_stream import BatchStream
 from include.tiering.formats.cluster_metadata import decode, record_values
-from include.tiering.formats.record_batch import HEADER, HEADER_SIZE, BatchHeader, ControlType, control_type
+from include.tiering.formats.record_batch import HEADER, HEADER_SIZE, MAX_OFFSET, BatchHeader, ControlType, control_type
 from include.tiering.units import MIB
 
 _CHECKPOINT: Final = re.compile(r"(?P<offset>[0-9]{20})-(?P<epoch>[0-9]{10})\.checkpoint")
@@ -122,13 +122,19 @@ class MetadataReplica:
     def _read_segment(self, directory: BrokerDirectory, base_offset: int, *, is_last: bool) -> None:
         cursor = self._cursor if self._cursor and self._cursor.base_offset == base_offset else None
         position = cursor.position if cursor else 0
+        # Read before the log's size: brokers write an index after the log, so it cannot know more than that.
+        indexed = _last_indexed_offset(directory, base_offset)
         with directory.file(offset_file(base_offset, FileKind.LOG)) as file:
             for at, header, batch in _batches(file, position, may_be_torn=is_last):
                 self._apply(file.path, at, header, batch)
                 end = at + header.size_bytes
                 self._cursor = _Cursor(base_offset, end, at, bytes(batch[:HEADER_SIZE]))
-            if is_last:
-                self._check_against_index(directory, base_offset, file.path)
+            if indexed >= self.log_end_offset:
+                # A damaged length looks like a torn tail.
+                end = self._cursor.position if self._cursor else 0
+                raise CorruptFileError(
+                    file.path, f"ends at offset {self.log_end_offset}, its index knows {indexed}", end
+                )
 
     def _apply(self, path: str, position: int, header: BatchHeader, batch: memoryview) -> None:
         if header.last_offset < self.log_end_offset:
@@ -138,19 +144,15 @@ class MetadataReplica:
         _apply_batch(self.image, header, batch, path, position)
         self.log_end_offset = header.last_offset + 1
 
-    def _check_against_index(self, directory: BrokerDirectory, base_offset: int, path: str) -> None:
-        """A damaged length looks like a torn tail; the index knows that there was more."""
-        try:
-            with directory.file(offset_file(base_offset, FileKind.OFFSET_INDEX)) as index:
-                entry = last_index_entry(index, offset_index.ENTRY_BYTES)
-        except SourceVanishedError:
-            return
-        if entry is None:
-            return
-        indexed = offset_index.parse(entry, base_offset=base_offset).lookup(2**62).offset
-        if indexed >= self.log_end_offset:
-            position = self._cursor.position if self._cursor else 0
-            raise CorruptFileError(path, f"ends at offset {self.log_end_offset}, its index knows {indexed}", position)
+
+def _last_indexed_offset(directory: BrokerDirectory, base_offset: int) -> int:
+    """The last offset that the segment's offset index knows; -1 if there is none."""
+    try:
+        with directory.file(offset_file(base_offset, FileKind.OFFSET_INDEX)) as index:
+            entry = last_index_entry(index, offset_index.ENTRY_BYTES)
+    except SourceVanishedError:
+        return -1
+    return offset_index.parse(entry, base_offset=base_offset).lookup(MAX_OFFSET).offset if entry else -1
 
 
 def _list(directory: BrokerDirectory) -> _Listing:

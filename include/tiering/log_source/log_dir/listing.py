@@ -12,7 +12,6 @@ from include.tiering.errors import (
     HostileNameError,
     SourceError,
     SourceUnreadableError,
-    SourceVanishedError,
 )
 
 
@@ -90,16 +89,13 @@ def list_partition(directory: BrokerDirectory, on_error: Callable[[SourceError],
 def _orphans(
     directory: BrokerDirectory, offsets: Mapping[FileKind, set[int]], sizes: Mapping[int, object]
 ) -> dict[int, SourceError]:
-    """Indexes without a `.log`. While a segment is deleted there are such for a moment, so each is looked at again."""
+    """Indexes without a `.log`. While a segment is made or deleted it may look like this, so each is looked at again."""
     lost: dict[int, SourceError] = {}
     for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
         for offset in sorted(offsets[kind] - sizes.keys()):
-            try:
-                directory.stat(offset_file(offset, kind))
-            except SourceVanishedError:
-                continue
-            path = directory.path_of(offset_file(offset, FileKind.LOG))
-            lost[offset] = CorruptFileError(path, f"missing beside its .{kind}")
+            log = offset_file(offset, FileKind.LOG)
+            if directory.has(offset_file(offset, kind)) and not directory.has(log):
+                lost[offset] = CorruptFileError(directory.path_of(log), f"missing beside its .{kind}")
     return lost
 
 

@@ -5,7 +5,7 @@ the offset that it says, and the log reaches that offset; from there on every ba
 and for a deep look, all batches are checked from the first on.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from include.tiering.broker_files.files import BrokerDirectory, BrokerFile
@@ -21,31 +21,38 @@ from include.tiering.units import KIB
 _TAIL_BLOCK_BYTES: Final = 32 * KIB
 
 
-def find_active_end(directory: BrokerDirectory, base_offset: int, *, deep: bool) -> LogEnd:
-    """Where the active segment that starts at `base_offset` ends. `batch_count` counts all batches only if `deep`.
+@dataclass(frozen=True, slots=True)
+class ActiveEnd:
+    """Where the active segment ends, and the last offset that its offset index knows (None: no entry).
+
+    An index that knows more than the log has says that the log lost something: the index is read before the size of
+    the log, and brokers write it after the log. `end.batch_count` counts all batches only after a deep look.
+    """
+
+    end: LogEnd
+    indexed_offset: int | None
+
+
+def find_active_end(directory: BrokerDirectory, base_offset: int, *, deep: bool) -> ActiveEnd:
+    """The end of the active segment that starts at `base_offset`. A missing or broken index only costs time.
 
     Raises:
         OldMagicError: it begins with magic 0 or 1.
-        SourceError: the `.log` cannot be read. A missing or broken index only costs time.
+        SourceError: the `.log` cannot be read.
     """
+    entry = _last_indexed(directory, base_offset)
+    indexed_ms = _last_indexed_timestamp(directory, base_offset)
+    indexed_offset = None if entry is None else entry.offset
     with directory.file(offset_file(base_offset, FileKind.LOG), bulk=deep) as log:
-        entry = None if deep else _last_indexed(directory, base_offset)
-        if entry is not None:
+        if entry is not None and not deep:
             found = _end_from(log, base_offset, entry)
             if found is not None:
-                indexed_ms = last_indexed_timestamp(directory, base_offset)
-                return replace(found, max_timestamp_ms=max(found.max_timestamp_ms, indexed_ms))
-        return find_log_end(log, base_offset=base_offset)
+                found = replace(found, max_timestamp_ms=max(found.max_timestamp_ms, indexed_ms))
+                return ActiveEnd(found, indexed_offset)
+        return ActiveEnd(find_log_end(log, base_offset=base_offset), indexed_offset)
 
 
-def last_indexed_offset(directory: BrokerDirectory, base_offset: int) -> int | None:
-    """The last offset that the offset index of this segment knows, if it can be read."""
-    entry = _last_indexed(directory, base_offset)
-    return None if entry is None else entry.offset
-
-
-def last_indexed_timestamp(directory: BrokerDirectory, base_offset: int) -> int:
-    """The last timestamp in the time index of this segment; -1 if there is none or the index cannot be read."""
+def _last_indexed_timestamp(directory: BrokerDirectory, base_offset: int) -> int:
     try:
         with directory.file(offset_file(base_offset, FileKind.TIME_INDEX)) as index:
             entry = last_index_entry(index, time_index.ENTRY_BYTES)

@@ -6,7 +6,6 @@ What concerns one segment is reported and marks that segment; what makes the who
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
 
 from include.tiering.broker_files.files import BrokerDirectory
 from include.tiering.broker_files.names import (
@@ -17,12 +16,12 @@ from include.tiering.broker_files.names import (
 )
 from include.tiering.broker_files.parsing import in_file
 from include.tiering.errors import CorruptFileError, OldMagicError, SourceError, SourceVanishedError
-from include.tiering.formats.log_end import LogEnd, iter_headers
+from include.tiering.formats.log_end import iter_headers
 from include.tiering.formats.record_batch import NO_TIMESTAMP
 from include.tiering.log_source.log_dir.dirs import Checkpoints, DirIdentity
 from include.tiering.log_source.log_dir.found_replica import FoundReplica, FoundSegment
 from include.tiering.log_source.log_dir.listing import Listing, LogFile, list_partition
-from include.tiering.log_source.log_dir.log_tail import find_active_end, last_indexed_offset
+from include.tiering.log_source.log_dir.log_tail import find_active_end
 from include.tiering.log_source.log_dir.partition_files import read_leader_epochs, read_topic_id
 from include.tiering.log_source.log_dir.rolled_segments import read_rolled_segments
 from include.tiering.log_source.log_dir.stable_offset import find_last_stable_offset
@@ -30,8 +29,6 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 
 OnError = Callable[[SourceError], None]
-
-_SEGMENT_KINDS: Final = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +138,16 @@ class PartitionReader:
 
     def _active_segment(self, directory: BrokerDirectory, listing: Listing) -> FoundSegment:
         log = listing.active
-        found = FoundSegment(log.base_offset, log.base_offset, log.size_bytes, NO_TIMESTAMP, True, False)
+        found = FoundSegment(
+            base_offset=log.base_offset,
+            next_base_offset=log.base_offset,
+            size_bytes=log.size_bytes,
+            max_timestamp_ms=NO_TIMESTAMP,
+            active=True,
+            has_producer_snapshot=False,
+        )
         try:
-            end = find_active_end(directory, log.base_offset, deep=self.deep)
+            tail = find_active_end(directory, log.base_offset, deep=self.deep)
         except OldMagicError:
             return replace(found, is_old_magic=True)
         except SourceVanishedError:
@@ -151,7 +155,10 @@ class PartitionReader:
         except SourceError as error:
             self.on_error(error)
             return replace(found, is_corrupt=True)
-        self._check_against_index(directory, log, end)
+        end = tail.end
+        if tail.indexed_offset is not None and tail.indexed_offset >= end.log_end_offset:
+            what = f"its index knows {tail.indexed_offset}"
+            self._report_short_log(directory, log, end.valid_bytes, end.log_end_offset, what)
         return replace(
             found,
             next_base_offset=end.log_end_offset,
@@ -159,11 +166,6 @@ class PartitionReader:
             max_timestamp_ms=end.max_timestamp_ms,
             batch_count=end.batch_count if self.deep else None,
         )
-
-    def _check_against_index(self, directory: BrokerDirectory, log: LogFile, end: LogEnd) -> None:
-        indexed = last_indexed_offset(directory, log.base_offset)
-        if indexed is not None and indexed >= end.log_end_offset:
-            self._report_short_log(directory, log, end.valid_bytes, end.log_end_offset, f"its index knows {indexed}")
 
     def _check_end(self, directory: BrokerDirectory, listing: Listing, active: FoundSegment, known: int) -> None:
         """Checkpoints may lag, so a log that ends before what they say lost something."""

@@ -106,6 +106,10 @@ class LogDirSource:
             root.directory(found.directory_name) as directory,
             SegmentFiles.open(directory, base_offset, segment.end_offset + 1) as files,
         ):
+            if files.log.size_bytes != segment.size_bytes:
+                raise SourceChangedError(
+                    files.log.path, f"had {segment.size_bytes} bytes when it was listed, now {files.log.size_bytes}"
+                )
             opened = OpenedReplica(
                 log_dir=located.log_dir,
                 identity=found.identity,
@@ -162,8 +166,10 @@ class LogDirSource:
         partition = replica_id.topic_id_partition
         directory_name = str(partition)
         group: list[_Located] = []
+        refused = ""
         for log_dir, identity in self._identified(self._facts.cluster_id()):
             if not isinstance(identity, DirIdentity):
+                refused += f"; {identity}"
                 continue
             is_wanted = (identity.broker_id, identity.directory_id) == (replica_id.broker_id, replica_id.directory_id)
             try:
@@ -185,7 +191,7 @@ class LogDirSource:
         for located, replica in zip(group, judged, strict=True):
             if replica.replica_id == replica_id:
                 return located, replica
-        raise SourceVanishedError(str(replica_id), f"no readable log directory is {replica_id.directory_id}")
+        raise SourceVanishedError(str(replica_id), f"no readable log directory is {replica_id.directory_id}{refused}")
 
     def _judge(self, group: Sequence[FoundReplica], facts: ClusterFacts | None) -> list[Replica]:
         return judge(group, facts, named_topics=self._named_topics, retention=self._retention)

@@ -8,7 +8,8 @@ import pytest
 
 from include.tiering.broker_files.files import BrokerDirectory
 from include.tiering.formats.log_end import LogEnd
-from include.tiering.log_source.log_dir.log_tail import find_active_end, last_indexed_offset
+from include.tiering.log_source.log_dir.log_tail import find_active_end
+from tests.doubles.disturbed_directory import DisturbedDirectory
 from tests.doubles.log_dirs import BrokerLogDir, PartitionDirectory
 from tests.doubles.record_batches import record_batch
 
@@ -26,7 +27,7 @@ def partition(tmp_path: Path) -> PartitionDirectory:
 
 def _end(partition: PartitionDirectory, *, deep: bool = False) -> LogEnd:
     with BrokerDirectory.open(str(partition.path)) as directory:
-        return find_active_end(directory, 100, deep=deep)
+        return find_active_end(directory, 100, deep=deep).end
 
 
 def _as_found(end: LogEnd) -> tuple[int, int, int]:
@@ -109,6 +110,25 @@ def test_an_empty_active_segment_ends_where_it_begins(partition: PartitionDirect
 
 def test_the_last_indexed_offset(partition: PartitionDirectory) -> None:
     with BrokerDirectory.open(str(partition.path)) as directory:
-        assert last_indexed_offset(directory, 100) == 199
+        assert find_active_end(directory, 100, deep=False).indexed_offset == 199
         partition.file(100, "index").unlink()
-        assert last_indexed_offset(directory, 100) is None
+        assert find_active_end(directory, 100, deep=False).indexed_offset is None
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_broker_that_appends_meanwhile_has_lost_nothing(partition: PartitionDirectory, deep: bool) -> None:
+    """Its index may grow beyond the log as it was when we looked; so the index is looked at first."""
+    partition.segment(100, BATCHES[:5])
+    grown = False
+
+    def append(name: str) -> None:
+        nonlocal grown
+        if name.endswith(".log") and not grown:
+            grown = True
+            partition.segment(100, BATCHES)
+
+    with DisturbedDirectory(str(partition.path), before_opening=append) as directory:
+        found = find_active_end(directory, 100, deep=deep)
+    assert grown
+    assert found.indexed_offset == 149
+    assert found.end.log_end_offset == 200

@@ -1,19 +1,23 @@
 """Brokers roll, delete and rename while we read: an outcome, never a crash."""
 
+import os
 import shutil
 import threading
 from collections.abc import Callable
+from os import DirEntry
 from pathlib import Path
 
 import pytest
 
 from include.tiering import errors
+from include.tiering.broker_files.files import BrokerDirectory
 from include.tiering.broker_files.names import DirectoryState, PartitionDirectoryName
 from include.tiering.cluster.metadata_log import MetadataLog
 from include.tiering.errors import CorruptFileError, SourceError, SourceVanishedError
 from include.tiering.log_source.log_dir.dir_reader import DirReader
 from include.tiering.log_source.log_dir.dirs import LogDir, identify
 from include.tiering.log_source.log_dir.found_replica import FoundReplica
+from include.tiering.log_source.log_dir.listing import list_partition
 from include.tiering.log_source.log_dir.source import LogDirSource
 from tests.doubles.disturbed_directory import DisturbedDirectory
 from tests.doubles.log_dirs import BrokerLogDir, PartitionDirectory
@@ -94,6 +98,24 @@ def test_a_roll_behind_the_listing_is_seen_next_time(setup: Setup) -> None:
     found = setup.read(after_listing=once(roll))
     assert [segment.base_offset for segment in found.segments] == [0, 10, 20, 30]
     assert setup.errors == []
+
+
+class Hiding(BrokerDirectory):
+    """Listings leave out one name: it was created just after they had passed its place."""
+
+    hidden = f"{30:020d}.log"
+
+    def entries(self) -> list[DirEntry[str]]:
+        return [entry for entry in super().entries() if entry.name != self.hidden]
+
+
+def test_a_listing_that_missed_the_log_of_a_roll(setup: Setup) -> None:
+    with Hiding(os.open(setup.partition.path, os.O_RDONLY), str(setup.partition.path)) as directory:
+        listing = list_partition(directory, setup.errors.append)
+        assert [log.base_offset for log in listing.logs] == [0, 10, 20]
+        assert (listing.lost, setup.errors) == (frozenset(), [])
+        setup.partition.file(30, "log").unlink()
+        assert list_partition(directory, setup.errors.append).lost == {30}
 
 
 def test_a_directory_that_moves_away(setup: Setup) -> None:

@@ -18,14 +18,12 @@ from local.secrets_store import ADMIN, READER, AirflowSecrets, ensure_passwords,
 _NOT_INHERITED: Final = ("AIRFLOW", "SPARK_", "PYTHONDONTWRITEBYTECODE", "PYSPARK_", "TMPDIR")
 
 
-def write_airflow_home(
-    layout: Layout, *, port: int, paused_at_creation: bool, copy_schedule: str, class_archive: Path | None
-) -> None:
+def write_airflow_home(layout: Layout, *, port: int, copy_schedule: str, class_archive: Path | None) -> None:
     """All that Airflow reads before its first start. Repeating it keeps secrets and passwords."""
     layout.airflow_home.mkdir(parents=True, exist_ok=True)
     layout.airflow_home.chmod(0o700)
     ensure_passwords(layout)
-    sections = _sections(layout, port, paused_at_creation) | {
+    sections = _sections(layout, port) | {
         "tiering": {
             "copy_schedule": copy_schedule,
             "api_login_file": str(layout.api_login),
@@ -47,7 +45,7 @@ def configured_base_url(layout: Layout) -> str:
     return parser["api"]["base_url"]
 
 
-def _sections(layout: Layout, port: int, paused_at_creation: bool) -> dict[str, dict[str, str]]:
+def _sections(layout: Layout, port: int) -> dict[str, dict[str, str]]:
     secrets = AirflowSecrets.of(layout)
     return {
         "core": {
@@ -56,7 +54,7 @@ def _sections(layout: Layout, port: int, paused_at_creation: bool) -> dict[str, 
             "load_examples": "False",
             "dags_folder": str(ROOT / "dags"),
             "plugins_folder": str(ROOT / "plugins"),
-            "dags_are_paused_at_creation": str(paused_at_creation),
+            "dags_are_paused_at_creation": "False",
             "fernet_key": secrets.fernet_key,
             "simple_auth_manager_users": f"{ADMIN}:admin,{READER}:viewer",
             "simple_auth_manager_passwords_file": str(layout.passwords),

@@ -16,15 +16,17 @@ def assemble(
     *,
     port: int,
     say: Callable[[str], None],
-    paused_at_creation: bool = True,
-    copy_schedule: str = "*/10 * * * *",
+    copy_schedule: str = "",
 ) -> Platform:
-    """A platform that is ready to be set up. Raises RuntimeError without a usable Java."""
+    """A platform ready to be set up. `copy_schedule` is a cron expression; empty: `tiering_copy` runs when asked.
+
+    Raises:
+        RuntimeError: no usable Java.
+    """
     environment = platform_environment(layout, java_environment(), tiering)
     write_airflow_home(
         layout,
         port=port,
-        paused_at_creation=paused_at_creation,
         copy_schedule=copy_schedule,
         class_archive=class_archive(environment, say),
     )

@@ -21,7 +21,7 @@ from include.tiering.wiring import open_tiering
 from local.assembly import assemble
 from local.layout import Layout
 from local.outcome import outcomes, table
-from local.platform import PlatformError, stop
+from local.platform import stop
 from local.ports import free_port
 from local.runs import DagRun, errors_of, trigger, wait_for_dag, wait_for_run
 from local.secrets_store import ADMIN, password_of
@@ -49,7 +49,7 @@ def main() -> int:
     held = False
     try:
         held = _demo(console, layout, say)
-    except (PlatformError, TieringError) as error:
+    except (RuntimeError, TieringError) as error:
         console.print(str(error), style="red", markup=False)
     except KeyboardInterrupt:
         console.print("interrupted", style="red")
@@ -65,9 +65,7 @@ def main() -> int:
 
 def _demo(console: Console, layout: Layout, say: Callable[[str], None]) -> bool:
     tiering_variables = sample_settings(layout)
-    platform = assemble(
-        layout, tiering_variables, port=free_port(), say=say, paused_at_creation=False, copy_schedule=""
-    )
+    platform = assemble(layout, tiering_variables, port=free_port(), say=say)
     platform.set_up()
     platform.start()
     with AirflowApi(platform.base_url, Login(ADMIN, password_of(layout, ADMIN))) as api:

@@ -1,20 +1,20 @@
 """Start the platform on this machine and say where it is.
 
 Without settings of your own (TIERING_CONFIG or TIERING_LOG_DIRS) it works on the bundled log dirs of two brokers.
-DAGs that copy start paused: nothing is copied before somebody asks for it.
+Nothing is copied before somebody asks for it, unless a schedule is given.
 """
 
 import argparse
 import os
 import sys
+from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from local.airflow_home import configured_base_url
 from local.assembly import assemble
-from local.layout import ROOT, Layout
-from local.platform import PlatformError
+from local.layout import Layout
+from local.platform import stop
 from local.ports import free_port
 from local.processes import recorded
 from local.secrets_store import ADMIN
@@ -26,33 +26,42 @@ DEFAULT_PORT = 8080
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m local.up", description=__doc__)
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="port on 127.0.0.1 (another one if it is taken)")
+    parser.add_argument("--home", type=Path, help="keep everything below this directory instead of the checkout")
+    parser.add_argument(
+        "--copy-schedule", default="", help="cron expression of tiering_copy (default: only when asked)"
+    )
     arguments = parser.parse_args()
     console = Console(highlight=False)
-    layout = Layout.of_checkout()
+    layout = Layout.below(arguments.home.resolve()) if arguments.home else Layout.of_checkout()
     if recorded(layout.components):
         console.print("it is running already")
         return _say_where(console, layout, configured_base_url(layout))
     own = {name: value for name, value in os.environ.items() if name.startswith("TIERING_")}
     tiering = own if {CONFIG_VARIABLE, "TIERING_LOG_DIRS"} & own.keys() else {**own, **sample_settings(layout)}
     try:
-        platform = assemble(layout, tiering, port=free_port(arguments.port), say=console.print)
+        platform = assemble(
+            layout,
+            tiering,
+            port=free_port(arguments.port),
+            say=console.print,
+            copy_schedule=arguments.copy_schedule,
+        )
         platform.set_up()
         platform.start()
-    except PlatformError as error:
-        console.print(f"[red]{error}[/red]", markup=True)
+    except RuntimeError as error:
+        console.print(str(error), style="red", markup=False)
+        stop(layout, console.print)
         return 1
     return _say_where(console, layout, platform.base_url)
 
 
 def _say_where(console: Console, layout: Layout, base_url: str) -> int:
-    facts = Table.grid(padding=(0, 2))
-    facts.add_row("address", base_url)
-    facts.add_row("user", ADMIN)
-    facts.add_row("password", f"in {layout.passwords.relative_to(ROOT)}")
+    facts = {"address": base_url, "user": ADMIN, "password": f"in {layout.passwords}"}
     if layout.tiering_toml.exists():
-        facts.add_row("settings", f"export {CONFIG_VARIABLE}={layout.tiering_toml}   (for ./tiering)")
-    facts.add_row("stop", "make down")
-    console.print(facts)
+        facts["settings"] = f"export {CONFIG_VARIABLE}={layout.tiering_toml}   (for ./tiering)"
+    facts["stop"] = "make down"
+    for name, value in facts.items():
+        console.print(f"{name:<10}{value}", soft_wrap=True)
     return 0
 
 

@@ -57,7 +57,7 @@ def platform(layout: Layout, brokers: Path) -> Iterator[Platform]:
         "TIERING_METADATA__URL": f"sqlite:///{layout.metadata_database}",
         "TIERING_COPIER__MAX__BATCHES": "3",
     }
-    made = assemble(layout, tiering, port=free_port(), say=print, paused_at_creation=False, copy_schedule="")
+    made = assemble(layout, tiering, port=free_port(), say=print)
     try:
         made.set_up()
         made.start()

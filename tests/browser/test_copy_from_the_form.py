@@ -1,0 +1,173 @@
+"""A person's way: start the platform, log in at the address it prints, copy from the form, pause, resume, stop.
+
+The picture in the documentation is taken on the way when UPDATE_PICTURES=1 asks for it.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
+
+from local.layout import Layout
+from local.processes import family
+from tests.doubles.source_tree import ROOT
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+PICTURE = ROOT / "docs" / "images" / "tiering-copy-run.png"
+PATIENCE_SECONDS = 120
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(
+        CHROMIUM is None or DRIVER is None,
+        reason="no Chromium with its driver here: install the packages chromium and chromium-driver",
+    ),
+]
+
+
+def _local(command: str, home: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", f"local.{command}", "--home", str(home)],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("up")
+
+
+@pytest.fixture(scope="module")
+def said(home: Path) -> Iterator[dict[str, str]]:
+    """What `make up` prints: address, user, where the password is, settings."""
+    try:
+        yield dict(re.findall(r"^(\w+) +(\S.*?) *$", _local("up", home), re.MULTILINE))
+    finally:
+        _local("down", home)
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for flag in (
+        "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions",
+        "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run",
+        "--window-size=1400,900", f"--user-data-dir={tmp_path / 'profile'}",
+    ):  # fmt: skip
+        options.add_argument(flag)
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+def _wait(browser: webdriver.Chrome, until: Callable[[webdriver.Chrome], Any], what: str) -> Any:
+    return WebDriverWait(browser, PATIENCE_SECONDS, ignored_exceptions=[Exception]).until(until, f"no {what} was seen")
+
+
+def _element(browser: webdriver.Chrome, css: str) -> WebElement:
+    found: WebElement = _wait(browser, lambda page: page.find_element(By.CSS_SELECTOR, css), css)
+    return found
+
+
+def _button(browser: webdriver.Chrome, within: str, text: str) -> WebElement:
+    def find(page: webdriver.Chrome) -> WebElement | None:
+        buttons = page.find_elements(By.CSS_SELECTOR, f"{within} button")
+        return next((button for button in buttons if button.text.strip() == text and button.is_enabled()), None)
+
+    found: WebElement = _wait(browser, find, f"button {text}")
+    return found
+
+
+def _log_in(browser: webdriver.Chrome, said: dict[str, str]) -> None:
+    password = json.loads(Path(said["password"].removeprefix("in ")).read_text())[said["user"]]
+    browser.get(said["address"])
+    _element(browser, "input[name=username]").send_keys(said["user"])
+    browser.find_element(By.NAME, "password").send_keys(password)
+    browser.find_element(By.CSS_SELECTOR, "button[type=submit]").click()
+    _wait(browser, lambda page: "/auth/login" not in page.current_url, "page behind the login")
+
+
+def _ask(browser: webdriver.Chrome, path: str) -> Any:
+    """A question to Airflow's API with the session of the page."""
+    script = "const [path, done] = arguments; fetch('/api/v2' + path).then(a => a.json()).then(done, e => done(null))"
+    return browser.execute_async_script(script, path)
+
+
+def _tiering(said: dict[str, str], *arguments: str) -> str:
+    config = said["settings"].split()[1].removeprefix("TIERING_CONFIG=")
+    command = [str(ROOT / "tiering"), "--config", config, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_copy_from_the_form_pause_and_resume(browser: webdriver.Chrome, said: dict[str, str]) -> None:
+    _log_in(browser, said)
+    _tiering(said, "pause")
+
+    browser.get(f"{said['address']}/dags/tiering_copy")
+    _element(browser, "[data-testid=trigger-dag-button], #trigger-dag-button, [aria-label='Trigger Dag']").click()
+    _element(browser, "[role=dialog] textarea[name=element_topics]").send_keys("orders\naudit_log\ntrimmed")
+    _button(browser, "[role=dialog]", "Trigger").click()
+
+    def batches_hold_the_pool(page: webdriver.Chrome) -> bool:
+        pool = _ask(page, "/pools/remote_log_copier")
+        return bool(pool["running_slots"] == pool["slots"])
+
+    _wait(browser, batches_hold_the_pool, "batch in the pool")
+    (run,) = _ask(browser, "/dags/tiering_copy/dagRuns")["dag_runs"]
+    assert run["conf"]["topics"] == ["orders", "audit_log", "trimmed"]
+    browser.get(f"{said['address']}/pools")
+    _wait(browser, lambda page: "remote_log_copier" in page.page_source, "pool on its page")
+    _wait(browser, lambda _: _live_batches(said), "batch that waits for the pause to end")
+    assert json.loads(_tiering(said, "sizes", "--json"))["partitions"] == []
+
+    browser.get(f"{said['address']}/dags/tiering_copy/runs/{run['dag_run_id']}")
+    _wait(browser, lambda page: "quality_gate" in page.page_source, "run page")
+    if os.environ.get("UPDATE_PICTURES") == "1":
+        PICTURE.parent.mkdir(parents=True, exist_ok=True)
+        browser.save_screenshot(str(PICTURE))
+
+    _tiering(said, "resume")
+    _wait(browser, lambda page: _run_state(page) in ("success", "failed"), "end of the run")
+    assert _run_state(browser) == "success"
+    assert len(json.loads(_tiering(said, "sizes", "--json"))["partitions"]) == 5
+
+
+def _run_state(browser: webdriver.Chrome) -> str:
+    return str(_ask(browser, "/dags/tiering_copy/dagRuns")["dag_runs"][0]["state"])
+
+
+def _live_batches(said: dict[str, str]) -> list[str]:
+    pools = {pool["name"]: pool for pool in json.loads(_tiering(said, "status", "--json"))["pools"]}
+    return list(pools["remote_log_copier"]["live_batches"])
+
+
+def test_stopping_leaves_no_process(said: dict[str, str], home: Path) -> None:
+    mark = str(Layout.below(home.resolve()).airflow_home)
+    assert family([], mark)
+    _local("down", home)
+    assert family([], mark) == set()
+    address = said["address"].rpartition(":")[2]
+    listening = {c.laddr.port for c in psutil.net_connections("inet") if c.status == psutil.CONN_LISTEN}
+    assert int(address) not in listening

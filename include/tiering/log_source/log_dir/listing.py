@@ -89,7 +89,7 @@ def list_partition(directory: BrokerDirectory, on_error: Callable[[SourceError],
 def _orphans(
     directory: BrokerDirectory, offsets: Mapping[FileKind, set[int]], sizes: Mapping[int, object]
 ) -> dict[int, SourceError]:
-    """Indexes without a `.log`. While a segment is made or deleted it may look like this, so each is looked at again."""
+    """Indexes without a `.log`. While a segment is made or deleted it looks like this too: each is looked at again."""
     lost: dict[int, SourceError] = {}
     for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
         for offset in sorted(offsets[kind] - sizes.keys()):

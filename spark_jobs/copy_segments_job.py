@@ -32,6 +32,7 @@ from spark_jobs.single_attempt import require_single_attempt
 
 _GRACE_SECONDS: Final = 2.0
 now_ms: Final = SystemClock().now_ms
+Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _OUTCOME: Final = pa.schema([("outcome", pa.string())])
 
 
@@ -44,9 +45,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def batch_task(
-    run_id: str, batch_id: str, pool: str | None, config: Path | None
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def batch_task(run_id: str, batch_id: str, pool: str | None, config: Path | None) -> Task:
     """The function of the one task: runs the batch, yields one row with its outcome as JSON."""
 
     def run(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -101,9 +100,7 @@ def _refusal(message: str, code: ExitCode) -> dict[str, Any]:
     return {"exit_code": int(code), "error": message}
 
 
-def run_once(
-    session: SparkSession, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-) -> Mapping[str, Any]:
+def run_once(session: SparkSession, task: Task) -> Mapping[str, Any]:
     """One row, one partition, one job: the task's outcome.
 
     Raises:
@@ -114,6 +111,24 @@ def run_once(
     return dict(json.loads(row.outcome))
 
 
+def attempt(session: SparkSession, task: Task) -> Mapping[str, Any]:
+    """The outcome of `run_once`; a setting or a lost task is an outcome too, an error in the task's code is not."""
+    try:
+        return run_once(session, task)
+    except TieringError as error:
+        return _refusal(f"{type(error).__name__}: {error}", code_of(error))
+    except Exception as error:
+        if not _is_lost_task(error):
+            raise
+        return _refusal(f"Spark lost the task ({type(error).__name__}): see its log", ExitCode.RETRY)
+
+
+def _is_lost_task(error: Exception) -> bool:
+    """Spark's own errors, and those of py4j, its bridge to the JVM; not what the task's code raised."""
+    of_spark = isinstance(error, PySparkException) or type(error).__module__.startswith("py4j.")
+    return of_spark and not isinstance(error, PythonException)
+
+
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
     driver_began_ms = now_ms()
@@ -121,14 +136,7 @@ def main(arguments: Sequence[str]) -> int:
         session = SparkSession.builder.appName(f"tiering.copy {options.run_id}/{options.batch_id}").getOrCreate()
         session_began_ms = now_ms()
         try:
-            task = batch_task(options.run_id, options.batch_id, options.pool, options.config)
-            outcome = run_once(session, task)
-        except TieringError as error:
-            outcome = _refusal(f"{type(error).__name__}: {error}", code_of(error))
-        except PythonException:
-            raise
-        except PySparkException as error:
-            outcome = _refusal(f"Spark lost the task: {type(error).__name__}", ExitCode.RETRY)
+            outcome = attempt(session, batch_task(options.run_id, options.batch_id, options.pool, options.config))
         finally:
             session.stop()
     began = {"driver_began_ms": driver_began_ms, "session_began_ms": session_began_ms}

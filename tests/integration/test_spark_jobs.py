@@ -9,13 +9,14 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from include.tiering.cli.exit_codes import ExitCode
@@ -23,7 +24,7 @@ from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.sizes import PartitionSize
 from include.tiering.wiring import open_tiering
 from include.tiering.work.contract import SegmentOutcome
-from spark_jobs.copy_segments_job import batch_task, run_once
+from spark_jobs.copy_segments_job import attempt, batch_task, run_once
 from spark_jobs.remote_log_sizes_job import ROW, parse_arguments, recount
 from spark_jobs.remote_log_sizes_transform import SEGMENTS, remote_log_sizes
 from tests.doubles.planned_run import RUN_ID, planned_run, settings_of
@@ -125,6 +126,23 @@ def test_a_batch_reports_what_it_cannot_read(tmp_path: Path, spark: SparkSession
     outcome = run_once(spark, batch_task(RUN_ID, "0.1", None, empty))
     assert outcome["exit_code"] == ExitCode.RETRY
     assert outcome["error"].startswith("MetadataUnavailableError")
+
+
+def test_a_task_that_is_killed_is_worth_another_try(spark: SparkSession) -> None:
+    def killed(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for row in rows:
+            os.kill(os.getpid(), signal.SIGKILL)
+            yield row
+
+    assert attempt(spark, killed)["exit_code"] == ExitCode.RETRY
+
+
+def test_an_error_in_the_code_of_a_task_is_not_taken_for_an_outcome(spark: SparkSession) -> None:
+    def broken(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        raise RuntimeError("a bug")
+
+    with pytest.raises(PythonException, match="a bug"):
+        attempt(spark, broken)
 
 
 def test_recounted_sizes_equal_the_counters_until_one_is_wrong(

@@ -64,7 +64,7 @@ def parse(data: bytes) -> tuple[ProducerEntry, ...]:
     version, crc, count = _HEADER.unpack_from(data)
     if version != VERSION:
         raise FormatError(f"producer snapshot version {version} is not {VERSION}")
-    if count < 0 or len(data) != _HEADER.size + count * _ENTRY.size:
+    if len(data) != _HEADER.size + count * _ENTRY.size:
         raise FormatError(f"{count} producers announced in {len(data)} bytes", _CRC_START)
     actual_crc = google_crc32c.value(data[_CRC_START:])
     if actual_crc != crc:

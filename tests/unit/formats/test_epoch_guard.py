@@ -46,6 +46,11 @@ def test_batches_that_the_history_does_not_know(batches: list[tuple[int, int, in
     assert caught.value.position == 1000 + len(batches) - 1
 
 
+def test_a_batch_belongs_to_one_epoch() -> None:
+    with pytest.raises(FormatError, match="leader epoch 3 at offsets 149..155, the history has 3 from 150"):
+        _follow(LeaderEpochs.of([(2, 100), (3, 150)]), (3, 149, 155))
+
+
 def test_a_history_cut_inside_the_segment_bounds_what_lies_before_it() -> None:
     seen = _follow(HISTORY, (0, 10, 20), (2, 30, 40), (2, 95, 105), (2, 106, 149), (4, 150, 150))
     assert seen == LeaderEpochs.of([(0, 10), (2, 30), (4, 150)])

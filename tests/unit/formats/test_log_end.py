@@ -94,6 +94,12 @@ def test_the_walk_ends_where_offsets_go_back() -> None:
     assert [b.header.base_offset for b in iter_headers(BytesSource(LOG + record_batch(3)))] == [100, 105, 107]
 
 
+@pytest.mark.parametrize("position", range(8192 - 64, 8192 + 3))
+def test_a_header_may_lie_anywhere_in_what_is_read_at_once(position: int) -> None:
+    first = record_batch(0, records=bytes(position - 61))
+    assert [b.position for b in iter_headers(BytesSource(first + record_batch(1)))] == [0, position]
+
+
 def test_large_batches_are_stepped_over_unread() -> None:
     log = b"".join(record_batch(offset, records=bytes(1_000_000)) for offset in range(4))
     source = RecordingSource(BytesSource(log))

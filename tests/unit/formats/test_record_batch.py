@@ -158,6 +158,7 @@ def test_a_control_type_of_a_later_kafka_is_not_an_error() -> None:
         b"",
         b"\x20",
         _control_record(b"\0\0"),
+        _control_record(b"\0\0") + bytes(20),
         _control_record(b""),
         b"\0\0\0\0\x01",
         _control_record(b"\0\0\0\0")[:-1],

@@ -47,7 +47,7 @@ def test_batches_that_the_history_does_not_know(batches: list[tuple[int, int, in
 
 
 def test_a_batch_belongs_to_one_epoch() -> None:
-    with pytest.raises(FormatError, match="leader epoch 3 at offsets 149..155, the history has 3 from 150"):
+    with pytest.raises(FormatError, match="the history has 3 from 150"):
         _follow(LeaderEpochs.of([(2, 100), (3, 150)]), (3, 149, 155))
 
 

@@ -98,6 +98,16 @@ def test_a_length_of_two_gib_is_not_allocated() -> None:
     assert f"batch of {2**31 - 1 + 12} bytes is cut off" in error.message
 
 
+@pytest.mark.parametrize("batch_length", [-(2**31), -12, -1, 0, 9, 48])
+def test_a_length_below_a_header_does_not_stop_the_walk_on_one_spot(batch_length: int) -> None:
+    """Even with the magic and the CRC that such a batch would have."""
+    covered = SMALL[21 : max(12 + batch_length, 21)]
+    crc = google_crc32c.value(covered).to_bytes(4, "big")
+    hostile = SMALL[:8] + batch_length.to_bytes(4, "big", signed=True) + SMALL[12:17] + crc + SMALL[21:]
+    error = _failure(SMALL + hostile)
+    assert (error.position, error.message) == (len(SMALL), f"batch length {batch_length} is below 49")
+
+
 def test_a_zero_tail_is_named_by_its_length_of_zero() -> None:
     error = _failure(SMALL + bytes(3000))
     assert (error.position, error.message) == (len(SMALL), "batch length 0 is below 49")

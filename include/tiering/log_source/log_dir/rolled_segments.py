@@ -65,9 +65,11 @@ def read_rolled_segments(
 
 def _is_refused(listing: Listing, found: FoundSegment) -> bool:
     """One of its names is not a file; that was reported when the directory was listed."""
+    if not listing.refused:
+        return False
     names = [offset_file(found.base_offset, kind) for kind in _SEGMENT_KINDS]
     names.append(offset_file(found.next_base_offset, FileKind.PRODUCER_SNAPSHOT))
-    return bool(listing.refused) and not listing.refused.isdisjoint(names)
+    return not listing.refused.isdisjoint(names)
 
 
 def _is_followed_by_a_lost_one(listing: Listing, found: FoundSegment) -> bool:

@@ -159,12 +159,14 @@ class CopyBatch:
         return self._batch_id in self._work.live_batches(pool)[slots:]
 
     def _copy_partition(self, lease: Lease) -> None:
+        planned = self._work.remaining(lease)
+        if not planned:
+            return
         try:
             self._copier.abandon_leftovers(lease.fence)
         except RemoteStorageError as error:
-            self._give_up(lease, None, error)
+            self._give_up(lease, planned[0], error)
             return
-        planned = self._work.remaining(lease)
         self._heartbeat.add_planned(sum(segment.size_bytes for segment in planned))
         queue = list(planned)
         while queue and self._reason_to_end() is None:
@@ -220,15 +222,14 @@ class CopyBatch:
         if highest is not None and found.base_offset > highest + 1:
             raise SourceChangedError(where, f"offsets {highest + 1}..{found.base_offset - 1} would be left out")
 
-    def _give_up(self, lease: Lease, planned: PlannedSegment | None, error: TieringError) -> None:
+    def _give_up(self, lease: Lease, planned: PlannedSegment, error: TieringError) -> None:
         """Stop the partition: for this batch if another try may help, else for the run."""
         partition = lease.replica_id.topic_id_partition
-        _log.warning("[%s] stopped at %s: %s", partition, planned and planned.base_offset, error)
+        _log.warning("[%s] stopped at %s: %s", partition, planned.base_offset, error)
         self._given_up.add(partition)
-        stands = planned if planned is not None else self._work.remaining(lease)[0]
         item = WorkItem(
             topic_id_partition=partition,
-            segment=stands,
+            segment=planned,
             outcome=SegmentOutcome.FAILED,
             path=error.path if isinstance(error, SourceError) else None,
             position=error.position if isinstance(error, SourceError) else None,

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from include.tiering.cluster.contract import ClusterFacts
-from include.tiering.log_source.contract import LogSegment, Replica, ScanError, ScanReport
+from include.tiering.log_source.contract import IneligibleReason, LogSegment, Replica, ScanError, ScanReport
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
@@ -19,20 +19,35 @@ from include.tiering.work.contract import PlannedPartition, PlannedSegment
 
 KAFKA_DEFAULT_RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
 
+_WAITING_CANNOT_HELP: Final = frozenset(
+    {
+        IneligibleReason.AMBIGUOUS_REPLICA,
+        IneligibleReason.OLD_MAGIC,
+        IneligibleReason.NO_LEADER_EPOCH,
+        IneligibleReason.NO_PRODUCER_SNAPSHOT,
+        IneligibleReason.CORRUPT,
+        IneligibleReason.AFTER_CORRUPT,
+    }
+)
+
 
 class HeldBack(StrEnum):
-    """Why a partition with something to copy has no work in this plan."""
+    """Why something of a partition is not in this plan."""
 
     STOPPED = "stopped by a failed segment"
     HOLE = "offsets are gone from the source: a hole must be recorded by decision first"
     BYTE_LIMIT = "beyond the byte limit of this run"
     NOT_ELIGIBLE = "next segment is not eligible"
+    DAMAGED = "next segment cannot be copied as it is"
     NOT_OURS = "another owner copies this topic"
 
 
 @dataclass(frozen=True, slots=True)
 class HeldBackPartition:
-    """A partition that waits, with the first offset (inclusive) that is not copied and the reason in words."""
+    """A partition that waits, at once or behind what is planned of it.
+
+    `next_offset` is the first offset (inclusive) that this plan does not copy; `detail` says why, in words.
+    """
 
     topic_id_partition: TopicIdPartition
     next_offset: int
@@ -86,8 +101,11 @@ def plan_copy(
         if refusal is not None:
             held_back.append(refusal)
             continue
-        segments = tuple(_planned(segment) for segment in leading_eligible(pending))
+        leading = leading_eligible(pending)
+        segments = tuple(_planned(segment) for segment in leading)
         wanted.append(PlannedPartition(replica.replica_id, urgency(replica, pending[0], facts, now_ms), segments))
+        if len(leading) < len(pending):
+            held_back.append(_not_eligible(replica.topic_id_partition, pending[len(leading)]))
     wanted.sort(key=lambda partition: -partition.urgency)
     within, beyond = _within_limit(wanted, limit_bytes)
     return CopyPlan(run_id, within, (*held_back, *beyond), report.errors)
@@ -135,7 +153,7 @@ def _refusal(
     first = pending[0]
     next_offset = first.base_offset if highest is None else highest + 1
     if not first.eligible:
-        return HeldBackPartition(partition, next_offset, HeldBack.NOT_ELIGIBLE, str(first.reason))
+        return _not_eligible(partition, first)
     owner = owner_seen(replica, registry.owner(partition.topic_id))
     if owner is not TopicOwner.PLATFORM:
         return HeldBackPartition(partition, next_offset, HeldBack.NOT_OURS, f"owner: {owner}")
@@ -146,6 +164,11 @@ def _refusal(
         gone = f"offsets {next_offset}..{first.base_offset - 1} are no longer in the source"
         return HeldBackPartition(partition, next_offset, HeldBack.HOLE, gone)
     return None
+
+
+def _not_eligible(partition: TopicIdPartition, segment: LogSegment) -> HeldBackPartition:
+    reason = HeldBack.DAMAGED if segment.reason in _WAITING_CANNOT_HELP else HeldBack.NOT_ELIGIBLE
+    return HeldBackPartition(partition, segment.base_offset, reason, str(segment.reason))
 
 
 def _within_limit(

@@ -107,7 +107,11 @@ def test_starts_with_the_segment_that_contains_the_log_start():
 
 def test_stops_before_the_first_segment_that_is_not_eligible():
     source = replica("a", segment(0, 99), segment(100, 199, reason=IneligibleReason.CORRUPT), segment(200, 299), ACTIVE)
-    assert bases(plan(source)) == [[0]]
+    made = plan(source)
+    assert bases(made) == [[0]]
+    assert [(held.reason, held.next_offset, held.detail) for held in made.held_back] == [
+        (HeldBack.DAMAGED, 100, "corrupt")
+    ]
 
 
 def test_a_first_segment_that_is_not_eligible_is_named():

@@ -1,0 +1,26 @@
+"""Whatever the platform says to a person has its entry in the runbook, in the same words."""
+
+from typing import Final, cast
+
+from include.tiering.log_source.contract import IneligibleReason
+from include.tiering.tasks.plan_copy import HeldBack
+from include.tiering.wiring.parts import Parts
+from include.tiering.wiring.set_up import readiness_probes
+from tests.doubles.source_tree import ROOT
+
+_RUNBOOK: Final = (ROOT / "docs" / "runbook.md").read_text()
+
+
+def test_every_reason_why_a_segment_is_not_eligible_has_an_entry() -> None:
+    assert [reason.value for reason in IneligibleReason if reason.value not in _RUNBOOK] == []
+
+
+def test_every_reason_why_a_partition_is_held_back_has_an_entry() -> None:
+    assert [reason.value for reason in HeldBack if reason.value not in _RUNBOOK] == []
+
+
+def test_every_readiness_check_has_an_entry() -> None:
+    unopened = cast(Parts, None)
+    names = list(readiness_probes(unopened, "a pool"))
+    assert names
+    assert [name for name in names if f"| {name} |" not in _RUNBOOK] == []

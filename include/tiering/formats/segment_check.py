@@ -34,9 +34,10 @@ class SegmentFacts:
     """What the batches of one segment say. Offsets are inclusive.
 
     An empty file has `first_offset` = its base offset and `last_offset` one less. `max_timestamp_ms` is -1 if no batch
-    has one. `crc32c` is that of the whole file. `leader_epochs` has the epochs of the batches, each from the base
-    offset of its first batch here. Markers are the control batches that end a transaction. `running_crc32c` holds the
-    checksums of the file's first `RUNNING_CRC32C_STEP_BYTES`, of its first two steps, and so on.
+    has one. `first_missing_offset` is the first of the segment that no batch covers: compaction leaves such holes, or a
+    file that is gone. `crc32c` is that of the whole file. `leader_epochs` has the epochs of the batches, each from the
+    base offset of its first batch here. Markers are the control batches that end a transaction. `running_crc32c` holds
+    the checksums of the file's first `RUNNING_CRC32C_STEP_BYTES`, of its first two steps, and so on.
     """
 
     size_bytes: int
@@ -46,6 +47,7 @@ class SegmentFacts:
     last_offset: int
     max_timestamp_ms: int
     crc32c: int
+    first_missing_offset: int | None
     leader_epochs: LeaderEpochs
     control_batch_count: int
     abort_marker_count: int
@@ -75,6 +77,7 @@ def check_segment(
     stream = BatchStream(checksummed, block_bytes)
     epochs = EpochGuard(leader_epochs)
     controls: list[ControlType] = []
+    first_missing: int | None = None
     first_offset, next_offset, max_timestamp_ms, batch_count, record_count = -1, base_offset, NO_TIMESTAMP, 0, 0
     for position, fields in stream:
         base, _, epoch, _, _, attributes, last_offset_delta, _, timestamp, _, _, _, records = fields
@@ -82,6 +85,8 @@ def check_segment(
         if base < next_offset or last_offset_delta < 0 or last > end_offset or records < 0:
             check_follows(BatchHeader._make(fields), next_offset, position)
             raise FormatError(f"batch {base}..{last} reaches beyond the segment's end {end_offset}", position)
+        if base != next_offset and first_missing is None:
+            first_missing = next_offset
         if epoch != epochs.epoch or last >= epochs.end_offset:
             epochs.enter(epoch, base, last, position)
         if attributes not in _PLAIN_ATTRIBUTES:
@@ -96,6 +101,8 @@ def check_segment(
         next_offset = last + 1
         batch_count += 1
         record_count += records
+    if first_missing is None and next_offset <= end_offset:
+        first_missing = next_offset
     return SegmentFacts(
         size_bytes=source.size_bytes,
         batch_count=batch_count,
@@ -104,6 +111,7 @@ def check_segment(
         last_offset=next_offset - 1,
         max_timestamp_ms=max_timestamp_ms,
         crc32c=checksummed.crc32c,
+        first_missing_offset=first_missing,
         leader_epochs=epochs.seen,
         control_batch_count=len(controls),
         abort_marker_count=controls.count(ControlType.ABORT),

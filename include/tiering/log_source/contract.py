@@ -152,7 +152,7 @@ class SourceFingerprint:
 class CheckedSegment:
     """The result of the check pass: every batch was read and its CRC-32C holds.
 
-    `first_offset` and `last_offset` (inclusive) are those of the batches; compaction apart, first = base offset.
+    `first_offset` and `last_offset` (inclusive) are those of the batches, which cover the whole segment.
     """
 
     data: LogSegmentData
@@ -173,7 +173,7 @@ class OpenSegment(Protocol):
     def fingerprint(self) -> SourceFingerprint: ...
 
     def check(self) -> CheckedSegment:
-        """Read every batch once: lengths, magic, CRC-32C, ascending offsets, epochs, no byte left over.
+        """Read every batch once: lengths, magic, CRC-32C, offsets without a hole, epochs, no byte left over.
 
         Raises:
             CorruptFileError: with file and position of the first rule that broke.

@@ -71,7 +71,6 @@ class Tiering(Parts):
         return run_checks(readiness_probes(self, pool))
 
     def scan(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
-        self.facts.refresh()
         return self.source.scan(topics=topics, deep=deep)
 
     def plan_copy(

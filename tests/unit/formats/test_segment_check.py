@@ -46,6 +46,7 @@ def test_the_facts_of_a_sound_segment(block_bytes: int) -> None:
         last_offset=109,
         max_timestamp_ms=T0_MS + 4,
         crc32c=google_crc32c.value(LOG),
+        first_missing_offset=None,
         leader_epochs=LeaderEpochs.of([(0, 100), (3, 107)]),
         control_batch_count=2,
         abort_marker_count=1,
@@ -77,6 +78,22 @@ def test_compaction_leaves_gaps_and_empty_batches() -> None:
     retained[57:61] = bytes(4)
     facts = _check(with_crc(bytes(retained)) + record_batch(108, leader_epoch=3))
     assert (facts.first_offset, facts.last_offset, facts.record_count) == (104, 108, 1)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "missing"),
+    [
+        ([(100, 5), (105, 5)], None),
+        ([(101, 4), (105, 5)], 100),
+        ([(100, 5), (106, 4)], 105),
+        ([(100, 5)], 105),
+    ],
+    ids=["none", "at the start", "in the middle", "at the end"],
+)
+def test_offsets_that_no_batch_covers(ranges: list[tuple[int, int]], missing: int | None) -> None:
+    source = BytesSource(b"".join(record_batch(base, count=count) for base, count in ranges))
+    facts = check_segment(source, base_offset=100, end_offset=109, leader_epochs=None)
+    assert facts.first_missing_offset == missing
 
 
 def test_the_file_is_read_once() -> None:

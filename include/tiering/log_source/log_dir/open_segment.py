@@ -107,6 +107,12 @@ class OpenLogSegment:
                 raise CorruptFileError(
                     self._opened.directory.path_of(name), "no producer snapshot at the segment's end"
                 )
+            if checked.facts.first_missing_offset is not None:
+                raise CorruptFileError(
+                    self._files.log.path,
+                    f"offset {checked.facts.first_missing_offset} is in no batch, though the segment is to hold"
+                    f" {self._segment.base_offset}..{self._segment.end_offset}: a file is gone, or it was compacted",
+                )
         except CorruptFileError as error:
             self._corruption = error
             raise

@@ -299,6 +299,17 @@ def test_a_segment_without_snapshot_is_not_copied(tmp_path: Path) -> None:
         opened.check()
 
 
+def test_a_segment_does_not_stand_in_for_one_that_is_gone(tmp_path: Path) -> None:
+    partition, source, replica_id = _sound(tmp_path)
+    for file in partition.path.glob(f"{10:020d}.*"):
+        file.unlink()
+    with (
+        source.open_segment(replica_id, 0) as opened,
+        pytest.raises(CorruptFileError, match="offset 10 is in no batch"),
+    ):
+        opened.check()
+
+
 def test_the_fingerprint_tells_two_files_apart(tmp_path: Path) -> None:
     partition, source, replica_id = _sound(tmp_path)
     with source.open_segment(replica_id, 10) as opened:

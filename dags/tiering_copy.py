@@ -29,7 +29,7 @@ from plugins.tiering_airflow.operators import (
     QualityGateOperator,
 )
 from plugins.tiering_airflow.pools import COPIER_POOL
-from plugins.tiering_airflow.retries import RETRIES, RetryRetriableErrors
+from plugins.tiering_airflow.retries import RETRY_ARGUMENTS
 from plugins.tiering_airflow.sensors import TieringReadySensor
 
 TOPICS = Param(
@@ -58,7 +58,7 @@ with DAG(
     max_active_runs=1,
     max_active_tasks=64,
     params={"topics": TOPICS, "limit_bytes": LIMIT_BYTES, "dry_run": DRY_RUN},
-    default_args={"owner": "tiering", "retries": RETRIES, "retry_policy": RetryRetriableErrors()},
+    default_args=RETRY_ARGUMENTS | {"owner": "tiering"},
     tags=["tiering", "copy"],
 ):
     ready = TieringReadySensor(task_id="ready")

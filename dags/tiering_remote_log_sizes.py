@@ -11,7 +11,7 @@ from airflow.sdk import DAG
 
 from plugins.tiering_airflow.assets import REMOTE_LOG
 from plugins.tiering_airflow.pools import READER_POOL
-from plugins.tiering_airflow.retries import RETRIES, RetryRetriableErrors
+from plugins.tiering_airflow.retries import RETRY_ARGUMENTS
 from plugins.tiering_airflow.size_operator import RemoteLogSizesOperator
 
 with DAG(
@@ -23,7 +23,7 @@ with DAG(
     max_active_runs=1,
     max_active_tasks=1,
     is_paused_upon_creation=False,
-    default_args={"owner": "tiering", "retries": RETRIES, "retry_policy": RetryRetriableErrors()},
+    default_args=RETRY_ARGUMENTS | {"owner": "tiering"},
     tags=["tiering", "sizes"],
 ):
     RemoteLogSizesOperator(task_id="sizes", pool=READER_POOL, pool_slots=1)

@@ -101,22 +101,26 @@ def stop(layout: Layout, say: Callable[[str], None]) -> int:
 
     A copy that is cut off here is cleaned up and continued by the next run.
     """
+    mark = str(layout.airflow_home)
     components = processes.recorded(layout.components)
-    kin = processes.family(components.values(), str(layout.airflow_home))
+    kin = processes.family(components.values(), mark)
     if not components and not kin:
         return 0
     say(f"waiting for {len(components)} components and {len(kin)} processes of theirs to end")
-    for process in components.values():
+    # The API server goes last: a task that is cut off tells it so, and is tried again after the next start.
+    last = components.get("api-server")
+    others = [process for process in components.values() if process != last]
+    for process in others:
         processes.ask_to_end(process)
     # The scheduler waits for its running tasks: they get a moment, then they are ended as well.
-    psutil.wait_procs(list(components.values()), timeout=_TASKS_END_SECONDS)
-    kin |= processes.family(components.values(), str(layout.airflow_home))
-    processes.end(kin, patience_seconds=_TASKS_END_SECONDS)
+    psutil.wait_procs(others, timeout=_TASKS_END_SECONDS)
+    tasks = processes.family(components.values(), mark) - (processes.family([last], "") if last else set())
+    processes.end(tasks, patience_seconds=_TASKS_END_SECONDS)
     processes.end(components.values(), patience_seconds=_COMPONENTS_END_SECONDS)
-    late = processes.family(components.values(), str(layout.airflow_home))
+    late = processes.family(components.values(), mark)
     processes.end(late, patience_seconds=_TASKS_END_SECONDS)
     processes.recorded(layout.components)
-    return len(components) + len(kin | late)
+    return len(components) + len(kin | tasks | late)
 
 
 def last_lines(log: Path, count: int = 20) -> str:

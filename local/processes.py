@@ -62,7 +62,10 @@ def _alive(pid: int, born: float) -> psutil.Process | None:
 
 
 def family(processes: Iterable[psutil.Process], mark: str) -> set[psutil.Process]:
-    """All descendants of `processes`, and every process that carries `mark`; without `processes` and ourselves."""
+    """All descendants of `processes`, and every process that carries `mark` (none if it is empty).
+
+    Without `processes` themselves, and without this process.
+    """
     own = set(processes)
     found: set[psutil.Process] = set()
     for process in own:
@@ -70,7 +73,8 @@ def family(processes: Iterable[psutil.Process], mark: str) -> set[psutil.Process
             found.update(process.children(recursive=True))
         except psutil.NoSuchProcess:
             continue
-    found.update(process for process in psutil.process_iter() if _carries(process, mark))
+    if mark:
+        found.update(process for process in psutil.process_iter() if _carries(process, mark))
     return found - own - {psutil.Process()}
 
 

@@ -1,6 +1,7 @@
 """When a failed task is tried again: each error of the library says so itself, and nothing else is retried.
 
-A task whose process was killed (host gone, out of memory) never gets to ask; Airflow's own `retries` covers that.
+A task whose process was killed (host gone, out of memory) never gets to ask: it is tried again too. The delay gives
+the lease of a dead batch time to run out.
 """
 
 from datetime import timedelta
@@ -24,3 +25,11 @@ class RetryRetriableErrors(RetryPolicy):
         if isinstance(exception, TieringError) and exception.retriable:
             return RetryDecision.retry(RETRY_DELAY, reason=f"{name} is worth retrying")
         return RetryDecision.fail(reason=f"{name} does not go away by retrying")
+
+
+RETRY_ARGUMENTS: Final[dict[str, Any]] = {
+    "retries": RETRIES,
+    "retry_delay": RETRY_DELAY,
+    "retry_policy": RetryRetriableErrors(),
+}
+"""For the default arguments of every DAG."""

@@ -164,6 +164,14 @@ def test_stopping_in_the_middle_of_a_copy_leaves_no_process_and_the_next_start_g
     assert recorded(layout.components) == {}
     assert family([], str(layout.airflow_home)) == set()
 
+    platform.start()
+    run = wait_for_run(api, COPY, run_id, seconds=240, on_change=print)
+    assert run.state == "success"
+    with open_tiering(load_settings(environ=platform.environment)) as tiering:
+        assert not tiering.work.has_work(run_id)
+        copied = {size.topic_id_partition.topic for size in tiering.sizes()}
+    assert {"orders", "trimmed", "payments.v1-eu"} <= copied
+
 
 def _spark_jobs(layout: Layout) -> list[psutil.Process]:
     found = []

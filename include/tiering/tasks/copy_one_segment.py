@@ -30,7 +30,6 @@ from typing import Final
 from include.tiering.clock import Clock
 from include.tiering.errors import (
     LeaseLostError,
-    RemoteChecksumError,
     RemoteStorageError,
     SourceChangedError,
     TieringError,
@@ -43,7 +42,9 @@ from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.observability import get_logger
 from include.tiering.quota.contract import ByteLimiter
 from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata, TopicRegistry
-from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoredObject
+from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.tasks.copy_checks import require_planned, require_stored
+from include.tiering.work.contract import PlannedSegment
 
 _log: Final = get_logger(__name__)
 
@@ -92,13 +93,14 @@ class SegmentCopier:
     def copy(
         self,
         replica_id: ReplicaId,
-        base_offset: int,
+        planned: PlannedSegment,
+        highest_copied_offset: int | None,
         *,
         fence: Fence,
         gate: ByteLimiter,
         on_sent: Callable[[int], None],
     ) -> CopiedSegment:
-        """Copy the segment at `base_offset` of this replica under a new id.
+        """Copy the planned segment of this replica under a new id.
 
         Raises:
             SourceError: it is corrupt, unreadable, gone or changed; the attempt was abandoned.
@@ -106,7 +108,9 @@ class SegmentCopier:
             LeaseLostError: another worker owns the partition: nothing was changed since.
             SendingStoppedError: paused or stopped; the attempt was abandoned.
         """
+        base_offset = planned.base_offset
         with self.source.open_segment(replica_id, base_offset) as opened:
+            require_planned(replica_id, opened.segment, planned, highest_copied_offset)
             self._reached(CopyStep.OPENED, replica_id, base_offset)
             checked = opened.check()
             self._reached(CopyStep.CHECKED, replica_id, base_offset)
@@ -226,27 +230,3 @@ class SegmentCopier:
 
     def _reached(self, step: CopyStep, replica_id: ReplicaId, base_offset: int) -> None:
         self.observe(step, replica_id.topic_id_partition, base_offset)
-
-
-def require_stored(sent: tuple[StoredObject, ...], stored: tuple[StoredObject, ...], checked: CheckedSegment) -> None:
-    """Compare what was sent with what the store says, and the `.log` with the check pass.
-
-    Raises:
-        RemoteChecksumError: an object is missing, or its length or CRC-32C differs.
-    """
-    found = {thing.key: thing for thing in stored}
-    for expected in sent:
-        actual = found.get(expected.key)
-        if actual is None:
-            raise RemoteChecksumError(f"{expected.key}: the store does not have it")
-        if (actual.size_bytes, actual.crc32c) != (expected.size_bytes, expected.crc32c):
-            raise RemoteChecksumError(
-                f"{expected.key}: the store has {actual.size_bytes} bytes with CRC-32C {actual.crc32c:08x}, "
-                f"sent were {expected.size_bytes} with {expected.crc32c:08x}"
-            )
-    logs = [thing for thing in stored if thing.kind is ObjectKind.LOG]
-    source = (checked.data.log.size_bytes, checked.data.log_crc32c)
-    if [(log.size_bytes, log.crc32c) for log in logs] != [source]:
-        raise RemoteChecksumError(
-            f"the stored log is not the {source[0]} bytes with CRC-32C {source[1]:08x} of the source"
-        )

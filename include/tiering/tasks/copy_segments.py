@@ -17,11 +17,9 @@ from include.tiering.errors import (
     LeaseLostError,
     RemoteStorageError,
     SendingStoppedError,
-    SourceChangedError,
     SourceError,
     TieringError,
 )
-from include.tiering.log_source.contract import LogSegment
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observability import get_logger
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
@@ -187,10 +185,9 @@ class CopyBatch:
                 self._record(lease, planned, SegmentOutcome.SKIPPED, message="already copied")
                 return _Next.ON
             self._copier.require_ours(partition)
-            self._require_unchanged(lease, planned, highest)
             with self._heartbeat.counting(planned.size_bytes) as on_sent:
                 copied = self._copier.copy(
-                    lease.replica_id, planned.base_offset, fence=lease.fence, gate=self._gate, on_sent=on_sent
+                    lease.replica_id, planned, highest, fence=lease.fence, gate=self._gate, on_sent=on_sent
                 )
         except SendingStoppedError:
             return _Next.AGAIN
@@ -203,24 +200,6 @@ class CopyBatch:
         self._copied.append(copied)
         self._on_copied(copied)
         return _Next.ON
-
-    def _require_unchanged(self, lease: Lease, planned: PlannedSegment, highest: int | None) -> None:
-        """The segment must be the one that was planned, eligible now, and join what is copied without a gap.
-
-        Raises:
-            SourceChangedError
-        """
-        replica = self._copier.source.replica(lease.replica_id)
-        found = replica.segment_at(planned.base_offset)
-        where = f"{lease.replica_id}, segment {planned.base_offset}"
-        if not replica.chosen:
-            raise SourceChangedError(where, "this replica is not the leader's any more")
-        if found is None or (found.end_offset, found.size_bytes) != (planned.end_offset, planned.size_bytes):
-            raise SourceChangedError(where, f"planned up to offset {planned.end_offset}, now {_shape(found)}")
-        if found.reason is not None:
-            raise SourceChangedError(where, f"not eligible any more: {found.reason}")
-        if highest is not None and found.base_offset > highest + 1:
-            raise SourceChangedError(where, f"offsets {highest + 1}..{found.base_offset - 1} would be left out")
 
     def _give_up(self, lease: Lease, planned: PlannedSegment, error: TieringError) -> None:
         """Stop the partition: for this batch if another try may help, else for the run."""
@@ -256,7 +235,3 @@ class CopyBatch:
 class _Next(StrEnum):
     ON = "go on with the next segment"
     AGAIN = "try this segment again"
-
-
-def _shape(segment: LogSegment | None) -> str:
-    return "gone" if segment is None else f"up to {segment.end_offset} with {segment.size_bytes} bytes"

@@ -1,4 +1,4 @@
-"""Do the indexes of a rolled segment belong to its `.log`? Spot checks: some hundred entries, spread evenly.
+"""Do the indexes of a rolled segment belong to its `.log`? Spot checks: some dozen entries, spread evenly.
 
 An offset index entry is right if a batch begins at its position and not above its offset: then a scan from there meets
 every record from that offset on. (Brokers before 4.x index whole appends, so the offset may lie in a later batch.)
@@ -21,7 +21,7 @@ from include.tiering.formats.time_index import TimeIndex
 from include.tiering.formats.transaction_index import AbortedTxn
 from include.tiering.formats.transactions import open_transactions
 
-_SPOT_CHECKS: Final = 256
+_SPOT_CHECKS: Final = 32
 
 
 def check_offset_index(log: BrokerFile, index: OffsetIndex, index_path: str) -> None:

@@ -1,0 +1,52 @@
+"""What must hold while a segment is copied: it is the planned one, and the store has what was read."""
+
+from include.tiering.errors import RemoteChecksumError, SourceChangedError
+from include.tiering.log_source.contract import CheckedSegment, LogSegment, ReplicaId
+from include.tiering.remote_storage.contract import ObjectKind, StoredObject
+from include.tiering.work.contract import PlannedSegment
+
+
+def require_planned(
+    replica_id: ReplicaId, segment: LogSegment, planned: PlannedSegment, highest_copied_offset: int | None
+) -> None:
+    """The segment must be the one that was planned, eligible now, and join what is copied without a gap.
+
+    Raises:
+        SourceChangedError
+    """
+    where = f"{replica_id}, segment {planned.base_offset}"
+    if (segment.end_offset, segment.size_bytes) != (planned.end_offset, planned.size_bytes):
+        raise SourceChangedError(
+            where,
+            f"planned up to offset {planned.end_offset} with {planned.size_bytes} bytes,"
+            f" now up to {segment.end_offset} with {segment.size_bytes}",
+        )
+    if segment.reason is not None:
+        raise SourceChangedError(where, f"not eligible any more: {segment.reason}")
+    if highest_copied_offset is not None and segment.base_offset > highest_copied_offset + 1:
+        gap = f"{highest_copied_offset + 1}..{segment.base_offset - 1}"
+        raise SourceChangedError(where, f"offsets {gap} would be left out")
+
+
+def require_stored(sent: tuple[StoredObject, ...], stored: tuple[StoredObject, ...], checked: CheckedSegment) -> None:
+    """Compare what was sent with what the store says, and the `.log` with the check pass.
+
+    Raises:
+        RemoteChecksumError: an object is missing, or its length or CRC-32C differs.
+    """
+    found = {thing.key: thing for thing in stored}
+    for expected in sent:
+        actual = found.get(expected.key)
+        if actual is None:
+            raise RemoteChecksumError(f"{expected.key}: the store does not have it")
+        if (actual.size_bytes, actual.crc32c) != (expected.size_bytes, expected.crc32c):
+            raise RemoteChecksumError(
+                f"{expected.key}: the store has {actual.size_bytes} bytes with CRC-32C {actual.crc32c:08x}, "
+                f"sent were {expected.size_bytes} with {expected.crc32c:08x}"
+            )
+    logs = [thing for thing in stored if thing.kind is ObjectKind.LOG]
+    source = (checked.data.log.size_bytes, checked.data.log_crc32c)
+    if [(log.size_bytes, log.crc32c) for log in logs] != [source]:
+        raise RemoteChecksumError(
+            f"the stored log is not the {source[0]} bytes with CRC-32C {source[1]:08x} of the source"
+        )

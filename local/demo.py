@@ -5,6 +5,7 @@ copied segment back and compares it byte for byte with the broker's file, prints
 Exit code 0 only if all of it held.
 """
 
+import logging
 import shutil
 import sys
 import tempfile
@@ -38,6 +39,7 @@ _SIZES_SECONDS: Final = 120.0
 
 def main() -> int:
     console = Console(highlight=False)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     console.width = max(console.width, _TABLE_WIDTH)
     started = time.monotonic()
     directory = Path(tempfile.mkdtemp(prefix="tiering-demo-"))

@@ -84,10 +84,10 @@ def table(found: Sequence[PartitionOutcome]) -> Table:
     """Per topic and partition: found, eligible, copied, bytes, verdicts, size by epoch, read back."""
     shown = Table(title="tiering_copy on the bundled log dirs", title_justify="left")
     shown.add_column("partition")
-    for numbers in ("segments found", "eligible", "copied", "bytes"):
+    for numbers in ("segments\nfound", "eligible", "copied", "bytes"):
         shown.add_column(numbers, justify="right")
     for words in ("verdicts", "size by epoch", "read back"):
-        shown.add_column(words)
+        shown.add_column(words, no_wrap=True)
     for outcome in found:
         shown.add_row(
             str(outcome.partition),

@@ -7,6 +7,7 @@ Nothing is copied before somebody asks for it, unless a schedule is given.
 import argparse
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -43,7 +44,7 @@ def main() -> int:
             layout,
             tiering,
             port=free_port(arguments.port),
-            say=console.print,
+            say=partial(console.print, soft_wrap=True),
             copy_schedule=arguments.copy_schedule,
         )
         platform.set_up()

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.clock import SystemClock
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.marker import MARKER_KEY, GuardedStorage
@@ -53,7 +54,7 @@ class TestGuardedStorage(SegmentContract):
     def storage(self, store: FileObjectStore) -> GuardedStorage:
         owned = SegmentStorage(store, AivenLayout())
         owned.create_marker(MARKER)
-        return GuardedStorage(owned, MARKER)
+        return GuardedStorage(owned, MARKER, SystemClock())
 
     @pytest.fixture
     def backdoor(self, root: Path) -> BackdoorPastTheMarker:

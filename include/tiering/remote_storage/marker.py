@@ -2,13 +2,15 @@
 
 A database that was restored from another place, or a URL that points at somebody else's bucket, must not be able to
 write or delete there. The marker is created once, by a write that refuses to overwrite; from then on whoever brings
-other ids is turned away. It is read before every change, not remembered: a prefix may change hands while we run.
+other ids is turned away. It is read before every delete, and for copies at most a second ago: a prefix may change hands
+while we run, and a copy can only add keys of its own.
 """
 
 import json
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from include.tiering.clock import Clock
 from include.tiering.errors import ForeignStoreError, FormatError
 from include.tiering.formats import strict_json
 from include.tiering.model.segment_data import IndexType, LogSegmentData
@@ -24,6 +26,7 @@ from include.tiering.remote_storage.contract import (
 
 MARKER_KEY: Final = "_tiering-store.json"
 MAX_MARKER_BYTES: Final = 4096
+COPY_TRUST_SECONDS: Final = 1.0
 
 
 def marker_to_bytes(marker: StoreMarker) -> bytes:
@@ -51,9 +54,11 @@ def marker_from_bytes(content: bytes) -> StoreMarker:
 class GuardedStorage:
     """A `RemoteStorage` that changes nothing unless the store's marker is `expected`."""
 
-    def __init__(self, storage: RemoteStorage, expected: StoreMarker) -> None:
+    def __init__(self, storage: RemoteStorage, expected: StoreMarker, clock: Clock) -> None:
         self._storage = storage
         self._expected = expected
+        self._clock = clock
+        self._trusted_until = clock.monotonic()
 
     def check_marker(self) -> None:
         """Raises ForeignStoreError if there is no marker or another one."""
@@ -67,6 +72,7 @@ class GuardedStorage:
             raise ForeignStoreError(
                 f"the store belongs to {found}, this database to {self._expected}: nothing is written or deleted"
             )
+        self._trusted_until = self._clock.monotonic() + COPY_TRUST_SECONDS
 
     def copy_log_segment(
         self,
@@ -76,7 +82,8 @@ class GuardedStorage:
         limiter: ByteLimiter,
         on_sent: ProgressCallback,
     ) -> tuple[StoredObject, ...]:
-        self.check_marker()
+        if self._clock.monotonic() >= self._trusted_until:
+            self.check_marker()
         return self._storage.copy_log_segment(metadata, data, limiter=limiter, on_sent=on_sent)
 
     def stat_log_segment(self, metadata: RemoteLogSegmentMetadata) -> tuple[StoredObject, ...]:

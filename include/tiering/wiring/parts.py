@@ -55,7 +55,7 @@ class Parts:
     @cached_property
     def storage(self) -> RemoteStorage:
         """Refuses every change unless the store's marker is this database's."""
-        return GuardedStorage(self.unguarded_storage, self._identity())
+        return GuardedStorage(self.unguarded_storage, self._identity(), self.clock)
 
     @cached_property
     def metadata(self) -> RemoteLogMetadata:

@@ -11,6 +11,7 @@ from include.tiering.remote_storage.contract import RemoteStorage, StoreMarker
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.marker import (
+    COPY_TRUST_SECONDS,
     MARKER_KEY,
     MAX_MARKER_BYTES,
     GuardedStorage,
@@ -18,6 +19,7 @@ from include.tiering.remote_storage.marker import (
     marker_to_bytes,
 )
 from include.tiering.remote_storage.segment_storage import SegmentStorage
+from tests.doubles.manual_clock import ManualClock
 from tests.doubles.storage_backdoor import DirectoryBackdoor
 from tests.doubles.storage_segments import some_segment
 
@@ -69,7 +71,7 @@ def test_nothing_is_changed_in_somebody_elses_store(
     storage.create_marker(other)
     copy(storage)
     before = DirectoryBackdoor(tmp_path).raw_keys()
-    guarded = GuardedStorage(storage, MARKER)
+    guarded = GuardedStorage(storage, MARKER, ManualClock())
     with pytest.raises(ForeignStoreError, match="store-1"):
         copy(guarded)
     with pytest.raises(ForeignStoreError):
@@ -82,15 +84,31 @@ def test_nothing_is_changed_in_somebody_elses_store(
 
 def test_a_store_without_a_marker_is_not_written_to(storage: SegmentStorage, tmp_path: Path) -> None:
     with pytest.raises(ForeignStoreError, match="mounted"):
-        copy(GuardedStorage(storage, MARKER))
+        copy(GuardedStorage(storage, MARKER, ManualClock()))
     assert DirectoryBackdoor(tmp_path).raw_keys() == set()
 
 
 def test_a_store_that_changes_hands_is_noticed(storage: SegmentStorage, tmp_path: Path) -> None:
     storage.create_marker(MARKER)
-    guarded = GuardedStorage(storage, MARKER)
+    guarded = GuardedStorage(storage, MARKER, ManualClock())
     copy(guarded)
     (tmp_path / MARKER_KEY).write_bytes(marker_to_bytes(StoreMarker("another", "store-2", 0)))
     with pytest.raises(ForeignStoreError):
         guarded.delete_log_segments([METADATA])
     assert len(storage.stat_log_segment(METADATA)) == 3
+
+
+def test_a_marker_that_changes_hands_stops_copies_within_a_second_and_deletes_at_once(
+    storage: SegmentStorage, tmp_path: Path
+) -> None:
+    clock = ManualClock()
+    storage.create_marker(MARKER)
+    guarded = GuardedStorage(storage, MARKER, clock)
+    copy(guarded)
+    other = StoreMarker(MARKER.cluster_id, MARKER.store_id, MARKER.generation + 1)
+    (tmp_path / MARKER_KEY).write_bytes(marker_to_bytes(other))
+    with pytest.raises(ForeignStoreError):
+        guarded.delete_log_segments([METADATA])
+    clock.advance(COPY_TRUST_SECONDS)
+    with pytest.raises(ForeignStoreError):
+        copy(guarded)

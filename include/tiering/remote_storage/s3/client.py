@@ -9,6 +9,7 @@ no Expect: 100-continue                  one more round trip per object
 path style for an own endpoint           bucket.host is resolved nowhere but at AWS
 standard retries, bounded                a body rewinds, is charged again, and the whole thing ends
 classic client, never CRT                CRT ignores an own endpoint, and takes no paced body
+a fixed User-Agent                       botocore would compose it anew for every request: a tenth of a small one
 """
 
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ from include.tiering.errors import SettingError
 from include.tiering.remote_storage.credentials import S3Credentials
 
 DEFAULT_REGION = "us-east-1"
+USER_AGENT = f"kafka-tiering-operations boto3/{boto3.__version__}"
 
 
 def s3_client(
@@ -46,6 +48,7 @@ def s3_client(
             connect_timeout=10,
             read_timeout=60,
             tcp_keepalive=True,
+            user_agent=USER_AGENT,
             s3={
                 "payload_signing_enabled": False,
                 "addressing_style": "auto" if endpoint_url is None else "path",

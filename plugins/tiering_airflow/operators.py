@@ -11,12 +11,12 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from include.tiering.reports.copy import present_copy
+from include.tiering.reports.text import as_text
 from include.tiering.units import format_bytes
 from include.tiering.work.contract import SegmentOutcome
 from plugins.tiering_airflow.errors import QualityGateError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import COPIER_POOL, mirrored_pool
-from plugins.tiering_airflow.report_lines import report_lines
 from plugins.tiering_airflow.spark import SparkJobOperator
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ class CopyBatchOperator(SparkJobOperator):
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "planned_run_id")
 
     def __init__(self, *, batch: int, planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:
-        batch_id = f"{batch}.{{{{ ti.try_number }}}}"
-        arguments = ["--run-id", planned_run_id, "--batch-id", batch_id, "--pool", COPIER_POOL]
+        # The same id in every try: a batch that is started again takes over the lease of its dead self at once.
+        arguments = ["--run-id", planned_run_id, "--batch-id", f"{planned_run_id}/{batch}", "--pool", COPIER_POOL]
         super().__init__(job="copy_segments_job.py", arguments=arguments, **kwargs)
         self.batch = batch
         self.planned_run_id = planned_run_id
@@ -135,7 +135,7 @@ class CopySummaryOperator(BaseOperator):
         with TieringHook().open() as tiering:
             run = tiering.copy_run(self.planned_run_id)
         copied, failed = run.of(SegmentOutcome.COPIED), run.of(SegmentOutcome.FAILED)
-        for line in report_lines(present_copy(run)):
+        for line in as_text(present_copy(run)).splitlines():
             self.log.info("%s", line)
         if not copied:
             raise AirflowSkipException("nothing was copied")

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from include.tiering.reports.sizes import present_sizes
+from include.tiering.reports.text import as_text
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.errors import SizeDifferenceError, SparkJobError
 from plugins.tiering_airflow.hook import TieringHook
-from plugins.tiering_airflow.report_lines import report_lines
 from plugins.tiering_airflow.spark import SparkJobOperator
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class RemoteLogSizesOperator(SparkJobOperator):
 
     def _log_counters(self) -> None:
         with TieringHook().open() as tiering:
-            for line in report_lines(present_sizes(tiering.sizes())):
+            for line in as_text(present_sizes(tiering.sizes())).splitlines():
                 self.log.info("%s", line)
 
 

@@ -146,5 +146,5 @@ def test_a_batch_without_work_ends_before_spark_starts(
 def test_a_batch_tells_its_job_run_batch_and_pool() -> None:
     operator = CopyBatchOperator(task_id="copy", batch=4, planned_run_id=RUN_ID)
     assert operator.application_args == [
-        "--run-id", RUN_ID, "--batch-id", "4.{{ ti.try_number }}", "--pool", "remote_log_copier",
+        "--run-id", RUN_ID, "--batch-id", f"{RUN_ID}/4", "--pool", "remote_log_copier",
     ]  # fmt: skip

@@ -70,7 +70,7 @@ def segments(draw: st.DrawFn, *, gaps: bool = True) -> Segment:
     return Segment(log, tuple(starts), offset - 1, LeaderEpochs.of(entries))
 
 
-def _plain_facts(log: bytes) -> SegmentFacts:
+def _plain_facts(log: bytes, end_offset: int) -> SegmentFacts:
     """The facts of a sound log, read in the most obvious way."""
     batches = []
     while log:
@@ -86,6 +86,12 @@ def _plain_facts(log: bytes) -> SegmentFacts:
             # Its key comes after 5 one-byte fields: length, attributes, timestamp and offset delta, key length.
             kinds.append(struct.unpack(">h", batch[61 + 5 + 2 : 61 + 5 + 4])[0])
     last = batches[-1]
+    covered = {
+        offset
+        for batch in batches
+        for base in struct.unpack(">q", batch[:8])
+        for offset in range(base, base + struct.unpack(">i", batch[23:27])[0] + 1)
+    }
     return SegmentFacts(
         size_bytes=sum(map(len, batches)),
         batch_count=len(batches),
@@ -94,6 +100,7 @@ def _plain_facts(log: bytes) -> SegmentFacts:
         last_offset=struct.unpack(">q", last[:8])[0] + struct.unpack(">i", last[23:27])[0],
         max_timestamp_ms=max(struct.unpack(">q", batch[35:43])[0] for batch in batches),
         crc32c=google_crc32c.value(b"".join(batches)),
+        first_missing_offset=min(set(range(_BASE_OFFSET, end_offset + 1)) - covered, default=None),
         leader_epochs=LeaderEpochs.of(epochs.items()),
         control_batch_count=len(kinds),
         abort_marker_count=kinds.count(0),
@@ -103,7 +110,7 @@ def _plain_facts(log: bytes) -> SegmentFacts:
 
 @given(segments(), st.sampled_from([1024, 1025, 3000, 1 << 20]))
 def test_the_same_facts_as_the_obvious_parser(segment: Segment, block_bytes: int) -> None:
-    assert segment.check(segment.log, block_bytes) == _plain_facts(segment.log)
+    assert segment.check(segment.log, block_bytes) == _plain_facts(segment.log, segment.end_offset)
 
 
 @given(segments())

@@ -17,6 +17,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowException
 
+from include.tiering.errors import SettingError
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.errors import SparkJobError, SparkJobRetriableError
 from plugins.tiering_airflow.hook import TieringHook
@@ -76,6 +77,18 @@ def job_conf(master: str, scratch: Path, class_archive: Path | None) -> dict[str
     return {**conf, **_LOCAL_CONF} if master.startswith("local") else conf
 
 
+def require_shared_database(master: str, metadata_url: str) -> None:
+    """SQLite is for one host: refuse it where Spark runs the job on another.
+
+    Raises:
+        SettingError
+    """
+    if metadata_url.startswith("sqlite") and not master.startswith("local"):
+        raise SettingError(
+            f"metadata.url is SQLite, which serves one host, and the Spark master is {master}: use PostgreSQL, or local[1]"
+        )
+
+
 class SparkJobHook(SparkSubmitHook):
     """spark-submit with a whitelisted environment and exit codes turned into errors of the platform."""
 
@@ -133,7 +146,7 @@ class SparkJobOperator(SparkSubmitOperator):
         )
 
     def execute(self, context: "Context") -> None:
-        """Raises SparkJobError, SparkJobRetriableError."""
+        """Raises SparkJobError, SparkJobRetriableError, SettingError."""
         with scratch_directory(configuration.work_dir()) as scratch:
             self.run_job(context, scratch)
 
@@ -145,8 +158,10 @@ class SparkJobOperator(SparkSubmitOperator):
     def _hook_for(self, scratch: Path) -> SparkJobHook:
         # Asked for by name because the provider silently takes `yarn` for a connection that does not exist.
         master = str(Connection.get(SPARK_CONNECTION).host)
+        settings = TieringHook().job_environment()
+        require_shared_database(master, settings["TIERING_METADATA__URL"])
         return SparkJobHook(
-            environment=job_environment(os.environ, TieringHook().job_environment(), scratch),
+            environment=job_environment(os.environ, settings, scratch),
             conf=job_conf(master, scratch, configuration.spark_class_archive()),
             conn_id=SPARK_CONNECTION,
             py_files=str(packed_library(ROOT, ("include", "spark_jobs"), configuration.work_dir())),

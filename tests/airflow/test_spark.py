@@ -8,9 +8,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from include.tiering.errors import SettingError
 from plugins.tiering_airflow.library_archive import packed_library
 from plugins.tiering_airflow.scratch import scratch_directory, sweep
-from plugins.tiering_airflow.spark import FIXED_CONF, SparkJobOperator, job_conf, job_environment
+from plugins.tiering_airflow.spark import (
+    FIXED_CONF,
+    SparkJobOperator,
+    job_conf,
+    job_environment,
+    require_shared_database,
+)
 from tests.doubles.source_tree import ROOT
 
 
@@ -97,3 +106,10 @@ def test_what_a_dead_owner_left_is_swept_and_what_a_living_one_uses_is_not(tmp_p
             "spark-job-new",
             "tiering-library-1.zip",
         }
+
+
+def test_sqlite_is_refused_where_spark_runs_elsewhere() -> None:
+    with pytest.raises(SettingError, match="use PostgreSQL"):
+        require_shared_database("spark://spark-master", "sqlite:////var/lib/metadata.sqlite")
+    require_shared_database("local[1]", "sqlite:////var/lib/metadata.sqlite")
+    require_shared_database("spark://spark-master", "postgresql+psycopg://database/tiering")

@@ -85,7 +85,8 @@ def require_shared_database(master: str, metadata_url: str) -> None:
     """
     if metadata_url.startswith("sqlite") and not master.startswith("local"):
         raise SettingError(
-            f"metadata.url is SQLite, which serves one host, and the Spark master is {master}: use PostgreSQL, or local[1]"
+            f"metadata.url is SQLite, which serves one host, and the Spark master is {master}:"
+            " use PostgreSQL, or the master local[1]"
         )
 
 

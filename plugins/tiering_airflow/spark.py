@@ -110,6 +110,10 @@ class SparkJobHook(SparkSubmitHook):
             if self._submit_sp is None or not self._submit_sp.returncode:
                 raise
             raise job_error(Path(application).name, self._submit_sp.returncode) from error
+        finally:
+            # The provider leaves the pipe that it read the job's output from to the garbage collector.
+            if self._submit_sp is not None and self._submit_sp.stdout is not None:
+                self._submit_sp.stdout.close()
         return driver_id
 
     def on_kill(self) -> None:

@@ -73,7 +73,9 @@ down: setup ## stop what `make up` started
 
 PYTEST := $(PYTHON) -m pytest -q
 UNIT_TESTS := tests/architecture tests/unit
-SLOW_TESTS := tests/property tests/contract tests/integration tests/airflow tests/chaos
+SLOW_TESTS := tests/integration tests/airflow tests/chaos tests/contract tests/property
+# Servers belong to a file of tests: a file stays on one worker, long ones (they come first) begin first.
+BY_FILE := -n 2 --dist loadfile --no-loadscope-reorder
 
 test: ## all tests that need nothing but this machine: test-unit, then test-integration
 	@$(MAKE) test-unit
@@ -84,7 +86,7 @@ test-unit: setup ## tests without servers or Spark: under a minute
 
 test-integration: setup s3-server ## properties, contract suites and real servers: S3, PostgreSQL, Spark, Airflow, kill -9
 	@$(PYTHON) -m local.java >/dev/null && eval "$$($(PYTHON) -m local.java)" && \
-	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PYTEST) $(wildcard $(SLOW_TESTS))
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PYTEST) $(BY_FILE) $(wildcard $(SLOW_TESTS))
 
 lint: setup ## ruff, mypy, import contracts, docs and requirements.txt fresh, compose file valid
 	@ruff check .

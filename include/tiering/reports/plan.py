@@ -16,7 +16,7 @@ from include.tiering.tasks.plan_copy import CopyPlan, HeldBack, HeldBackPartitio
 from include.tiering.units import format_bytes
 from include.tiering.work.contract import PlannedPartition
 
-NEEDS_A_PERSON: Final = frozenset({HeldBack.STOPPED, HeldBack.HOLE, HeldBack.DAMAGED})
+NEEDS_A_PERSON: Final = frozenset({HeldBack.STOPPED, HeldBack.HOLE, HeldBack.FORK, HeldBack.DAMAGED})
 """Reasons for waiting that do not go away by themselves."""
 
 

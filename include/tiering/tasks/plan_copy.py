@@ -4,6 +4,7 @@ Planning reads only; the plan is stored by the caller. A plan is a wish: every b
 touches a segment, so a stale plan costs time, never data.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,6 +19,7 @@ from include.tiering.tasks.own_topics import owner_seen
 from include.tiering.work.contract import PlannedPartition, PlannedSegment
 
 KAFKA_DEFAULT_RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
+_RETENTION: Final = re.compile(r"[0-9]{1,19}\Z")
 
 _WAITING_CANNOT_HELP: Final = frozenset(
     {
@@ -36,6 +38,7 @@ class HeldBack(StrEnum):
 
     STOPPED = "stopped by a failed segment"
     HOLE = "offsets are gone from the source: a hole must be recorded by decision first"
+    FORK = "the source's history is another one than that of what was copied"
     BYTE_LIMIT = "beyond the byte limit of this run"
     NOT_ELIGIBLE = "next segment is not eligible"
     DAMAGED = "next segment cannot be copied as it is"
@@ -130,6 +133,25 @@ def leading_eligible(segments: Iterable[LogSegment]) -> list[LogSegment]:
     return leading
 
 
+def fork_offset(replica: Replica, highest_copied: int, metadata: RemoteLogMetadata) -> int | None:
+    """First offset of the source that is not remote under the source's own leader epochs, though offsets above it are.
+
+    An unclean leader election may replace records that were copied. None if the histories agree, or if the source's no
+    longer reaches back to `highest_copied`. Kafka's rule: of the newest epoch that has something remote, the lower of
+    its remote end and its end in the source's history counts.
+    """
+    partition, epochs = replica.topic_id_partition, replica.leader_epochs
+    newest = epochs.epoch_for(highest_copied)
+    if newest is None or metadata.highest_offset_for_epoch(partition, newest) == highest_copied:
+        return None
+    for epoch, _ in reversed(epochs.entries):
+        remote_end = metadata.highest_offset_for_epoch(partition, epoch)
+        source_end = epochs.end_offset_of(epoch, replica.log_end_offset)
+        if remote_end is not None and source_end is not None:
+            return min(remote_end + 1, source_end)
+    return epochs.entries[0].start_offset
+
+
 def urgency(replica: Replica, oldest: LogSegment, facts: ClusterFacts, now_ms: int) -> float:
     """Share of the broker's retention that the oldest uncopied segment has used: at 1.0 the broker may delete it.
 
@@ -137,7 +159,8 @@ def urgency(replica: Replica, oldest: LogSegment, facts: ClusterFacts, now_ms: i
     """
     topic = facts.topic(replica.topic_id_partition.topic_id)
     configured = topic.configs.get("retention.ms") if topic is not None else None
-    retention_ms = int(configured) if configured is not None and configured.isdigit() else KAFKA_DEFAULT_RETENTION_MS
+    is_limited = configured is not None and _RETENTION.match(configured) is not None
+    retention_ms = int(configured) if configured is not None and is_limited else KAFKA_DEFAULT_RETENTION_MS
     age_ms = max(0, now_ms - oldest.max_timestamp_ms)
     return age_ms / max(1, retention_ms)
 
@@ -163,6 +186,10 @@ def _refusal(
     if first.base_offset > next_offset:
         gone = f"offsets {next_offset}..{first.base_offset - 1} are no longer in the source"
         return HeldBackPartition(partition, next_offset, HeldBack.HOLE, gone)
+    fork = None if highest is None else fork_offset(replica, highest, metadata)
+    if fork is not None and fork < first.base_offset:
+        other = f"offsets {fork}..{first.base_offset - 1} are remote under other leader epochs than the source has now"
+        return HeldBackPartition(partition, fork, HeldBack.FORK, other)
     return None
 
 

@@ -1,5 +1,6 @@
 """Planning decides from values alone: what, in which order, and what waits with which reason."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -57,7 +58,9 @@ class Known:
         stopped: str | None = None,
         retention_ms: str | None = None,
         owner: TopicOwner = TopicOwner.PLATFORM,
+        by_epoch: Mapping[int, int] | None = None,
     ) -> None:
+        self._by_epoch = by_epoch
         self._copied, self._stopped, self._retention_ms, self._owner = copied, stopped, retention_ms, owner
 
     def owner(self, topic_id: Uuid) -> TopicOwner:
@@ -65,6 +68,9 @@ class Known:
 
     def highest_copied_offset(self, partition: TopicIdPartition) -> int | None:
         return self._copied
+
+    def highest_offset_for_epoch(self, partition: TopicIdPartition, leader_epoch: int) -> int | None:
+        return self._copied if self._by_epoch is None else self._by_epoch.get(leader_epoch)
 
     def stopped_reason(self, partition: TopicIdPartition) -> str | None:
         return self._stopped
@@ -128,6 +134,36 @@ def test_a_gap_behind_what_was_copied_is_never_jumped():
     assert "150..199" in made.held_back[0].detail
 
 
+def test_records_that_an_unclean_election_replaced_are_not_jumped():
+    """0..149 were copied under epoch 0; the new leader's log has epoch 1 from 50 on, its segment at 100 ends later."""
+    segments = segment(0, 49), segment(50, 99), segment(100, 299), ACTIVE
+    source = replace(replica("a", *segments), leader_epochs=LeaderEpochs.of([(0, 0), (1, 50)]))
+    made = plan(source, known=Known(copied=149, by_epoch={0: 149}))
+    assert not made.partitions
+    assert [(held.reason, held.next_offset) for held in made.held_back] == [(HeldBack.FORK, 50)]
+    assert "50..99" in made.held_back[0].detail
+
+
+def test_a_history_without_anything_remote_is_a_fork_from_its_start():
+    source = replace(replica("a", segment(100, 299), ACTIVE), leader_epochs=LeaderEpochs.of([(5, 60)]))
+    assert plan(source, known=Known(copied=149, by_epoch={0: 149})).held_back[0].next_offset == 60
+
+
+@pytest.mark.parametrize("fork", [100, 120])
+def test_a_segment_that_holds_the_fork_is_copied_whole(fork):
+    source = replace(
+        replica("a", segment(0, 99), segment(100, 299), ACTIVE), leader_epochs=LeaderEpochs.of([(0, 0), (1, fork)])
+    )
+    assert bases(plan(source, known=Known(copied=149, by_epoch={0: 149}))) == [[100]]
+
+
+def test_a_new_epoch_behind_what_was_copied_is_no_fork():
+    source = replace(
+        replica("a", segment(0, 99), segment(100, 299), ACTIVE), leader_epochs=LeaderEpochs.of([(0, 0), (1, 100)])
+    )
+    assert bases(plan(source, known=Known(copied=99, by_epoch={0: 99}))) == [[100]]
+
+
 def test_a_stopped_partition_waits_with_its_reason():
     made = plan(replica("a", segment(0, 99), ACTIVE), known=Known(stopped="segment X failed Q101"))
     assert (made.held_back[0].reason, made.held_back[0].detail) == (HeldBack.STOPPED, "segment X failed Q101")
@@ -153,7 +189,15 @@ def test_the_partition_nearest_to_its_retention_comes_first():
 
 @pytest.mark.parametrize(
     ("retention_ms", "age_ms", "expected"),
-    [("1000", 500, 0.5), ("1000", 2000, 2.0), ("-1", 604_800_000, 1.0), (None, 60_480_000, 0.1), ("1000", -5, 0.0)],
+    [
+        ("1000", 500, 0.5),
+        ("1000", 2000, 2.0),
+        ("-1", 604_800_000, 1.0),
+        (None, 60_480_000, 0.1),
+        ("1000", -5, 0.0),
+        ("²", 604_800_000, 1.0),
+        ("9" * 5000, 604_800_000, 1.0),
+    ],
 )
 def test_urgency_is_the_used_share_of_the_retention(retention_ms, age_ms, expected):
     oldest = segment(0, 99, age_ms=age_ms)

@@ -33,19 +33,27 @@ def fetch_partition(
     storage: RemoteStorage,
     limiter: ByteLimiter,
 ) -> Iterator[FetchedSegment]:
-    """Fetch every FINISHED segment in offset order; one that is not served or fails is named and passed over."""
+    """Fetch every FINISHED segment in offset order; one that is not served or fails is named and passed over.
+
+    Of copies that begin at one offset (a new leader's segment was longer) the longest served one is the file: it holds
+    what the others hold, as they do for a lookup.
+    """
     target = output_dir / str(partition)
     target.mkdir(parents=True, exist_ok=True)
+    last_fetched: int | None = None
     for row in metadata.list_segments(partition):
-        if not row.metadata.is_finished:
+        if not row.metadata.is_finished or row.metadata.start_offset == last_fetched:
             continue
         if not row.verdict.is_served:
             yield FetchedSegment(row, None, f"not served: its verdict is {row.verdict}")
             continue
         try:
-            yield FetchedSegment(row, _fetch_log(row, target, storage, limiter))
+            path = _fetch_log(row, target, storage, limiter)
         except TieringError as error:
             yield FetchedSegment(row, None, str(error))
+        else:
+            last_fetched = row.metadata.start_offset
+            yield FetchedSegment(row, path)
 
 
 def _fetch_log(row: SegmentRow, target: Path, storage: RemoteStorage, limiter: ByteLimiter) -> Path:

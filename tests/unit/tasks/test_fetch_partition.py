@@ -1,0 +1,65 @@
+"""Reading a partition back: which copies become files."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import google_crc32c
+import pytest
+
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.verdict import Verdict
+from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
+from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.tasks.fetch_partition import fetch_partition
+
+ORDERS = TopicIdPartition(Uuid(b"orders".ljust(16, b"\1")), 0, "orders")
+
+
+def row(end_offset: int, verdict: Verdict = Verdict.PASSED) -> SegmentRow:
+    """A FINISHED copy of 0..`end_offset` whose record bytes are that number of bytes."""
+    content = bytes(end_offset)
+    metadata = RemoteLogSegmentMetadata(
+        remote_log_segment_id=RemoteLogSegmentId(ORDERS, Uuid(end_offset.to_bytes(16, "big"))),
+        start_offset=0,
+        end_offset=end_offset,
+        max_timestamp_ms=0,
+        broker_id=1,
+        event_timestamp_ms=0,
+        segment_size_bytes=len(content),
+        segment_leader_epochs=LeaderEpochs.of([(0, 0)]),
+        state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
+    )
+    return SegmentRow(metadata, verdict, google_crc32c.value(content))
+
+
+class Remote:
+    """Stands for metadata and storage of a few copies, in the order in which the metadata lists them."""
+
+    def __init__(self, *rows: SegmentRow) -> None:
+        self._rows = rows
+
+    def list_segments(self, partition: TopicIdPartition) -> tuple[SegmentRow, ...]:
+        return self._rows
+
+    def fetch_log_segment(self, metadata: RemoteLogSegmentMetadata, *, limiter: ByteLimiter) -> Iterator[bytes]:
+        yield bytes(metadata.segment_size_bytes)
+
+
+def fetch(tmp_path: Path, *rows: SegmentRow) -> int:
+    """Size of the one file."""
+    remote = Remote(*rows)
+    list(fetch_partition(ORDERS, tmp_path, metadata=remote, storage=remote, limiter=UnlimitedBytes()))
+    (file,) = (tmp_path / "orders-0").iterdir()
+    return file.stat().st_size
+
+
+def test_a_shorter_copy_of_the_same_start_never_replaces_the_longer_one(tmp_path: Path):
+    assert fetch(tmp_path, row(149), row(99)) == 149
+
+
+@pytest.mark.parametrize("verdict", [Verdict.NONE, Verdict.FAILED])
+def test_a_shorter_copy_stands_in_for_a_longer_one_that_is_not_served(tmp_path: Path, verdict: Verdict):
+    assert fetch(tmp_path, row(149, verdict), row(99)) == 99

@@ -7,10 +7,12 @@ from types import TracebackType
 from typing import Final, Self
 
 from include.tiering.clock import Clock
-from include.tiering.errors import LeaseLostError, MetadataUnavailableError
+from include.tiering.errors import LeaseLostError, MetadataUnavailableError, TieringError
+from include.tiering.observability import get_logger
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.work.contract import BatchProgress, Lease, WorkStore
 
+_log: Final = get_logger(__name__)
 BEAT_SECONDS: Final = 0.4
 _ALL_TOPICS: Final = "*"
 
@@ -108,8 +110,15 @@ class BatchHeartbeat:
             self._ignoring_outage(self._report)
 
     def _run(self) -> None:
-        while not self._wake.wait(BEAT_SECONDS):
-            self.beat()
+        """Whatever breaks the heartbeat stops the sending: without it no pause and no lost lease would be seen."""
+        try:
+            while not self._wake.wait(BEAT_SECONDS):
+                self.beat()
+        except TieringError as error:
+            _log.error("heartbeat of batch %s broke: %s: %s", self._identity.batch_id, type(error).__name__, error)
+        finally:
+            if not self._wake.is_set():
+                self._gate.stop("the heartbeat broke: pause and lease cannot be seen any more")
 
     def _watch_pause(self) -> None:
         paused = self._work.paused_topics()

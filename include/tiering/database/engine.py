@@ -23,6 +23,13 @@ LOCK_WAIT_MS: Final = 30_000
 _STATEMENT_LIMIT_MS: Final = 60_000
 _IDLE_LIMIT_MS: Final = 60_000
 _CONNECT_SECONDS: Final = 10
+_KEEP_ALIVE: Final = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 30_000,
+}
+"""A server that vanished without a word is noticed within half a minute, not after the kernel's two hours."""
 _WAL_ATTEMPTS: Final = 200
 _WAL_PAUSE_SECONDS: Final = 0.05
 
@@ -37,7 +44,7 @@ def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
     """
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise SettingError(
             "metadata.url is not a database URL such as sqlite:///path or postgresql+psycopg://..."
         ) from None
@@ -63,6 +70,7 @@ def _open_postgresql(url: URL) -> Engine:
         pool_pre_ping=True,
         isolation_level="READ COMMITTED",
         connect_args={
+            **_KEEP_ALIVE,
             "connect_timeout": _CONNECT_SECONDS,
             "application_name": "tiering",
             "options": " ".join(f"-c {name}={value}" for name, value in limits.items()),
@@ -79,6 +87,8 @@ def _open_sqlite(url: URL, clock: Clock) -> Engine:
     else:
         if str(url.database).startswith("file:"):
             raise SettingError("metadata.url: give the path of the SQLite file, not a file: URI")
+        if url.query or "\0" in str(url.database):
+            raise SettingError("metadata.url: a SQLite URL is a path and nothing else: sqlite:///path")
         prepare_database_file(Path(str(url.database)))
         engine = create_engine(url, hide_parameters=True, connect_args={"timeout": LOCK_WAIT_MS / 1000})
 

@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, event, text
 
 from include.tiering.database.engine import open_engine
 from include.tiering.database.transactions import reading, writing
@@ -27,6 +27,10 @@ class TestUrls:
             f"postgresql+asyncpg://me:{PASSWORD}@host/db",
             "sqlite+aiosqlite:///a.db",
             "sqlite:///file:a.db?uri=true",
+            "sqlite:///a.db?timeout=soon",
+            "sqlite:///a.db?mode=ro",
+            "sqlite:///a\0.db",
+            f"postgresql://me@host:{PASSWORD}/db",
         ],
     )
     def test_others_are_refused_without_their_password(self, url: str):
@@ -40,6 +44,21 @@ class TestUrls:
         engine = open_engine(f"{scheme}://me:{PASSWORD}@host/db")
         assert engine.driver == "psycopg"
         assert PASSWORD not in repr(engine)
+        engine.dispose()
+
+    def test_a_server_that_vanishes_is_noticed_by_the_connection_itself(self):
+        engine = open_engine("postgresql://host/db")
+        asked: dict[str, object] = {}
+
+        def connect(_dialect: object, _record: object, _arguments: object, options: dict[str, object]) -> None:
+            asked.update(options)
+            raise ConnectionAbortedError
+
+        event.listen(engine, "do_connect", connect)
+        with pytest.raises(ConnectionAbortedError):
+            engine.connect()
+        assert asked["tcp_user_timeout"] == 30_000
+        assert asked["keepalives_idle"] + asked["keepalives_interval"] * asked["keepalives_count"] <= 30
         engine.dispose()
 
     def test_an_absent_server_is_unavailable_and_the_password_stays_hidden(self, caplog: pytest.LogCaptureFixture):

@@ -80,6 +80,23 @@ def test_an_unknown_layout_is_refused(tmp_path: Path) -> None:
         open_storage(tmp_path.as_uri(), layout="other")
 
 
+@pytest.mark.parametrize(
+    ("options", "environment"),
+    [
+        ({"region": "us east"}, {}),
+        ({"endpoint_url": "http://a b:1"}, {}),
+        ({}, {"AWS_PROFILE": "nobody-has-this-one"}),
+    ],
+)
+def test_what_the_sdk_refuses_is_a_setting(
+    options: dict[str, str], environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SettingError, match="AWS_PROFILE"):
+        open_storage("s3://bucket-1/p", **options)
+
+
 @pytest.mark.parametrize("endpoint", ["ftp://host", "host:7070", "http://", "http://user:s3cr3t@host:7070"])
 def test_an_unusable_endpoint_is_refused(endpoint: str) -> None:
     with pytest.raises(SettingError, match="endpoint_url") as raised:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import boto3
 from botocore.client import BaseClient
 from botocore.config import Config
+from botocore.exceptions import BotoCoreError
 
 from include.tiering.errors import SettingError
 from include.tiering.remote_storage.credentials import S3Credentials
@@ -31,10 +32,23 @@ def s3_client(
     """Without `credentials` they come from boto3's ordinary chain: environment, profile, instance.
 
     Raises:
-        SettingError: an endpoint that is no http(s) URL, or that holds credentials.
+        SettingError: an endpoint that is no http(s) URL, or that holds credentials; a region that is none; a profile
+            or an AWS configuration that cannot be used.
     """
     if endpoint_url is not None:
         _check_endpoint(endpoint_url)
+    try:
+        return _client_of(endpoint_url, region, credentials, max_attempts)
+    except (BotoCoreError, ValueError) as error:
+        raise SettingError(
+            f"S3 cannot be used as it is set ({type(error).__name__}): check remote_storage.endpoint_url,"
+            " remote_storage.region, AWS_PROFILE, AWS_REGION and the AWS configuration file"
+        ) from error
+
+
+def _client_of(
+    endpoint_url: str | None, region: str | None, credentials: S3Credentials | None, max_attempts: int
+) -> BaseClient:
     session = boto3.session.Session() if credentials is None else _session_of(credentials)
     client = session.client(
         "s3",

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final, Self
 
+from include.tiering.errors import TieringError
 from plugins.tiering_airflow.errors import AirflowApiError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.rest import AirflowApi
@@ -67,7 +68,8 @@ def create_missing_pools(slots: int) -> list[str]:
 class PoolMirror:
     """Copies the size of one pool from Airflow to wherever `write` puts it, at once and then in the background.
 
-    Airflow away or refusing is a warning, not a failure: the size mirrored last stays in force.
+    Airflow away or refusing is a warning, not a failure, and in the background so is a work store that is away: the
+    size mirrored last stays in force.
     """
 
     def __init__(
@@ -89,9 +91,7 @@ class PoolMirror:
         try:
             slots = self._read(self._pool)
         except AirflowApiError as error:
-            if str(error) != self._last_warning:
-                _log.warning("Size of pool %s is not mirrored: %s", self._pool, error)
-            self._last_warning = str(error)
+            self._warn(error)
             return
         self._write(self._pool, UNLIMITED_SLOTS if slots < 0 else slots)
 
@@ -110,7 +110,16 @@ class PoolMirror:
 
     def _run(self, stop: threading.Event) -> None:
         while not stop.wait(self._period_seconds):
-            self.refresh()
+            try:
+                self.refresh()
+            except TieringError as error:
+                self._warn(error)
+
+    def _warn(self, error: TieringError) -> None:
+        """Once for each error, however often it comes again."""
+        if str(error) != self._last_warning:
+            _log.warning("Size of pool %s is not mirrored: %s", self._pool, error)
+        self._last_warning = str(error)
 
 
 @contextmanager

@@ -83,7 +83,7 @@ class AirflowApi:
 
     def pool_slots(self, pool: str) -> int:
         """Slots of one pool, -1 for unlimited."""
-        return int(self.get(f"/pools/{quote(pool, safe='')}")["slots"])
+        return int(_member(self.get(f"/pools/{quote(pool, safe='')}"), "slots", int))
 
     def _request(self, method: str, path: str, **arguments: Any) -> Any:
         if "Authorization" not in self._client.headers:
@@ -96,7 +96,11 @@ class AirflowApi:
 
     def _authorize(self) -> None:
         login = {"username": self._login.username, "password": self._login.password}
-        token = _content(self._send("POST", "/auth/token", json=login))["access_token"]
+        answer = self._send("POST", "/auth/token", json=login)
+        if not answer.is_success and answer.status_code not in _AWAY:
+            # Airflow repeats a login that it does not understand, password included.
+            raise AirflowApiError(f"Airflow's API at {self._client.base_url} refused the login ({answer.status_code})")
+        token = _member(_content(answer), "access_token", str)
         self._client.headers["Authorization"] = f"Bearer {token}"
 
     def _send(self, method: str, path: str, **arguments: Any) -> httpx.Response:
@@ -108,9 +112,21 @@ class AirflowApi:
 
 
 def _content(response: httpx.Response) -> Any:
-    """Raises AirflowApiError with the first words of a refusal."""
-    if response.is_success:
-        return response.json() if response.content else None
-    kind = AirflowApiUnavailableError if response.status_code in _AWAY else AirflowApiError
+    """Raises AirflowApiError with the first words of a refusal, or if it is no answer of this API."""
     request = response.request
+    if response.is_success:
+        try:
+            return response.json() if response.content else None
+        except ValueError as error:
+            raise AirflowApiError(
+                f"{request.method} {request.url} was not answered with JSON: is it Airflow?"
+            ) from error
+    kind = AirflowApiUnavailableError if response.status_code in _AWAY else AirflowApiError
     raise kind(f"{request.method} {request.url.path} was refused with {response.status_code}: {response.text[:500]}")
+
+
+def _member(content: Any, name: str, kind: type[int] | type[str]) -> Any:
+    """Raises AirflowApiError unless `content` has such a member."""
+    if not isinstance(content, dict) or not isinstance(content.get(name), kind):
+        raise AirflowApiError(f"Airflow's API gave an answer without {name}: is it Airflow's?")
+    return content[name]

@@ -6,6 +6,7 @@ import pytest
 from airflow.models.pool import Pool
 from airflow.utils.session import create_session
 
+from include.tiering.errors import MetadataUnavailableError
 from plugins.tiering_airflow.errors import AirflowApiUnavailableError
 from plugins.tiering_airflow.pools import (
     COPIER_POOL,
@@ -60,6 +61,22 @@ def test_size_is_mirrored_at_once_and_again() -> None:
         assert written[0] == (POOL, 2)
         assert airflow.exhausted.wait(10)
     assert written[-1] == (POOL, 6)
+
+
+def test_a_work_store_that_was_away_gets_the_size_later(caplog: pytest.LogCaptureFixture) -> None:
+    airflow, arrived = _Airflow(2, 6), threading.Event()
+    written: list[int] = []
+
+    def write(_pool: str, slots: int) -> None:
+        written.append(slots)
+        if len(written) == 2:
+            raise MetadataUnavailableError("locked")
+        if len(written) == 3:
+            arrived.set()
+
+    with PoolMirror(POOL, read=airflow.slots, write=write, period_seconds=0.01).running():
+        assert arrived.wait(10)
+    assert [record.message for record in caplog.records] == [f"Size of pool {POOL} is not mirrored: locked"]
 
 
 def test_unlimited_is_a_large_number() -> None:

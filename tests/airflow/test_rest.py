@@ -104,6 +104,41 @@ def test_a_refusal_carries_airflows_words_and_no_password() -> None:
     assert "s3cret" not in repr(LOGIN)
 
 
+class _Misleading(_Server):
+    """Answers every request alike."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__()
+        self.answer = status, text
+        self.RequestHandlerClass = _MisleadingHandler
+
+
+class _MisleadingHandler(_Handler):
+    server: _Misleading
+
+    def _same(self) -> None:
+        status, text = self.server.answer
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    do_GET = do_POST = _same  # noqa: N815
+
+
+@pytest.mark.parametrize("text", ["<html>log in</html>", "[]", "{}", '{"access_token": 1}'])
+def test_an_answer_that_is_not_airflows_is_a_typed_error(text: str) -> None:
+    with _serving(_Misleading(200, text)) as server, pytest.raises(AirflowApiError):
+        AirflowApi(server.url, LOGIN).pool_slots("remote_log_copier")
+
+
+def test_a_login_that_is_repeated_in_the_refusal_is_not_shown() -> None:
+    echo = json.dumps({"detail": [{"input": {"username": "reader", "password": LOGIN.password}}]})
+    with _serving(_Misleading(422, echo)) as server, pytest.raises(AirflowApiError, match="422") as refused:
+        AirflowApi(server.url, LOGIN).pool_slots("remote_log_copier")
+    assert LOGIN.password not in str(refused.value)
+
+
 def test_no_answer_is_worth_retrying() -> None:
     with _serving(_Server()) as server:
         url = server.url

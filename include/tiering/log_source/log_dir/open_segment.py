@@ -21,6 +21,7 @@ from include.tiering.broker_files.names import FileKind, offset_file, parse_offs
 from include.tiering.errors import (
     ClusterFactsError,
     CorruptFileError,
+    OldMagicError,
     SourceChangedError,
     SourceError,
     SourceVanishedError,
@@ -42,7 +43,7 @@ from include.tiering.log_source.log_dir.dirs import (
 )
 from include.tiering.log_source.log_dir.judge import Ownership
 from include.tiering.log_source.log_dir.partition_files import read_leader_epochs, read_topic_id
-from include.tiering.log_source.log_dir.segment_files import SegmentFiles
+from include.tiering.log_source.log_dir.segment_files import CheckedFiles, SegmentFiles
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_data import LogSegmentData
 
@@ -101,7 +102,7 @@ class OpenLogSegment:
 
     def check(self) -> CheckedSegment:
         try:
-            checked = self._files.check(self._opened.replica.leader_epochs)
+            checked = self._checked_files()
             if checked.producer_snapshot is None:
                 name = offset_file(self._segment.end_offset + 1, FileKind.PRODUCER_SNAPSHOT)
                 raise CorruptFileError(
@@ -134,6 +135,12 @@ class OpenLogSegment:
             batch_count=facts.batch_count,
             aborted_transactions=checked.aborted_transactions,
         )
+
+    def _checked_files(self) -> CheckedFiles:
+        try:
+            return self._files.check(self._opened.replica.leader_epochs)
+        except OldMagicError as error:
+            raise CorruptFileError(self._files.log.path, error.message, error.position) from error
 
     def recheck(self) -> None:
         if self._corruption is not None:

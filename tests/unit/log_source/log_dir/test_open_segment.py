@@ -14,6 +14,7 @@ from include.tiering.log_source.log_dir.source import LogDirSource
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from tests.doubles.log_dirs import LOG_STARTS, ORDERS, BrokerLogDir, PartitionDirectory
 from tests.doubles.metadata_records import config_record, partition_change, partition_record, remove_topic, topic_record
+from tests.doubles.record_batches import old_batch
 
 OTHER_TOPIC = Uuid(b"orders-topic-id1")
 EPOCHS = ((0, 0), (1, 4), (2, 15), (3, 20))
@@ -281,6 +282,16 @@ def test_corruption_is_named_and_remembered(tmp_path: Path) -> None:
         assert raised.value.position == len(data) // 2
         with pytest.raises(SourceChangedError, match="found corrupt"):
             opened.recheck()
+
+
+def test_old_magic_is_named_with_file_and_position(tmp_path: Path) -> None:
+    partition, source, replica_id = _sound(tmp_path)
+    log = partition.file(0, "log")
+    at = log.stat().st_size
+    log.write_bytes(log.read_bytes() + old_batch(10, 1) * 3)
+    with source.open_segment(replica_id, 0) as segment, pytest.raises(CorruptFileError, match="magic 1") as caught:
+        segment.check()
+    assert (caught.value.path, caught.value.position) == (str(log), at)
 
 
 def test_truncation_during_the_check_pass(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from include.tiering.clock import Clock
+from include.tiering.errors import SettingError
 from include.tiering.log_source.contract import ScanReport
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observability.metrics import process_recorder
@@ -81,8 +82,16 @@ class Tiering(Parts):
         limit_bytes: int | None = None,
         dry_run: bool = False,
     ) -> CopyPlan:
-        """Plan and, unless `dry_run`, store it. Without `topics` those of `topics.include`: none by default."""
+        """Plan and, unless `dry_run`, store it. Without `topics` those of `topics.include`: none by default.
+
+        Raises:
+            SettingError: the log dirs belong to another cluster than the database.
+        """
         report = self.scan(topics=tuple(topics or self.settings.topics.include))
+        if report.cluster_id not in (None, self.cluster_id):
+            raise SettingError(
+                f"log_dirs belong to cluster {report.cluster_id}, the database serves cluster {self.cluster_id}"
+            )
         if not dry_run:
             register_owners(report, self.registry)
         plan = plan_copy(

@@ -1,0 +1,48 @@
+"""The joined library: what only the parts together can refuse."""
+
+from pathlib import Path
+
+import pytest
+
+from include.tiering.errors import SettingError
+from include.tiering.settings import TieringSettings, load_settings
+from include.tiering.wiring import open_tiering
+from tests.doubles.log_dirs import BrokerLogDir
+
+
+def settings(root: Path, log_dir: Path) -> TieringSettings:
+    config = root / "tiering.toml"
+    config.write_text(
+        f"""log_dirs = [{{broker_id = 1, path = "{log_dir}"}}]
+[metadata]
+url = "sqlite:///{root / "metadata.sqlite"}"
+[remote_storage]
+url = "{(root / "store").as_uri()}"
+[topics]
+include = ["orders"]
+"""
+    )
+    return load_settings(config, environ={"HOME": str(root)})
+
+
+def orders(path: Path, cluster_id: str) -> Path:
+    """A log directory with one eligible segment."""
+    log_dir = BrokerLogDir(path, cluster_id=cluster_id)
+    log_dir.create_topic()
+    log_dir.partition().filled(0, 10)
+    log_dir.all_current({"orders-0": 10})
+    return log_dir.path
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_segments_of_another_cluster_are_never_planned(tmp_path: Path, dry_run: bool) -> None:
+    ours = orders(tmp_path / "ours", "cluster-of-the-tests-A")
+    theirs = orders(tmp_path / "theirs", "cluster-of-the-tests-B")
+    with open_tiering(settings(tmp_path, ours)) as tiering:
+        tiering.migrate()
+        assert tiering.plan_copy("run-1", dry_run=dry_run).segments == 1
+    with (
+        open_tiering(settings(tmp_path, theirs)) as tiering,
+        pytest.raises(SettingError, match="cluster-of-the-tests-B"),
+    ):
+        tiering.plan_copy("run-2", dry_run=dry_run)

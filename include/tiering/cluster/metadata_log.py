@@ -34,8 +34,8 @@ class MetadataLog:
 
     @staticmethod
     def is_in(log_dirs: Sequence[Path]) -> bool:
-        """Whether any of the directories holds a metadata log."""
-        return any((path / METADATA_LOG).is_dir() for path in log_dirs)
+        """Whether any of the directories holds a metadata log, or may hold one that cannot be seen from here."""
+        return any(_may_hold_metadata(path) for path in log_dirs)
 
     def refresh(self) -> None:
         self._was_refreshed = True
@@ -87,3 +87,10 @@ class MetadataLog:
         error = ClusterFactsError(f"no readable metadata log in {dirs}: {refused[0][1]}")
         error.__cause__ = refused[0][1]
         return error
+
+
+def _may_hold_metadata(log_dir: Path) -> bool:
+    try:
+        return (log_dir / METADATA_LOG).is_dir()
+    except OSError:
+        return True

@@ -249,6 +249,13 @@ def test_after_a_failed_refresh_nothing_is_known_until_one_succeeds(log_dir: Bro
     assert facts.topic(ORDERS) is not None
 
 
+def test_a_directory_that_cannot_be_looked_into_may_have_a_metadata_log(tmp_path: Path) -> None:
+    unreadable = tmp_path / ("x" * 300)
+    assert MetadataLog.is_in([unreadable])
+    with pytest.raises(ClusterFactsError, match="no readable metadata log in"):
+        MetadataLog([unreadable]).refresh()
+
+
 def test_no_directory_has_a_metadata_log(tmp_path: Path) -> None:
     without = BrokerLogDir(tmp_path / "data")
     assert not MetadataLog.is_in([without.path])

@@ -49,9 +49,16 @@ ROW: Final = pa.schema(
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="remote_log_sizes_job", description="Recount remote log sizes.")
     parser.add_argument("--output", required=True, type=Path, help="directory of the results")
-    parser.add_argument("--ranges", type=int, default=READ_RANGES, help="key ranges, one Spark task each")
+    parser.add_argument("--ranges", type=_at_least_one, default=READ_RANGES, help="key ranges, one Spark task each")
     parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the tasks run")
     return parser.parse_args(arguments)
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
+    return number
 
 
 def segment_rows(session: SparkSession, tiering: Tiering, *, ranges: int, config: Path | None) -> DataFrame:

@@ -10,7 +10,7 @@ from include.tiering.database import migrations
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import HEAD, current_revision, is_at_head, migration_config, upgrade
 from include.tiering.database.schema import metadata
-from include.tiering.errors import MetadataUnavailableError, RemoteMetadataError
+from include.tiering.errors import MetadataUnavailableError, RemoteMetadataError, SettingError
 from tests.doubles.databases import EVERY, POSTGRESQL, SQLITE_FILE
 
 
@@ -50,6 +50,15 @@ def test_migrations_make_the_declared_schema(migrated_engine: Engine):
         )
         checks = {check["name"] for check in inspector.get_check_constraints(table.name)}
         assert checks == ({"ck_size_counters_not_negative"} if table.name == "size_counters" else set())
+
+
+def test_a_schema_of_a_later_version_is_refused_and_left_alone(new_engine: Engine):
+    upgrade(new_engine)
+    with new_engine.begin() as connection:
+        connection.execute(text("update alembic_version set version_num = 'r9999'"))
+    with pytest.raises(SettingError, match="r9999"):
+        upgrade(new_engine)
+    assert current_revision(new_engine) == "r9999"
 
 
 def test_a_new_database_is_brought_to_head_once(new_engine: Engine):

@@ -12,10 +12,12 @@ from typing import Final
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.util import CommandError
 from sqlalchemy import Engine
 
 from include.tiering.database.statements import serialise_writers
 from include.tiering.database.transactions import reading, writing
+from include.tiering.errors import SettingError
 
 HEAD: Final = "r0003"
 """Written out, so that a check works where the library was imported from an archive and no directory can be listed."""
@@ -28,14 +30,22 @@ def upgrade(engine: Engine) -> None:
 
     Raises:
         MetadataUnavailableError: the database is locked or away.
+        SettingError: it is at a revision that this version does not know.
     """
     with writing(engine) as connection:
         serialise_writers(connection, "schema of the tiering database")
-        if MigrationContext.configure(connection).get_current_revision() == HEAD:
+        revision = MigrationContext.configure(connection).get_current_revision()
+        if revision == HEAD:
             return
         config = migration_config()
         config.attributes["connection"] = connection
-        command.upgrade(config, HEAD)
+        try:
+            command.upgrade(config, HEAD)
+        except CommandError as error:
+            raise SettingError(
+                f"metadata.url: the schema is at {revision}, which this version does not know (it needs {HEAD}):"
+                " use the version that made it, or another database"
+            ) from error
 
 
 def current_revision(engine: Engine) -> str | None:

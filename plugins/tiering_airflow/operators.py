@@ -3,6 +3,7 @@
 XCom carries ids and counts; work, progress and results live in the platform's own database.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -11,10 +12,11 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from include.tiering.reports.copy import present_copy
+from include.tiering.reports.plan import needs_a_person
 from include.tiering.reports.text import as_text
 from include.tiering.units import format_bytes
 from include.tiering.work.contract import SegmentOutcome
-from plugins.tiering_airflow.errors import QualityGateError
+from plugins.tiering_airflow.errors import PlanFindingsError, QualityGateError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import COPIER_POOL, mirrored_pool
 from plugins.tiering_airflow.spark import SparkJobOperator
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 PLAN_TASK_ID: Final = "plan"
 PLANNED_RUN_KEY: Final = "tiering_run_id"
+FINDINGS_KEY: Final = "tiering_findings"
+FINDINGS: Final = f"{{{{ ti.xcom_pull(task_ids='{PLAN_TASK_ID}', key='{FINDINGS_KEY}') }}}}"
 PLANNED_RUN: Final = f"{{{{ ti.xcom_pull(task_ids='{PLAN_TASK_ID}', key='{PLANNED_RUN_KEY}') }}}}"
 
 
@@ -56,7 +60,11 @@ class PlanCopyOperator(BaseOperator):
         for error in plan.errors:
             self.log.warning("Not readable: %s: %s", error.path, error.message)
         for waiting in plan.held_back:
-            self.log.info("%s waits at offset %d: %s", waiting.topic_id_partition, waiting.next_offset, waiting.detail)
+            level = logging.WARNING if needs_a_person([waiting]) else logging.INFO
+            where = waiting.topic_id_partition
+            self.log.log(level, "%s waits at offset %d: %s", where, waiting.next_offset, waiting.detail)
+        findings = len(plan.errors) + sum(needs_a_person([waiting]) for waiting in plan.held_back)
+        context["ti"].xcom_push(key=FINDINGS_KEY, value=findings)
         work = f"{plan.segments} segments of {len(plan.partitions)} partitions, {format_bytes(plan.size_bytes)}"
         if request.dry_run:
             self.log.info("Dry run: %s would be copied", work)
@@ -142,6 +150,21 @@ class CopySummaryOperator(BaseOperator):
         counts = {"segments": len(copied), "failed": len(failed), "bytes": run.copied_bytes}
         context["outlet_events"][self.outlet].extra = {"run_id": self.planned_run_id, **counts}
         return counts
+
+
+class RunOutcomeOperator(BaseOperator):
+    """The last task of a run, whose state is the run's: it fails if the plan met what needs a person."""
+
+    template_fields: Sequence[str] = ("findings",)
+
+    def __init__(self, *, findings: str = FINDINGS, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.findings = findings
+
+    def execute(self, context: "Context") -> None:
+        """Raises PlanFindingsError."""
+        if int(self.findings):
+            raise PlanFindingsError(f"{self.findings} items need a person: see the warnings of the task {PLAN_TASK_ID}")
 
 
 def planned_run_id(dag_run_id: str, try_number: int) -> str:

@@ -9,13 +9,15 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from include.tiering.settings import load_settings
 from include.tiering.wiring import open_tiering
-from plugins.tiering_airflow.errors import QualityGateError
+from plugins.tiering_airflow.errors import PlanFindingsError, QualityGateError
 from plugins.tiering_airflow.operators import (
+    FINDINGS_KEY,
     PLANNED_RUN_KEY,
     CopyBatchOperator,
     CopySummaryOperator,
     PlanCopyOperator,
     QualityGateOperator,
+    RunOutcomeOperator,
     planned_run_id,
 )
 from tests.doubles.airflow_home import Deployment, deployment
@@ -66,7 +68,13 @@ def _gate() -> dict[str, int]:
 def test_as_many_batches_as_partitions_with_work(deployed: Deployment) -> None:
     batches, instance = _plan()
     assert batches == list(range(11))
-    assert instance.pushed == {PLANNED_RUN_KEY: RUN_ID}
+    assert instance.pushed == {PLANNED_RUN_KEY: RUN_ID, FINDINGS_KEY: 0}
+
+
+def test_what_the_plan_met_decides_the_outcome() -> None:
+    RunOutcomeOperator(task_id="outcome", findings="0").execute({})
+    with pytest.raises(PlanFindingsError, match="2 items need a person"):
+        RunOutcomeOperator(task_id="outcome", findings="2").execute({})
 
 
 def test_no_more_batches_than_the_setting_allows(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:

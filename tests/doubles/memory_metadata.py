@@ -39,6 +39,9 @@ class MemoryMetadata:
     def segments_of_run(self, run_id: str) -> Sequence[SegmentRow]:
         return [self.rows[segment_id] for segment_id in self.runs.get(run_id, ())]
 
+    def unjudged_segments(self) -> Sequence[SegmentRow]:
+        return [row for row in self.rows.values() if row.metadata.is_finished and row.verdict is Verdict.NONE]
+
     def record_verdict(self, segment_id: RemoteLogSegmentId, verdict: Verdict, *, detail: str = "") -> None:
         if segment_id not in self.rows:
             raise UnknownSegmentError(f"no remote log segment {segment_id}")

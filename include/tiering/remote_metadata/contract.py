@@ -164,6 +164,10 @@ class RemoteLogMetadata(Protocol):
         """Segments whose attempt began under a lease of this run, tombstones included, by arrival."""
         ...
 
+    def unjudged_segments(self) -> Sequence[SegmentRow]:
+        """FINISHED segments without a verdict, whichever run copied them, by arrival."""
+        ...
+
 
 class TopicRegistry(Protocol):
     """Who may copy and expire each topic of one cluster."""

@@ -109,3 +109,7 @@ class SqlRemoteLogMetadata:
     def segments_of_run(self, run_id: str) -> Sequence[SegmentRow]:
         with reading(self._engine) as connection:
             return sql_queries.list_of_run(connection, self._cluster_id, run_id)
+
+    def unjudged_segments(self) -> Sequence[SegmentRow]:
+        with reading(self._engine) as connection:
+            return sql_queries.list_unjudged(connection, self._cluster_id)

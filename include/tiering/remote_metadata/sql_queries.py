@@ -16,6 +16,7 @@ from include.tiering.database.schema import segment_epochs, segments, topics
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.remote_metadata.sql_rows import metadata_of, segment_row_of
 
@@ -82,6 +83,14 @@ def list_partitions(connection: Connection, cluster_id: str) -> Sequence[TopicId
 def list_of_run(connection: Connection, cluster_id: str, run_id: str) -> Sequence[SegmentRow]:
     """Attempts that began under a lease of this run, in any state, by arrival."""
     query = _segments_with_topic().where(segments.c.cluster_id == cluster_id, segments.c.run_id == run_id)
+    return [segment_row_of(row) for row in connection.execute(query.order_by(segments.c.segment_key))]
+
+
+def list_unjudged(connection: Connection, cluster_id: str) -> Sequence[SegmentRow]:
+    """See `RemoteLogMetadata.unjudged_segments`."""
+    query = _segments_with_topic().where(
+        segments.c.cluster_id == cluster_id, segments.c.verdict == str(Verdict.NONE), _FINISHED
+    )
     return [segment_row_of(row) for row in connection.execute(query.order_by(segments.c.segment_key))]
 
 

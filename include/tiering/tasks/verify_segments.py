@@ -75,7 +75,9 @@ def verify_segments(
     limiter: ByteLimiter,
     clock: Clock,
 ) -> VerifyReport:
-    """Verify the FINISHED segments that this run copied; without a run, every FINISHED one that has not passed.
+    """Verify the FINISHED segments that this run copied, and those that no run's gate has judged yet.
+
+    Without a run: every FINISHED one that has not passed.
 
     Raises:
         RemoteStorageUnavailableError: the store does not answer (retriable).
@@ -102,8 +104,9 @@ def _unpassed(metadata: RemoteLogMetadata) -> Iterator[_Subject]:
 
 
 def _of_run(metadata: RemoteLogMetadata, run_id: str) -> Iterator[_Subject]:
+    """With what a run left behind that died before its gate: unjudged, it would never be served."""
     wanted: dict[TopicIdPartition, set[RemoteLogSegmentId]] = {}
-    for row in metadata.segments_of_run(run_id):
+    for row in (*metadata.segments_of_run(run_id), *metadata.unjudged_segments()):
         segment_id = row.metadata.remote_log_segment_id
         wanted.setdefault(segment_id.topic_id_partition, set()).add(segment_id)
     for partition, ids in wanted.items():

@@ -108,14 +108,15 @@ def test_an_expired_verdict_is_taken_again(metadata: MemoryMetadata, partition: 
     assert set(verdicts(metadata)) == {Verdict.PASSED}
 
 
-def test_a_run_verifies_its_own_segments_whatever_their_verdict(partition: CopiedPartition) -> None:
-    metadata = MemoryMetadata(partition.rows[:2])
-    for row in partition.rows[2:4]:
-        metadata.put(dataclasses.replace(row, verdict=Verdict.PASSED), run_id="run-1")
+def test_a_run_verifies_its_own_segments_and_those_that_nobody_judged(partition: CopiedPartition) -> None:
+    passed, expired, mine, damaged = partition.rows[:4]
+    metadata = MemoryMetadata([dataclasses.replace(passed, verdict=Verdict.PASSED)])
+    metadata.put(dataclasses.replace(expired, verdict=Verdict.EXPIRED))
+    metadata.put(dataclasses.replace(mine, verdict=Verdict.PASSED), run_id="run-1")
+    metadata.put(damaged)
     damage_log(partition, 3)
-    report = verify(metadata, partition, run_id="run-1")
-    assert report.segments == 2
-    assert verdicts(metadata) == [Verdict.NONE, Verdict.NONE, Verdict.PASSED, Verdict.FAILED]
+    assert verify(metadata, partition, run_id="run-1").segments == 2
+    assert verdicts(metadata) == [Verdict.PASSED, Verdict.EXPIRED, Verdict.PASSED, Verdict.FAILED]
     assert verify(metadata, partition, run_id="unknown").segments == 0
 
 

@@ -7,6 +7,8 @@ of the same files; to a sink on loopback that verifies checksums and keeps nothi
 boto3's upload_file at its defaults and, where it is installed, rclone, which both check nothing. Clients take turns
 within a round; medians are reported, and ratios are medians of the ratios within a round. CPU seconds per GB (10^9
 bytes) are the firm figure on a busy machine. Our start-up, scan and plan are not counted.
+
+A copy runs as many batches as set-up gives the pool slots: one process and one upload stream for each core.
 """
 
 import argparse
@@ -37,9 +39,10 @@ from tests.benchmark.generated_log_dir import TOPIC, Shape, write_log_dir
 from tests.doubles.s3_server import CREDENTIALS, find_versitygw, versitygw_server
 
 BATCH_BYTES: Final = 16 * KIB
+BATCHES: Final = len(os.sched_getaffinity(0))
 SETS: Final = {
     "64 x 16 MiB": Shape(4, 16, 16 * MIB, BATCH_BYTES),
-    "4 x 512 MiB": Shape(1, 4, 512 * MIB, BATCH_BYTES),
+    "4 x 512 MiB": Shape(4, 1, 512 * MIB, BATCH_BYTES),
 }
 QUICK_SETS: Final = {"8 x 16 MiB": Shape(2, 4, 16 * MIB, BATCH_BYTES)}
 
@@ -53,7 +56,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--versitygw", action="store_true", help="also to a real S3 server that keeps the bytes")
     parser.add_argument("--directory", type=Path, help="where the files are made (up to 5 GiB)")
     options = parser.parse_args(arguments)
-    results: dict[str, Any] = {"rounds": options.rounds, "file": {}, "sink": {}, "versitygw": {}}
+    results: dict[str, Any] = {"rounds": options.rounds, "batches": BATCHES, "file": {}, "sink": {}, "versitygw": {}}
     for name, shape in (QUICK_SETS if options.quick else SETS).items():
         with tempfile.TemporaryDirectory(prefix="bench-copy-", dir=options.directory) as directory:
             scratch = Path(directory)
@@ -132,7 +135,7 @@ def to_versitygw(scratch: Path, rounds: int, name: str) -> dict[str, Any]:
 
 
 def copy(scratch: Path, url: str, endpoint_url: str | None = None) -> Measured:
-    """One run of the product in a process of its own, with a database of its own."""
+    """One run of the product with a database of its own, one process per batch."""
     for database in scratch.glob("metadata.sqlite*"):
         database.unlink()
     environment = {
@@ -146,8 +149,38 @@ def copy(scratch: Path, url: str, endpoint_url: str | None = None) -> Measured:
     if endpoint_url is not None:
         environment["TIERING_REMOTE_STORAGE__ENDPOINT_URL"] = endpoint_url
     command = [sys.executable, "-m", "tests.benchmark.copy_once"]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
-    return Measured(**json.loads(done.stdout))
+    planned = subprocess.run([*command, "plan"], env=environment, stdout=subprocess.PIPE, check=True)
+    batches = [
+        subprocess.Popen(
+            [*command, "batch", str(number)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(BATCHES)
+    ]
+    for process in batches:
+        if process.stdout is not None:
+            process.stdout.readline()
+    accounts = [json.loads(answer) for answer in said_after_start(batches)]
+    copied_bytes = sum(account["copied_bytes"] for account in accounts)
+    if copied_bytes != json.loads(planned.stdout)["planned_bytes"]:
+        raise RuntimeError(f"{copied_bytes} bytes were copied, planned were {planned.stdout!r}")
+    return Measured(
+        max(account["ended"] for account in accounts) - min(account["begun"] for account in accounts),
+        sum(account["cpu_seconds"] for account in accounts),
+        max(account["peak_resident_bytes"] for account in accounts),
+    )
+
+
+def said_after_start(batches: list[subprocess.Popen[str]]) -> list[str]:
+    """Let all begin at once; what each said when it ended."""
+    for process in batches:
+        if process.stdin is not None:
+            process.stdin.write("begin\n")
+            process.stdin.flush()
+    return [process.communicate()[0] for process in batches]
 
 
 def whole_process(command: list[str]) -> Measured:

@@ -1,6 +1,10 @@
-"""Copy everything that the settings name, once, in this process; its last words are its own account as JSON.
+"""One batch of a planned run in this process; its last words are its own account as JSON.
 
-CPU and time count from the first claim to the last FINISHED, start-up apart; memory is the whole process's peak.
+    python -m tests.benchmark.copy_once plan            set up, and plan the run `bench`
+    python -m tests.benchmark.copy_once batch NUMBER    run one batch of it
+
+CPU and time count from the first claim to the last FINISHED, start-up apart; memory is the whole process's peak. A
+batch says when it is ready to begin and waits for a line on standard input, so that several begin together.
 """
 
 import json
@@ -18,23 +22,38 @@ def cpu_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def main() -> None:
+def plan() -> None:
     with open_tiering(load_settings()) as tiering:
         tiering.migrate()
-        planned_bytes = tiering.plan_copy("bench").size_bytes
+        tell({"planned_bytes": tiering.plan_copy("bench").size_bytes})
+
+
+def batch(number: str) -> None:
+    with open_tiering(load_settings()) as tiering:
+        tiering.storage.check_writable()
+        tiering.work.paused_topics()
+        tell({"ready": number})
+        sys.stdin.readline()
         begun, before = time.monotonic(), cpu_seconds()
-        result = tiering.copy_batch("bench", "bench/0")
+        result = tiering.copy_batch("bench", f"bench/{number}")
         after, ended = cpu_seconds(), time.monotonic()
-    copied_bytes = sum(segment.size_bytes for segment in result.copied)
-    if result.failed or copied_bytes != planned_bytes:
-        raise RuntimeError(f"copied {copied_bytes} of {planned_bytes} bytes: {result.failed}")
-    account = {
-        "wall_seconds": ended - begun,
-        "cpu_seconds": after - before,
-        "peak_resident_bytes": peak_resident_bytes(),
-    }
-    sys.stdout.write(json.dumps(account) + "\n")
+    if result.failed:
+        raise RuntimeError(f"not all was copied: {result.failed}")
+    tell(
+        {
+            "copied_bytes": sum(segment.size_bytes for segment in result.copied),
+            "begun": begun,
+            "ended": ended,
+            "cpu_seconds": after - before,
+            "peak_resident_bytes": peak_resident_bytes(),
+        }
+    )
+
+
+def tell(words: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(words) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main()
+    plan() if sys.argv[1] == "plan" else batch(sys.argv[2])

@@ -17,7 +17,7 @@ export PYTHONPATH := $(ROOT)
 export PATH := $(ROOT)/.venv/bin:$(ROOT)/.cache/bin:$(ROOT)/.cache/uv/bin:$(PATH)
 export UV_PYTHON_PREFERENCE := only-system
 
-.PHONY: help setup demo up down test test-unit test-integration lint check docs requirements \
+.PHONY: help setup demo up down test test-unit test-integration test-browser lint check docs requirements \
         bench bench-check bench-copy bench-scan bench-start s3-server clean
 
 help: ## print this list
@@ -87,6 +87,9 @@ test-unit: setup ## tests without servers or Spark: under a minute
 test-integration: setup s3-server ## properties, contract suites and real servers: S3, PostgreSQL, Spark, Airflow, kill -9
 	@$(PYTHON) -m local.java >/dev/null && eval "$$($(PYTHON) -m local.java)" && \
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PYTEST) $(BY_FILE) $(wildcard $(SLOW_TESTS))
+
+test-browser: setup ## log in, copy from the form, pause and resume in headless Chromium (Debian: chromium, chromium-driver)
+	@eval "$$($(PYTHON) -m local.java)" && $(PYTEST) tests/browser
 
 lint: setup ## ruff, mypy, import contracts, docs and requirements.txt fresh, compose file valid
 	@ruff check .

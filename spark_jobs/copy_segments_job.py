@@ -20,13 +20,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.clock import SystemClock
 from include.tiering.errors import TieringError
 from include.tiering.tasks.copy_segments import BatchEnd, BatchResult
+from spark_jobs.lost_task import is_lost_task
 from spark_jobs.parent_watch import ParentWatch
 from spark_jobs.single_attempt import require_single_attempt
 
@@ -118,15 +118,9 @@ def attempt(session: SparkSession, task: Task) -> Mapping[str, Any]:
     except TieringError as error:
         return _refusal(f"{type(error).__name__}: {error}", code_of(error))
     except Exception as error:
-        if not _is_lost_task(error):
+        if not is_lost_task(error):
             raise
         return _refusal(f"Spark lost the task ({type(error).__name__}): see its log", ExitCode.RETRY)
-
-
-def _is_lost_task(error: Exception) -> bool:
-    """Spark's own errors, and those of py4j, its bridge to the JVM; not what the task's code raised."""
-    of_spark = isinstance(error, PySparkException) or type(error).__module__.startswith("py4j.")
-    return of_spark and not isinstance(error, PythonException)
 
 
 def main(arguments: Sequence[str]) -> int:

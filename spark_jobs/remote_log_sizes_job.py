@@ -29,6 +29,7 @@ from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.settings import load_settings
 from include.tiering.tasks.recompute_sizes import SizeComparison, compare_sizes
 from include.tiering.wiring import Tiering, open_tiering
+from spark_jobs.lost_task import is_lost_task
 from spark_jobs.parent_watch import ParentWatch
 from spark_jobs.remote_log_sizes_transform import SEGMENTS, remote_log_sizes
 
@@ -152,17 +153,34 @@ def _size(size: PartitionSize) -> dict[str, Any]:
     return {"bytes": size.size_bytes, "segments": size.segments, "leader_epochs": epochs}
 
 
+def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any]:
+    """Recount and store the summary; a setting, a lost task or an output that cannot be written is an outcome too."""
+    try:
+        options.output.mkdir(parents=True, exist_ok=True)
+        with open_tiering(load_settings(options.config)) as tiering:
+            summary = recount(session, tiering, options)
+        (options.output / "summary.json").write_text(json.dumps(summary, indent=2))
+    except TieringError as error:
+        return _refusal(f"{type(error).__name__}: {error}", code_of(error))
+    except OSError as error:
+        return _refusal(f"--output {options.output} cannot be written: {error.strerror}", ExitCode.USAGE)
+    except Exception as error:
+        if not is_lost_task(error):
+            raise
+        return _refusal(f"Spark lost a task ({type(error).__name__}): see its log", ExitCode.RETRY)
+    return summary
+
+
+def _refusal(message: str, code: ExitCode) -> dict[str, Any]:
+    return {"exit_code": int(code), "error": message}
+
+
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
     with ParentWatch():
         session = SparkSession.builder.appName("tiering.remote_log_sizes").getOrCreate()
         try:
-            with open_tiering(load_settings(options.config)) as tiering:
-                summary = recount(session, tiering, options)
-            options.output.mkdir(parents=True, exist_ok=True)
-            (options.output / "summary.json").write_text(json.dumps(summary, indent=2))
-        except TieringError as error:
-            summary = {"exit_code": int(code_of(error)), "error": f"{type(error).__name__}: {error}"}
+            summary = attempt(session, options)
         finally:
             session.stop()
     print(json.dumps(summary))

@@ -1,8 +1,10 @@
-"""The arguments of the size job."""
+"""The arguments of the size job, and an output that cannot be written."""
+
+from pathlib import Path
 
 import pytest
 
-from spark_jobs.remote_log_sizes_job import READ_RANGES, parse_arguments
+from spark_jobs.remote_log_sizes_job import READ_RANGES, attempt, parse_arguments
 
 
 def test_ranges_have_a_default_and_are_read():
@@ -15,3 +17,11 @@ def test_unusable_ranges_are_a_usage_error(ranges: str):
     with pytest.raises(SystemExit) as ended:
         parse_arguments(["--output", "d", f"--ranges={ranges}"])
     assert ended.value.code == 2
+
+
+def test_an_output_that_cannot_be_written_is_named(tmp_path: Path):
+    (tmp_path / "file").touch()
+    options = parse_arguments(["--output", str(tmp_path / "file" / "sizes")])
+    refused = attempt(None, options)
+    assert refused["exit_code"] == 2
+    assert str(tmp_path / "file" / "sizes") in refused["error"]

@@ -4,6 +4,7 @@ from functools import lru_cache
 from typing import Final
 
 import google_crc32c
+import numpy as np
 
 # Coefficients are reflected: bit 31 is that of x^0.
 _POLYNOMIAL: Final = 0x82F63B78
@@ -11,9 +12,10 @@ _ONE: Final = 1 << 31
 _X: Final = 1 << 30
 
 
-def extend_crc32c(crc32c: int, data: bytes) -> int:
-    """CRC-32C of what `crc32c` covers followed by `data`; start with 0."""
-    return int(google_crc32c.extend(crc32c, data))
+def extend_crc32c(crc32c: int, data: bytes | memoryview) -> int:
+    """CRC-32C of what `crc32c` covers followed by `data`, which is not copied; start with 0."""
+    # google-crc32c takes no memoryview, but an array over one.
+    return int(google_crc32c.extend(crc32c, np.frombuffer(data, dtype=np.uint8)))
 
 
 def append_crc32c(head: int, rest: int, rest_size_bytes: int) -> int:

@@ -7,11 +7,9 @@ is named with its numbers and its position.
 from dataclasses import dataclass, field
 from typing import Final
 
-import google_crc32c
-import numpy as np
-
 from include.tiering.errors import FormatError
 from include.tiering.formats.batch_stream import DEFAULT_BLOCK_BYTES, BatchStream
+from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.formats.epoch_guard import EpochGuard
 from include.tiering.formats.record_batch import (
     NO_TIMESTAMP,
@@ -141,11 +139,11 @@ class _ChecksummedSource:
 
     def read_into(self, position: int, buffer: memoryview) -> int:
         count = self._inner.read_into(position, buffer)
-        left = np.frombuffer(buffer[:count], dtype=np.uint8)
+        left = buffer[:count]
         to_step_bytes = RUNNING_CRC32C_STEP_BYTES - position % RUNNING_CRC32C_STEP_BYTES
         while len(left) >= to_step_bytes:
-            self.crc32c = google_crc32c.extend(self.crc32c, left[:to_step_bytes])
+            self.crc32c = extend_crc32c(self.crc32c, left[:to_step_bytes])
             self.running_crc32c.append(self.crc32c)
             left, to_step_bytes = left[to_step_bytes:], RUNNING_CRC32C_STEP_BYTES
-        self.crc32c = google_crc32c.extend(self.crc32c, left)
+        self.crc32c = extend_crc32c(self.crc32c, left)
         return count

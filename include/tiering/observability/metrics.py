@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Final, Protocol
+from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
@@ -87,22 +87,6 @@ METRICS: Final = (
 )
 
 
-class Recorder(Protocol):
-    """What tasks report."""
-
-    def segment_copied(self, topic: str, *, log_bytes: int, sent_bytes: int) -> None:
-        """One segment became FINISHED; `sent_bytes` counts all of its objects."""
-        ...
-
-    def copy_failed(self, topic: str, error: str) -> None:
-        """A segment could not be copied; `error` is the class name of a TieringError."""
-        ...
-
-    def remote_log_sizes(self, sizes: Iterable[PartitionSize]) -> None:
-        """FINISHED bytes and segments of all partitions that have any."""
-        ...
-
-
 class PrometheusRecorder:
     """Keeps the metrics of this process in `registry`; make one per registry."""
 
@@ -114,16 +98,19 @@ class PrometheusRecorder:
         }
 
     def segment_copied(self, topic: str, *, log_bytes: int, sent_bytes: int) -> None:
+        """One segment became FINISHED; `sent_bytes` counts all of its objects."""
         self._counters[COPY_REQUESTS].labels(topic).inc()
         self._counters[COPY_BYTES].labels(topic).inc(log_bytes)
         self._counters[COPY_SENT_BYTES].labels(topic).inc(sent_bytes)
 
     def copy_failed(self, topic: str, error: str) -> None:
+        """A segment could not be copied; `error` is the class name of a TieringError."""
         self._counters[COPY_REQUESTS].labels(topic).inc()
         self._counters[COPY_ERRORS].labels(topic).inc()
         self._counters[COPY_ERRORS_BY_CLASS].labels(topic, error).inc()
 
     def remote_log_sizes(self, sizes: Iterable[PartitionSize]) -> None:
+        """FINISHED bytes and segments of all partitions that have any."""
         totals: dict[str, tuple[int, int]] = {}
         for size in sizes:
             topic = size.topic_id_partition.topic

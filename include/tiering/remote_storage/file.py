@@ -203,7 +203,7 @@ def _write(directory: int, name: str, body: ByteSource, limiter: ByteLimiter, on
     try:
         for block in blocks_of(body, 0, body.size_bytes):
             limiter.acquire(len(block))
-            crc32c = extend_crc32c(crc32c, bytes(block))
+            crc32c = extend_crc32c(crc32c, block)
             written = 0
             while written < len(block):
                 written += os.write(fd, block[written:])

@@ -10,11 +10,10 @@ from include.tiering.clock import Clock
 from include.tiering.errors import LeaseLostError, MetadataUnavailableError, TieringError
 from include.tiering.observability import get_logger
 from include.tiering.tasks.send_gate import SendGate
-from include.tiering.work.contract import BatchProgress, Lease, WorkStore
+from include.tiering.work.contract import ALL_TOPICS, BatchProgress, Lease, WorkStore
 
 _log: Final = get_logger(__name__)
 BEAT_SECONDS: Final = 0.4
-_ALL_TOPICS: Final = "*"
 
 
 class BatchHeartbeat:
@@ -123,7 +122,7 @@ class BatchHeartbeat:
     def _watch_pause(self) -> None:
         paused = self._work.paused_topics()
         topic = self._lease.replica_id.topic_id_partition.topic if self._lease is not None else None
-        self._gate.set_paused(_ALL_TOPICS in paused or topic in paused)
+        self._gate.set_paused(ALL_TOPICS in paused or topic in paused)
 
     def _renew(self) -> None:
         if self._lease is None or self._clock.monotonic() < self._renew_at:

@@ -39,7 +39,7 @@ from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.observability import get_logger
+from include.tiering.observability import for_partition, get_logger
 from include.tiering.quota.contract import ByteLimiter
 from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata, TopicRegistry
 from include.tiering.remote_storage.contract import RemoteStorage
@@ -170,7 +170,8 @@ class SegmentCopier:
         try:
             self.abandon(attempt, fence)
         except TieringError as error:
-            _log.warning("[%s] %s is left for clean-up: %s", attempt.topic_id_partition, attempt.start_offset, error)
+            log = for_partition(_log, attempt.topic_id_partition)
+            log.warning("%s is left for clean-up: %s", attempt.start_offset, error)
 
     def _send_and_finish(
         self,

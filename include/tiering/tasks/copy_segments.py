@@ -21,7 +21,7 @@ from include.tiering.errors import (
     TieringError,
 )
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.observability import get_logger
+from include.tiering.observability import for_partition, get_logger
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
 from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier
 from include.tiering.tasks.send_gate import SendGate
@@ -122,7 +122,7 @@ class CopyBatch:
             try:
                 self._copy_partition(lease)
             except LeaseLostError as error:
-                _log.warning("[%s] %s", lease.replica_id.topic_id_partition, error)
+                for_partition(_log, lease.replica_id.topic_id_partition).warning("%s", error)
             finally:
                 self._heartbeat.release()
         return ended
@@ -204,7 +204,7 @@ class CopyBatch:
     def _give_up(self, lease: Lease, planned: PlannedSegment, error: TieringError) -> None:
         """Stop the partition: for this batch if another try may help, else for the run."""
         partition = lease.replica_id.topic_id_partition
-        _log.warning("[%s] stopped at %s: %s", partition, planned.base_offset, error)
+        for_partition(_log, partition).warning("stopped at %s: %s", planned.base_offset, error)
         self._given_up.add(partition)
         item = WorkItem(
             topic_id_partition=partition,

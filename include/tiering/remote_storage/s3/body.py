@@ -85,5 +85,5 @@ def crc32c_of_part(source: ByteSource, first: int, size_bytes: int) -> int:
     """CRC-32C of bytes `first` to `first + size_bytes` (exclusive) of a source, by reading them."""
     crc32c = 0
     for block in blocks_of(source, first, size_bytes):
-        crc32c = extend_crc32c(crc32c, bytes(block))
+        crc32c = extend_crc32c(crc32c, block)
     return crc32c

@@ -14,6 +14,7 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.settings import load_settings
 from include.tiering.tasks.copy_one_segment import CopyStep
 from include.tiering.wiring import open_tiering
+from tests.doubles.quotas import SameLimiter
 
 
 def die() -> None:
@@ -35,12 +36,12 @@ class KillAfterBytes:
     def __init__(self, limit_bytes: int | None) -> None:
         self._left_bytes = limit_bytes
 
-    def acquire(self, size_bytes: int) -> None:
-        if self._left_bytes is None:
-            return
-        self._left_bytes -= size_bytes
-        if self._left_bytes < 0:
-            die()
+    def take(self, wanted_bytes: int) -> int:
+        if self._left_bytes is not None:
+            self._left_bytes -= wanted_bytes
+            if self._left_bytes < 0:
+                die()
+        return wanted_bytes
 
 
 def main() -> None:
@@ -50,9 +51,9 @@ def main() -> None:
     parser.add_argument("--base-offset", type=int, default=0)
     parser.add_argument("--kill-after-bytes", type=int)
     arguments = parser.parse_args()
-    limiter = KillAfterBytes(arguments.kill_after_bytes)
+    quotas = SameLimiter(KillAfterBytes(arguments.kill_after_bytes))
     observe = KillAt(arguments.kill_at, arguments.base_offset)
-    with open_tiering(load_settings(), limiter=limiter, observe=observe) as tiering:
+    with open_tiering(load_settings(), quotas=quotas, observe=observe) as tiering:
         tiering.migrate()
         if not tiering.work.items(arguments.run_id):
             tiering.plan_copy(arguments.run_id)

@@ -62,10 +62,11 @@ class CountingLimiter:
     error: Exception | None = None
     granted: list[int] = field(default_factory=list)
 
-    def acquire(self, size_bytes: int) -> None:
-        if self.error is not None and self.allowance is not None and sum(self.granted) + size_bytes > self.allowance:
+    def take(self, wanted_bytes: int) -> int:
+        if self.error is not None and self.allowance is not None and self.total_bytes + wanted_bytes > self.allowance:
             raise self.error
-        self.granted.append(size_bytes)
+        self.granted.append(wanted_bytes)
+        return wanted_bytes
 
     @property
     def total_bytes(self) -> int:

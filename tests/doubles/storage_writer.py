@@ -25,11 +25,12 @@ class PausingLimiter:
     pause_after_bytes: int
     granted_bytes: int = 0
 
-    def acquire(self, size_bytes: int) -> None:
+    def take(self, wanted_bytes: int) -> int:
         if 0 <= self.pause_after_bytes <= self.granted_bytes:
             say("paused")
             threading.Event().wait()
-        self.granted_bytes += size_bytes
+        self.granted_bytes += wanted_bytes
+        return wanted_bytes
 
 
 def main(url: str, endpoint: str, size_bytes: int, pause_after_bytes: int) -> str:

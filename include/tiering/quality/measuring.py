@@ -14,7 +14,7 @@ from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quality import index_faults, succession
 from include.tiering.quality.measures import SegmentMeasure
-from include.tiering.quota.contract import ByteLimiter
+from include.tiering.quota.contract import ByteLimiter, take_all
 from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoredObject
 
@@ -96,7 +96,7 @@ class _Contents:
     def __init__(self, metadata: RemoteLogSegmentMetadata, storage: RemoteStorage, limiter: ByteLimiter) -> None:
         self._stored = _attempt(lambda: storage.stat_log_segment(metadata))
         if not isinstance(self._stored, RemoteStorageError):
-            limiter.acquire(sum(each.size_bytes for each in self._stored if each.kind is not ObjectKind.LOG))
+            take_all(limiter, sum(each.size_bytes for each in self._stored if each.kind is not ObjectKind.LOG))
         self._indexes = {each: _attempt(partial(storage.fetch_index, metadata, each)) for each in IndexType}
         self._manifest = _attempt(lambda: storage.fetch_manifest(metadata))
 

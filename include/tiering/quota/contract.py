@@ -1,13 +1,23 @@
-"""What a sender asks before it sends."""
+"""What a sender or reader asks before bytes move, and what gives it the answer."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
+
+from include.tiering.quota.scopes import Scope
+
+GoOn = Callable[[], None]
+"""Returns while work may go on, waits through a short pause, raises SendingStoppedError or LeaseLostError otherwise."""
 
 
 class ByteLimiter(Protocol):
     """Grants bytes. Charged before they are sent, by the process that sends them, retries included."""
 
-    def acquire(self, size_bytes: int) -> None:
-        """Blocks until `size_bytes` may be sent.
+    def take(self, wanted_bytes: int) -> int:
+        """Blocks until some of `wanted_bytes` may be sent now; returns how many, 1 to `wanted_bytes`.
+
+        What it returns is charged, and small against the rate, so that sending it at once keeps the pace: ask again
+        for the rest. 0 wanted bytes only ask whether work may go on, and give 0.
 
         Raises:
             SendingStoppedError: paused for long, or the work behind this sender was taken away.
@@ -16,8 +26,89 @@ class ByteLimiter(Protocol):
         ...
 
 
-class UnlimitedBytes:
-    """Every byte at once: for reads and writes that no quota counts."""
+def take_all(limiter: ByteLimiter, size_bytes: int) -> None:
+    """Blocks until all of `size_bytes` were granted. Raises what `take` raises."""
+    left_bytes = size_bytes
+    while left_bytes > 0:
+        left_bytes -= limiter.take(left_bytes)
 
-    def acquire(self, size_bytes: int) -> None:
-        return None
+
+class Quotas(Protocol):
+    """Where limiters come from: one for each stream of bytes."""
+
+    def copy(self, broker_id: int, topic: str, *, go_on: GoOn) -> ByteLimiter:
+        """For segments of one topic, read from this broker's log dirs. `go_on` is asked before every grant."""
+        ...
+
+    def fetch(self, broker_id: int, topic: str, client: str | None = None) -> ByteLimiter:
+        """For remote bytes of one topic that this broker's segments hold, for a client or for the platform itself."""
+        ...
+
+
+class UnlimitedBytes:
+    """Every byte at once, as long as work may go on."""
+
+    def __init__(self, go_on: GoOn = lambda: None) -> None:
+        self._go_on = go_on
+
+    def take(self, wanted_bytes: int) -> int:
+        self._go_on()
+        return wanted_bytes
+
+
+class NoQuotas:
+    """`Quotas` without a limit and without a ledger."""
+
+    def copy(self, broker_id: int, topic: str, *, go_on: GoOn) -> ByteLimiter:
+        return UnlimitedBytes(go_on)
+
+    def fetch(self, broker_id: int, topic: str, client: str | None = None) -> ByteLimiter:
+        return UnlimitedBytes()
+
+
+@dataclass(frozen=True, slots=True)
+class QuotasInForce:
+    """Bytes a second by scope, as of one version of the dynamic configs. A scope's default has the empty name."""
+
+    version: int
+    bytes_per_second: Mapping[Scope, int]
+
+    def of(self, scope: Scope) -> int | None:
+        """The quota of a scope, its default if it has none of its own; None without a limit."""
+        return self.bytes_per_second.get(scope, self.bytes_per_second.get(scope.default))
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaWorker:
+    """A live process that holds shares, and the version of the configs that it has taken."""
+
+    worker_id: str
+    version: int
+
+
+class QuotaLedger(Protocol):
+    """The shared book of who may send how fast, as the one who changes quotas sees it."""
+
+    def announce(self, quotas: QuotasInForce) -> None:
+        """Put quotas in force, unless a newer version is; running workers take them within half a second.
+
+        Raises:
+            MetadataUnavailableError
+        """
+        ...
+
+    def in_force(self) -> QuotasInForce:
+        """What was announced last; version 0 without a quota before the first time.
+
+        Raises:
+            MetadataUnavailableError
+        """
+        ...
+
+    def workers(self) -> tuple[QuotaWorker, ...]:
+        """Processes with an entry; one that died stays until another has seen it silent for a lease length.
+
+        Raises:
+            MetadataUnavailableError
+        """
+        ...

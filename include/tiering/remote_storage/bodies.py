@@ -7,9 +7,11 @@ from typing import Final
 from include.tiering.errors import RemoteChecksumError
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.segment_data import ByteSource
+from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.units import MIB
 
 BLOCK_BYTES: Final = MIB
+_EVERY_BYTE: Final = UnlimitedBytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +46,20 @@ def filled_block(source: ByteSource, position: int, buffer: memoryview) -> memor
     return buffer[:filled]
 
 
-def blocks_of(source: ByteSource, first: int, size_bytes: int) -> Iterator[memoryview]:
-    """`size_bytes` of `source` from `first` on, in blocks; each is valid until the next one.
+def blocks_of(
+    source: ByteSource, first: int, size_bytes: int, limiter: ByteLimiter = _EVERY_BYTE
+) -> Iterator[memoryview]:
+    """`size_bytes` of `source` from `first` on, in blocks as `limiter` grants them; each is valid until the next one.
 
     Raises:
         RemoteChecksumError: as `filled_block`.
+        SendingStoppedError, LeaseLostError: from the limiter.
     """
     buffer = memoryview(bytearray(min(BLOCK_BYTES, size_bytes)))
     position = first
     end = first + size_bytes
     while position < end:
-        block = filled_block(source, position, buffer[: end - position])
+        granted_bytes = limiter.take(min(len(buffer), end - position))
+        block = filled_block(source, position, buffer[:granted_bytes])
         yield block
         position += len(block)

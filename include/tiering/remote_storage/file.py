@@ -121,9 +121,7 @@ class FileObjectStore:
                 raise RemoteResourceNotFoundError(f"{key}: bytes {first}..{end - 1} of an object of {size_bytes}")
             position = first
             while position < end:
-                wanted_bytes = min(BLOCK_BYTES, end - position)
-                limiter.acquire(wanted_bytes)
-                block = os.pread(fd, wanted_bytes, position)
+                block = os.pread(fd, limiter.take(min(BLOCK_BYTES, end - position)), position)
                 if not block:
                     raise RemoteStorageError(f"{key}: ended at byte {position} of {size_bytes} while it was read")
                 yield block
@@ -198,29 +196,29 @@ def _split(key: str) -> tuple[tuple[str, ...], str]:
 def _write(directory: int, name: str, body: ByteSource, limiter: ByteLimiter, on_sent: ProgressCallback) -> int:
     """Write a new file and make its content durable; returns the CRC-32C of what was written."""
     crc32c = 0
-    position = 0
+    position = flushed = 0
     fd = os.open(name, _CREATE, 0o644, dir_fd=directory)
     try:
-        for block in blocks_of(body, 0, body.size_bytes):
-            limiter.acquire(len(block))
+        for block in blocks_of(body, 0, body.size_bytes, limiter):
             crc32c = extend_crc32c(crc32c, block)
             written = 0
             while written < len(block):
                 written += os.write(fd, block[written:])
             position += written
             on_sent(written)
-            if position % _WRITE_BEHIND_BYTES == 0:
-                _write_behind(fd, position)
+            if position - flushed >= _WRITE_BEHIND_BYTES:
+                _write_behind(fd, flushed, position)
+                flushed = position
         os.fsync(fd)
     finally:
         os.close(fd)
     return crc32c
 
 
-def _write_behind(fd: int, position: int) -> None:
+def _write_behind(fd: int, first: int, end: int) -> None:
     """Let the disk begin with what was just written, and the page cache forget it.
 
     A segment would otherwise pile up as dirty memory until the fsync at its end, and push out of the cache what a
     broker on this host still serves from it.
     """
-    os.posix_fadvise(fd, position - _WRITE_BEHIND_BYTES, _WRITE_BEHIND_BYTES, os.POSIX_FADV_DONTNEED)
+    os.posix_fadvise(fd, first, end - first, os.POSIX_FADV_DONTNEED)

@@ -97,7 +97,7 @@ class SegmentCopier:
         highest_copied_offset: int | None,
         *,
         fence: Fence,
-        gate: ByteLimiter,
+        limiter: ByteLimiter,
         on_sent: Callable[[int], None],
     ) -> CopiedSegment:
         """Copy the planned segment of this replica under a new id.
@@ -123,7 +123,7 @@ class SegmentCopier:
             )
             self._reached(CopyStep.STARTED, replica_id, base_offset)
             try:
-                return self._send_and_finish(attempt, opened, checked, fence=fence, gate=gate, on_sent=on_sent)
+                return self._send_and_finish(attempt, opened, checked, fence=fence, limiter=limiter, on_sent=on_sent)
             except LeaseLostError:
                 raise
             except TieringError:
@@ -180,18 +180,18 @@ class SegmentCopier:
         checked: CheckedSegment,
         *,
         fence: Fence,
-        gate: ByteLimiter,
+        limiter: ByteLimiter,
         on_sent: Callable[[int], None],
     ) -> CopiedSegment:
         partition, start = attempt.topic_id_partition, attempt.start_offset
-        sent = self.storage.copy_log_segment(attempt, checked.data, limiter=gate, on_sent=on_sent)
+        sent = self.storage.copy_log_segment(attempt, checked.data, limiter=limiter, on_sent=on_sent)
         self.observe(CopyStep.SENT, partition, start)
         require_stored(sent, self.storage.stat_log_segment(attempt), checked)
         self.observe(CopyStep.VERIFIED, partition, start)
         opened.recheck()
         self.require_ours(partition)
         self.observe(CopyStep.RECHECKED, partition, start)
-        gate.acquire(0)
+        limiter.take(0)
         state = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
         self._advance(attempt, state, fence, expected=RemoteLogSegmentState.COPY_SEGMENT_STARTED)
         self.observe(CopyStep.FINISHED, partition, start)

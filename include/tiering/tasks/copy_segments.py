@@ -22,6 +22,7 @@ from include.tiering.errors import (
 )
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observability import for_partition, get_logger
+from include.tiering.quota.contract import Quotas
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
 from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier
 from include.tiering.tasks.send_gate import SendGate
@@ -80,6 +81,7 @@ class CopyBatch:
         self,
         copier: SegmentCopier,
         work: WorkStore,
+        quotas: Quotas,
         gate: SendGate,
         heartbeat: BatchHeartbeat,
         clock: Clock,
@@ -91,6 +93,7 @@ class CopyBatch:
     ) -> None:
         self._copier = copier
         self._work = work
+        self._quotas = quotas
         self._gate = gate
         self._heartbeat = heartbeat
         self._clock = clock
@@ -179,6 +182,7 @@ class CopyBatch:
 
     def _copy_planned(self, lease: Lease, planned: PlannedSegment) -> "_Next":
         partition = lease.replica_id.topic_id_partition
+        limiter = self._quotas.copy(lease.replica_id.broker_id, partition.topic, go_on=self._gate.check)
         try:
             highest = self._copier.metadata.highest_copied_offset(partition)
             if highest is not None and highest >= planned.end_offset:
@@ -187,7 +191,7 @@ class CopyBatch:
             self._copier.require_ours(partition)
             with self._heartbeat.counting(planned.size_bytes) as on_sent:
                 copied = self._copier.copy(
-                    lease.replica_id, planned, highest, fence=lease.fence, gate=self._gate, on_sent=on_sent
+                    lease.replica_id, planned, highest, fence=lease.fence, limiter=limiter, on_sent=on_sent
                 )
         except SendingStoppedError:
             return _Next.AGAIN

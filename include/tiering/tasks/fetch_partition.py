@@ -11,7 +11,7 @@ from pathlib import Path
 from include.tiering.errors import RemoteChecksumError, TieringError
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.quota.contract import ByteLimiter
+from include.tiering.quota.contract import ByteLimiter, Quotas
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.remote_storage.contract import RemoteStorage
 
@@ -31,7 +31,7 @@ def fetch_partition(
     *,
     metadata: RemoteLogMetadata,
     storage: RemoteStorage,
-    limiter: ByteLimiter,
+    quotas: Quotas,
 ) -> Iterator[FetchedSegment]:
     """Fetch every FINISHED segment in offset order; one that is not served or fails is named and passed over.
 
@@ -47,6 +47,7 @@ def fetch_partition(
         if not row.verdict.is_served:
             yield FetchedSegment(row, None, f"not served: its verdict is {row.verdict}")
             continue
+        limiter = quotas.fetch(row.metadata.broker_id, partition.topic)
         try:
             path = _fetch_log(row, target, storage, limiter)
         except TieringError as error:

@@ -1,6 +1,6 @@
 """The last question before bytes leave: may this worker still send?
 
-A `SendGate` stands in front of the quota. Its state is written by the worker's heartbeat (another thread) and read
+A `SendGate` stands before every grant of the quota. Its state is written by the heartbeat (another thread) and read
 before every slice, so that a pause, a lost lease or a dead parent stops the sending within one heartbeat.
 """
 
@@ -9,30 +9,24 @@ from typing import Final
 
 from include.tiering.clock import Clock
 from include.tiering.errors import LeaseLostError, SendingStoppedError
-from include.tiering.quota.contract import ByteLimiter
 
 PAUSE_HOLD_SECONDS: Final = 20.0
 
 
 class SendGate:
-    """A ByteLimiter that can be closed.
+    """May be closed for good, or for a while.
 
     A pause is waited out for at most `pause_hold_seconds`, about as long as a store keeps an idle connection; after
     that the attempt is given up and begun anew on resume.
     """
 
-    def __init__(self, limiter: ByteLimiter, clock: Clock, *, pause_hold_seconds: float = PAUSE_HOLD_SECONDS) -> None:
-        self._limiter = limiter
+    def __init__(self, clock: Clock, *, pause_hold_seconds: float = PAUSE_HOLD_SECONDS) -> None:
         self._clock = clock
         self._pause_hold_seconds = pause_hold_seconds
         self._changed = threading.Condition()
         self._paused = False
         self._stop_reason: str | None = None
         self._lease_valid_until: float | None = None
-
-    def acquire(self, size_bytes: int) -> None:
-        self.check()
-        self._limiter.acquire(size_bytes)
 
     def check(self) -> None:
         """Wait out a short pause, then say whether work may go on.

@@ -27,7 +27,7 @@ from include.tiering.quality.judge import BrokenRule, Judge, QualityFinding, fin
 from include.tiering.quality.measures import SegmentMeasure
 from include.tiering.quality.measuring import measure_segment
 from include.tiering.quality.rules import Severity
-from include.tiering.quota.contract import ByteLimiter
+from include.tiering.quota.contract import Quotas
 from include.tiering.remote_metadata.contract import QualityResult, RemoteLogMetadata, SegmentRow
 from include.tiering.remote_storage.contract import RemoteStorage
 
@@ -72,7 +72,7 @@ def verify_segments(
     judge: Judge,
     *,
     run_id: str | None = None,
-    limiter: ByteLimiter,
+    quotas: Quotas,
     clock: Clock,
 ) -> VerifyReport:
     """Verify the FINISHED segments that this run copied, and those that no run's gate has judged yet.
@@ -87,7 +87,7 @@ def verify_segments(
     subjects = _unpassed(metadata) if run_id is None else _of_run(metadata, run_id)
     tally = _Tally()
     while group := list(islice(subjects, GROUP_SEGMENTS)):
-        measures = [measure_segment(s.row, previous=s.previous, storage=storage, limiter=limiter) for s in group]
+        measures = [_measured(subject, storage, quotas) for subject in group]
         _record(metadata, group, measures, judge.judge(measures), tally)
     return VerifyReport(
         segments=tally.segments,
@@ -96,6 +96,12 @@ def verify_segments(
         bytes_read=tally.bytes_read,
         seconds=clock.monotonic() - began,
     )
+
+
+def _measured(subject: _Subject, storage: RemoteStorage, quotas: Quotas) -> SegmentMeasure:
+    metadata = subject.row.metadata
+    limiter = quotas.fetch(metadata.broker_id, metadata.topic_id_partition.topic)
+    return measure_segment(subject.row, previous=subject.previous, storage=storage, limiter=limiter)
 
 
 def _unpassed(metadata: RemoteLogMetadata) -> Iterator[_Subject]:

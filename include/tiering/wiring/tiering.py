@@ -13,7 +13,7 @@ from include.tiering.errors import SettingError
 from include.tiering.log_source.contract import ScanReport
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observability.metrics import process_recorder
-from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
+from include.tiering.quota.contract import NoQuotas, Quotas
 from include.tiering.remote_metadata.contract import PartitionSize, SegmentRow
 from include.tiering.remote_metadata.sql_export import KeyRange, export_segments, split_segments
 from include.tiering.remote_storage.contract import StoreMarker
@@ -55,12 +55,12 @@ class Tiering(Parts):
         *,
         clock: Clock | None = None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
-        limiter: ByteLimiter | None = None,
+        quotas: Quotas | None = None,
         observe: StepObserver = _ignore,
     ) -> None:
         super().__init__(settings, clock=clock)
         self._random_bytes = random_bytes
-        self._limiter = limiter or UnlimitedBytes()
+        self._quotas = quotas or NoQuotas()
         self._observe = observe
 
     def migrate(self) -> StoreMarker:
@@ -118,7 +118,7 @@ class Tiering(Parts):
     ) -> BatchResult:
         """Run one batch of a stored plan in this process."""
         copier = self.settings.copier
-        gate = SendGate(self._limiter, self.clock)
+        gate = SendGate(self.clock)
         identity = BatchProgress(run_id, batch_id, pool, socket.gethostname(), os.getpid(), "", 0, 0, 0.0, False)
         heartbeat = BatchHeartbeat(
             self.work, gate, self.clock, identity=identity, lease_ms=copier.lease_ms, parent_alive=parent_alive
@@ -126,6 +126,7 @@ class Tiering(Parts):
         result = CopyBatch(
             self._segment_copier(),
             self.work,
+            self._quotas,
             gate,
             heartbeat,
             self.clock,
@@ -147,7 +148,7 @@ class Tiering(Parts):
             self.storage,
             GreatExpectationsJudge(),
             run_id=run_id,
-            limiter=self._limiter,
+            quotas=self._quotas,
             clock=self.clock,
         )
 
@@ -173,9 +174,7 @@ class Tiering(Parts):
         return export_segments(self.engine, self.cluster_id, key_range)
 
     def fetch_partition(self, partition: TopicIdPartition, output_dir: Path) -> Iterator[FetchedSegment]:
-        return fetch_partition(
-            partition, output_dir, metadata=self.metadata, storage=self.storage, limiter=self._limiter
-        )
+        return fetch_partition(partition, output_dir, metadata=self.metadata, storage=self.storage, quotas=self._quotas)
 
     def _segment_copier(self) -> SegmentCopier:
         return SegmentCopier(

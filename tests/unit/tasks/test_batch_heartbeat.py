@@ -4,7 +4,6 @@ import threading
 
 from include.tiering.clock import SystemClock
 from include.tiering.errors import MetadataUnavailableError, RemoteMetadataError
-from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.work.contract import BatchProgress
@@ -39,7 +38,7 @@ def gate_after(error: Exception) -> str | None:
             super().stop(reason)
             work.asked_again.set()
 
-    gate = Gate(UnlimitedBytes(), clock)
+    gate = Gate(clock)
     identity = BatchProgress("run", "run/0", None, "host", 1, "", 0, 0, 0.0, False)
     with BatchHeartbeat(work, gate, clock, identity=identity, lease_ms=30_000, parent_alive=lambda: True):
         assert work.asked_again.wait(10)

@@ -29,6 +29,7 @@ from include.tiering.tasks.send_gate import SendGate
 from include.tiering.work.contract import BatchProgress, SegmentOutcome
 from include.tiering.work.sql import SqlWorkStore
 from tests.doubles.memory_source import MemorySource
+from tests.doubles.quotas import SameLimiter
 
 CLUSTER = "cluster"
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
@@ -59,7 +60,7 @@ class World:
 
     def batch(self, run_id: str = "run", batch_id: str = "run/0", **limits: object) -> BatchResult:
         clock = SystemClock()
-        gate = SendGate(self.limiter, clock)
+        gate = SendGate(clock)
         identity = BatchProgress(run_id, batch_id, limits.get("pool"), "host", 1, "", 0, 0, 0.0, False)
         heartbeat = BatchHeartbeat(
             self.work, gate, clock, identity=identity, lease_ms=30_000, parent_alive=lambda: True
@@ -71,6 +72,7 @@ class World:
         return CopyBatch(
             copier,
             self.work,
+            SameLimiter(self.limiter),
             gate,
             heartbeat,
             clock,
@@ -240,10 +242,11 @@ class Broken:
     def __init__(self, times: int) -> None:
         self.left = times
 
-    def acquire(self, size_bytes: int) -> None:
-        if size_bytes and self.left:
+    def take(self, wanted_bytes: int) -> int:
+        if wanted_bytes and self.left:
             self.left -= 1
             raise RemoteStorageUnavailableError("no answer")
+        return wanted_bytes
 
 
 def test_a_store_that_does_not_answer_leaves_the_work_planned(world):

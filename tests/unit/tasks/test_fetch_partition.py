@@ -11,7 +11,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
-from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
+from include.tiering.quota.contract import ByteLimiter, NoQuotas
 from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.tasks.fetch_partition import fetch_partition
 
@@ -51,7 +51,7 @@ class Remote:
 def fetch(tmp_path: Path, *rows: SegmentRow) -> int:
     """Size of the one file."""
     remote = Remote(*rows)
-    list(fetch_partition(ORDERS, tmp_path, metadata=remote, storage=remote, limiter=UnlimitedBytes()))
+    list(fetch_partition(ORDERS, tmp_path, metadata=remote, storage=remote, quotas=NoQuotas()))
     (file,) = (tmp_path / "orders-0").iterdir()
     return file.stat().st_size
 

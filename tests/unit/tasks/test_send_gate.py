@@ -5,7 +5,6 @@ import threading
 import pytest
 
 from include.tiering.errors import LeaseLostError, SendingStoppedError
-from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.tasks.send_gate import SendGate
 from tests.doubles.manual_clock import ManualClock
 
@@ -17,30 +16,17 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def gate(clock: ManualClock) -> SendGate:
-    return SendGate(UnlimitedBytes(), clock)
+    return SendGate(clock)
 
 
-class Charged:
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
-
-    def acquire(self, size_bytes: int) -> None:
-        self.sizes.append(size_bytes)
+def test_an_open_gate_lets_through(gate):
+    gate.check()
 
 
-def test_an_open_gate_charges_the_quota(clock):
-    charged = Charged()
-    SendGate(charged, clock).acquire(17)
-    assert charged.sizes == [17]
-
-
-def test_a_closed_gate_charges_nothing(clock):
-    charged = Charged()
-    gate = SendGate(charged, clock)
+def test_a_stopped_gate_says_why(gate):
     gate.stop("the parent is gone")
     with pytest.raises(SendingStoppedError, match="the parent is gone"):
-        gate.acquire(17)
-    assert charged.sizes == []
+        gate.check()
 
 
 def test_the_lease_ends_by_the_monotonic_clock(gate, clock):
@@ -66,7 +52,7 @@ def test_a_resume_within_the_hold_lets_the_sender_go_on(gate):
 
 
 def test_a_long_pause_gives_the_attempt_up(clock):
-    gate = SendGate(UnlimitedBytes(), clock, pause_hold_seconds=0.01)
+    gate = SendGate(clock, pause_hold_seconds=0.01)
     gate.set_paused(True)
     with pytest.raises(SendingStoppedError, match="paused"):
         gate.check()

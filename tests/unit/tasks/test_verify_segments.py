@@ -10,7 +10,7 @@ from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
 from include.tiering.quality.judge import Judge
-from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.quota.contract import NoQuotas
 from include.tiering.tasks import verify_segments as module
 from include.tiering.tasks.verify_segments import VerifyReport, verify_segments
 from tests.doubles.copied_segments import CopiedPartition, copied_partition
@@ -37,7 +37,7 @@ def verify(
         partition.storage,
         judge or PlainJudge(),
         run_id=run_id,
-        limiter=UnlimitedBytes(),
+        quotas=NoQuotas(),
         clock=ManualClock(),
     )
 

@@ -24,8 +24,9 @@ class SendingFailed(BaseException):
 class PacedBody:
     """Bytes `first` to `first + size_bytes` (exclusive) of a source, as a file that can only be read and rewound.
 
-    `read` ignores the size it is asked for and returns a block of up to 1 MiB: urllib3 asks for 16 KiB at a time, which
-    would cost 64 times as many steps through Python, the limiter included. Every block is valid until the next one.
+    `read` ignores the size it is asked for and returns a block of up to 1 MiB, as much as the limiter grants at once:
+    urllib3 asks for 16 KiB at a time, which would cost 64 times as many steps through Python. Every block is valid
+    until the next one.
     A retry rewinds: what is sent again is charged again, and taken back from the progress.
     """
 
@@ -57,8 +58,8 @@ class PacedBody:
         if wanted_bytes <= 0:
             return b""
         try:
-            block = filled_block(self._source, self._first + self._position, self._buffer[:wanted_bytes])
-            self._limiter.acquire(len(block))
+            granted_bytes = self._limiter.take(wanted_bytes)
+            block = filled_block(self._source, self._first + self._position, self._buffer[:granted_bytes])
         except Exception as error:
             raise SendingFailed(error) from error
         self._position += len(block)

@@ -123,8 +123,7 @@ class S3ObjectStore:
                         f"{self.describe()}{key}: bytes {first}..{last} of an object of {first + remaining_bytes}"
                     )
                 while remaining_bytes:
-                    limiter.acquire(min(BLOCK_BYTES, remaining_bytes))
-                    block = body.read(min(BLOCK_BYTES, remaining_bytes))
+                    block = body.read(limiter.take(min(BLOCK_BYTES, remaining_bytes)))
                     yield block
                     remaining_bytes -= len(block)
 

@@ -11,9 +11,11 @@ from include.tiering.log_source.contract import ReplicaId
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.work.contract import (
     ALL_TOPICS,
+    ANYWHERE,
     LIVE_BATCH_MS,
     BatchProgress,
     Lease,
+    Placement,
     PlannedPartition,
     PlannedSegment,
     SegmentOutcome,
@@ -66,7 +68,7 @@ def _progress(batch_id: str, run_id: str = "run-1", **values) -> BatchProgress:
     return replace(report, **values)
 
 
-A, B, C = (partition_of(topic) for topic in "abc")
+A, B, C, D = (partition_of(topic) for topic in "abcd")
 
 
 class TestPlan:
@@ -375,3 +377,42 @@ def test_without_a_clock_given_leases_follow_the_database(engine):
     assert work.claim("run-1", "batch-1", lease_ms=0) is not None
     assert work.claim("run-1", "batch-2", lease_ms=3_600_000) is not None
     assert work.claim("run-1", "batch-3", lease_ms=3_600_000) is None
+
+
+RACK_A, RACK_B, FAST = Placement("rack-a"), Placement("rack-b"), Placement("rack-a", "local_disk")
+
+
+class TestPlacement:
+    @pytest.fixture(autouse=True)
+    def _planned(self, work):
+        """One partition of each placement, the most urgent of them in rack b."""
+        placed = {A: ANYWHERE, B: RACK_A, C: RACK_B, D: FAST}
+        work.save_plan(
+            "run-1",
+            [replace(planned(one, urgency=2 if one == C else 1), placement=where) for one, where in placed.items()],
+        )
+
+    @pytest.mark.parametrize(("placement", "expected"), [(ANYWHERE, A), (RACK_A, B), (RACK_B, C), (FAST, D)])
+    def test_a_batch_gets_partitions_of_its_placement_alone(self, work, placement, expected):
+        lease = _claim(work, placement=placement)
+        assert lease.replica_id.topic_id_partition == expected
+        assert _claim(work, "batch-2", placement=placement) is None
+        assert _claim(work, "batch-2", placement=Placement("rack-c")) is None
+
+    def test_without_a_placement_all_are_claimed_in_order_of_urgency(self, work):
+        leases = [_claim(work, f"batch-{number}") for number in range(4)]
+        assert [lease.replica_id.topic_id_partition for lease in leases] == [C, A, B, D]
+        assert _claim(work, "batch-5") is None
+
+    def test_work_is_asked_for_by_placement(self, work):
+        assert work.has_work("run-1", RACK_B)
+        assert not work.has_work("run-1", Placement("rack-b", "local_disk"))
+        lease = _claim(work, placement=RACK_B)
+        work.record_outcome(lease, _item(C, 0, SegmentOutcome.COPIED))
+        assert not work.has_work("run-1", RACK_B)
+        assert work.has_work("run-1")
+
+    def test_another_placement_is_another_plan(self, work):
+        work.save_plan("run-2", [planned(A)])
+        with pytest.raises(StateConflictError, match="run-2"):
+            work.save_plan("run-2", [replace(planned(A), placement=RACK_A)])

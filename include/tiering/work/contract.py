@@ -28,12 +28,27 @@ class PlannedSegment:
 
 
 @dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a replica's files can be read: by an Airflow worker of `queue`, by Spark executors with `spark_resource`.
+
+    None = anywhere.
+    """
+
+    queue: str | None = None
+    spark_resource: str | None = None
+
+
+ANYWHERE: Final = Placement()
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedPartition:
     """Segments of one replica in ascending order. Higher `urgency` is claimed first."""
 
     replica_id: ReplicaId
     urgency: float
     segments: tuple[PlannedSegment, ...]
+    placement: Placement = ANYWHERE
 
     @property
     def size_bytes(self) -> int:
@@ -104,12 +119,19 @@ class WorkStore(Protocol):
         ...
 
     def claim(
-        self, run_id: str, batch_id: str, *, lease_ms: int, exclude: Collection[TopicIdPartition] = ()
+        self,
+        run_id: str,
+        batch_id: str,
+        *,
+        lease_ms: int,
+        exclude: Collection[TopicIdPartition] = (),
+        placement: Placement | None = None,
     ) -> Lease | None:
         """Lease the most urgent partition of the run that has planned segments left and no live lease (of any run).
 
         A live lease of the same batch id is taken over by the same batch (its process died and was started again).
-        Paused topics and `exclude` are passed over. None if nothing is left to claim now.
+        Paused topics and `exclude` are passed over; with a `placement`, so are partitions of any other, `ANYWHERE`
+        included. None if nothing is left to claim now.
         """
         ...
 
@@ -144,8 +166,8 @@ class WorkStore(Protocol):
         """All planned segments of a run with their outcome, by topic, partition, offset."""
         ...
 
-    def has_work(self, run_id: str) -> bool:
-        """Whether a planned segment is left in a partition that has not stopped."""
+    def has_work(self, run_id: str, placement: Placement | None = None) -> bool:
+        """Whether a planned segment is left in a partition that has not stopped, in all placements or exactly one."""
         ...
 
     def report_progress(self, progress: BatchProgress) -> None:

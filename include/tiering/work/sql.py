@@ -12,7 +12,15 @@ from include.tiering.database.fencing import hold_fence
 from include.tiering.database.transactions import reading, writing
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.work import sql_leases, sql_plans, sql_progress
-from include.tiering.work.contract import ALL_TOPICS, BatchProgress, Lease, PlannedPartition, PlannedSegment, WorkItem
+from include.tiering.work.contract import (
+    ALL_TOPICS,
+    BatchProgress,
+    Lease,
+    Placement,
+    PlannedPartition,
+    PlannedSegment,
+    WorkItem,
+)
 
 
 class SqlWorkStore:
@@ -28,11 +36,24 @@ class SqlWorkStore:
             sql_plans.save_plan(connection, self._cluster_id, run_id, partitions, now_ms)
 
     def claim(
-        self, run_id: str, batch_id: str, *, lease_ms: int, exclude: Collection[TopicIdPartition] = ()
+        self,
+        run_id: str,
+        batch_id: str,
+        *,
+        lease_ms: int,
+        exclude: Collection[TopicIdPartition] = (),
+        placement: Placement | None = None,
     ) -> Lease | None:
         with self._writing() as (connection, now_ms):
             return sql_leases.claim(
-                connection, self._cluster_id, run_id, batch_id, lease_ms=lease_ms, exclude=exclude, now_ms=now_ms
+                connection,
+                self._cluster_id,
+                run_id,
+                batch_id,
+                lease_ms=lease_ms,
+                exclude=exclude,
+                placement=placement,
+                now_ms=now_ms,
             )
 
     def renew(self, lease: Lease, *, lease_ms: int) -> Lease:
@@ -58,9 +79,9 @@ class SqlWorkStore:
         with reading(self._engine) as connection:
             return sql_plans.list_items(connection, self._cluster_id, run_id)
 
-    def has_work(self, run_id: str) -> bool:
+    def has_work(self, run_id: str, placement: Placement | None = None) -> bool:
         with reading(self._engine) as connection:
-            return sql_plans.has_work(connection, self._cluster_id, run_id)
+            return sql_plans.has_work(connection, self._cluster_id, run_id, placement=placement)
 
     def report_progress(self, progress: BatchProgress) -> None:
         with self._writing() as (connection, now_ms):

@@ -23,8 +23,8 @@ from include.tiering.errors import LeaseLostError
 from include.tiering.log_source.contract import ReplicaId
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.remote_metadata.contract import Fence
-from include.tiering.work.contract import ALL_TOPICS, Lease
-from include.tiering.work.sql_plans import HAS_PLANNED_SEGMENT, has_work
+from include.tiering.work.contract import ALL_TOPICS, Lease, Placement
+from include.tiering.work.sql_plans import HAS_PLANNED_SEGMENT, has_work, is_placed
 
 _CANDIDATES: Final = 16
 _RELEASED: Final = 0
@@ -38,11 +38,12 @@ def claim(
     *,
     lease_ms: int,
     exclude: Collection[TopicIdPartition],
+    placement: Placement | None,
     now_ms: int,
 ) -> Lease | None:
     """See `WorkStore.claim`."""
     passed_over = set(exclude)
-    while candidates := _candidates(connection, cluster_id, run_id, batch_id, passed_over, now_ms):
+    while candidates := _candidates(connection, cluster_id, run_id, batch_id, passed_over, placement, now_ms):
         for row in candidates:
             partition = partition_from(row.topic_id, row.partition, row.topic)
             passed_over.add(partition)
@@ -94,6 +95,7 @@ def _candidates(
     run_id: str,
     batch_id: str,
     passed_over: Collection[TopicIdPartition],
+    placement: Placement | None,
     now_ms: int,
 ) -> Sequence[Row[Any]]:
     """Partitions that could be claimed, most urgent first; among equals the one that waited longest."""
@@ -119,6 +121,8 @@ def _candidates(
         )
         .limit(_CANDIDATES)
     )
+    if placement is not None:
+        query = query.where(is_placed(placement))
     if passed_over:
         key = tuple_(planned_partitions.c.topic_id, planned_partitions.c.partition)
         query = query.where(key.not_in([(str(one.topic_id), one.partition) for one in passed_over]))

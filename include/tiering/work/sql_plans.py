@@ -12,7 +12,7 @@ from include.tiering.database.schema import planned_partitions, planned_segments
 from include.tiering.database.statements import insert_if_absent, stored_text
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.work.contract import PlannedPartition, PlannedSegment, SegmentOutcome, WorkItem
+from include.tiering.work.contract import Placement, PlannedPartition, PlannedSegment, SegmentOutcome, WorkItem
 
 HAS_PLANNED_SEGMENT: ColumnElement[bool] = exists().where(
     planned_segments.c.cluster_id == planned_partitions.c.cluster_id,
@@ -114,7 +114,21 @@ def list_items(connection: Connection, cluster_id: str, run_id: str) -> Sequence
     return [_item_of(row) for row in connection.execute(query)]
 
 
-def has_work(connection: Connection, cluster_id: str, run_id: str, partition: TopicIdPartition | None = None) -> bool:
+def is_placed(placement: Placement) -> ColumnElement[bool]:
+    """Exactly so: where the placement names nothing, the partition must name nothing."""
+    return and_(
+        planned_partitions.c.queue.is_not_distinct_from(placement.queue),
+        planned_partitions.c.spark_resource.is_not_distinct_from(placement.spark_resource),
+    )
+
+
+def has_work(
+    connection: Connection,
+    cluster_id: str,
+    run_id: str,
+    partition: TopicIdPartition | None = None,
+    placement: Placement | None = None,
+) -> bool:
     """See `WorkStore.has_work`; of one partition, or of any."""
     query = select(planned_partitions.c.partition).where(
         planned_partitions.c.cluster_id == cluster_id,
@@ -122,6 +136,8 @@ def has_work(connection: Connection, cluster_id: str, run_id: str, partition: To
         planned_partitions.c.stopped.is_(False),
         HAS_PLANNED_SEGMENT,
     )
+    if placement is not None:
+        query = query.where(is_placed(placement))
     if partition is not None:
         query = query.where(of_partition(planned_partitions, cluster_id, partition))
     return connection.execute(query.limit(1)).one_or_none() is not None
@@ -133,6 +149,7 @@ def _hash_of(partitions: Sequence[PlannedPartition]) -> str:
             str(planned.replica_id.topic_id_partition.topic_id),
             planned.replica_id.topic_id_partition.partition,
             planned.replica_id.broker_id,
+            [planned.placement.queue, planned.placement.spark_resource],
             planned.replica_id.directory_id,
             planned.urgency,
             [[segment.base_offset, segment.end_offset, segment.size_bytes] for segment in planned.segments],
@@ -153,6 +170,8 @@ def _partition_values(cluster_id: str, run_id: str, planned: PlannedPartition) -
         "broker_id": planned.replica_id.broker_id,
         "directory_id": planned.replica_id.directory_id,
         "urgency": planned.urgency,
+        "queue": planned.placement.queue,
+        "spark_resource": planned.placement.spark_resource,
         "stopped": False,
         "claimed_at_ms": 0,
     }

@@ -29,6 +29,8 @@ planned_partitions: Final = Table(
     Column("urgency", Float, nullable=False, comment="the highest is claimed first"),
     Column("stopped", Boolean, nullable=False, comment="a segment failed: no more work in this run"),
     Column("claimed_at_ms", BigInteger, nullable=False, comment="0 if never; among equals the longest wait wins"),
+    Column("queue", Text, comment="Airflow queue whose workers can read it; null: any"),
+    Column("spark_resource", Text, comment="Spark resource of executors that can read it; null: any"),
     ForeignKeyConstraint(_RUN, [f"runs.{name}" for name in _RUN]),
     Index("ix_planned_partitions_run", *_RUN),
 )

@@ -9,13 +9,20 @@ Order of locks, everywhere: leases, partitions, segments, size_counters.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import Connection, select
 
-from include.tiering.database.partition_rows import of_partition
+from include.tiering.database.partition_rows import in_partition, key_of
 from include.tiering.database.schema import leases
 from include.tiering.errors import LeaseLostError
 from include.tiering.remote_metadata.contract import Fence
+
+_NEWEST: Final = (
+    select(leases.c.token, leases.c.expires_at_ms, leases.c.run_id, leases.c.batch_id)
+    .where(in_partition(leases))
+    .with_for_update()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +39,8 @@ def hold_fence(connection: Connection, cluster_id: str, fence: Fence) -> FenceHo
     Raises:
         LeaseLostError: naming both tokens.
     """
-    query = select(leases.c.token, leases.c.expires_at_ms, leases.c.run_id, leases.c.batch_id)
-    row = connection.execute(
-        query.where(of_partition(leases, cluster_id, fence.topic_id_partition)).with_for_update()
-    ).one_or_none()
     where = fence.topic_id_partition
+    row = connection.execute(_NEWEST, key_of(cluster_id, where)).one_or_none()
     if row is None:
         raise LeaseLostError(f"{where}: nobody was ever given a lease, yet token {fence.token} is shown")
     if row.token != fence.token:

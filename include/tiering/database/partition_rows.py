@@ -1,8 +1,13 @@
-"""Rows of topics and partitions: created when first needed, locked before anything below them changes."""
+"""Rows of topics and partitions: created when first needed, locked before anything below them changes.
+
+Statements that run for every segment are built once, with parameters, from `in_partition`: building one anew takes
+several times as long as running it.
+"""
 
 from functools import lru_cache
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, select, update
+from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, select, update
 
 from include.tiering.database.schema import partitions, topics
 from include.tiering.database.statements import insert_if_absent
@@ -17,6 +22,24 @@ def of_partition(table: Table, cluster_id: str, partition: TopicIdPartition) -> 
         table.c.topic_id == str(partition.topic_id),
         table.c.partition == partition.partition,
     )
+
+
+def in_partition(table: Table) -> ColumnElement[bool]:
+    """The same condition for a statement that is built once: its parameters are `key_of` the partition."""
+    return and_(
+        table.c.cluster_id == bindparam("of_cluster"),
+        table.c.topic_id == bindparam("of_topic"),
+        table.c.partition == bindparam("of_partition"),
+    )
+
+
+def key_of(cluster_id: str, partition: TopicIdPartition) -> dict[str, Any]:
+    """The parameters of `in_partition`."""
+    return {"of_cluster": cluster_id, "of_topic": str(partition.topic_id), "of_partition": partition.partition}
+
+
+_STOPPED_REASON: Final = select(partitions.c.stopped_reason).where(in_partition(partitions))
+_LOCK: Final = _STOPPED_REASON.with_for_update()
 
 
 @lru_cache(maxsize=10_000)
@@ -46,8 +69,15 @@ def ensure_partition(connection: Connection, cluster_id: str, partition: TopicId
 
 def lock_partition(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> str | None:
     """Lock the partition's row until the transaction ends; returns why the partition is stopped, None if it is not."""
-    query = select(partitions.c.stopped_reason).where(of_partition(partitions, cluster_id, partition))
-    return connection.execute(query.with_for_update()).scalar_one_or_none()
+    return connection.execute(_LOCK, key_of(cluster_id, partition)).scalar_one_or_none()
+
+
+def lock_or_create_partition(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> None:
+    """Lock the partition's row until the transaction ends; register it, and its topic, if they are not known."""
+    key = key_of(cluster_id, partition)
+    if connection.execute(_LOCK, key).one_or_none() is None:
+        ensure_partition(connection, cluster_id, partition)
+        connection.execute(_LOCK, key)
 
 
 def set_stopped_reason(
@@ -59,5 +89,4 @@ def set_stopped_reason(
 
 def stopped_reason_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> str | None:
     """Why the partition takes no FINISHED, None if it does or is not known."""
-    query = select(partitions.c.stopped_reason).where(of_partition(partitions, cluster_id, partition))
-    return connection.execute(query).scalar_one_or_none()
+    return connection.execute(_STOPPED_REASON, key_of(cluster_id, partition)).scalar_one_or_none()

@@ -11,21 +11,21 @@ from include.tiering.errors import printable
 _MOST_CHARACTERS: Final = 2_000
 
 
-def insert_for(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
-    """An INSERT that knows ON CONFLICT, in the connection's dialect."""
-    return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
+def insert_for(dialect_name: str, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """An INSERT that knows ON CONFLICT, in this dialect."""
+    return sqlite.insert(table) if dialect_name == "sqlite" else postgresql.insert(table)
 
 
 def insert_if_absent(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
     """Whether the row was not there."""
     key = next(iter(table.primary_key))
-    statement = insert_for(connection, table).values(**values).on_conflict_do_nothing().returning(key)
+    statement = insert_for(connection.dialect.name, table).values(**values).on_conflict_do_nothing().returning(key)
     return connection.execute(statement).one_or_none() is not None
 
 
 def upsert(connection: Connection, table: Table, values: Mapping[str, Any], *, keep: Sequence[str] = ()) -> None:
     """Insert the row, or set all but its key and the columns to `keep`."""
-    statement = insert_for(connection, table).values(**values)
+    statement = insert_for(connection.dialect.name, table).values(**values)
     key = [column.name for column in table.primary_key]
     changed = {name: statement.excluded[name] for name in values if name not in key and name not in keep}
     connection.execute(statement.on_conflict_do_update(index_elements=key, set_=changed))

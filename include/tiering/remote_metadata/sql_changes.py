@@ -11,15 +11,24 @@ FINISHED ends ascend per partition. A copy whose end is not above the highest on
 """
 
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, and_, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy.sql.dml import ReturningInsert
 
 from include.tiering.database.clock import NowMs
 from include.tiering.database.fencing import hold_fence
-from include.tiering.database.partition_rows import ensure_partition, lock_partition, of_partition, set_stopped_reason
+from include.tiering.database.partition_rows import (
+    in_partition,
+    key_of,
+    lock_or_create_partition,
+    lock_partition,
+    of_partition,
+    set_stopped_reason,
+)
 from include.tiering.database.schema import segment_epochs, segments
-from include.tiering.database.statements import stored_text
+from include.tiering.database.statements import insert_for, stored_text
 from include.tiering.errors import IllegalTransitionError, StateConflictError, UnknownSegmentError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
@@ -36,6 +45,9 @@ _TIME_OF_STATE: Final = {
     RemoteLogSegmentState.DELETE_SEGMENT_STARTED: "delete_started_at_ms",
     RemoteLogSegmentState.DELETE_SEGMENT_FINISHED: "deleted_at_ms",
 }
+_CHANGE: Final = update(segments).where(in_partition(segments), segments.c.segment_id == bindparam("of_segment"))
+_COMPARE_AND_SET: Final = _CHANGE.where(segments.c.state == bindparam("of_state"))
+_ADD_EPOCHS: Final = insert(segment_epochs)
 
 
 class SegmentChanges:
@@ -59,16 +71,7 @@ class SegmentChanges:
         if not is_legal_transition(None, metadata.state):
             raise IllegalTransitionError(f"{segment_id}: a new segment may not begin as {metadata.state.name}")
         holder = hold_fence(self._connection, self._cluster_id, fence)
-        ensure_partition(self._connection, self._cluster_id, metadata.topic_id_partition)
-        lock_partition(self._connection, self._cluster_id, metadata.topic_id_partition)
-        known = find_segment(self._connection, self._cluster_id, segment_id)
-        if known is not None:
-            shown = (metadata, log_crc32c, source_fingerprint)
-            if (known.metadata, known.log_crc32c, known.source_fingerprint) != shown:
-                raise IllegalTransitionError(
-                    f"{segment_id} is known as {known.metadata.state.name} or with other values"
-                )
-            return
+        lock_or_create_partition(self._connection, self._cluster_id, metadata.topic_id_partition)
         values = values_of(self._cluster_id, metadata) | {
             "verdict": Verdict.NONE,
             "verdict_detail": "",
@@ -78,8 +81,16 @@ class SegmentChanges:
             "fencing_token": fence.token,
             "started_at_ms": self._now_ms(self._connection),
         }
-        added = self._connection.execute(insert(segments).values(**values).returning(segments.c.segment_key))
-        self._insert_epochs(added.scalar_one(), metadata)
+        segment_key = self._connection.execute(_add(self._connection.dialect.name), values).scalar_one_or_none()
+        if segment_key is None:
+            known = self._known(segment_id)
+            shown = (metadata, log_crc32c, source_fingerprint)
+            if (known.metadata, known.log_crc32c, known.source_fingerprint) != shown:
+                raise IllegalTransitionError(
+                    f"{segment_id} is known as {known.metadata.state.name} or with other values"
+                )
+            return
+        self._insert_epochs(segment_key, metadata)
         count_in(self._connection, self._cluster_id, metadata)
 
     def change_state(
@@ -112,11 +123,8 @@ class SegmentChanges:
         lock_partition(self._connection, self._cluster_id, segment_id.topic_id_partition)
         known = self._known(segment_id)
         judged_at_ms = self._now_ms(self._connection)
-        self._connection.execute(
-            update(segments)
-            .where(self._is(segment_id))
-            .values(verdict=verdict, verdict_detail=stored_text(detail), verdict_at_ms=judged_at_ms)
-        )
+        judged = {"verdict": verdict, "verdict_detail": stored_text(detail), "verdict_at_ms": judged_at_ms}
+        self._connection.execute(_CHANGE, self._key_of(segment_id) | judged)
         if Verdict.FAILED in (verdict, known.verdict):
             self._refresh_stop(segment_id.topic_id_partition)
 
@@ -126,9 +134,8 @@ class SegmentChanges:
             raise UnknownSegmentError(f"no remote log segment {segment_id}")
         return known
 
-    def _is(self, segment_id: RemoteLogSegmentId) -> ColumnElement[bool]:
-        in_partition = of_partition(segments, self._cluster_id, segment_id.topic_id_partition)
-        return and_(in_partition, segments.c.segment_id == str(segment_id.id))
+    def _key_of(self, segment_id: RemoteLogSegmentId) -> dict[str, Any]:
+        return key_of(self._cluster_id, segment_id.topic_id_partition) | {"of_segment": str(segment_id.id)}
 
     def _require_next(
         self, segment: RemoteLogSegmentMetadata, stopped_reason: str | None, supersedes: RemoteLogSegmentId | None
@@ -181,8 +188,8 @@ class SegmentChanges:
         }
         if after.state is not before.state:
             values[_TIME_OF_STATE[after.state]] = self._now_ms(self._connection)
-        compare_and_set = update(segments).where(self._is(segment_id), segments.c.state == int(before.state))
-        if self._connection.execute(compare_and_set.values(**values)).rowcount != 1:
+        values |= self._key_of(segment_id) | {"of_state": int(before.state)}
+        if self._connection.execute(_COMPARE_AND_SET, values).rowcount != 1:
             raise StateConflictError(f"{segment_id} is no longer {before.state.name}")
         if after.state is not before.state:
             count_out(self._connection, self._cluster_id, before)
@@ -223,7 +230,16 @@ class SegmentChanges:
             }
             for epoch, start_offset in metadata.segment_leader_epochs
         ]
-        self._connection.execute(insert(segment_epochs), rows)
+        self._connection.execute(_ADD_EPOCHS, rows)
+
+
+@cache
+def _add(dialect_name: str) -> ReturningInsert[int]:
+    """No row comes back if the id is known."""
+    statement = insert_for(dialect_name, segments).on_conflict_do_nothing(
+        index_elements=["cluster_id", "topic_id", "partition", "segment_id"]
+    )
+    return statement.returning(segments.c.segment_key)
 
 
 def _require_same_partition(segment_id: RemoteLogSegmentId, fence: Fence) -> None:

@@ -4,11 +4,14 @@ A segment counts once under each of its leader epochs and once under `PARTITION_
 """
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import groupby
+from typing import Final
 
 from sqlalchemy import Connection, and_, bindparam, case, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
-from include.tiering.database.partition_rows import of_partition, partition_from
+from include.tiering.database.partition_rows import in_partition, key_of, of_partition, partition_from
 from include.tiering.database.schema import PARTITION_TOTAL, size_counters, topics
 from include.tiering.database.statements import insert_for
 from include.tiering.model.ids import TopicIdPartition
@@ -16,7 +19,23 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.remote_metadata.contract import EpochSize, PartitionSize
 
-_FINISHED = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+_FINISHED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+_TAKE_AWAY: Final = (
+    update(size_counters)
+    .where(in_partition(size_counters), size_counters.c.state == bindparam("of_state"))
+    .where(size_counters.c.leader_epoch == bindparam("of_epoch"))
+    .values(
+        size_bytes=size_counters.c.size_bytes - bindparam("segment_bytes"),
+        segments=size_counters.c.segments - 1,
+    )
+)
+_FINISHED_OF_EPOCH: Final = (
+    in_partition(size_counters),
+    size_counters.c.leader_epoch == bindparam("of_epoch"),
+    size_counters.c.state == _FINISHED,
+)
+_FINISHED_BYTES: Final = select(size_counters.c.size_bytes).where(*_FINISHED_OF_EPOCH)
+_HIGHEST_FINISHED: Final = select(size_counters.c.highest_offset).where(*_FINISHED_OF_EPOCH)
 
 
 def count_in(connection: Connection, cluster_id: str, segment: RemoteLogSegmentMetadata) -> None:
@@ -37,7 +56,12 @@ def count_in(connection: Connection, cluster_id: str, segment: RemoteLogSegmentM
         }
         for leader_epoch, highest_offset in _epochs_with_total(segment)
     ]
-    statement = insert_for(connection, size_counters)
+    connection.execute(_add(connection.dialect.name), rows)
+
+
+@cache
+def _add(dialect_name: str) -> sqlite.Insert | postgresql.Insert:
+    statement = insert_for(dialect_name, size_counters)
     new, old = statement.excluded, size_counters.c
     raised = case(
         (or_(old.highest_offset.is_(None), new.highest_offset > old.highest_offset), new.highest_offset),
@@ -49,41 +73,31 @@ def count_in(connection: Connection, cluster_id: str, segment: RemoteLogSegmentM
         "highest_offset": raised,
     }
     key = [column.name for column in size_counters.primary_key]
-    connection.execute(statement.on_conflict_do_update(index_elements=key, set_=changed), rows)
+    return statement.on_conflict_do_update(index_elements=key, set_=changed)
 
 
 def count_out(connection: Connection, cluster_id: str, segment: RemoteLogSegmentMetadata) -> None:
     """Take the segment away from its state; the highest offset stays."""
-    counters = size_counters.c
-    connection.execute(
-        update(size_counters)
-        .where(of_partition(size_counters, cluster_id, segment.topic_id_partition))
-        .where(counters.state == int(segment.state), counters.leader_epoch == bindparam("epoch"))
-        .values(size_bytes=counters.size_bytes - segment.segment_size_bytes, segments=counters.segments - 1),
-        [{"epoch": leader_epoch} for leader_epoch, _ in _epochs_with_total(segment)],
-    )
+    counted = key_of(cluster_id, segment.topic_id_partition) | {
+        "of_state": int(segment.state),
+        "segment_bytes": segment.segment_size_bytes,
+    }
+    rows = [counted | {"of_epoch": leader_epoch} for leader_epoch, _ in _epochs_with_total(segment)]
+    connection.execute(_TAKE_AWAY, rows)
 
 
 def finished_bytes(connection: Connection, cluster_id: str, partition: TopicIdPartition, leader_epoch: int) -> int:
     """One row by its primary key."""
-    query = select(size_counters.c.size_bytes).where(
-        of_partition(size_counters, cluster_id, partition),
-        size_counters.c.leader_epoch == leader_epoch,
-        size_counters.c.state == _FINISHED,
-    )
-    return connection.execute(query).scalar_one_or_none() or 0
+    key = key_of(cluster_id, partition) | {"of_epoch": leader_epoch}
+    return connection.execute(_FINISHED_BYTES, key).scalar_one_or_none() or 0
 
 
 def highest_finished_offset(
     connection: Connection, cluster_id: str, partition: TopicIdPartition, leader_epoch: int = PARTITION_TOTAL
 ) -> int | None:
     """Highest end offset (inclusive) ever FINISHED under the epoch; by default under any."""
-    query = select(size_counters.c.highest_offset).where(
-        of_partition(size_counters, cluster_id, partition),
-        size_counters.c.leader_epoch == leader_epoch,
-        size_counters.c.state == _FINISHED,
-    )
-    return connection.execute(query).scalar_one_or_none()
+    key = key_of(cluster_id, partition) | {"of_epoch": leader_epoch}
+    return connection.execute(_HIGHEST_FINISHED, key).scalar_one_or_none()
 
 
 def finished_sizes(connection: Connection, cluster_id: str, partition: TopicIdPartition | None) -> list[PartitionSize]:

@@ -7,11 +7,11 @@ highest end. Kafka forgets what was covered; here it answers again once the cove
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, case, select
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, select
 
-from include.tiering.database.partition_rows import of_partition, partition_from
+from include.tiering.database.partition_rows import in_partition, key_of, of_partition, partition_from
 from include.tiering.database.schema import segment_epochs, segments, topics
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
@@ -23,14 +23,14 @@ from include.tiering.remote_metadata.sql_rows import metadata_of, segment_row_of
 _FINISHED: Final = segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
 _NOT_TOMBSTONE: Final = segments.c.state != int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
 _SAME_TOPIC: Final = and_(topics.c.cluster_id == segments.c.cluster_id, topics.c.topic_id == segments.c.topic_id)
+_WITH_TOPIC: Final = select(segments, topics.c.name).join(topics, _SAME_TOPIC)
+_ONE: Final = _WITH_TOPIC.where(in_partition(segments), segments.c.segment_id == bindparam("of_segment"))
 
 
 def find_segment(connection: Connection, cluster_id: str, segment_id: RemoteLogSegmentId) -> SegmentRow | None:
     """One attempt in any state."""
-    query = _segments_with_topic().where(
-        of_partition(segments, cluster_id, segment_id.topic_id_partition), segments.c.segment_id == str(segment_id.id)
-    )
-    row = connection.execute(query).one_or_none()
+    key = key_of(cluster_id, segment_id.topic_id_partition)
+    row = connection.execute(_ONE, key | {"of_segment": str(segment_id.id)}).one_or_none()
     return None if row is None else segment_row_of(row)
 
 
@@ -38,15 +38,11 @@ def list_of_partition(
     connection: Connection, cluster_id: str, partition: TopicIdPartition, leader_epoch: int | None
 ) -> Sequence[SegmentRow]:
     """In the order that `RemoteLogMetadata.list_segments` promises."""
-    query = (
-        _segments_with_topic()
-        .where(of_partition(segments, cluster_id, partition), _NOT_TOMBSTONE)
-        .order_by(
-            segments.c.start_offset,
-            case((_FINISHED, 0), else_=1),
-            case((_FINISHED, -segments.c.end_offset), else_=0),
-            segments.c.segment_key,
-        )
+    query = _WITH_TOPIC.where(of_partition(segments, cluster_id, partition), _NOT_TOMBSTONE).order_by(
+        segments.c.start_offset,
+        case((_FINISHED, 0), else_=1),
+        case((_FINISHED, -segments.c.end_offset), else_=0),
+        segments.c.segment_key,
     )
     if leader_epoch is not None:
         query = query.join(segment_epochs, _is_epoch_of_segment(cluster_id, partition, leader_epoch))
@@ -58,8 +54,7 @@ def find_for_offset(
 ) -> RemoteLogSegmentMetadata | None:
     """The FINISHED segment with the highest end that holds `offset` under the epoch."""
     query = (
-        _segments_with_topic()
-        .join(segment_epochs, _is_epoch_of_segment(cluster_id, partition, leader_epoch))
+        _WITH_TOPIC.join(segment_epochs, _is_epoch_of_segment(cluster_id, partition, leader_epoch))
         .where(segment_epochs.c.start_offset <= offset, segment_epochs.c.end_offset >= offset, _FINISHED)
         .order_by(segments.c.end_offset.desc(), segments.c.segment_key.desc())
         .limit(1)
@@ -82,15 +77,13 @@ def list_partitions(connection: Connection, cluster_id: str) -> Sequence[TopicId
 
 def list_of_run(connection: Connection, cluster_id: str, run_id: str) -> Sequence[SegmentRow]:
     """Attempts that began under a lease of this run, in any state, by arrival."""
-    query = _segments_with_topic().where(segments.c.cluster_id == cluster_id, segments.c.run_id == run_id)
+    query = _WITH_TOPIC.where(segments.c.cluster_id == cluster_id, segments.c.run_id == run_id)
     return [segment_row_of(row) for row in connection.execute(query.order_by(segments.c.segment_key))]
 
 
 def list_unjudged(connection: Connection, cluster_id: str) -> Sequence[SegmentRow]:
     """See `RemoteLogMetadata.unjudged_segments`."""
-    query = _segments_with_topic().where(
-        segments.c.cluster_id == cluster_id, segments.c.verdict == str(Verdict.NONE), _FINISHED
-    )
+    query = _WITH_TOPIC.where(segments.c.cluster_id == cluster_id, segments.c.verdict == str(Verdict.NONE), _FINISHED)
     return [segment_row_of(row) for row in connection.execute(query.order_by(segments.c.segment_key))]
 
 
@@ -99,17 +92,12 @@ def page_of_keys(
 ) -> Sequence[tuple[int, SegmentRow]]:
     """Up to `rows` segments that are not tombstones, with keys in (after_key, last_key], ascending."""
     query = (
-        _segments_with_topic()
-        .where(segments.c.segment_key > after_key, segments.c.segment_key <= last_key)
+        _WITH_TOPIC.where(segments.c.segment_key > after_key, segments.c.segment_key <= last_key)
         .where(segments.c.cluster_id == cluster_id, _NOT_TOMBSTONE)
         .order_by(segments.c.segment_key)
         .limit(rows)
     )
     return [(row.segment_key, segment_row_of(row)) for row in connection.execute(query)]
-
-
-def _segments_with_topic() -> Select[Any]:
-    return select(segments, topics.c.name).join(topics, _SAME_TOPIC)
 
 
 def _is_epoch_of_segment(cluster_id: str, partition: TopicIdPartition, leader_epoch: int) -> ColumnElement[bool]:

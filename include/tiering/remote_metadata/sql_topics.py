@@ -1,6 +1,8 @@
 """Owners of topics in SQL."""
 
-from sqlalchemy import Engine, and_, select, update
+from typing import Final
+
+from sqlalchemy import Engine, and_, bindparam, select, update
 
 from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.database.events import record_event
@@ -10,6 +12,10 @@ from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import Uuid
 from include.tiering.model.topic_owner import TopicOwner
+
+_OWNER: Final = select(topics.c.owner).where(
+    topics.c.cluster_id == bindparam("of_cluster"), topics.c.topic_id == bindparam("of_topic")
+)
 
 
 class SqlTopicRegistry:
@@ -21,11 +27,9 @@ class SqlTopicRegistry:
         self._now_ms = now_ms
 
     def owner(self, topic_id: Uuid) -> TopicOwner:
-        query = select(topics.c.owner).where(
-            topics.c.cluster_id == self._cluster_id, topics.c.topic_id == str(topic_id)
-        )
+        key = {"of_cluster": self._cluster_id, "of_topic": str(topic_id)}
         with reading(self._engine) as connection:
-            owner = connection.execute(query).scalar_one_or_none()
+            owner = connection.execute(_OWNER, key).scalar_one_or_none()
         return TopicOwner.NONE if owner is None else TopicOwner(owner)
 
     def set_owner(self, topic_id: Uuid, name: str, owner: TopicOwner, *, expected: TopicOwner, author: str) -> None:

@@ -142,7 +142,7 @@ def _take(
     values = {"run_id": run_id, "batch_id": batch_id, "claimed_at_ms": now_ms, "expires_at_ms": expires_at_ms}
     key = {"cluster_id": cluster_id, "topic_id": str(partition.topic_id), "partition": partition.partition}
     statement = (
-        insert_for(connection, leases)
+        insert_for(connection.dialect.name, leases)
         .values(**key, **values, token=1)
         .on_conflict_do_update(
             index_elements=list(key),

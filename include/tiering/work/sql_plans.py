@@ -3,11 +3,11 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, exists, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, exists, insert, select, update
 
-from include.tiering.database.partition_rows import of_partition, partition_from
+from include.tiering.database.partition_rows import in_partition, key_of, of_partition, partition_from
 from include.tiering.database.schema import planned_partitions, planned_segments, runs
 from include.tiering.database.statements import insert_if_absent, stored_text
 from include.tiering.errors import StateConflictError
@@ -21,6 +21,13 @@ HAS_PLANNED_SEGMENT: ColumnElement[bool] = exists().where(
     planned_segments.c.partition == planned_partitions.c.partition,
     planned_segments.c.outcome == SegmentOutcome.PLANNED,
 )
+_IS_SEGMENT: Final = (
+    in_partition(planned_segments),
+    planned_segments.c.run_id == bindparam("of_run"),
+    planned_segments.c.base_offset == bindparam("of_offset"),
+)
+_FIND: Final = select(planned_segments).where(*_IS_SEGMENT)
+_RECORD: Final = update(planned_segments).where(*_IS_SEGMENT, planned_segments.c.outcome == str(SegmentOutcome.PLANNED))
 
 
 def save_plan(
@@ -60,11 +67,7 @@ def remaining_segments(
 def record_outcome(connection: Connection, cluster_id: str, run_id: str, item: WorkItem, now_ms: int) -> None:
     """See `WorkStore.record_outcome`; the caller holds the fence."""
     partition, base_offset = item.topic_id_partition, item.segment.base_offset
-    is_segment = and_(
-        of_partition(planned_segments, cluster_id, partition),
-        planned_segments.c.run_id == run_id,
-        planned_segments.c.base_offset == base_offset,
-    )
+    key = key_of(cluster_id, partition) | {"of_run": run_id, "of_offset": base_offset}
     values = {
         "outcome": item.outcome,
         "segment_id": item.segment_id,
@@ -73,13 +76,8 @@ def record_outcome(connection: Connection, cluster_id: str, run_id: str, item: W
         "error": item.error,
         "message": _stored(item.message),
     }
-    done = (
-        update(planned_segments)
-        .where(is_segment, planned_segments.c.outcome == SegmentOutcome.PLANNED)
-        .values(**values, recorded_at_ms=now_ms)
-    )
-    if connection.execute(done).rowcount == 0:
-        known = connection.execute(select(planned_segments).where(is_segment)).mappings().one_or_none()
+    if connection.execute(_RECORD, key | values | {"recorded_at_ms": now_ms}).rowcount == 0:
+        known = connection.execute(_FIND, key).mappings().one_or_none()
         if known is None:
             raise StateConflictError(f"run {run_id} has no segment {base_offset} of {partition}")
         if any(known[name] != value for name, value in values.items()):
@@ -136,10 +134,10 @@ def has_work(
         planned_partitions.c.stopped.is_(False),
         HAS_PLANNED_SEGMENT,
     )
-    if placement is not None:
-        query = query.where(is_placed(placement))
     if partition is not None:
         query = query.where(of_partition(planned_partitions, cluster_id, partition))
+    if placement is not None:
+        query = query.where(is_placed(placement))
     return connection.execute(query.limit(1)).one_or_none() is not None
 
 
@@ -149,9 +147,9 @@ def _hash_of(partitions: Sequence[PlannedPartition]) -> str:
             str(planned.replica_id.topic_id_partition.topic_id),
             planned.replica_id.topic_id_partition.partition,
             planned.replica_id.broker_id,
-            [planned.placement.queue, planned.placement.spark_resource],
             planned.replica_id.directory_id,
             planned.urgency,
+            [planned.placement.queue, planned.placement.spark_resource],
             [[segment.base_offset, segment.end_offset, segment.size_bytes] for segment in planned.segments],
         ]
         for planned in partitions
@@ -170,10 +168,10 @@ def _partition_values(cluster_id: str, run_id: str, planned: PlannedPartition) -
         "broker_id": planned.replica_id.broker_id,
         "directory_id": planned.replica_id.directory_id,
         "urgency": planned.urgency,
-        "queue": planned.placement.queue,
-        "spark_resource": planned.placement.spark_resource,
         "stopped": False,
         "claimed_at_ms": 0,
+        "queue": planned.placement.queue,
+        "spark_resource": planned.placement.spark_resource,
     }
 
 

@@ -14,7 +14,7 @@ from include.tiering.reports.presentation import (
 )
 from include.tiering.tasks.plan_copy import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.units import format_bytes
-from include.tiering.work.contract import PlannedPartition
+from include.tiering.work.contract import ANYWHERE, PlannedPartition
 
 NEEDS_A_PERSON: Final = frozenset({HeldBack.STOPPED, HeldBack.HOLE, HeldBack.FORK, HeldBack.DAMAGED})
 """Reasons for waiting that do not go away by themselves."""
@@ -51,8 +51,11 @@ def held_back_table(items: Sequence[HeldBackPartition]) -> tuple[Table, ...]:
 
 
 def _tables(plan: CopyPlan) -> tuple[Table, ...]:
-    rows = tuple(_row(partition) for partition in plan.partitions)
-    columns = ("partition", "broker>", "offsets", "segments>", "bytes>", "urgency>")
+    columns: tuple[str, ...] = ("partition", "broker>", "offsets", "segments>", "bytes>", "urgency>")
+    rows: tuple[tuple[str, ...], ...] = tuple(_row(partition) for partition in plan.partitions)
+    if any(partition.placement != ANYWHERE for partition in plan.partitions):
+        columns += ("queue", "Spark resource")
+        rows = tuple((*row, *_where(partition)) for row, partition in zip(rows, plan.partitions, strict=True))
     return (Table("to copy", columns, rows), *held_back_table(plan.held_back), *error_table(plan.errors))
 
 
@@ -72,11 +75,16 @@ def _partition(partition: PlannedPartition) -> Document:
         "broker_id": partition.replica_id.broker_id,
         **labels(partition.replica_id.topic_id_partition),
         "urgency": round(partition.urgency, 6),
+        "placement": {"queue": partition.placement.queue, "spark_resource": partition.placement.spark_resource},
         "segments": [
             {"base_offset": s.base_offset, "end_offset": s.end_offset, "size_bytes": s.size_bytes}
             for s in partition.segments
         ],
     }
+
+
+def _where(partition: PlannedPartition) -> tuple[str, str]:
+    return (partition.placement.queue or "", partition.placement.spark_resource or "")
 
 
 def _row(partition: PlannedPartition) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from include.tiering.quota.contract import Quotas
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
 from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier
 from include.tiering.tasks.send_gate import SendGate
-from include.tiering.work.contract import Lease, PlannedSegment, SegmentOutcome, WorkItem, WorkStore
+from include.tiering.work.contract import Lease, Placement, PlannedSegment, SegmentOutcome, WorkItem, WorkStore
 
 _log: Final = get_logger(__name__)
 _PAUSE_POLL_SECONDS: Final = 0.5
@@ -67,11 +67,15 @@ class BatchResult:
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """`pool` names the Airflow pool whose slot this batch holds, None if it runs outside of Airflow."""
+    """`pool` names the Airflow pool whose slot this batch holds, None if it runs outside of Airflow.
+
+    A batch takes partitions of one `placement`; None = of every placement.
+    """
 
     max_seconds: float
     lease_ms: int
     pool: str | None = None
+    placement: Placement | None = None
 
 
 class CopyBatch:
@@ -132,12 +136,16 @@ class CopyBatch:
 
     def _claim(self) -> Lease | None:
         return self._work.claim(
-            self._run_id, self._batch_id, lease_ms=self._limits.lease_ms, exclude=tuple(self._given_up)
+            self._run_id,
+            self._batch_id,
+            lease_ms=self._limits.lease_ms,
+            exclude=tuple(self._given_up),
+            placement=self._limits.placement,
         )
 
     def _wait_for_work(self) -> bool:
         """True if paused topics still hold work of this run, after a short wait."""
-        if not self._work.paused_topics() or not self._work.has_work(self._run_id):
+        if not self._work.paused_topics() or not self._work.has_work(self._run_id, self._limits.placement):
             return False
         self._clock.sleep(_PAUSE_POLL_SECONDS)
         return True

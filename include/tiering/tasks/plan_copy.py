@@ -5,9 +5,11 @@ touches a segment, so a stale plan costs time, never data.
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 from include.tiering.cluster.contract import ClusterFacts
@@ -16,9 +18,10 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.tasks.own_topics import owner_seen
-from include.tiering.work.contract import PlannedPartition, PlannedSegment
+from include.tiering.work.contract import ANYWHERE, Placement, PlannedPartition, PlannedSegment
 
 KAFKA_DEFAULT_RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
+NOT_PLACED: Final[Mapping[tuple[int, str], Placement]] = MappingProxyType({})
 _RETENTION: Final = re.compile(r"[0-9]{1,19}\Z")
 
 _WAITING_CANNOT_HELP: Final = frozenset(
@@ -85,11 +88,13 @@ def plan_copy(
     facts: ClusterFacts,
     now_ms: int,
     limit_bytes: int | None = None,
+    placements: Mapping[tuple[int, str], Placement] = NOT_PLACED,
 ) -> CopyPlan:
     """Decide from one scan what a run may copy.
 
     A byte limit takes whole segments in order of urgency; the first wanted segment of a run is always taken, so that
-    a limit below one segment still makes progress.
+    a limit below one segment still makes progress. `placements` says by broker id and directory id where a log dir can
+    be read; the others can be read anywhere.
     """
     wanted: list[PlannedPartition] = []
     held_back: list[HeldBackPartition] = []
@@ -106,12 +111,27 @@ def plan_copy(
             continue
         leading = leading_eligible(pending)
         segments = tuple(_planned(segment) for segment in leading)
-        wanted.append(PlannedPartition(replica.replica_id, urgency(replica, pending[0], facts, now_ms), segments))
+        where = placements.get((replica.replica_id.broker_id, replica.replica_id.directory_id), ANYWHERE)
+        how_urgent = urgency(replica, pending[0], facts, now_ms)
+        wanted.append(PlannedPartition(replica.replica_id, how_urgent, segments, where))
         if len(leading) < len(pending):
             held_back.append(_not_eligible(replica.topic_id_partition, pending[len(leading)]))
     wanted.sort(key=lambda partition: -partition.urgency)
     within, beyond = _within_limit(wanted, limit_bytes)
     return CopyPlan(run_id, within, (*held_back, *beyond), report.errors)
+
+
+def placed_batches(partitions: Iterable[PlannedPartition], max_batches: int) -> list[Placement]:
+    """One placement per batch to start: no more batches of a placement than it has partitions.
+
+    Placements take turns, that of the most urgent partition first, until `max_batches` are given out; each gets one
+    even if there are more placements than that, or its partitions would wait for ever.
+    """
+    left = Counter(partition.placement for partition in partitions)
+    batches = list(left)
+    while len(batches) < max_batches and (left := Counter({p: n - 1 for p, n in left.items() if n > 1})):
+        batches += list(left)[: max_batches - len(batches)]
+    return batches
 
 
 def uncopied(segments: Sequence[LogSegment], highest_copied: int | None, log_start_offset: int) -> list[LogSegment]:
@@ -214,7 +234,7 @@ def _within_limit(
             taken.append(segment)
             left_bytes -= segment.size_bytes
         if taken:
-            within.append(PlannedPartition(partition.replica_id, partition.urgency, tuple(taken)))
+            within.append(replace(partition, segments=tuple(taken)))
         else:
             next_offset = partition.segments[0].base_offset
             tp = partition.replica_id.topic_id_partition

@@ -1,5 +1,6 @@
 """The adapters of one deployment, chosen by its settings and made when they are first used."""
 
+from contextlib import suppress
 from functools import cached_property
 
 from sqlalchemy import Engine
@@ -11,9 +12,9 @@ from include.tiering.cluster.unknown_facts import UnknownFacts
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import current_revision
 from include.tiering.database.store_identity import StoreIdentities, known_clusters
-from include.tiering.errors import MetadataUnavailableError, SettingError
+from include.tiering.errors import ClusterFactsError, MetadataUnavailableError, SettingError, SourceError
 from include.tiering.log_source.contract import LogSource
-from include.tiering.log_source.log_dir.dirs import LogDir
+from include.tiering.log_source.log_dir.dirs import LogDir, identify
 from include.tiering.log_source.log_dir.source import LogDirSource
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
@@ -23,7 +24,7 @@ from include.tiering.remote_storage.credentials import S3Credentials
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.remote_storage.marker import GuardedStorage
 from include.tiering.settings import RemoteStorageSettings, TieringSettings
-from include.tiering.work.contract import WorkStore
+from include.tiering.work.contract import ANYWHERE, Placement, WorkStore
 from include.tiering.work.sql import SqlWorkStore
 
 
@@ -100,6 +101,19 @@ class Parts:
         if not self.settings.log_dirs:
             raise SettingError("log_dirs is empty: name the brokers' log directories ({broker_id, path})")
         return [LogDir(log_dir.broker_id, log_dir.path) for log_dir in self.settings.log_dirs]
+
+    def placements(self) -> dict[tuple[int, str], Placement]:
+        """Placement by broker id and directory id, of the log dirs that name one and can be identified here."""
+        placements = {}
+        for log_dir in self.settings.log_dirs:
+            placement = Placement(log_dir.queue, log_dir.spark_resource)
+            if placement == ANYWHERE:
+                continue
+            # One that is unreadable, or not what the settings say, is an error of the scan: nothing of it is planned.
+            with suppress(SourceError, ClusterFactsError):
+                identity = identify(LogDir(log_dir.broker_id, log_dir.path))
+                placements[identity.broker_id, identity.directory_id] = placement
+        return placements
 
     def _identity(self) -> StoreMarker:
         identity = StoreIdentities(self.engine, self.cluster_id).read()

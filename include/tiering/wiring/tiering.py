@@ -30,7 +30,7 @@ from include.tiering.tasks.send_gate import SendGate
 from include.tiering.tasks.verify_segments import VerifyReport, verify_segments
 from include.tiering.wiring.parts import Parts
 from include.tiering.wiring.set_up import readiness_probes, set_up
-from include.tiering.work.contract import BatchProgress
+from include.tiering.work.contract import BatchProgress, Placement
 
 
 def _ignore(*_: object) -> None:
@@ -102,6 +102,7 @@ class Tiering(Parts):
             facts=self.facts,
             now_ms=self.clock.now_ms(),
             limit_bytes=limit_bytes,
+            placements=self.placements(),
         )
         if not dry_run:
             self.work.save_plan(run_id, plan.partitions)
@@ -113,10 +114,11 @@ class Tiering(Parts):
         batch_id: str,
         *,
         pool: str | None = None,
+        placement: Placement | None = None,
         parent_alive: Callable[[], bool] = lambda: True,
         on_copied: Callable[[CopiedSegment], None] = _ignore,
     ) -> BatchResult:
-        """Run one batch of a stored plan in this process."""
+        """Run one batch of a stored plan in this process, on partitions of one placement; without one, of every."""
         copier = self.settings.copier
         gate = SendGate(self.clock)
         identity = BatchProgress(run_id, batch_id, pool, socket.gethostname(), os.getpid(), "", 0, 0, 0.0, False)
@@ -132,7 +134,7 @@ class Tiering(Parts):
             self.clock,
             run_id=run_id,
             batch_id=batch_id,
-            limits=BatchLimits(float(copier.batch_max_seconds), copier.lease_ms, pool),
+            limits=BatchLimits(float(copier.batch_max_seconds), copier.lease_ms, pool, placement),
             on_copied=on_copied,
         ).run()
         _count(result)

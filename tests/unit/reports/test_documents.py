@@ -115,6 +115,7 @@ def test_plan() -> None:
                 "broker_id": 1,
                 **LABELS,
                 "urgency": 0.5,
+                "placement": {"queue": None, "spark_resource": None},
                 "segments": [
                     {"base_offset": 100, "end_offset": 199, "size_bytes": 4096},
                     {"base_offset": 200, "end_offset": 299, "size_bytes": 1024},

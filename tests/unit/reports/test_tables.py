@@ -1,6 +1,7 @@
 """Every table has a cell for every column, and what a person looks for is in it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from include.tiering.reports.presentation import Presentation, Table, count
 from include.tiering.reports.scan import present_scan
 from include.tiering.reports.sizes import present_sizes
 from include.tiering.reports.text import as_text
+from include.tiering.work.contract import Placement
 from tests.doubles import sample_values as sample
 
 
@@ -40,6 +42,17 @@ def test_what_a_scan_says_of_a_partition() -> None:
     partitions, errors = scan().tables()
     assert partitions.rows == (("orders-0", "1", "100", ">=200", ">=199", "1 of 2", "4.0 KiB", "1 active segment"),)
     assert errors.rows == (("/data/orders-1/00000000000000000000.log", "61", "CRC-32C differs"),)
+
+
+def test_where_a_partition_is_read_is_shown_if_any_is_placed() -> None:
+    (table,) = present_plan(sample.copy_plan()).tables()
+    assert "queue" not in table.columns
+    planned = sample.copy_plan()
+    (first,) = planned.partitions
+    placed = replace(first, placement=Placement("rack-a", "local_disk"))
+    (table,) = present_plan(replace(planned, partitions=(first, placed))).tables()
+    assert table.columns[-2:] == ("queue", "Spark resource")
+    assert [row[-2:] for row in table.rows] == [("", ""), ("rack-a", "local_disk")]
 
 
 def test_what_a_run_says_of_a_partition_and_of_a_failure() -> None:

@@ -17,7 +17,8 @@ from include.tiering.log_source.contract import (
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.tasks.plan_copy import HeldBack, leading_eligible, plan_copy, uncopied, urgency
+from include.tiering.tasks.plan_copy import HeldBack, leading_eligible, placed_batches, plan_copy, uncopied, urgency
+from include.tiering.work.contract import ANYWHERE, Placement, PlannedPartition
 
 NOW_MS = 1_700_000_000_000
 EPOCHS = LeaderEpochs.of([(0, 0)])
@@ -221,3 +222,47 @@ def test_uncopied_and_leading_eligible_are_what_they_say():
     segments = [segment(0, 99), segment(100, 199), replace(ACTIVE, base_offset=200)]
     assert [s.base_offset for s in uncopied(segments, None, 0)] == [0, 100]
     assert leading_eligible([segments[0], replace(segments[1], reason=IneligibleReason.CORRUPT)]) == [segments[0]]
+
+
+RACK_A, RACK_B = Placement("rack-a"), Placement("rack-b", "local_disk")
+
+
+def placed(counts: dict[Placement, int]) -> list[PlannedPartition]:
+    replica_id = replica("t").replica_id
+    return [PlannedPartition(replica_id, 1.0, (), placement) for placement, n in counts.items() for _ in range(n)]
+
+
+def test_a_partition_is_placed_where_its_log_dir_is() -> None:
+    elsewhere = replace(replica("b", segment(0, 9)), replica_id=ReplicaId(replica("b").topic_id_partition, 2, "dir"))
+    known = Known()
+    report = ScanReport("cluster", (replica("a", segment(0, 9)), elsewhere), ())
+    placements = {(2, "dir"): RACK_A, (1, "another dir"): RACK_B}
+    for limit_bytes in (None, 1_000):
+        a_plan = plan_copy(
+            "run",
+            report,
+            metadata=known,
+            registry=known,
+            facts=known,
+            now_ms=NOW_MS,
+            limit_bytes=limit_bytes,
+            placements=placements,
+        )
+        assert {p.replica_id.broker_id: p.placement for p in a_plan.partitions} == {1: ANYWHERE, 2: RACK_A}
+
+
+@pytest.mark.parametrize(
+    ("counts", "max_batches", "expected"),
+    [
+        ({}, 4, []),
+        ({ANYWHERE: 3}, 4, [ANYWHERE] * 3),
+        ({ANYWHERE: 5}, 4, [ANYWHERE] * 4),
+        ({RACK_A: 4, ANYWHERE: 1, RACK_B: 2}, 16, [RACK_A, ANYWHERE, RACK_B, RACK_A, RACK_B, RACK_A, RACK_A]),
+        ({RACK_A: 4, ANYWHERE: 4, RACK_B: 4}, 4, [RACK_A, ANYWHERE, RACK_B, RACK_A]),
+        ({RACK_A: 4, ANYWHERE: 4, RACK_B: 4}, 1, [RACK_A, ANYWHERE, RACK_B]),
+    ],
+)
+def test_placements_take_turns_for_batches(
+    counts: dict[Placement, int], max_batches: int, expected: list[Placement]
+) -> None:
+    assert placed_batches(placed(counts), max_batches) == expected

@@ -33,6 +33,8 @@ class KillAt:
 class KillAfterBytes:
     """A limiter that never returns once `limit_bytes` were asked for: dies in the middle of an object."""
 
+    waited_seconds = 0.0
+
     def __init__(self, limit_bytes: int | None) -> None:
         self._left_bytes = limit_bytes
 

@@ -1,6 +1,6 @@
 """`Quotas` that give one limiter to all."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from include.tiering.quota.contract import ByteLimiter, GoOn
 
@@ -18,8 +18,18 @@ class SameLimiter:
 
 @dataclass
 class _Asking:
+    """One stream's view: what others waited before it was made is not counted."""
+
     limiter: ByteLimiter
     go_on: GoOn
+    waited_before: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.waited_before = self.limiter.waited_seconds
+
+    @property
+    def waited_seconds(self) -> float:
+        return self.limiter.waited_seconds - self.waited_before
 
     def take(self, wanted_bytes: int) -> int:
         self.go_on()

@@ -24,6 +24,7 @@ def say(word: str) -> None:
 class PausingLimiter:
     pause_after_bytes: int
     granted_bytes: int = 0
+    waited_seconds: float = 0.0
 
     def take(self, wanted_bytes: int) -> int:
         if 0 <= self.pause_after_bytes <= self.granted_bytes:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
-from include.tiering.quota.scopes import Scope
+from include.tiering.quota.scopes import QuotaKind, Scope
 
 GoOn = Callable[[], None]
 """Returns while work may go on, waits through a short pause, raises SendingStoppedError or LeaseLostError otherwise."""
@@ -12,6 +12,14 @@ GoOn = Callable[[], None]
 
 class ByteLimiter(Protocol):
     """Grants bytes. Charged before they are sent, by the process that sends them, retries included."""
+
+    @property
+    def waited_seconds(self) -> float:
+        """How long callers of `take` have waited for a quota since this limiter was made: 0.0 if every byte was free.
+
+        Only grows. Time in which work was paused is not in it.
+        """
+        ...
 
     def take(self, wanted_bytes: int) -> int:
         """Blocks until some of `wanted_bytes` may be sent now; returns how many, 1 to `wanted_bytes`.
@@ -33,6 +41,22 @@ def take_all(limiter: ByteLimiter, size_bytes: int) -> None:
         left_bytes -= limiter.take(left_bytes)
 
 
+class QuotaObserver(Protocol):
+    """Told what limiters do, some hundred times a second and by several threads: it must be cheap and never raise."""
+
+    def granted(self, kind: QuotaKind, topic: str, size_bytes: int) -> None:
+        """These bytes were charged, whether they waited or not."""
+        ...
+
+    def throttled(self, kind: QuotaKind, topic: str, size_bytes: int, seconds: float) -> None:
+        """A grant of `size_bytes` had to wait this long for a quota; it is reported by `granted` as well."""
+        ...
+
+    def in_force(self, scope: Scope, bytes_per_second: int | None) -> None:
+        """The quota of a scope, or of a scope's default, is this from now on; None: it has no limit."""
+        ...
+
+
 class Quotas(Protocol):
     """Where limiters come from: one for each stream of bytes."""
 
@@ -47,6 +71,8 @@ class Quotas(Protocol):
 
 class UnlimitedBytes:
     """Every byte at once, as long as work may go on."""
+
+    waited_seconds: Final = 0.0
 
     def __init__(self, go_on: GoOn = lambda: None) -> None:
         self._go_on = go_on

@@ -239,6 +239,8 @@ def test_a_segment_that_is_not_eligible_any_more_is_left_alone(world):
 class Broken:
     """A limiter that stands for a store that does not answer, the first `times` times."""
 
+    waited_seconds = 0.0
+
     def __init__(self, times: int) -> None:
         self.left = times
 

@@ -6,8 +6,12 @@ Speaks as much S3 as uploaders need: PutObject and multipart (plain or aws-chunk
 an empty list, Delete, and Get of what is no larger than 4 KiB. Verified: x-amz-checksum-crc32c and -crc32, in a header
 or a trailer, of objects and parts, and the CRC-32C of the whole at Complete, combined from those of the parts. Not
 verified: signatures, MD5, SHA-256. ETags are no MD5, so nobody compares them.
+
+Payload is counted as it comes in, by this host's monotonic clock: GET /.arrivals answers the trace (quota_trace.py),
+DELETE /.arrivals begins a new one.
 """
 
+import json
 import socketserver
 import sys
 import threading
@@ -20,13 +24,16 @@ from email.utils import formatdate
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
-import google_crc32c
+import numpy as np
 
-from include.tiering.formats.crc32c import append_crc32c
+from include.tiering.formats.crc32c import append_crc32c, extend_crc32c
+from include.tiering.units import KIB, MIB
+from tests.benchmark.quota_trace import BUCKET_NS, Trace
 
-_BLOCK_BYTES: Final = 1 << 20
-_SMALL_BYTES: Final = 4096
+_BLOCK_BYTES: Final = MIB
+_SMALL_BYTES: Final = 4 * KIB
 _REASONS: Final = {200: "OK", 204: "No Content", 400: "Bad Request", 404: "Not Found", 412: "Precondition Failed"}
+_ARRIVALS: Final = "/.arrivals"
 _XML: Final = '<?xml version="1.0" encoding="UTF-8"?>'
 _XMLNS: Final = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 
@@ -41,12 +48,38 @@ class Received:
     content: bytes = b""
 
 
+class Arrivals:
+    """Counts bytes by the time at which they came."""
+
+    def __init__(self, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._clock_ns = clock_ns
+        self._lock = threading.Lock()
+        self._counts: dict[int, int] = {}
+
+    def add(self, size_bytes: int) -> None:
+        bucket = self._clock_ns() // BUCKET_NS
+        with self._lock:
+            self._counts[bucket] = self._counts.get(bucket, 0) + size_bytes
+
+    def reset(self) -> None:
+        with self._lock:
+            self._counts = {}
+
+    def trace(self) -> Trace:
+        """From the first byte to the last."""
+        with self._lock:
+            counts = dict(self._counts)
+        first, last = min(counts, default=0), max(counts, default=-1)
+        return Trace(first, np.array([counts.get(bucket, 0) for bucket in range(first, last + 1)], dtype=np.int64))
+
+
 @dataclass
 class State:
     """What all connections share."""
 
     objects: dict[str, Received] = field(default_factory=dict)
     uploads: dict[str, dict[int, Received]] = field(default_factory=dict)
+    arrivals: Arrivals = field(default_factory=Arrivals)
     requests: int = 0
     payload_bytes: int = 0
     verified: int = 0
@@ -62,8 +95,12 @@ class _Server(socketserver.ThreadingTCPServer):
 
 class _Connection(socketserver.StreamRequestHandler):
     server: _Server
-    rbufsize = _BLOCK_BYTES
+    rbufsize = 64 * KIB
     disable_nagle_algorithm = True
+
+    def setup(self) -> None:
+        super().setup()
+        self._block = memoryview(bytearray(_BLOCK_BYTES))
 
     def handle(self) -> None:
         try:
@@ -85,6 +122,9 @@ class _Connection(socketserver.StreamRequestHandler):
 
     def _answer(self, method: str, target: str, headers: dict[str, str]) -> None:
         parts = urlsplit(target)
+        if parts.path == _ARRIVALS:
+            self._answer_arrivals(method)
+            return
         query = {name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
         state = self.server.state
         with state.lock:
@@ -104,6 +144,14 @@ class _Connection(socketserver.StreamRequestHandler):
             self._complete(parts.path, query["uploadId"], headers)
         else:
             self._small(method, parts.path, headers)
+
+    def _answer_arrivals(self, method: str) -> None:
+        arrivals = self.server.state.arrivals
+        if method == "GET":
+            self._reply(200, json.dumps(arrivals.trace().to_json()))
+        else:
+            arrivals.reset()
+            self._reply(204)
 
     def _put(self, path: str, query: dict[str, str], headers: dict[str, str]) -> None:
         state = self.server.state
@@ -173,7 +221,7 @@ class _Connection(socketserver.StreamRequestHandler):
             promised = {**headers, **self._receive_chunked(headers, received)}
         else:
             promised = headers
-            self._receive_plain(int(headers.get("content-length", 0)), received, self._crc32_too(headers))
+            self._receive_plain(int(headers.get("content-length", 0)), received, self._crc32_too(headers), is_payload)
         state = self.server.state
         with state.lock:
             state.payload_bytes += received.size_bytes if is_payload else 0
@@ -191,21 +239,24 @@ class _Connection(socketserver.StreamRequestHandler):
         """`<hex size>[;signature] CRLF bytes CRLF` until size 0, then trailers."""
         with_crc32 = self._crc32_too(headers)
         while size_bytes := int(self.rfile.readline(8192).partition(b";")[0], 16):
-            self._receive_plain(size_bytes, received, with_crc32)
+            self._receive_plain(size_bytes, received, with_crc32, is_payload=True)
             self.rfile.readline(8)
         return self._headers()
 
     _crc32 = 0
 
-    def _receive_plain(self, size_bytes: int, received: Received, with_crc32: bool) -> None:
+    def _receive_plain(self, size_bytes: int, received: Received, with_crc32: bool, is_payload: bool) -> None:
         if received.size_bytes == 0:
             self._crc32 = 0
+        arrivals = self.server.state.arrivals
         left_bytes = size_bytes
         while left_bytes:
-            block = self.rfile.read1(min(_BLOCK_BYTES, left_bytes))
+            block = self._block[: self.rfile.readinto1(self._block[:left_bytes])]
             if not block:
                 raise ConnectionError("the client went away")
-            received.crc32c = google_crc32c.extend(received.crc32c, block)
+            if is_payload:
+                arrivals.add(len(block))
+            received.crc32c = extend_crc32c(received.crc32c, block)
             if size_bytes <= _SMALL_BYTES:
                 received.content += block
             if with_crc32:

@@ -1,6 +1,8 @@
 """The sink of the upload benchmark computes what it is told: a number measured against it includes proof."""
 
 import http.client
+import json
+import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -11,7 +13,8 @@ from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
 from include.tiering.remote_storage.s3.store import S3ObjectStore
 from include.tiering.units import MIB
-from tests.benchmark.s3_sink import Sink, start
+from tests.benchmark.quota_trace import Trace
+from tests.benchmark.s3_sink import Arrivals, Sink, start
 from tests.doubles.s3_server import CREDENTIALS, raw_client
 from tests.doubles.storage_segments import some_bytes
 
@@ -83,3 +86,29 @@ def test_boto3_at_its_defaults_is_verified(sink: Sink, tmp_path_factory: pytest.
     assert sizes(sink) == {"/bucket/key": len(CONTENT)}
     assert sink.state.verified == 2
     assert sink.state.refused == 0
+
+
+def test_payload_is_counted_as_it_comes_in(sink: Sink) -> None:
+    connection = http.client.HTTPConnection(urlsplit(sink.endpoint_url).netloc)
+
+    def ask(method: str, path: str, body: bytes = b"") -> bytes:
+        connection.request(method, path, body)
+        return connection.getresponse().read()
+
+    begun_s = time.monotonic()
+    ask("PUT", "/bucket/one", CONTENT)
+    trace = Trace.from_json(json.loads(ask("GET", "/.arrivals")))
+    assert trace.total_bytes == len(CONTENT)
+    assert begun_s - 0.01 <= trace.begun_s <= trace.ended_s <= time.monotonic() + 0.01
+    ask("DELETE", "/.arrivals")
+    assert Trace.from_json(json.loads(ask("GET", "/.arrivals"))).total_bytes == 0
+    connection.close()
+
+
+def test_arrivals_are_placed_by_the_clock() -> None:
+    times_ns = iter([5_000_000_000, 5_009_999_999, 5_030_000_000])
+    arrivals = Arrivals(lambda: next(times_ns))
+    for size_bytes in (1, 2, 4):
+        arrivals.add(size_bytes)
+    assert arrivals.trace().begun_s == 5.0
+    assert arrivals.trace().counts.tolist() == [3, 0, 0, 4]

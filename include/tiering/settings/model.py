@@ -29,6 +29,8 @@ from include.tiering.settings.rules import (
     check_remote_storage_url,
     check_topic_pattern,
     default_metadata_url,
+    QUEUE_NAME,
+    SPARK_RESOURCE_NAME,
     split_commas,
     split_log_dirs,
 )
@@ -81,9 +83,22 @@ class LogDir(Section):
     """One log directory of one broker: what `log.dirs` of that broker names."""
 
     broker_id: int = Field(ge=0, description="`node.id` of the broker that owns the directory.")
-    path: Path = Field(description="Absolute path, readable where the job runs.")
-    queue: str | None = Field(default=None, description="Airflow queue of a worker that can read the path.")
-    spark_resource: str | None = Field(default=None, description="Spark resource of executors that can read the path.")
+    path: Path = Field(
+        description="Absolute path, readable where the plan is made and where the job runs: anywhere, unless `queue` "
+        "or `spark_resource` says where. `./tiering copy` reads it in its own process whatever they say."
+    )
+    queue: str | None = Field(
+        default=None,
+        pattern=QUEUE_NAME,
+        description="Airflow queue of a worker on the broker's host or with its volume: batches for this directory run "
+        "there alone. Letters, digits, `.`, `_` and `-`. Unset: any worker can read the path.",
+    )
+    spark_resource: str | None = Field(
+        default=None,
+        pattern=SPARK_RESOURCE_NAME,
+        description="Resource of Spark executors that can read the path: the job asks for one of it. Letters, digits, "
+        "`_` and `-`. Unset: any executor can. Ignored by a `local` master, which runs the job where the queue says.",
+    )
 
 
 class RemoteStorageSettings(Section):

@@ -9,6 +9,9 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import SecretStr
 
 MASK: Final = "***"
+# A queue is part of a task id in Airflow, a Spark resource part of a name in Spark's configuration.
+QUEUE_NAME: Final = r"^[a-zA-Z0-9._-]{1,200}$"
+SPARK_RESOURCE_NAME: Final = r"^[a-zA-Z][a-zA-Z0-9_-]{0,99}$"
 _TOPIC_PATTERN: Final = re.compile(r"[a-zA-Z0-9._*?\[\]!-]{1,249}\Z")
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
 _DATABASES: Final = ("sqlite", "postgresql", "postgresql+psycopg")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
@@ -26,16 +26,29 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 
 @contextmanager
-def writing(engine: Engine) -> Iterator[Connection]:
+def writing(engine: Engine, *, durable: bool = True) -> Iterator[Connection]:
     """Commits at the end, rolls back on any error.
+
+    Not `durable`: the commit does not wait for the disk. Only a power failure can undo it then, and not even that after
+    the next durable commit. For what would be found out again.
 
     Raises:
         MetadataUnavailableError: locked, away, or without the tables.
     """
     with _typed_errors(engine), engine.connect() as connection:
         marked = connection.execution_options(**{WRITES: True})
+        if engine.dialect.name == "sqlite":
+            _synchronise(marked, "FULL" if durable else "NORMAL")
         with marked.begin():
+            if not durable and engine.dialect.name == "postgresql":
+                marked.exec_driver_sql("SET LOCAL synchronous_commit = off")
             yield marked
+
+
+def _synchronise(connection: Connection, mode: str) -> None:
+    """SQLite takes this between transactions alone, where SQLAlchemy would begin one."""
+    driver_connection: Any = connection.connection.driver_connection
+    driver_connection.execute(f"PRAGMA synchronous = {mode}")
 
 
 @contextmanager

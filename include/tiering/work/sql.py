@@ -24,7 +24,11 @@ from include.tiering.work.contract import (
 
 
 class SqlWorkStore:
-    """`WorkStore` over the platform's database. Every call is one transaction, dated by the database's clock."""
+    """`WorkStore` over the platform's database. Every call is one transaction, dated by the database's clock.
+
+    Outcomes and progress are not waited for on disk: a segment whose outcome a power failure undid is found copied, or
+    tried again, by whoever claims its partition next.
+    """
 
     def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
         self._engine = engine
@@ -71,7 +75,7 @@ class SqlWorkStore:
             return sql_plans.remaining_segments(connection, self._cluster_id, lease.run_id, partition)
 
     def record_outcome(self, lease: Lease, item: WorkItem) -> None:
-        with self._writing() as (connection, now_ms):
+        with self._writing(durable=False) as (connection, now_ms):
             hold_fence(connection, self._cluster_id, lease.fence)
             sql_plans.record_outcome(connection, self._cluster_id, lease.run_id, item, now_ms)
 
@@ -84,7 +88,7 @@ class SqlWorkStore:
             return sql_plans.has_work(connection, self._cluster_id, run_id, placement=placement)
 
     def report_progress(self, progress: BatchProgress) -> None:
-        with self._writing() as (connection, now_ms):
+        with self._writing(durable=False) as (connection, now_ms):
             sql_progress.report_progress(connection, self._cluster_id, progress, now_ms)
 
     def progress(self, run_id: str) -> Sequence[BatchProgress]:
@@ -120,8 +124,8 @@ class SqlWorkStore:
             record_event(connection, self._cluster_id, kind, subject, detail, author, now_ms)
 
     @contextmanager
-    def _writing(self) -> Iterator[tuple[Connection, int]]:
-        with writing(self._engine) as connection:
+    def _writing(self, *, durable: bool = True) -> Iterator[tuple[Connection, int]]:
+        with writing(self._engine, durable=durable) as connection:
             yield connection, self._now_ms(connection)
 
 

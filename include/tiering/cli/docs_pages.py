@@ -43,16 +43,17 @@ def settings_page() -> str:
             "",
             "A value comes from the strongest place that has one:",
             "",
-            "1. the environment: `TIERING_...`, with `__` for every dot of the name",
-            "2. in Airflow, the connections `tiering_remote_storage` and `tiering_metadata`",
-            "3. a TOML file: the one of `./tiering --config`, else the one that `TIERING_CONFIG` names",
-            "4. the default",
+            "1. for settings marked **dynamic**, the dynamic configs in SQL: `./tiering configs`, or the form of the",
+            "   DAG `tiering_configs`",
+            "2. the environment: `TIERING_...`, with `__` for every dot of the name",
+            "3. in Airflow, the connections `tiering_remote_storage` and `tiering_metadata`",
+            "4. a TOML file: the one of `./tiering --config`, else the one that `TIERING_CONFIG` names",
+            "5. the default",
             "",
             "`./tiering status` shows every value with the place it came from. Unknown names are refused. A file that",
             "holds a secret must be readable by its owner alone (mode 0600).",
             "",
-            "A `tiering.` name is one name however TOML nests it; **dynamic** marks settings that each new batch reads",
-            "again.",
+            "A name with dots is one name however TOML nests it. Each new batch reads the **dynamic** settings again.",
             "",
             "```toml",
             'topics.include = ["orders*"]',
@@ -109,7 +110,8 @@ def _pages(docs: Path) -> Iterator[tuple[Path, str]]:
 
 def _setting_row(setting: Setting) -> str:
     name = f"`{setting.name}`<br>`{setting.environment_name}`"
-    notes = [note for note, holds in (("**dynamic**", setting.dynamic), ("**secret**", setting.secret)) if holds]
+    notes = [f"Also accepted as {', '.join(f'`{alias}`' for alias in setting.aliases)}."] if setting.aliases else []
+    notes += [note for note, holds in (("**dynamic**", setting.dynamic), ("**secret**", setting.secret)) if holds]
     sentence = " ".join([setting.sentence, *notes])
     unit = f" ({setting.unit})" if setting.unit else ""
     return f"| {name} | {setting.accepts}{unit} | `{setting.default}` | {sentence} |"

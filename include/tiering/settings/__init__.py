@@ -1,21 +1,23 @@
 """Every setting: its name, type, unit, default and sentence; where its value came from; how it is loaded.
 
-    default  <  TOML file  <  overrides (Airflow connections)  <  TIERING_... environment
+    default  <  TOML file  <  overrides (Airflow connections)  <  TIERING_... environment  <  dynamic configs
 
-`model` declares, `catalogue` lists and names, `layers` reads the places that values come from, `load` joins them.
+`model` and `operational` declare, `catalogue` lists and names, `layers` reads the places that values come from, `load`
+joins them, `dynamic` lays over them what was changed while jobs run.
 No other module of the project reads the environment.
 """
 
+from include.tiering.settings.dynamic import with_dynamic
 from include.tiering.settings.load import load_settings, to_environment
 from include.tiering.settings.model import (
     ClusterSettings,
-    CopierSettings,
     LogDir,
     MetadataSettings,
     RemoteStorageSettings,
     TieringSettings,
     TopicsSettings,
 )
+from include.tiering.settings.operational import CopierSettings
 
 __all__ = [
     "ClusterSettings",
@@ -27,4 +29,5 @@ __all__ = [
     "TopicsSettings",
     "load_settings",
     "to_environment",
+    "with_dynamic",
 ]

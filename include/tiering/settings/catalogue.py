@@ -6,12 +6,13 @@ from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
-from annotated_types import Ge, MinLen
+from annotated_types import Ge, Le, MinLen
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from include.tiering.settings.model import DynamicSection, LogDir, TieringSettings
+from include.tiering.settings.model import LogDir, TieringSettings
 from include.tiering.settings.rules import mask_url
+from include.tiering.settings.section import DynamicSection
 
 ENVIRONMENT_PREFIX: Final = "TIERING_"
 CONFIG_VARIABLE: Final = "TIERING_CONFIG"
@@ -31,11 +32,17 @@ class Setting:
     dynamic: bool
     secret: bool
     is_list: bool
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its name, then the other names under which it may be set."""
+        return (self.name, *self.aliases)
 
     @property
     def environment_name(self) -> str:
         """`remote_storage.url` -> `TIERING_REMOTE_STORAGE__URL`; a leading `tiering.` is not repeated."""
-        return ENVIRONMENT_PREFIX + self.name.removeprefix(_OWN_PREFIX).replace(".", "__").upper()
+        return _environment_name(self.name)
 
     def value(self, settings: TieringSettings) -> Any:
         found: Any = settings
@@ -63,18 +70,23 @@ def all_settings() -> tuple[Setting, ...]:
 
 @cache
 def by_name() -> dict[str, Setting]:
-    return {setting.name: setting for setting in all_settings()}
+    """Aliases lead to the same setting."""
+    return {name: setting for setting in all_settings() for name in setting.names}
 
 
 @cache
 def by_environment_name() -> dict[str, Setting]:
-    return {setting.environment_name: setting for setting in all_settings()}
+    return {_environment_name(name): setting for name, setting in by_name().items()}
 
 
 def nearest(wrong: str, names: list[str]) -> str:
     """The known name that looks most like `wrong`, or of all names if none does, as a sentence."""
     found = difflib.get_close_matches(wrong, names, n=1, cutoff=0.6)
     return f"did you mean {found[0]}?" if found else f"known are {', '.join(sorted(names))}"
+
+
+def _environment_name(name: str) -> str:
+    return ENVIRONMENT_PREFIX + name.removeprefix(_OWN_PREFIX).replace(".", "__").upper()
 
 
 def _row(model: type[BaseModel], section_name: str, field_name: str, field: FieldInfo) -> Setting:
@@ -87,17 +99,18 @@ def _row(model: type[BaseModel], section_name: str, field_name: str, field: Fiel
 
 def _setting(name: str, path: tuple[str, ...], field: FieldInfo) -> Setting:
     extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-    unit = extra.get("unit")
+    unit, aliases = extra.get("unit"), extra.get("aliases")
     return Setting(
         name=name,
         path=path,
-        accepts=_accepts(name, field),
+        accepts=str(extra.get("accepts") or _accepts(name, field)),
         unit=unit if isinstance(unit, str) else None,
         default=str(extra.get("default_text") or _default_text(field.default)),
         sentence=field.description or "",
         dynamic=bool(extra.get("dynamic")),
         secret=_plain_type(field.annotation) is SecretStr,
         is_list=get_origin(_plain_type(field.annotation)) is tuple,
+        aliases=tuple(map(str, aliases)) if isinstance(aliases, list) else (),
     )
 
 
@@ -109,10 +122,14 @@ def _accepts(name: str, field: FieldInfo) -> str:
         return " or ".join(get_args(kind))
     if get_origin(kind) is tuple:
         return "list of text"
+    if kind is bool:
+        return "true or false"
     words = "integer" if kind is int else "text"
     for bound in field.metadata:
         if isinstance(bound, Ge):
             words += f", at least {bound.ge}"
+        elif isinstance(bound, Le):
+            words += f", at most {bound.le}"
         elif isinstance(bound, MinLen):
             words += ", not empty"
     return words
@@ -130,6 +147,8 @@ def _plain_type(annotation: Any) -> Any:
 def _default_text(default: Any) -> str:
     if default is None:
         return "unset"
+    if isinstance(default, bool):
+        return str(default).lower()
     return "[]" if default == () else str(default)
 
 

@@ -11,6 +11,7 @@ from include.tiering.errors import SettingError, printable
 from include.tiering.settings.catalogue import (
     CONFIG_VARIABLE,
     ENVIRONMENT_PREFIX,
+    Setting,
     by_environment_name,
     by_name,
     nearest,
@@ -46,7 +47,7 @@ def from_mapping(values: Mapping[str, Any], origin: str) -> Layer:
     for name, value in _flat(values, ""):
         if name not in by_name():
             raise SettingError(f"unknown setting {printable(name)} ({origin}): {nearest(name, list(by_name()))}")
-        layer[name] = (value, origin)
+        _put(layer, name, by_name()[name], value, origin)
     return layer
 
 
@@ -66,8 +67,15 @@ def from_environment(environ: Mapping[str, str]) -> Layer:
         if text:
             setting = known[variable]
             value = _json_list(variable, text) if setting.is_list and text.startswith("[") else text
-            layer[setting.name] = (value, f"environment {variable}")
+            _put(layer, variable, setting, value, f"environment {variable}")
     return layer
+
+
+def _put(layer: Layer, called: str, setting: Setting, value: Any, origin: str) -> None:
+    """Raises SettingError if the setting has a value from this place already: a name and its alias, say."""
+    if setting.name in layer:
+        raise SettingError(f"{called} ({origin}) sets {setting.name} a second time: leave one of them out")
+    layer[setting.name] = (value, origin)
 
 
 def _parse(path: Path) -> dict[str, Any]:

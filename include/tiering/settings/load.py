@@ -90,4 +90,6 @@ def _sentence(location: tuple[int | str, ...], message: str, layer: Layer) -> st
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return value.get_secret_value() if isinstance(value, SecretStr) else str(value)

@@ -1,19 +1,17 @@
 """The settings themselves. One field is one setting: type, default, bounds and sentence stand together here only.
 
 A deployment setting is called `<section>.<field>`. A setting of a `DynamicSection` is called like Kafka's configs,
-with dots for underscores: `copier.batch_max_seconds` here is `tiering.copier.batch.max.seconds` to the user. Those may
-later be changed while jobs run, by values in SQL that win over all other places.
+with dots for underscores: `copier.batch_max_seconds` here is `tiering.copier.batch.max.seconds` to the user. Those that
+are dynamic may be changed while jobs run, by values in SQL that win over all other places.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PrivateAttr,
     SecretStr,
@@ -22,40 +20,31 @@ from pydantic import (
 )
 
 from include.tiering.errors import SettingError
+from include.tiering.settings.operational import (
+    CopierSettings,
+    CopyFairnessSettings,
+    CopyQuotaWindowSettings,
+    FetchQuotaWindowSettings,
+    QueueSettings,
+    TopicQuotasSettings,
+)
 from include.tiering.settings.rules import (
+    QUEUE_NAME,
+    SPARK_RESOURCE_NAME,
     check_directories,
     check_endpoint_url,
     check_metadata_url,
     check_remote_storage_url,
     check_topic_pattern,
     default_metadata_url,
-    QUEUE_NAME,
-    SPARK_RESOURCE_NAME,
     split_commas,
     split_log_dirs,
 )
+from include.tiering.settings.section import Section
 
 DEFAULT_ORIGIN: Final = "default"
 
 TopicPattern = Annotated[str, BeforeValidator(check_topic_pattern)]
-
-
-class Section(BaseModel):
-    """Settings that belong together."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class DynamicSection(Section):
-    """Settings that carry a name in Kafka's style, below `prefix`."""
-
-    prefix: ClassVar[str]
-
-
-def _operational(default: int, unit: str, sentence: str, *, at_least: int, dynamic: bool) -> Any:
-    return Field(
-        default=default, ge=at_least, description=sentence, json_schema_extra={"unit": unit, "dynamic": dynamic}
-    )
 
 
 class ClusterSettings(Section):
@@ -147,34 +136,6 @@ class MetadataSettings(Section):
     )
 
 
-class CopierSettings(DynamicSection):
-    """Pace and size of copy batches."""
-
-    prefix = "tiering.copier"
-
-    batch_max_seconds: int = _operational(
-        600,
-        "seconds",
-        "A copy batch claims no further segment after this time; the next run takes the rest.",
-        at_least=1,
-        dynamic=True,
-    )
-    max_batches: int = _operational(
-        16,
-        "batches",
-        "Most copy batches that one run of `tiering_copy` starts. Their pool decides how many run at once.",
-        at_least=1,
-        dynamic=True,
-    )
-    lease_ms: int = _operational(
-        30_000,
-        "milliseconds",
-        "How long a batch owns a partition without renewing; a dead batch's partition is free after that.",
-        at_least=2_000,
-        dynamic=False,
-    )
-
-
 class TieringSettings(Section):
     """All settings, frozen. `TieringSettings()` holds the defaults; `load_settings` reads the places they come from."""
 
@@ -188,6 +149,11 @@ class TieringSettings(Section):
     remote_storage: RemoteStorageSettings = Field(default_factory=RemoteStorageSettings)
     metadata: MetadataSettings = Field(default_factory=MetadataSettings)
     copier: CopierSettings = Field(default_factory=CopierSettings)
+    copy_fairness: CopyFairnessSettings = Field(default_factory=CopyFairnessSettings)
+    queue: QueueSettings = Field(default_factory=QueueSettings)
+    copy_quota_window: CopyQuotaWindowSettings = Field(default_factory=CopyQuotaWindowSettings)
+    fetch_quota_window: FetchQuotaWindowSettings = Field(default_factory=FetchQuotaWindowSettings)
+    topic_quotas: TopicQuotasSettings = Field(default_factory=TopicQuotasSettings)
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=lambda: MappingProxyType({}))
 
@@ -208,6 +174,12 @@ class TieringSettings(Section):
         except ValidationError as error:
             raise SettingError(f"topics {list(patterns)}: {error.errors()[0]['msg']}") from None
         return self.model_copy(update={"topics": topics})
+
+    def with_origins(self, origins: Mapping[str, str]) -> Self:
+        """The same values, some of which came from elsewhere: origin by setting name."""
+        copied = self.model_copy()
+        copied.model_post_init({**self._origins, **origins})
+        return copied
 
     def origin(self, name: str) -> str:
         """Where the value of the setting called `name` came from, in words."""

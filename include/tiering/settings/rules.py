@@ -55,6 +55,12 @@ def check_directories(paths: Sequence[Path]) -> None:
         seen.add(path)
 
 
+def check_byte_bound(value: int) -> int:
+    if value == 0:
+        raise ValueError("0 bytes would admit nothing; accepted: an integer of at least 1, or -1 for no bound")
+    return value
+
+
 def check_remote_storage_url(url: Any) -> Any:
     """``file:///directory`` or ``s3://bucket/prefix``; no credentials, query or ``..``. A trailing slash is dropped."""
     if not isinstance(url, str):

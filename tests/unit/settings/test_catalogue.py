@@ -19,7 +19,16 @@ DEFAULTS = {
     "tiering.copier.batch.max.seconds": "600",
     "tiering.copier.max.batches": "16",
     "tiering.copier.lease.ms": "30000",
+    "tiering.copy.fairness.enable": "true",
+    "queued.max.requests": "500",
+    "queued.max.bytes": "-1",
+    "remote.log.manager.copy.quota.window.num": "61",
+    "remote.log.manager.copy.quota.window.size.seconds": "1",
+    "remote.log.manager.fetch.quota.window.num": "11",
+    "remote.log.manager.fetch.quota.window.size.seconds": "1",
+    "tiering.topic.quotas.enable": "false",
 }
+DEPLOYMENT_SECTIONS = ("cluster.", "topics.", "log_dirs", "remote_storage.", "metadata.")
 
 
 def test_names_and_defaults() -> None:
@@ -28,8 +37,10 @@ def test_names_and_defaults() -> None:
 
 def test_a_dynamic_setting_has_a_name_in_kafkas_style_and_says_its_unit() -> None:
     dynamic = {setting.name for setting in all_settings() if setting.dynamic}
-    assert dynamic == {"tiering.copier.batch.max.seconds", "tiering.copier.max.batches"}
-    assert all(setting.unit for setting in all_settings() if setting.name.startswith("tiering."))
+    operational = {name for name in DEFAULTS if not name.startswith(DEPLOYMENT_SECTIONS)}
+    assert dynamic == operational - {"tiering.copier.lease.ms"}
+    without_unit = {name for name in operational if by_name()[name].unit is None}
+    assert without_unit == {"tiering.copy.fairness.enable", "tiering.topic.quotas.enable"}
 
 
 def test_every_setting_says_what_it_is_for_and_what_it_accepts() -> None:
@@ -39,9 +50,15 @@ def test_every_setting_says_what_it_is_for_and_what_it_accepts() -> None:
 
 
 def test_environment_names_are_distinct_and_short() -> None:
-    assert len(by_environment_name()) == len(by_name()) == len(DEFAULTS)
+    assert len({setting.environment_name for setting in all_settings()}) == len(DEFAULTS)
+    assert len(by_environment_name()) == len(by_name()) == len(DEFAULTS) + 1
     assert by_name()["tiering.copier.lease.ms"].environment_name == "TIERING_COPIER__LEASE__MS"
     assert by_name()["remote_storage.url"].environment_name == "TIERING_REMOTE_STORAGE__URL"
+
+
+def test_kafkas_later_name_of_the_byte_bound_leads_to_the_same_setting() -> None:
+    assert by_name()["queued.max.request.bytes"] is by_name()["queued.max.bytes"]
+    assert by_environment_name()["TIERING_QUEUED__MAX__REQUEST__BYTES"].name == "queued.max.bytes"
 
 
 def test_no_name_is_the_prefix_of_another_so_that_nesting_is_unambiguous() -> None:

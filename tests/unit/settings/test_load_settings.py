@@ -72,6 +72,16 @@ def test_log_dirs_in_a_file(tmp_path: Path) -> None:
     assert log_dir == LogDir(broker_id=3, path=Path("/data"), queue="broker-3", spark_resource="disk3")
 
 
+@pytest.mark.parametrize(
+    ("member", "text"),
+    [("queue", "rack a"), ("queue", ""), ("queue", "a\n"), ("spark_resource", "disk.3"), ("spark_resource", "3disk")],
+)
+def test_names_that_airflow_or_spark_cannot_take_are_refused(member: str, text: str) -> None:
+    log_dirs = json.dumps([{"broker_id": 1, "path": "/data", member: text}])
+    with pytest.raises(SettingError, match=member):
+        load_settings(environ={"TIERING_LOG_DIRS": log_dirs})
+
+
 def test_an_empty_variable_counts_as_not_set() -> None:
     assert load_settings(environ={"TIERING_REMOTE_STORAGE__URL": ""}).remote_storage.url is None
 
@@ -93,6 +103,8 @@ def test_the_default_database_lies_in_the_state_directory_of_the_user() -> None:
         ("TIERING_COPIER__LEASE__MS", "1999", ["tiering.copier.lease.ms is '1999'", "at least 2000"]),
         ("TIERING_COPIER__BATCH__MAX__SECONDS", "soon", ["'soon'", "valid integer", "environment TIERING_COPIER__"]),
         ("TIERING_CLUSTER__NAME", "", []),
+        ("TIERING_QUEUED__MAX__BYTES", "0", ["queued.max.bytes is '0'", "-1 for no bound"]),
+        ("TIERING_COPY__FAIRNESS__ENABLE", "perhaps", ["tiering.copy.fairness.enable", "accepted: true or false"]),
         (
             "TIERING_REMOTE_STORAGE__URL",
             "gs://b/p",
@@ -159,9 +171,24 @@ def test_another_process_loads_the_same_values_from_the_environment_made_for_it(
         "TIERING_TOPICS__INCLUDE": "orders, pay*",
         "TIERING_METADATA__URL": "postgresql+psycopg://u:p%40ss@h/db",
         "TIERING_REMOTE_STORAGE__SECRET_ACCESS_KEY": "[k/+=",
+        "TIERING_COPY__FAIRNESS__ENABLE": "no",
     }
     settings = load_settings(environ=environ)
     assert load_settings(environ=to_environment(settings)).model_dump() == settings.model_dump()
+
+
+@pytest.mark.parametrize("name", ["queued.max.bytes", "queued.max.request.bytes"])
+def test_an_alias_is_as_good_as_the_name(tmp_path: Path, name: str) -> None:
+    settings = load_settings(toml(tmp_path / "t.toml", f"{name} = 1024"), environ={})
+    assert (settings.queue.max_bytes, settings.origin("queued.max.bytes")) == (1024, f"file {tmp_path / 't.toml'}")
+
+
+def test_a_name_and_its_alias_in_one_place_contradict_each_other(tmp_path: Path) -> None:
+    file = toml(tmp_path / "t.toml", "queued.max.bytes = 1\nqueued.max.request.bytes = 2")
+    with pytest.raises(SettingError, match=r"queued\.max\.request\.bytes \(file .*\) sets queued\.max\.bytes a second"):
+        load_settings(file, environ={})
+    with pytest.raises(SettingError, match=r"QUEUED__MAX__REQUEST__BYTES .* a second time"):
+        load_settings(environ={"TIERING_QUEUED__MAX__BYTES": "1", "TIERING_QUEUED__MAX__REQUEST__BYTES": "1"})
 
 
 def test_settings_are_frozen() -> None:

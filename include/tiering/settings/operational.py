@@ -1,0 +1,114 @@
+"""Settings of how work goes on, named in Kafka's style. The dynamic ones may be changed while jobs run."""
+
+from typing import Annotated, Final
+
+from pydantic import AfterValidator
+
+from include.tiering.settings.rules import check_byte_bound
+from include.tiering.settings.section import MOST_LONG, DynamicSection, operational
+
+_MOST_WINDOW: Final = 3_600
+
+
+class CopierSettings(DynamicSection):
+    """Pace and size of copy batches."""
+
+    prefix = "tiering.copier"
+
+    batch_max_seconds: int = operational(
+        600,
+        "A copy batch claims no further segment after this time; the next run takes the rest.",
+        unit="seconds",
+        at_least=1,
+    )
+    max_batches: int = operational(
+        16,
+        "Most copy batches that one run of `tiering_copy` starts; each queue and Spark resource with work gets one at "
+        "least. Their pool decides how many run at once.",
+        unit="batches",
+        at_least=1,
+    )
+    lease_ms: int = operational(
+        30_000,
+        "How long a batch owns a partition without renewing; a dead batch's partition is free after that.",
+        unit="milliseconds",
+        at_least=2_000,
+        dynamic=False,
+    )
+
+
+class CopyFairnessSettings(DynamicSection):
+    """What a batch does that has used its quota up."""
+
+    prefix = "tiering.copy.fairness"
+
+    enable: bool = operational(
+        True,
+        "A batch that meets an exhausted quota after at least one segment gives its partition back if another ready "
+        "one has waited longer.",
+    )
+
+
+class QueueSettings(DynamicSection):
+    """The queue in front of copy and read workers."""
+
+    prefix = "queued"
+
+    max_requests: int = operational(
+        500, "Most requests that wait for a worker; whoever brings another one waits.", unit="requests", at_least=1
+    )
+    max_bytes: Annotated[int, AfterValidator(check_byte_bound)] = operational(
+        -1,
+        "Memory that waiting requests may hold before whoever brings another one waits, to which one largest request "
+        "may come; -1: no bound but `queued.max.requests`.",
+        unit="bytes",
+        at_least=-1,
+        at_most=MOST_LONG,
+        accepts=f"integer, 1 to {MOST_LONG}, or -1",
+        aliases=("queued.max.request.bytes",),
+    )
+
+
+class CopyQuotaWindowSettings(DynamicSection):
+    """The rolling window over which copied bytes are averaged (KIP-956)."""
+
+    prefix = "remote.log.manager.copy.quota.window"
+
+    num: int = operational(
+        61,
+        "Samples in the window over which the copy rate is measured.",
+        unit="samples",
+        at_least=1,
+        at_most=_MOST_WINDOW,
+    )
+    size_seconds: int = operational(
+        1, "Length of one sample of the copy rate.", unit="seconds", at_least=1, at_most=_MOST_WINDOW
+    )
+
+
+class FetchQuotaWindowSettings(DynamicSection):
+    """The rolling window over which fetched bytes are averaged (KIP-956)."""
+
+    prefix = "remote.log.manager.fetch.quota.window"
+
+    num: int = operational(
+        11,
+        "Samples in the window over which the fetch rate is measured.",
+        unit="samples",
+        at_least=1,
+        at_most=_MOST_WINDOW,
+    )
+    size_seconds: int = operational(
+        1, "Length of one sample of the fetch rate.", unit="seconds", at_least=1, at_most=_MOST_WINDOW
+    )
+
+
+class TopicQuotasSettings(DynamicSection):
+    """Admission of segments by the bytes-in rate of their topic."""
+
+    prefix = "tiering.topic.quotas"
+
+    enable: bool = operational(
+        False,
+        "Refuse a segment while both the total and its topic take in more than their bytes-in thresholds.",
+    )

@@ -1,0 +1,41 @@
+"""What a group of settings is: frozen, and without room for unknown names."""
+
+from typing import Any, ClassVar, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MOST_INT: Final = 2**31 - 1
+MOST_LONG: Final = 2**63 - 1
+"""Kafka's largest values of the types `int` and `long`, inclusive."""
+
+
+class Section(BaseModel):
+    """Settings that belong together."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class DynamicSection(Section):
+    """Settings that carry a name in Kafka's style, below `prefix`: Kafka's own name where the meaning is Kafka's."""
+
+    prefix: ClassVar[str]
+
+
+def operational(
+    default: int | bool,
+    sentence: str,
+    *,
+    unit: str | None = None,
+    dynamic: bool = True,
+    at_least: int | None = None,
+    at_most: int = MOST_INT,
+    accepts: str | None = None,
+    aliases: tuple[str, ...] = (),
+) -> Any:
+    """A field of a `DynamicSection`, an integer between inclusive bounds or a switch.
+
+    `accepts` says in words what type and bounds do not; `aliases` are other full names under which the user may set it.
+    """
+    extra: dict[str, Any] = {"unit": unit, "dynamic": dynamic, "accepts": accepts, "aliases": list(aliases)}
+    bounds: dict[str, Any] = {} if isinstance(default, bool) else {"ge": at_least, "le": at_most}
+    return Field(default=default, description=sentence, json_schema_extra=extra, **bounds)

@@ -34,10 +34,14 @@ _WAL_ATTEMPTS: Final = 200
 _WAL_PAUSE_SECONDS: Final = 0.05
 
 
-def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
+def open_engine(
+    url: str, *, clock: Clock | None = None, patience_ms: int = LOCK_WAIT_MS, durable: bool = True
+) -> Engine:
     """An engine for `sqlite:///path`, `sqlite://` (in memory, one thread) or `postgresql+psycopg://...`.
 
-    Does not connect, but creates the SQLite file. Neither the engine's errors nor its logs show passwords or values.
+    Does not connect, but creates the SQLite file. `patience_ms` bounds the wait for a lock; below the default the
+    server must also answer in that time. Not `durable`: a power cut may take SQLite's last commits. Neither the
+    engine's errors nor its logs show passwords or values.
 
     Raises:
         SettingError: not such a URL, or a SQLite file that is not this host's alone.
@@ -49,16 +53,17 @@ def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
             "metadata.url is not a database URL such as sqlite:///path or postgresql+psycopg://..."
         ) from None
     if parsed.get_backend_name() == "sqlite":
-        return _open_sqlite(parsed, clock if clock is not None else SystemClock())
+        return _open_sqlite(parsed, clock if clock is not None else SystemClock(), patience_ms, durable)
     if parsed.drivername in ("postgresql", "postgresql+psycopg"):
-        return _open_postgresql(parsed)
+        return _open_postgresql(parsed, patience_ms)
     raise SettingError(f"metadata.url: {parsed.drivername} is not supported: use sqlite or postgresql+psycopg")
 
 
-def _open_postgresql(url: URL) -> Engine:
+def _open_postgresql(url: URL, patience_ms: int) -> Engine:
+    impatient = patience_ms < LOCK_WAIT_MS
     limits = {
-        "statement_timeout": _STATEMENT_LIMIT_MS,
-        "lock_timeout": LOCK_WAIT_MS,
+        "statement_timeout": patience_ms if impatient else _STATEMENT_LIMIT_MS,
+        "lock_timeout": patience_ms,
         "idle_in_transaction_session_timeout": _IDLE_LIMIT_MS,
     }
     return create_engine(
@@ -67,18 +72,19 @@ def _open_postgresql(url: URL) -> Engine:
         pool_size=4,
         max_overflow=4,
         pool_timeout=_CONNECT_SECONDS,
-        pool_pre_ping=True,
+        pool_pre_ping=not impatient,
         isolation_level="READ COMMITTED",
         connect_args={
             **_KEEP_ALIVE,
-            "connect_timeout": _CONNECT_SECONDS,
+            **({"tcp_user_timeout": 2 * patience_ms} if impatient else {}),
+            "connect_timeout": 2 if impatient else _CONNECT_SECONDS,
             "application_name": "tiering",
             "options": " ".join(f"-c {name}={value}" for name, value in limits.items()),
         },
     )
 
 
-def _open_sqlite(url: URL, clock: Clock) -> Engine:
+def _open_sqlite(url: URL, clock: Clock, patience_ms: int, durable: bool) -> Engine:
     if url.drivername not in ("sqlite", "sqlite+pysqlite"):
         raise SettingError(f"metadata.url: {url.drivername} is not supported: use sqlite")
     in_memory = url.database in (None, "", ":memory:")
@@ -90,14 +96,14 @@ def _open_sqlite(url: URL, clock: Clock) -> Engine:
         if url.query or "\0" in str(url.database):
             raise SettingError("metadata.url: a SQLite URL is a path and nothing else: sqlite:///path")
         prepare_database_file(Path(str(url.database)))
-        engine = create_engine(url, hide_parameters=True, connect_args={"timeout": LOCK_WAIT_MS / 1000})
+        engine = create_engine(url, hide_parameters=True, connect_args={"timeout": patience_ms / 1000})
 
     def configure(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None
         connection.execute("PRAGMA foreign_keys = ON")
         if not in_memory:
             _use_write_ahead_log(connection, clock)
-            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
 
     event.listen(engine, "connect", configure)
     event.listen(engine, "begin", _begin)

@@ -1,5 +1,6 @@
 """The adapters of one deployment, chosen by its settings and made when they are first used."""
 
+import secrets
 from contextlib import suppress
 from functools import cached_property
 
@@ -16,6 +17,11 @@ from include.tiering.errors import ClusterFactsError, MetadataUnavailableError, 
 from include.tiering.log_source.contract import LogSource
 from include.tiering.log_source.log_dir.dirs import LogDir, identify
 from include.tiering.log_source.log_dir.source import LogDirSource
+from include.tiering.quota.book_ledger import AnnouncingLedger, BookLedger
+from include.tiering.quota.contract import QuotaLedger, Quotas
+from include.tiering.quota.shared_quotas import SharedQuotas
+from include.tiering.quota.shares import NO_QUOTAS
+from include.tiering.quota.sql_ledger import SqlBookLedger, open_ledger_engine
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
@@ -36,8 +42,11 @@ class Parts:
         self.clock = clock or SystemClock()
 
     def close(self) -> None:
-        if "engine" in self.__dict__:
-            self.engine.dispose()
+        if isinstance(quotas := self.__dict__.get("quotas"), SharedQuotas):
+            quotas.close()
+        for engine in ("_ledger_engine", "engine"):
+            if engine in self.__dict__:
+                self.__dict__[engine].dispose()
 
     @cached_property
     def engine(self) -> Engine:
@@ -69,6 +78,23 @@ class Parts:
     @cached_property
     def work(self) -> WorkStore:
         return SqlWorkStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def quotas(self) -> Quotas:
+        """Shared by all that sends or reads for this cluster, through the ledger."""
+        return SharedQuotas(self._books, self.clock, random_bytes=secrets.token_bytes, stored_quotas=lambda: NO_QUOTAS)
+
+    @cached_property
+    def quota_ledger(self) -> QuotaLedger:
+        return AnnouncingLedger(self._books)
+
+    @cached_property
+    def _books(self) -> BookLedger:
+        return SqlBookLedger(self._ledger_engine, self.cluster_id)
+
+    @cached_property
+    def _ledger_engine(self) -> Engine:
+        return open_ledger_engine(self.settings.metadata.url.get_secret_value(), self.clock)
 
     @cached_property
     def cluster_id(self) -> str:

@@ -13,7 +13,7 @@ from include.tiering.errors import SettingError
 from include.tiering.log_source.contract import ScanReport
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observability.metrics import process_recorder
-from include.tiering.quota.contract import NoQuotas, Quotas
+from include.tiering.quota.contract import Quotas
 from include.tiering.remote_metadata.contract import PartitionSize, SegmentRow
 from include.tiering.remote_metadata.sql_export import KeyRange, export_segments, split_segments
 from include.tiering.remote_storage.contract import StoreMarker
@@ -60,7 +60,8 @@ class Tiering(Parts):
     ) -> None:
         super().__init__(settings, clock=clock)
         self._random_bytes = random_bytes
-        self._quotas = quotas or NoQuotas()
+        if quotas is not None:
+            self.quotas = quotas
         self._observe = observe
 
     def migrate(self) -> StoreMarker:
@@ -128,7 +129,7 @@ class Tiering(Parts):
         result = CopyBatch(
             self._segment_copier(),
             self.work,
-            self._quotas,
+            self.quotas,
             gate,
             heartbeat,
             self.clock,
@@ -150,7 +151,7 @@ class Tiering(Parts):
             self.storage,
             GreatExpectationsJudge(),
             run_id=run_id,
-            quotas=self._quotas,
+            quotas=self.quotas,
             clock=self.clock,
         )
 
@@ -176,7 +177,7 @@ class Tiering(Parts):
         return export_segments(self.engine, self.cluster_id, key_range)
 
     def fetch_partition(self, partition: TopicIdPartition, output_dir: Path) -> Iterator[FetchedSegment]:
-        return fetch_partition(partition, output_dir, metadata=self.metadata, storage=self.storage, quotas=self._quotas)
+        return fetch_partition(partition, output_dir, metadata=self.metadata, storage=self.storage, quotas=self.quotas)
 
     def _segment_copier(self) -> SegmentCopier:
         return SegmentCopier(

@@ -7,6 +7,7 @@ from include.tiering.database.schema.administration import (
     stores,
 )
 from include.tiering.database.schema.base import PARTITION_TOTAL, metadata
+from include.tiering.database.schema.quota import quota_ledger
 from include.tiering.database.schema.remote_log import (
     partitions,
     quality_results,
@@ -39,6 +40,7 @@ __all__ = [
     "planned_segments",
     "pools",
     "quality_results",
+    "quota_ledger",
     "runs",
     "segment_epochs",
     "segments",

@@ -1,0 +1,62 @@
+"""`Quotas` that all threads, processes and hosts of a deployment share through one ledger."""
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+
+from include.tiering.clock import Clock
+from include.tiering.quota.book_ledger import BookLedger
+from include.tiering.quota.contract import ByteLimiter, GoOn, QuotasInForce
+from include.tiering.quota.limiter import ScopedLimiter
+from include.tiering.quota.process_pacing import ProcessPacing
+from include.tiering.quota.scopes import Scope, copy_scopes, fetch_scopes
+from include.tiering.quota.share_holder import ShareHolder
+
+
+class SharedQuotas:
+    """One per process. The first limiter that is asked for begins the rounds with the ledger; `close` ends them."""
+
+    def __init__(
+        self,
+        ledger: BookLedger,
+        clock: Clock,
+        *,
+        random_bytes: Callable[[int], bytes],
+        stored_quotas: Callable[[], QuotasInForce],
+    ) -> None:
+        self._clock = clock
+        self._pacing = ProcessPacing(clock)
+        self._holder = ShareHolder(
+            ledger,
+            self._pacing,
+            clock,
+            worker_id=f"{socket.gethostname()}:{os.getpid()}:{random_bytes(4).hex()}",
+            stored_quotas=stored_quotas,
+        )
+        self._lock = threading.Lock()
+        self._started = False
+
+    def copy(self, broker_id: int, topic: str, *, go_on: GoOn) -> ByteLimiter:
+        self._start()
+        return ScopedLimiter(self._pacing, copy_scopes(broker_id, topic), go_on, self._clock)
+
+    def fetch(self, broker_id: int, topic: str, client: str | None = None) -> ByteLimiter:
+        self._start()
+        return ScopedLimiter(self._pacing, fetch_scopes(broker_id, topic, client), lambda: None, self._clock)
+
+    def share(self, scope: Scope) -> float | None:
+        """Bytes a second that this process may move in a scope now; None without a limit, 0 without news."""
+        self._start()
+        return self._pacing.share(scope)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._started:
+                self._holder.close()
+
+    def _start(self) -> None:
+        with self._lock:
+            if not self._started:
+                self._holder.start()
+                self._started = True

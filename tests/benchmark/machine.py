@@ -9,6 +9,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 _PACKAGES = ("apache-airflow", "boto3", "google-crc32c", "great-expectations", "pyspark", "sqlalchemy")
 
 
@@ -54,3 +56,18 @@ def _first_line(program: str, argument: str) -> str | None:
         return None
     done = subprocess.run([path, argument], capture_output=True, text=True, timeout=30, check=False)
     return next(iter((done.stdout or done.stderr).splitlines()), None)
+
+
+class IdleMeter:
+    """The share of all cores' time that nobody used since the meter was made, 0 to 1. Stolen time is not idle."""
+
+    def __init__(self) -> None:
+        self._before = psutil.cpu_times()
+
+    def share(self) -> float:
+        spent = [now - before for now, before in zip(psutil.cpu_times(), self._before, strict=True)]
+        # Linux counts guests within user and nice.
+        names = self._before._fields
+        total = sum(seconds for name, seconds in zip(names, spent, strict=True) if not name.startswith("guest"))
+        idle = sum(seconds for name, seconds in zip(names, spent, strict=True) if name in ("idle", "iowait"))
+        return round(idle / total, 3) if total else 1.0

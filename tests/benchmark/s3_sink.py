@@ -191,7 +191,8 @@ class _Connection(socketserver.StreamRequestHandler):
         if taken:
             self._error(412, "PreconditionFailed")
         else:
-            self._reply(200, xml, etag="sink")
+            told = not xml and "x-amz-checksum-crc32c" in headers
+            self._reply(200, xml, etag="sink", crc32c=received.crc32c if told else None)
 
     def _small(self, method: str, path: str, headers: dict[str, str]) -> None:
         self._receive(headers, is_payload=False)

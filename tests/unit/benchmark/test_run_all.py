@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.benchmark.machine import machine_facts
+from tests.benchmark.machine import IdleMeter, machine_facts
 from tests.benchmark.run_all import last_json
 
 
@@ -24,3 +24,9 @@ def test_the_machine_is_described() -> None:
     assert facts["memory_bytes"] > facts["memory_available_bytes"] > 0
     assert all(facts["packages"].values())
     json.dumps(facts)
+
+
+def test_the_idle_share_is_one() -> None:
+    meter = IdleMeter()
+    sum(range(2_000_000))
+    assert 0.0 <= meter.share() < 1.0

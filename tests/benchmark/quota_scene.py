@@ -1,0 +1,179 @@
+"""A deployment to watch: a sink, a ledger in a database of its own, and worker processes that share its quotas."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypedDict
+from urllib.request import Request, urlopen
+
+from include.tiering.database.engine import open_engine
+from include.tiering.database.migrations import upgrade
+from include.tiering.database.store_identity import StoreIdentities
+from include.tiering.model.ids import Uuid
+from include.tiering.quota.contract import QuotasInForce
+from include.tiering.quota.scopes import QuotaKind, QuotaLevel, Scope
+from include.tiering.settings import load_settings
+from include.tiering.wiring import Tiering, open_tiering
+from tests.benchmark.bench_upload import BUCKET, sink
+from tests.benchmark.quota_trace import Trace
+from tests.doubles.s3_server import CREDENTIALS
+
+TOTAL: Final = Scope(QuotaKind.COPY, QuotaLevel.TOTAL)
+EACH_BROKER: Final = Scope(QuotaKind.COPY, QuotaLevel.BROKER)
+TAKEN_WITHIN_S: Final = 5.0
+_STARTS_WITHIN_S: Final = 60.0
+_CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
+
+
+class Account(TypedDict):
+    """What a worker says of itself when it ends; see `quota_worker`."""
+
+    mode: str
+    charged_bytes: int
+    seconds: float
+    cpu_seconds: float
+    longest_wait_s: float
+    waited_s: float
+    statement_seconds: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A process of `quota_worker`."""
+
+    process: subprocess.Popen[str]
+
+    def begin(self) -> None:
+        self._say("begin")
+
+    def stop(self) -> None:
+        self._say("stop")
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+
+    def account(self) -> Account:
+        """Its own figures, once it was told to stop."""
+        words, _ = self.process.communicate(timeout=30)
+        account: Account = json.loads(words)
+        return account
+
+    def await_ready(self) -> None:
+        """Raises RuntimeError if the process ended instead."""
+        if self.process.stdout is None or not self.process.stdout.readline():
+            raise RuntimeError(f"worker {self.process.pid} did not start: exit code {self.process.wait()}")
+
+    def _say(self, word: str) -> None:
+        if self.process.stdin is not None:
+            self.process.stdin.write(f"{word}\n")
+            self.process.stdin.flush()
+
+
+class Scene:
+    """Use `scene`. Times are seconds of this host's monotonic clock, as are those of traces."""
+
+    def __init__(self, endpoint_url: str, tiering: Tiering, environment: Mapping[str, str]) -> None:
+        self.endpoint_url = endpoint_url
+        self.tiering = tiering
+        self._environment = environment
+        self._workers: list[Worker] = []
+        self._version = 0
+
+    def start(
+        self, count: int, mode: str, *amount: int, broker_id: int = 1, topic: str = "bench"
+    ) -> tuple[Worker, ...]:
+        """Workers that are ready to begin."""
+        command = [sys.executable, "-m", "tests.benchmark.quota_worker", mode, *map(str, amount)]
+        command += ["--broker-id", str(broker_id), "--topic", topic]
+        workers = tuple(
+            Worker(
+                subprocess.Popen(
+                    command,
+                    env={**os.environ, **self._environment},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            for _ in range(count)
+        )
+        self._workers += workers
+        for worker in workers:
+            worker.await_ready()
+        return workers
+
+    def set_quotas(self, bytes_per_second: Mapping[Scope, int]) -> float:
+        """Announce, and wait until every running worker has taken it, as the command does; returns when that was."""
+        self._version += 1
+        self.tiering.quota_ledger.announce(QuotasInForce(self._version, bytes_per_second))
+        deadline = time.monotonic() + TAKEN_WITHIN_S
+        while any(worker.version < self._version for worker in self.tiering.quota_ledger.workers()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not every worker took quotas {bytes_per_second} in {TAKEN_WITHIN_S:.0f} s")
+            time.sleep(0.02)
+        return time.monotonic()
+
+    def trace(self) -> Trace:
+        with urlopen(f"{self.endpoint_url}/.arrivals") as answer:  # noqa: S310
+            return Trace.from_json(json.load(answer))
+
+    def forget(self) -> None:
+        """Begin a new trace."""
+        urlopen(Request(f"{self.endpoint_url}/.arrivals", method="DELETE")).close()  # noqa: S310
+
+    def close(self) -> None:
+        """End every worker that still runs."""
+        for worker in self._workers:
+            if worker.process.poll() is None:
+                worker.kill()
+            worker.process.communicate()
+
+
+@contextmanager
+def scene(metadata_url: str) -> Iterator[Scene]:
+    """Everything set up in this database, which must be empty; ended and removed, the database apart."""
+    engine = open_engine(metadata_url)
+    upgrade(engine)
+    StoreIdentities(engine, _CLUSTER_ID).create(Uuid.random(os.urandom))
+    engine.dispose()
+    with ExitStack() as stack:
+        endpoint_url, _ = stack.enter_context(sink())
+        environment = {
+            **CREDENTIALS,
+            "TIERING_METADATA__URL": metadata_url,
+            "TIERING_REMOTE_STORAGE__URL": f"s3://{BUCKET}/quota",
+            "TIERING_REMOTE_STORAGE__ENDPOINT_URL": endpoint_url,
+        }
+        tiering = stack.enter_context(open_tiering(load_settings(environ=environment)))
+        opened = Scene(endpoint_url, tiering, environment)
+        stack.callback(opened.close)
+        yield opened
+
+
+def begin(workers: Sequence[Worker]) -> float:
+    """Let all send at once; returns when."""
+    begun_s = time.monotonic()
+    for worker in workers:
+        worker.begin()
+    return begun_s
+
+
+def end(workers: Sequence[Worker]) -> list[Account]:
+    """Stop all; what each did."""
+    for worker in workers:
+        worker.stop()
+    return [worker.account() for worker in workers]
+
+
+def summary(accounts: Sequence[Account]) -> dict[str, Any]:
+    return {
+        "charged_bytes": sum(account["charged_bytes"] for account in accounts),
+        "worker_cpu_seconds": round(sum(account["cpu_seconds"] for account in accounts), 2),
+        "longest_wait_s": round(max((account["longest_wait_s"] for account in accounts), default=0.0), 3),
+    }

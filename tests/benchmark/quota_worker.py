@@ -1,0 +1,196 @@
+"""One process that uploads under the quotas of its deployment; its last words are its own account as JSON.
+
+    python -m tests.benchmark.quota_worker busy SEGMENT_BYTES    one segment after another
+    python -m tests.benchmark.quota_worker idle                  one small object, then nothing
+    python -m tests.benchmark.quota_worker slow RATE             small objects, RATE bytes a second in all
+    [--broker-id 1] [--topic bench]
+
+Settings come from the environment, quotas and the S3 adapter from the product's own wiring: nothing here paces. Says
+`ready` when it could send at once, sends from the line `begin` on standard input to the line `stop` or its end. What
+was charged is counted at the limiter; the last object is given up in the middle, its last grant sent.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqlalchemy import Engine, event
+
+from include.tiering.errors import SendingStoppedError
+from include.tiering.formats.crc32c import append_crc32c, extend_crc32c
+from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES
+from include.tiering.quota.contract import ByteLimiter
+from include.tiering.remote_storage.location import S3Location, parse_location
+from include.tiering.remote_storage.s3.store import S3ObjectStore
+from include.tiering.settings import TieringSettings, load_settings
+from include.tiering.units import KIB, MIB
+from include.tiering.wiring import open_tiering
+from tests.benchmark.copy_once import cpu_seconds, tell
+
+IDLE_BYTES: Final = 4 * KIB
+SLOW_PERIOD_S: Final = 0.1
+
+
+class RepeatedBlock:
+    """A `ByteSource` of any size in the memory of 1 MiB, with the checksums that an upload is told."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self._block = memoryview(os.urandom(MIB) * 2)
+        steps = range(RUNNING_CRC32C_STEP_BYTES, size_bytes + RUNNING_CRC32C_STEP_BYTES, RUNNING_CRC32C_STEP_BYTES)
+        self.running_crc32c = [self._crc32c_up_to(min(end, size_bytes)) for end in steps]
+
+    @property
+    def crc32c(self) -> int:
+        return self.running_crc32c[-1]
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        size_bytes = min(len(buffer), self.size_bytes - position, MIB)
+        first = position % MIB
+        buffer[:size_bytes] = self._block[first : first + size_bytes]
+        return size_bytes
+
+    def _crc32c_up_to(self, end: int) -> int:
+        blocks, rest_bytes = divmod(end, MIB)
+        block_crc32c = extend_crc32c(0, self._block[:MIB])
+        crc32c = 0
+        for _ in range(blocks):
+            crc32c = append_crc32c(crc32c, block_crc32c, MIB)
+        return append_crc32c(crc32c, extend_crc32c(0, self._block[:rest_bytes]), rest_bytes)
+
+
+@dataclass
+class CountingLimiter:
+    """What a limiter charged, and the longest it made its caller wait."""
+
+    limiter: ByteLimiter
+    charged_bytes: int = 0
+    longest_wait_s: float = 0.0
+
+    @property
+    def waited_seconds(self) -> float:
+        return self.limiter.waited_seconds
+
+    def take(self, wanted_bytes: int) -> int:
+        begun_s = time.monotonic()
+        granted_bytes = self.limiter.take(wanted_bytes)
+        self.longest_wait_s = max(self.longest_wait_s, time.monotonic() - begun_s)
+        self.charged_bytes += granted_bytes
+        return granted_bytes
+
+
+@dataclass
+class Sender:
+    store: S3ObjectStore
+    limiter: CountingLimiter
+    stopped: threading.Event
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def busy(self, segment_bytes: int) -> None:
+        body = RepeatedBlock(segment_bytes)
+        while True:
+            self._put(body)
+
+    def idle(self) -> None:
+        self._put(RepeatedBlock(IDLE_BYTES))
+        self.stopped.wait()
+
+    def slow(self, bytes_per_second: int) -> None:
+        body = RepeatedBlock(round(bytes_per_second * SLOW_PERIOD_S))
+        begun_s = time.monotonic()
+        for number in itertools.count(1):
+            self._put(body)
+            if self.stopped.wait(begun_s + number * SLOW_PERIOD_S - time.monotonic()):
+                return
+
+    def _put(self, body: RepeatedBlock) -> None:
+        self.store.put(
+            f"{os.getpid()}-{next(self._numbers)}",
+            body,
+            body.crc32c,
+            limiter=self.limiter,
+            on_sent=lambda _: None,
+            running_crc32c=body.running_crc32c,
+        )
+
+
+def s3_store(settings: TieringSettings) -> S3ObjectStore:
+    location = parse_location(settings.remote_storage.required_url())
+    if not isinstance(location, S3Location):
+        raise TypeError("this worker sends to S3")
+    return S3ObjectStore(location.bucket, location.prefix, endpoint_url=settings.remote_storage.endpoint_url)
+
+
+@contextmanager
+def counted_statements() -> Iterator[list[float]]:
+    """Seconds of every SQL statement of this process."""
+    seconds: list[float] = []
+
+    def before(*arguments: object) -> None:
+        begun.at_s = time.monotonic()
+
+    def after(*arguments: object) -> None:
+        seconds.append(time.monotonic() - begun.at_s)
+
+    begun = threading.local()
+    event.listen(Engine, "before_cursor_execute", before)
+    event.listen(Engine, "after_cursor_execute", after)
+    try:
+        yield seconds
+    finally:
+        event.remove(Engine, "before_cursor_execute", before)
+        event.remove(Engine, "after_cursor_execute", after)
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description="Upload under quotas until told to stop.")
+    parser.add_argument("mode", choices=("busy", "idle", "slow"))
+    parser.add_argument("amount", type=int, nargs="*", help="segment bytes of busy, bytes a second of slow")
+    parser.add_argument("--broker-id", type=int, default=1)
+    parser.add_argument("--topic", default="bench")
+    options = parser.parse_args(arguments)
+    stopped = threading.Event()
+
+    def go_on() -> None:
+        if stopped.is_set():
+            raise SendingStoppedError("the benchmark is over")
+
+    settings = load_settings()
+    with open_tiering(settings) as tiering:
+        limiter = CountingLimiter(tiering.quotas.copy(options.broker_id, options.topic, go_on=go_on))
+        sender = Sender(s3_store(settings), limiter, stopped)
+        sender.store.stat("warm-up")
+        tell({"ready": os.getpid()})
+        sys.stdin.readline()
+        begun_s, cpu_before_s = time.monotonic(), cpu_seconds()
+
+        def wait_for_stop() -> None:
+            sys.stdin.readline()
+            stopped.set()
+
+        threading.Thread(target=wait_for_stop, daemon=True).start()
+        with counted_statements() as statement_seconds:
+            with suppress(SendingStoppedError):
+                getattr(sender, options.mode)(*options.amount)
+            account = {
+                "mode": options.mode,
+                "charged_bytes": limiter.charged_bytes,
+                "seconds": time.monotonic() - begun_s,
+                "cpu_seconds": cpu_seconds() - cpu_before_s,
+                "longest_wait_s": limiter.longest_wait_s,
+                "waited_s": limiter.waited_seconds,
+                "statement_seconds": [round(seconds, 6) for seconds in statement_seconds],
+            }
+    sys.stdout.write(json.dumps(account) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

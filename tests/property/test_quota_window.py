@@ -1,0 +1,103 @@
+"""The quota window against an oracle that keeps every record and finds its samples anew for each answer."""
+
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.tiering.quota.window import QuotaWindow
+
+ASK = None
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True)
+class Span:
+    """A sample of the oracle: when it began, and everything that was recorded in it as (time, value)."""
+
+    begin_ms: int
+    records: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def last_ms(self) -> int:
+        return self.records[-1][0] if self.records else self.begin_ms
+
+
+@dataclass
+class EveryRecord:
+    """`history` is all that ever happened, as (time, value or ASK)."""
+
+    samples: int
+    sample_ms: int
+    history: list[tuple[int, int | None]] = field(default_factory=list)
+
+    def ask(self, now_ms: int) -> tuple[int, int]:
+        """Bytes in the window and its length in ms."""
+        self.history.append((now_ms, ASK))
+        spans = self._spans()
+        records = [value for span in spans for _, value in span.records]
+        return sum(records), max(now_ms - min(span.begin_ms for span in spans), self.sample_ms)
+
+    def _spans(self) -> list[Span]:
+        """The newest `samples` + 1 of all spans that follow from the history."""
+        spans: list[Span] = []
+        recorded_ms = self.history[0][0]
+        for now_ms, value in self.history:
+            if now_ms > recorded_ms + HOUR_MS:
+                spans, recorded_ms = [], now_ms
+            if value is ASK:
+                kept = [span if self._lasts(span, now_ms) else Span(now_ms) for span in spans[-self.samples - 1 :]]
+                spans = kept or [Span(now_ms)]
+            else:
+                recorded_ms = now_ms
+                if not spans or now_ms >= spans[-1].begin_ms + self.sample_ms:
+                    spans = [*spans, Span(now_ms)]
+                spans = [*spans[:-1], Span(spans[-1].begin_ms, (*spans[-1].records, (now_ms, value)))]
+        return spans[-self.samples - 1 :]
+
+    def _lasts(self, span: Span, now_ms: int) -> bool:
+        return now_ms < span.last_ms + self.samples * self.sample_ms
+
+
+SAMPLE_MS = st.sampled_from([1, 7, 1_000])
+STEPS = st.one_of(
+    st.integers(0, 3),
+    st.integers(0, 3_000),
+    st.integers(-20_000, 20_000),
+    st.sampled_from([1_000, 10_999, 11_000, 60_999, 61_000, HOUR_MS, HOUR_MS + 1, -HOUR_MS]),
+)
+EVENTS = st.lists(st.tuples(STEPS, st.one_of(st.just(ASK), st.integers(0, 10_000))), max_size=40)
+
+
+@given(samples=st.sampled_from([1, 2, 11, 61]), sample_ms=SAMPLE_MS, quota=st.integers(1, 5_000), events=EVENTS)
+def test_every_answer_is_the_oracles(samples, sample_ms, quota, events):
+    window, oracle = QuotaWindow(samples, sample_ms), EveryRecord(samples, sample_ms)
+    now_ms = 1_700_000_000_000
+    for step_ms, value in events:
+        now_ms += step_ms
+        if value is not ASK:
+            window.record(value, now_ms)
+            oracle.history.append((now_ms, value))
+            continue
+        recorded, elapsed_ms = oracle.ask(now_ms)
+        rate = recorded / (elapsed_ms / 1000)
+        assert window.rate(now_ms) == rate
+        assert window.is_exceeded(quota, now_ms) is (rate > quota)
+        wait_ms = (rate - quota) / quota * elapsed_ms
+        assert abs(window.throttle_ms(quota, now_ms) - max(wait_ms, 0)) <= 0.5
+        assert (window.throttle_ms(quota, now_ms) > 0) is (wait_ms >= 0.5)
+
+
+@given(records=st.lists(st.tuples(st.integers(0, 2_500), st.integers(0, 10_000)), min_size=1, max_size=60))
+def test_asked_once_the_answer_follows_from_the_records_alone(records):
+    """Eleven samples of a second, a clock that goes on: a sample is whatever comes within a second of its first."""
+    window, now_ms, groups = QuotaWindow(11, 1_000), 0, []
+    for step_ms, value in records:
+        now_ms += step_ms
+        window.record(value, now_ms)
+        if not groups or now_ms - groups[-1][0][0] >= 1_000:
+            groups.append([])
+        groups[-1].append((now_ms, value))
+    live = [group for group in groups[-12:] if now_ms - group[-1][0] < 11_000]
+    seconds = max(now_ms - live[0][0][0], 1_000) / 1_000
+    assert window.rate(now_ms) == sum(value for group in live for _, value in group) / seconds

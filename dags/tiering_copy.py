@@ -6,7 +6,8 @@
 * **plan** decides what may be copied now, per partition, and how many batches to start. With nothing to copy the run
   ends here, successfully.
 * **copy**: each batch takes one slot of the pool `remote_log_copier` and pulls partitions until no work is left.
-  Resize the pool at any time; `./tiering pause` stops all sending within a second.
+  Resize the pool at any time; `./tiering pause` stops all sending within a second. Log dirs whose settings name a
+  `queue` have a task of their own, **copy_&lt;queue&gt;**, whose batches run on the workers of that queue.
 * **quality_gate** compares what the store has with the source. A failed segment is kept, named in the gate's log, and
   stops its partition.
 * **summary** prints the table and wakes `tiering_remote_log_sizes`.
@@ -27,7 +28,9 @@ from plugins.tiering_airflow.operators import (
     CopySummaryOperator,
     PlanCopyOperator,
     QualityGateOperator,
+    QueuedBatchesOperator,
     RunOutcomeOperator,
+    copy_task_id,
 )
 from plugins.tiering_airflow.pools import COPIER_POOL
 from plugins.tiering_airflow.retries import RETRY_ARGUMENTS
@@ -64,18 +67,26 @@ with DAG(
 ):
     ready = TieringReadySensor(task_id="ready")
     plan = PlanCopyOperator(task_id=PLAN_TASK_ID)
-    copy = CopyBatchOperator.partial(
-        task_id="copy", pool=COPIER_POOL, pool_slots=1, map_index_template="batch {{ task.batch }}"
-    ).expand(batch=plan.output)
-    # Both also run after batches that failed: what was copied is judged and reported all the same.
-    quality_gate = QualityGateOperator(task_id="quality_gate", trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
+    in_pool = {"pool": COPIER_POOL, "pool_slots": 1, "map_index_template": "batch {{ task.batch }}"}
+    copies = [CopyBatchOperator.partial(task_id=copy_task_id(None), **in_pool).expand_kwargs(plan.output)]
+    # All batches of one mapped task have its queue: each queue needs a task of its own.
+    for queue in configuration.copy_queues():
+        batches = QueuedBatchesOperator(task_id=f"batches_{queue}", batches_of=queue)
+        placed = CopyBatchOperator.partial(
+            task_id=copy_task_id(queue), queue=queue, reads_queue=queue, **in_pool
+        ).expand_kwargs(batches.output)
+        plan >> batches >> placed
+        copies.append(placed)
+    # Both also run after batches that failed: what was copied is judged and reported all the same. The gate skips
+    # itself where nothing was planned; no rule of Airflow's says "all done, of which some were not skipped".
+    quality_gate = QualityGateOperator(task_id="quality_gate", trigger_rule=TriggerRule.ALL_DONE)
     summary = CopySummaryOperator(
         task_id="summary", outlet=REMOTE_LOG, trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS
     )
     # The last task decides the state of the run: a failed batch or gate fails it, skipped tasks do not.
     outcome = RunOutcomeOperator(task_id="outcome", trigger_rule=TriggerRule.NONE_FAILED)
 
-    ready >> plan >> copy
-    [plan, copy] >> quality_gate
+    ready >> plan >> copies[0]
+    [plan, *copies] >> quality_gate
     [plan, quality_gate] >> summary
-    [copy, quality_gate, summary] >> outcome
+    [*copies, quality_gate, summary] >> outcome

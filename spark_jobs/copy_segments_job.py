@@ -1,7 +1,9 @@
 """Run one batch of a copy run as one Spark task.
 
     spark-submit --conf spark.speculation=false --conf spark.task.maxFailures=1 \
-        spark_jobs/copy_segments_job.py --run-id R --batch-id B [--pool P] [--config F]
+        spark_jobs/copy_segments_job.py --run-id R --batch-id B [--pool P] [--queue Q] [--spark-resource S] [--config F]
+
+The batch takes partitions of exactly the placement that --queue and --spark-resource name, or of none.
 
 Settings come from the environment (TIERING_...) or the file, read where the task runs. Progress and outcomes go to SQL
 from there; standard output gets one line of JSON: the outcome, and when each stage began (UTC milliseconds). With
@@ -26,6 +28,7 @@ from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.clock import SystemClock
 from include.tiering.errors import TieringError
 from include.tiering.tasks.copy_segments import BatchEnd, BatchResult
+from include.tiering.work.contract import ANYWHERE, Placement
 from spark_jobs.lost_task import is_lost_task
 from spark_jobs.parent_watch import ParentWatch
 from spark_jobs.single_attempt import require_single_attempt
@@ -41,24 +44,30 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--run-id", required=True)
     parser.add_argument("--batch-id", required=True)
     parser.add_argument("--pool", help="Airflow pool whose slot this batch holds")
+    parser.add_argument("--queue", help="Airflow queue that the log dirs of its partitions name")
+    parser.add_argument("--spark-resource", help="Spark resource that the log dirs of its partitions name")
     parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the task runs")
     return parser.parse_args(arguments)
 
 
-def batch_task(run_id: str, batch_id: str, pool: str | None, config: Path | None) -> Task:
+def batch_task(
+    run_id: str, batch_id: str, pool: str | None, config: Path | None, placement: Placement = ANYWHERE
+) -> Task:
     """The function of the one task: runs the batch, yields one row with its outcome as JSON."""
 
     def run(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in rows:
             began_ms = now_ms()
             with ParentWatch(grace_seconds=_GRACE_SECONDS) as watch:
-                outcome = {**_run_batch(run_id, batch_id, pool, config, watch), "task_began_ms": began_ms}
+                outcome = {**_run_batch(run_id, batch_id, pool, config, placement, watch), "task_began_ms": began_ms}
             yield pa.RecordBatch.from_pylist([{"outcome": json.dumps(outcome)}], schema=_OUTCOME)
 
     return run
 
 
-def _run_batch(run_id: str, batch_id: str, pool: str | None, config: Path | None, watch: ParentWatch) -> dict[str, Any]:
+def _run_batch(
+    run_id: str, batch_id: str, pool: str | None, config: Path | None, placement: Placement, watch: ParentWatch
+) -> dict[str, Any]:
     # The driver needs neither; where the task runs, importing them is part of its start.
     from include.tiering.settings import load_settings
     from include.tiering.wiring import open_tiering
@@ -69,7 +78,9 @@ def _run_batch(run_id: str, batch_id: str, pool: str | None, config: Path | None
     try:
         with open_tiering(load_settings(config)) as tiering:
             began_ms = now_ms()
-            result = tiering.copy_batch(run_id, batch_id, pool=pool, parent_alive=watch.parents_alive)
+            result = tiering.copy_batch(
+                run_id, batch_id, pool=pool, placement=placement, parent_alive=watch.parents_alive
+            )
     except TieringError as error:
         return _refusal(f"{type(error).__name__}: {error}", code_of(error))
     return {**outcome_of(result), "batch_began_ms": began_ms}
@@ -125,12 +136,14 @@ def attempt(session: SparkSession, task: Task) -> Mapping[str, Any]:
 
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
+    placement = Placement(options.queue, options.spark_resource)
+    task = batch_task(options.run_id, options.batch_id, options.pool, options.config, placement)
     driver_began_ms = now_ms()
     with ParentWatch():
         session = SparkSession.builder.appName(f"tiering.copy {options.run_id}/{options.batch_id}").getOrCreate()
         session_began_ms = now_ms()
         try:
-            outcome = attempt(session, batch_task(options.run_id, options.batch_id, options.pool, options.config))
+            outcome = attempt(session, task)
         finally:
             session.stop()
     began = {"driver_began_ms": driver_began_ms, "session_began_ms": session_began_ms}

@@ -23,6 +23,17 @@ def copy_schedule() -> str | None:
     return _option("copy_schedule", "*/10 * * * *") or None
 
 
+def copy_queues() -> tuple[str, ...]:
+    """Queues that `log_dirs` of the library's settings name, in their order.
+
+    Read when the DAG is parsed, since Airflow wants a task's queue then: from the environment and the settings file,
+    nothing else. Raises SettingError.
+    """
+    from include.tiering.settings import load_settings
+
+    return tuple(dict.fromkeys(log_dir.queue for log_dir in load_settings().log_dirs if log_dir.queue))
+
+
 def api_base_url() -> str:
     """Where Airflow's own tasks look for the API server, with Airflow's own default."""
     return str(conf.get("api", "base_url", fallback=None) or "http://localhost:8080")

@@ -4,7 +4,7 @@ XCom carries ids and counts; work, progress and results live in the platform's o
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -14,8 +14,9 @@ from airflow.sdk.exceptions import AirflowSkipException
 from include.tiering.reports.copy import present_copy
 from include.tiering.reports.plan import needs_a_person
 from include.tiering.reports.text import as_text
+from include.tiering.tasks.plan_copy import placed_batches
 from include.tiering.units import format_bytes
-from include.tiering.work.contract import SegmentOutcome
+from include.tiering.work.contract import Placement, SegmentOutcome
 from plugins.tiering_airflow.errors import PlanFindingsError, QualityGateError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import COPIER_POOL, mirrored_pool
@@ -28,7 +29,12 @@ PLAN_TASK_ID: Final = "plan"
 PLANNED_RUN_KEY: Final = "tiering_run_id"
 FINDINGS_KEY: Final = "tiering_findings"
 FINDINGS: Final = f"{{{{ ti.xcom_pull(task_ids='{PLAN_TASK_ID}', key='{FINDINGS_KEY}') }}}}"
-PLANNED_RUN: Final = f"{{{{ ti.xcom_pull(task_ids='{PLAN_TASK_ID}', key='{PLANNED_RUN_KEY}') }}}}"
+PLANNED_RUN: Final = f"{{{{ ti.xcom_pull(task_ids='{PLAN_TASK_ID}', key='{PLANNED_RUN_KEY}') or '' }}}}"
+QUEUED_BATCHES_KEY: Final = "tiering_queued_batches"
+COPY_TASK_ID: Final = "copy"
+
+Batch = dict[str, Any]
+"""What `CopyBatchOperator` is mapped over: `batch`, its number in the run, and `spark_resource`, a name or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +51,15 @@ class CopyRequest:
 
 
 class PlanCopyOperator(BaseOperator):
-    """Plans a run and returns the numbers of the batches to start: none if there is nothing to copy."""
+    """Plans a run and returns the batches to start on any worker; those of a queue are for `QueuedBatchesOperator`.
 
-    def execute(self, context: "Context") -> list[int]:
+    With nothing to copy there are none, and no planned run.
+    """
+
+    def execute(self, context: "Context") -> list[Batch]:
         """Raises TieringError."""
         request = CopyRequest.from_params(context["params"])
         run_id = planned_run_id(context["run_id"], context["ti"].try_number)
-        context["ti"].xcom_push(key=PLANNED_RUN_KEY, value=run_id)
         hook = TieringHook()
         with hook.open() as tiering:
             plan = tiering.plan_copy(
@@ -64,6 +72,14 @@ class PlanCopyOperator(BaseOperator):
             where = waiting.topic_id_partition
             self.log.log(level, "%s waits at offset %d: %s", where, waiting.next_offset, waiting.detail)
         findings = len(plan.errors) + sum(needs_a_person([waiting]) for waiting in plan.held_back)
+        batches = placed_batches(plan.partitions, hook.settings().copier.max_batches)
+        for queue in self._without_task(batches, context):
+            findings += 1
+            self.log.warning(
+                "Queue %s: this run has no task for it, its partitions wait. The DAG processor must read the same"
+                " log_dirs as this task, and parse the DAG again after they change",
+                queue,
+            )
         context["ti"].xcom_push(key=FINDINGS_KEY, value=findings)
         work = f"{plan.segments} segments of {len(plan.partitions)} partitions, {format_bytes(plan.size_bytes)}"
         if request.dry_run:
@@ -73,27 +89,70 @@ class PlanCopyOperator(BaseOperator):
             self.log.info("Nothing to copy")
             return []
         self.log.info("To copy: %s", work)
-        return list(range(min(len(plan.partitions), hook.settings().copier.max_batches)))
+        context["ti"].xcom_push(key=PLANNED_RUN_KEY, value=run_id)
+        by_queue = batches_by_queue(batches)
+        anywhere = by_queue.pop(None, [])
+        if by_queue:
+            context["ti"].xcom_push(key=QUEUED_BATCHES_KEY, value=by_queue)
+        return anywhere
+
+    def _without_task(self, batches: Iterable[Placement], context: "Context") -> list[str]:
+        """Queues of `batches` for which the scheduler made no task in this run: it read other settings."""
+        return [
+            queue
+            for queue in sorted({placement.queue for placement in batches if placement.queue})
+            if not context["ti"].get_ti_count(
+                dag_id=self.dag_id, task_ids=[copy_task_id(queue)], run_ids=[context["run_id"]]
+            )
+        ]
+
+
+class QueuedBatchesOperator(BaseOperator):
+    """The batches that the plan has for one queue: Airflow maps a task over the return value of one task alone."""
+
+    def __init__(self, *, batches_of: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.batches_of = batches_of
+
+    def execute(self, context: "Context") -> list[Batch]:
+        by_queue = context["ti"].xcom_pull(task_ids=PLAN_TASK_ID, key=QUEUED_BATCHES_KEY) or {}
+        batches: list[Batch] = by_queue.get(self.batches_of, [])
+        return batches
 
 
 class CopyBatchOperator(SparkJobOperator):
     """One batch: a Spark job that pulls partitions of the planned run until none is left or its time is over.
+
+    It pulls those of its own placement: `reads_queue`, which whoever builds the DAG also gives Airflow as `queue`, and
+    `spark_resource`. None = partitions that can be read anywhere.
 
     Batches that get their slot when the others have done all the work end without starting Spark.
     """
 
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "planned_run_id")
 
-    def __init__(self, *, batch: int, planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        batch: int,
+        reads_queue: str | None = None,
+        spark_resource: str | None = None,
+        planned_run_id: str = PLANNED_RUN,
+        **kwargs: Any,
+    ) -> None:
         # The same id in every try: a batch that is started again takes over the lease of its dead self at once.
         arguments = ["--run-id", planned_run_id, "--batch-id", f"{planned_run_id}/{batch}", "--pool", COPIER_POOL]
-        super().__init__(job="copy_segments_job.py", arguments=arguments, **kwargs)
+        placement = {"--queue": reads_queue, "--spark-resource": spark_resource}
+        arguments += [text for option, name in placement.items() if name for text in (option, name)]
+        super().__init__(job="copy_segments_job.py", arguments=arguments, spark_resource=spark_resource, **kwargs)
         self.batch = batch
+        self.reads_queue = reads_queue
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
         with TieringHook().open() as tiering:
-            has_work = tiering.work.has_work(self.planned_run_id)
+            placement = Placement(self.reads_queue, self.spark_resource)
+            has_work = tiering.work.has_work(self.planned_run_id, placement)
         if not has_work:
             self.log.info("No work left for this batch")
             return
@@ -102,7 +161,10 @@ class CopyBatchOperator(SparkJobOperator):
 
 
 class QualityGateOperator(BaseOperator):
-    """Judges every segment that this run copied, and fails with one line per segment that is not as it must be."""
+    """Judges every segment that this run copied, and fails with one line per segment that is not as it must be.
+
+    Skipped if nothing was planned.
+    """
 
     template_fields: Sequence[str] = ("planned_run_id",)
 
@@ -112,6 +174,8 @@ class QualityGateOperator(BaseOperator):
 
     def execute(self, context: "Context") -> dict[str, int]:
         """Raises QualityGateError."""
+        if not self.planned_run_id:
+            raise AirflowSkipException("nothing was planned")
         with TieringHook().open() as tiering:
             verified = tiering.verify(self.planned_run_id)
             items = tiering.copy_run(self.planned_run_id).of(SegmentOutcome.FAILED)
@@ -165,6 +229,19 @@ class RunOutcomeOperator(BaseOperator):
         """Raises PlanFindingsError."""
         if int(self.findings):
             raise PlanFindingsError(f"{self.findings} items need a person: see the warnings of the task {PLAN_TASK_ID}")
+
+
+def copy_task_id(queue: str | None) -> str:
+    return COPY_TASK_ID if queue is None else f"{COPY_TASK_ID}_{queue}"
+
+
+def batches_by_queue(placements: Iterable[Placement]) -> dict[str | None, list[Batch]]:
+    """Batches, numbered in order, by the queue that they are for; None = any worker."""
+    batches: dict[str | None, list[Batch]] = {}
+    for number, placement in enumerate(placements):
+        batch = {"batch": number, "spark_resource": placement.spark_resource}
+        batches.setdefault(placement.queue, []).append(batch)
+    return batches
 
 
 def planned_run_id(dag_run_id: str, try_number: int) -> str:

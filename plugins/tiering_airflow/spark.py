@@ -68,13 +68,23 @@ def job_environment(environ: Mapping[str, str], settings: Mapping[str, str], scr
     return {**kept, **settings, "TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch)}
 
 
-def job_conf(master: str, scratch: Path, class_archive: Path | None) -> dict[str, str]:
-    """Spark's configuration of a job; `class_archive` makes its JVM start in a third of the time."""
+def job_conf(
+    master: str, scratch: Path, class_archive: Path | None, spark_resource: str | None = None
+) -> dict[str, str]:
+    """Spark's configuration of a job; `class_archive` makes its JVM start in a third of the time.
+
+    The one task of a job needs one `spark_resource`, so it runs on an executor that has it. A local master has no
+    executors, and a task that asks it for a resource would wait for ever: there the job runs where it was started.
+    """
     java_options = [*_JAVA_OPTIONS, f"-Djava.io.tmpdir={scratch}"]
     if class_archive is not None:
         java_options.append(f"-XX:SharedArchiveFile={class_archive}")
     conf = {**FIXED_CONF, "spark.local.dir": str(scratch), "spark.driver.extraJavaOptions": " ".join(java_options)}
-    return {**conf, **_LOCAL_CONF} if master.startswith("local") else conf
+    if master.startswith("local"):
+        return {**conf, **_LOCAL_CONF}
+    if spark_resource is not None:
+        conf |= {f"spark.{part}.resource.{spark_resource}.amount": "1" for part in ("executor", "task")}
+    return conf
 
 
 def require_shared_database(master: str, metadata_url: str) -> None:
@@ -139,9 +149,12 @@ def job_error(job: str, exit_code: int) -> SparkJobError:
 
 
 class SparkJobOperator(SparkSubmitOperator):
-    """Runs `spark_jobs/<job>` with `arguments` (templated) on the master that the connection `tiering_spark` names."""
+    """Runs `spark_jobs/<job>` with `arguments` (templated) on the master that the connection `tiering_spark` names.
 
-    def __init__(self, *, job: str, arguments: Sequence[str], **kwargs: Any) -> None:
+    With a `spark_resource` its task runs on an executor that has one of it.
+    """
+
+    def __init__(self, *, job: str, arguments: Sequence[str], spark_resource: str | None = None, **kwargs: Any) -> None:
         super().__init__(
             application=str(ROOT / "spark_jobs" / job),
             application_args=list(arguments),
@@ -149,6 +162,7 @@ class SparkJobOperator(SparkSubmitOperator):
             durable=False,
             **kwargs,
         )
+        self.spark_resource = spark_resource
 
     def execute(self, context: "Context") -> None:
         """Raises SparkJobError, SparkJobRetriableError, SettingError."""
@@ -165,9 +179,13 @@ class SparkJobOperator(SparkSubmitOperator):
         master = str(Connection.get(SPARK_CONNECTION).host)
         settings = TieringHook().job_environment()
         require_shared_database(master, settings["TIERING_METADATA__URL"])
+        if self.spark_resource is not None and master.startswith("local"):
+            self.log.warning(
+                "Spark resource %s is ignored: the master %s runs the job on this host", self.spark_resource, master
+            )
         return SparkJobHook(
             environment=job_environment(os.environ, settings, scratch),
-            conf=job_conf(master, scratch, configuration.spark_class_archive()),
+            conf=job_conf(master, scratch, configuration.spark_class_archive(), self.spark_resource),
             conn_id=SPARK_CONNECTION,
             py_files=str(packed_library(ROOT, ("include", "spark_jobs"), configuration.work_dir())),
             driver_memory=DRIVER_MEMORY,

@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
+from sqlalchemy import select
 
+from include.tiering.database.schema import leases, planned_partitions
 from include.tiering.settings import load_settings
 from include.tiering.wiring import open_tiering
+from include.tiering.work.contract import SegmentOutcome
 from local.airflow_home import platform_environment
 from local.java import java_environment
 from local.layout import Layout
@@ -19,19 +22,31 @@ from tests.doubles.source_tree import ROOT
 pytestmark = pytest.mark.filterwarnings("default")
 
 
+RACKS = {1: "queue = 'rack-a'", 2: "spark_resource = 'local_disk'"}
+
+
 @pytest.fixture
 def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
-    made = deployment(tmp_path)
+    return _deployed(monkeypatch, deployment(tmp_path))
+
+
+@pytest.fixture
+def placed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
+    """Each broker's log dir is somewhere else."""
+    return _deployed(monkeypatch, deployment(tmp_path, placements=RACKS))
+
+
+def _deployed(monkeypatch: pytest.MonkeyPatch, made: Deployment) -> Deployment:
     home = airflow_database()
-    environment = platform_environment(Layout(home, tmp_path), java_environment(), made.environment)
+    environment = platform_environment(Layout(home, made.directory), java_environment(), made.environment)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("AIRFLOW__TIERING__WORK_DIR", str(tmp_path / "work"))
+    monkeypatch.setenv("AIRFLOW__TIERING__WORK_DIR", str(made.directory / "work"))
     return made
 
 
-@pytest.fixture
-def dag() -> DAG:
+def _dag() -> DAG:
+    """Parsed with the settings of now."""
     return DagBag(str(ROOT / "dags")).dags["tiering_copy"]
 
 
@@ -44,18 +59,32 @@ def _run(dag: DAG, form: dict[str, Any]) -> tuple[str, dict[str, set[str]]]:
     return str(run.state), states
 
 
-def test_a_dry_run_ends_after_the_plan(dag: DAG, deployed: Deployment) -> None:
-    state, tasks = _run(dag, {"dry_run": True})
+def test_a_dry_run_ends_after_the_plan(deployed: Deployment) -> None:
+    state, tasks = _run(_dag(), {"dry_run": True})
     assert state == "success"
     assert (tasks["ready"], tasks["plan"]) == ({"success"}, {"success"})
     assert tasks["copy"] == tasks["quality_gate"] == tasks["summary"] == {"skipped"}
 
 
-def test_a_run_copies_judges_and_reports(dag: DAG, deployed: Deployment) -> None:
-    state, tasks = _run(dag, {"topics": ["bigrecs"]})
+def test_a_run_copies_judges_and_reports(deployed: Deployment) -> None:
+    state, tasks = _run(_dag(), {"topics": ["bigrecs"]})
     assert (state, set().union(*tasks.values())) == ("success", {"success"})
     with open_tiering(load_settings(deployed.config)) as tiering:
         (size,) = tiering.sizes()
     assert (size.topic_id_partition.topic, size.segments, size.size_bytes) == ("bigrecs", 1, 988505)
     # The packed library stays for the next job; nothing of Spark's does.
     assert [path.suffix for path in (deployed.directory / "work").iterdir()] == [".zip"]
+
+
+def test_each_partition_is_copied_by_a_batch_of_its_placement(placed: Deployment) -> None:
+    run = _dag().test(run_conf={"topics": ["audit_log"]})
+    assert str(run.state) == "success"
+    copies = [task for task in run.get_task_instances() if task.task_id.startswith("copy")]
+    assert {(task.task_id, task.queue) for task in copies} == {("copy", "default"), ("copy_rack-a", "rack-a")}
+    task_of_batch = {f"{run.run_id}/{task.rendered_map_index.split()[1]}": task.task_id for task in copies}
+    with open_tiering(load_settings(placed.config)) as tiering, tiering.engine.connect() as connection:
+        assert {item.outcome for item in tiering.work.items(run.run_id)} == {SegmentOutcome.COPIED}
+        batch_of = {row.partition: row.batch_id for row in connection.execute(select(leases))}
+        partitions = connection.execute(select(planned_partitions)).all()
+    where = [(row.broker_id, task_of_batch[batch_of[row.partition]]) for row in partitions]
+    assert sorted(where) == [(1, "copy_rack-a"), (2, "copy")]

@@ -17,6 +17,7 @@ from plugins.tiering_airflow.operators import (
     CopySummaryOperator,
     PlanCopyOperator,
     QualityGateOperator,
+    QueuedBatchesOperator,
     RunOutcomeOperator,
     planned_run_id,
 )
@@ -30,12 +31,21 @@ FORM = {"topics": None, "limit_bytes": None, "dry_run": False}
 class _TaskInstance:
     """Keeps what a task pushes."""
 
-    def __init__(self, try_number: int = 1) -> None:
+    def __init__(self, try_number: int = 1, tasks: frozenset[str] = frozenset()) -> None:
         self.try_number = try_number
         self.pushed: dict[str, Any] = {}
+        self._tasks = tasks
 
     def xcom_push(self, key: str, value: Any) -> None:
         self.pushed[key] = value
+
+    def xcom_pull(self, task_ids: str, key: str) -> Any:
+        assert task_ids == "plan"
+        return self.pushed.get(key)
+
+    def get_ti_count(self, *, dag_id: str, task_ids: list[str], run_ids: list[str]) -> int:
+        assert run_ids == [RUN_ID]
+        return len(self._tasks.intersection(task_ids))
 
 
 class _Event:
@@ -50,8 +60,12 @@ def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
     return made
 
 
-def _plan(**form: Any) -> tuple[list[int], _TaskInstance]:
-    instance = _TaskInstance()
+def _batch(number: int, spark_resource: str | None = None) -> dict[str, Any]:
+    return {"batch": number, "spark_resource": spark_resource}
+
+
+def _plan(instance: _TaskInstance | None = None, **form: Any) -> tuple[list[dict[str, Any]], _TaskInstance]:
+    instance = instance or _TaskInstance()
     context: Any = {"params": {**FORM, **form}, "run_id": RUN_ID, "ti": instance}
     return PlanCopyOperator(task_id="plan").execute(context), instance
 
@@ -67,7 +81,7 @@ def _gate() -> dict[str, int]:
 
 def test_as_many_batches_as_partitions_with_work(deployed: Deployment) -> None:
     batches, instance = _plan()
-    assert batches == list(range(11))
+    assert batches == [_batch(number) for number in range(11)]
     assert instance.pushed == {PLANNED_RUN_KEY: RUN_ID, FINDINGS_KEY: 0}
 
 
@@ -79,7 +93,7 @@ def test_what_the_plan_met_decides_the_outcome() -> None:
 
 def test_no_more_batches_than_the_setting_allows(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIERING_COPIER__MAX__BATCHES", "3")
-    assert _plan()[0] == [0, 1, 2]
+    assert _plan()[0] == [_batch(0), _batch(1), _batch(2)]
 
 
 def test_the_form_chooses_topics_and_a_limit(deployed: Deployment) -> None:
@@ -101,6 +115,45 @@ def test_a_dry_run_plans_and_starts_nothing(deployed: Deployment, capfd: pytest.
 def test_with_nothing_left_the_plan_says_so(deployed: Deployment, capfd: pytest.CaptureFixture[str]) -> None:
     assert _plan(topics=["no-such-topic"])[0] == []
     assert "Nothing to copy" in capfd.readouterr().out
+
+
+RACKS = {1: "queue = 'rack-a'", 2: "queue = 'rack-b'\nspark_resource = 'local_disk'"}
+
+
+@pytest.fixture
+def placed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
+    made = deployment(tmp_path, placements=RACKS)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    return made
+
+
+def test_batches_of_a_queue_are_for_its_task(placed: Deployment) -> None:
+    anywhere, instance = _plan(_TaskInstance(tasks=frozenset({"copy_rack-a", "copy_rack-b"})))
+    assert anywhere == []
+    context: Any = {"ti": instance}
+    rack_a, rack_b, unknown = (
+        QueuedBatchesOperator(task_id="batches", batches_of=queue).execute(context)
+        for queue in ("rack-a", "rack-b", "rack-c")
+    )
+    assert {batch["spark_resource"] for batch in rack_a} == {None}
+    assert {batch["spark_resource"] for batch in rack_b} == {"local_disk"}
+    assert unknown == []
+    assert sorted(batch["batch"] for batch in rack_a + rack_b) == list(range(11))
+    assert instance.pushed[FINDINGS_KEY] == 0
+
+
+def test_a_queue_that_the_scheduler_does_not_know_is_a_finding(
+    placed: Deployment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _, instance = _plan(_TaskInstance(tasks=frozenset({"copy_rack-a"})))
+    assert instance.pushed[FINDINGS_KEY] == 1
+    assert "Queue rack-b: this run has no task for it" in capfd.readouterr().out
+
+
+def test_a_gate_without_a_plan_is_skipped() -> None:
+    with pytest.raises(AirflowSkipException, match="nothing was planned"):
+        QualityGateOperator(task_id="gate", planned_run_id="").execute({})
 
 
 def test_a_plan_that_is_made_again_has_an_id_of_its_own() -> None:
@@ -149,6 +202,22 @@ def test_a_batch_without_work_ends_before_spark_starts(
     monkeypatch.setenv("PATH", "")  # spark-submit would not be found
     CopyBatchOperator(task_id="copy", batch=1, planned_run_id=RUN_ID).execute({})
     assert "No work left for this batch" in capfd.readouterr().out
+
+
+def test_a_batch_looks_for_work_of_its_own_placement(
+    placed: Deployment, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _plan(_TaskInstance(tasks=frozenset({"copy_rack-a", "copy_rack-b"})))
+    monkeypatch.setenv("PATH", "")  # spark-submit would not be found
+    CopyBatchOperator(task_id="copy_rack-b", batch=1, reads_queue="rack-b", planned_run_id=RUN_ID).execute({})
+    assert "No work left for this batch" in capfd.readouterr().out
+
+
+def test_a_batch_tells_its_job_its_placement() -> None:
+    operator = CopyBatchOperator(
+        task_id="copy_rack-b", batch=4, reads_queue="rack-b", spark_resource="local_disk", planned_run_id=RUN_ID
+    )
+    assert operator.application_args[-4:] == ["--queue", "rack-b", "--spark-resource", "local_disk"]
 
 
 def test_a_batch_tells_its_job_run_batch_and_pool() -> None:

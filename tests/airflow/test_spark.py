@@ -51,6 +51,17 @@ def test_the_one_action_runs_once_and_temporary_files_stay_together(tmp_path: Pa
     assert "SharedArchiveFile" not in conf["spark.driver.extraJavaOptions"]
 
 
+def test_a_job_asks_for_one_of_its_spark_resource(tmp_path: Path) -> None:
+    conf = job_conf("spark://spark-master", tmp_path, None, "local_disk")
+    assert conf["spark.executor.resource.local_disk.amount"] == "1"
+    assert conf["spark.task.resource.local_disk.amount"] == "1"
+    assert not any(".resource." in name for name in job_conf("spark://spark-master", tmp_path, None))
+
+
+def test_a_local_master_is_asked_for_no_resource(tmp_path: Path) -> None:
+    assert not any(".resource." in name for name in job_conf("local[1]", tmp_path, None, "local_disk"))
+
+
 def test_a_remote_master_is_not_told_to_use_loopback(tmp_path: Path) -> None:
     conf = job_conf("spark://spark-master", tmp_path, tmp_path / "spark.jsa")
     assert not any(name.startswith(("spark.driver.host", "spark.driver.bind")) for name in conf)

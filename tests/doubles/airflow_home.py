@@ -6,13 +6,17 @@
 import functools
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 from include.tiering.settings import load_settings
 from include.tiering.wiring import open_tiering
 from tests.doubles.broker_data import broker_data
 
+NOWHERE_ELSE: Final[Mapping[int, str]] = MappingProxyType({})
 SPARK_CONNECTION_VARIABLE = "AIRFLOW_CONN_TIERING_SPARK"
 
 
@@ -46,12 +50,16 @@ class Deployment:
         return {"TIERING_CONFIG": str(self.config), SPARK_CONNECTION_VARIABLE: spark}
 
 
-def deployment(directory: Path, *, migrated: bool = True, topics: str = '["*"]') -> Deployment:
-    """Two real brokers' log dirs, a file store and SQLite."""
+def deployment(
+    directory: Path, *, migrated: bool = True, topics: str = '["*"]', placements: Mapping[int, str] = NOWHERE_ELSE
+) -> Deployment:
+    """Two real brokers' log dirs, a file store and SQLite. `placements`: TOML lines for the log dir of a broker."""
     made = Deployment(directory)
     made.remote.mkdir()
     brokers = broker_data("public") / "stopped"
-    log_dirs = "".join(f"[[log_dirs]]\nbroker_id = {n}\npath = '{brokers / f'broker-{n}'}'\n" for n in (1, 2))
+    log_dirs = "".join(
+        f"[[log_dirs]]\nbroker_id = {n}\npath = '{brokers / f'broker-{n}'}'\n{placements.get(n, '')}\n" for n in (1, 2)
+    )
     made.config.write_text(
         f"topics.include = {topics}\n"
         f"remote_storage.url = 'file://{made.remote}'\n"

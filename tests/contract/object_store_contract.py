@@ -49,9 +49,12 @@ def read(store: ObjectStore, key: str, first: int = 0, last: int | None = None) 
 
 
 class ObjectStoreContract:
-    """`computes_checksums` False: the server takes any checksum and returns none (a double of control flow only)."""
+    """`computes_checksums` False: the server takes any checksum and returns none (a double of control flow only).
+    `confirms_writes`: its answer to a write in one request names the checksum that it computed.
+    """
 
     computes_checksums = True
+    confirms_writes = False
 
     @pytest.mark.parametrize("size_bytes", [0, 1, 1000, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES])
     def test_an_object_holds_exactly_the_bytes_sent(
@@ -71,6 +74,13 @@ class ObjectStoreContract:
             assert store.stat(KEY) == ObjectStat(13, None)
         assert store.stat(KEY + ".other") is None
         assert store.stat("elsewhere/" + KEY) is None
+
+    def test_a_write_is_confirmed_by_the_store_alone(self, store: ObjectStore) -> None:
+        content = some_bytes(BLOCK_BYTES + 1)
+        confirmed = store.put(
+            KEY, BytesSource(content), crc32c_of(content), limiter=UnlimitedBytes(), on_sent=lambda _: None
+        )
+        assert confirmed is self.confirms_writes
 
     def test_an_object_is_never_overwritten(self, store: ObjectStore, backdoor: Backdoor) -> None:
         put(store, KEY, b"first")

@@ -51,7 +51,7 @@ def backdoor(server: VersityGateway, bucket: str) -> Backdoor:
 
 
 class TestVersityObjectStore(ObjectStoreContract):
-    pass
+    confirms_writes = True
 
 
 class TestVersityStorage(RemoteStorageContract):

@@ -5,7 +5,7 @@ tolerate absence. A key is built and parsed in the layout alone. All bytes sent 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -33,12 +33,16 @@ class ObjectKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One object: what was sent, or what the store says it has. CRC-32C covers the whole object."""
+    """One object: what was sent, or what the store says it has. CRC-32C covers the whole object.
+
+    `confirmed`: it was sent, and the store's answer already said that it has it with this checksum, which it computed.
+    """
 
     kind: ObjectKind
     key: str
     size_bytes: int
     crc32c: int
+    confirmed: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class FileObjectStore:
         limiter: ByteLimiter,
         on_sent: ProgressCallback,
         running_crc32c: Sequence[int] = (),
-    ) -> None:
+    ) -> bool:
         parents, name = _split(key)
         temporary = f"{name}{_TEMPORARY_MARK}{self._random_bytes(8).hex()}"
         with translated(self._root, key, "write"), self._tree.made_directory(parents) as directory:
@@ -96,6 +96,7 @@ class FileObjectStore:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=directory)
             os.fsync(directory)
+        return False
 
     def stat(self, key: str) -> ObjectStat | None:
         """The checksum is computed by reading the file back."""

@@ -74,8 +74,11 @@ class ObjectStore(Protocol):
         limiter: ByteLimiter,
         on_sent: ProgressCallback,
         running_crc32c: Sequence[int] = (),
-    ) -> None:
+    ) -> bool:
         """Create the object; on return it is complete and durable. On an error nothing is visible under `key`.
+
+        True if the store, in its answer, named the checksum that it computed over the whole object, and it is
+        `crc32c`: `stat` would tell no more. False if only `stat` can tell.
 
         `crc32c` is that of all of `body`, and the store refuses the object if it receives other bytes;
         `running_crc32c`, if known, are those of its first step (`RUNNING_CRC32C_STEP_BYTES`), its first two, and so

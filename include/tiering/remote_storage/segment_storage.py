@@ -58,7 +58,7 @@ class SegmentStorage:
     ) -> tuple[StoredObject, ...]:
         sent = []
         for planned in self._layout.objects(metadata, data):
-            self._store.put(
+            confirmed = self._store.put(
                 planned.key,
                 planned.body,
                 planned.crc32c,
@@ -66,7 +66,7 @@ class SegmentStorage:
                 on_sent=on_sent,
                 running_crc32c=planned.running_crc32c,
             )
-            sent.append(StoredObject(planned.kind, planned.key, planned.body.size_bytes, planned.crc32c))
+            sent.append(StoredObject(planned.kind, planned.key, planned.body.size_bytes, planned.crc32c, confirmed))
         return tuple(sent)
 
     def stat_log_segment(self, metadata: RemoteLogSegmentMetadata) -> tuple[StoredObject, ...]:

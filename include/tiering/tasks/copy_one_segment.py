@@ -19,6 +19,7 @@ FINISHED only after the store proved what it has and the source proved that it i
 
 A: whoever holds the partition's lease next, before it copies anything (`abandon_leftovers`).
 B: the same, when it finds the planned offsets copied (outcome SKIPPED).
+VERIFIED: a store that named its own checksum in its answer to each write has said it; any other is asked now.
 An interrupted upload is never resumed: the next attempt has a new id, so its objects cannot mix with these.
 """
 
@@ -186,7 +187,8 @@ class SegmentCopier:
         partition, start = attempt.topic_id_partition, attempt.start_offset
         sent = self.storage.copy_log_segment(attempt, checked.data, limiter=limiter, on_sent=on_sent)
         self.observe(CopyStep.SENT, partition, start)
-        require_stored(sent, self.storage.stat_log_segment(attempt), checked)
+        is_confirmed = all(stored.confirmed for stored in sent)
+        require_stored(sent, sent if is_confirmed else self.storage.stat_log_segment(attempt), checked)
         self.observe(CopyStep.VERIFIED, partition, start)
         opened.recheck()
         self.require_ours(partition)

@@ -18,7 +18,7 @@ from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
-from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
 from include.tiering.tasks.copy_one_segment import CopyStep, SegmentCopier
@@ -30,6 +30,7 @@ from include.tiering.work.contract import BatchProgress, SegmentOutcome
 from include.tiering.work.sql import SqlWorkStore
 from tests.doubles.memory_source import MemorySource
 from tests.doubles.quotas import SameLimiter
+from tests.doubles.storage_decorators import Lies, LyingStorage, RecordingStorage
 
 CLUSTER = "cluster"
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
@@ -262,6 +263,38 @@ def test_a_store_that_does_not_answer_leaves_the_work_planned(world):
     world.batch()
     assert world.offsets(orders) == THREE
     assert world.outcomes() == COPIED
+
+
+@pytest.mark.parametrize("lies", [Lies(crc32c_xor=1), Lies(hides=frozenset({ObjectKind.INDEXES}))])
+def test_what_the_store_does_not_have_is_never_finished(world, lies):
+    replica = world.source.add("orders", 0, segments=2)
+    world.plan()
+    world.storage = LyingStorage(world.storage, lies)
+    result = world.batch()
+    assert [failure.item.error for failure in result.failed] == ["RemoteChecksumError"]
+    assert world.offsets(replica) == []
+    assert world.objects() == 0
+
+
+class Confirming(RecordingStorage):
+    """Its answers to writes confirm the kinds that are not in `but`."""
+
+    but: frozenset[ObjectKind] = frozenset()
+
+    def copy_log_segment(self, metadata, data, **options):
+        sent = super().copy_log_segment(metadata, data, **options)
+        return tuple(replace(stored, confirmed=stored.kind not in self.but) for stored in sent)
+
+
+@pytest.mark.parametrize(("but", "asked"), [(frozenset(), 0), (frozenset({ObjectKind.LOG}), 2)])
+def test_a_store_is_asked_for_what_it_did_not_confirm_already(world, but, asked):
+    replica = world.source.add("orders", 0, segments=2)
+    world.plan()
+    world.storage = Confirming(world.storage)
+    world.storage.but = but
+    assert not world.batch().failed
+    assert len(world.offsets(replica)) == 2
+    assert [call for call, _ in world.storage.calls].count("stat_log_segment") == asked
 
 
 def test_a_batch_whose_time_is_over_leaves_the_rest_planned(world):

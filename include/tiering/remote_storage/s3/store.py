@@ -1,12 +1,11 @@
 """Objects in an S3 bucket below one prefix.
 
 Payload goes out through `upload.py` (its failure table is there); the store itself proves every object: the CRC-32C of
-the whole is sent with it, also over multipart, and read back with HeadObject. Requests are retried by botocore, a
-bounded number of times.
+the whole is sent with it, also over multipart, and the store names what it computed in its answer to PutObject, or to
+HeadObject. Requests are retried by botocore, a bounded number of times.
 """
 
 import contextlib
-from base64 import b64decode
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
@@ -34,7 +33,7 @@ from include.tiering.remote_storage.object_store import (
 )
 from include.tiering.remote_storage.s3.client import s3_client
 from include.tiering.remote_storage.s3.errors import http_status, is_retriable_code, translated
-from include.tiering.remote_storage.s3.upload import Upload, abort
+from include.tiering.remote_storage.s3.upload import Upload, abort, full_object_crc32c
 from include.tiering.units import MIB
 
 MAX_ATTEMPTS: Final = 8
@@ -83,7 +82,7 @@ class S3ObjectStore:
         limiter: ByteLimiter,
         on_sent: ProgressCallback,
         running_crc32c: Sequence[int] = (),
-    ) -> None:
+    ) -> bool:
         upload = Upload(
             self._client,
             self._bucket,
@@ -96,9 +95,9 @@ class S3ObjectStore:
             is_ours=lambda: self.stat(key) == ObjectStat(body.size_bytes, crc32c),
         )
         if body.size_bytes <= self._single_request_bytes:
-            upload.in_one_request()
-        else:
-            upload.in_parts(self._part_size_bytes)
+            return upload.in_one_request()
+        upload.in_parts(self._part_size_bytes)
+        return False
 
     def stat(self, key: str) -> ObjectStat | None:
         with translated("look at", self._bucket, self._full_key(key)):
@@ -108,7 +107,7 @@ class S3ObjectStore:
                 if http_status(error) == 404:
                     return None
                 raise
-        return ObjectStat(int(answer["ContentLength"]), _full_object_crc32c(answer))
+        return ObjectStat(int(answer["ContentLength"]), full_object_crc32c(answer))
 
     def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
         full_key = self._full_key(key)
@@ -181,11 +180,3 @@ class S3ObjectStore:
             for failed in answer.get("Errors", ())
             if failed["Code"] != "NoSuchKey"
         ]
-
-
-def _full_object_crc32c(answer: dict[str, Any]) -> int | None:
-    """The checksum in an answer, if it covers the whole object and not the checksums of its parts."""
-    encoded = answer.get("ChecksumCRC32C")
-    if encoded is None or "-" in encoded or answer.get("ChecksumType", "FULL_OBJECT") != "FULL_OBJECT":
-        return None
-    return int.from_bytes(b64decode(encoded), "big")

@@ -16,7 +16,7 @@ What a failure or a crash leaves (an object appears whole or not at all):
 A retry is known by botocore's own count: a 412 on the very first try is somebody else's object, whatever it holds.
 """
 
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -50,16 +50,18 @@ class Upload:
     on_sent: ProgressCallback
     is_ours: Callable[[], bool]
 
-    def in_one_request(self) -> None:
+    def in_one_request(self) -> bool:
+        """Whether the answer names the checksum, computed by the store over all that it received and now has."""
         body = PacedBody(self.body, 0, self.body.size_bytes, self.limiter, self.on_sent)
         with translated("write", self.bucket, self.key):
-            self._once(
+            answer = self._once(
                 self.client.put_object,
                 Body=body,
                 ContentLength=self.body.size_bytes,
                 ChecksumCRC32C=_encoded(self.crc32c),
             )
             body.report_rest()
+        return answer is not None and full_object_crc32c(answer) == self.crc32c
 
     def in_parts(self, part_size_bytes: int) -> None:
         """Parts of equal size, the last one shorter; one after another, so that one writer is one stream."""
@@ -112,13 +114,14 @@ class Upload:
         steps, rest = divmod(end, RUNNING_CRC32C_STEP_BYTES)
         return self.running_crc32c[steps - 1] if not rest and steps <= len(self.running_crc32c) else None
 
-    def _once(self, request: Callable[..., Any], **arguments: object) -> None:
-        """A request that may create the object only if there is none, and that knows its own earlier success."""
+    def _once(self, request: Callable[..., dict[str, Any]], **arguments: object) -> dict[str, Any] | None:
+        """A request that may create the object only if there is none; None instead of its own earlier, lost answer."""
         try:
-            request(Bucket=self.bucket, Key=self.key, IfNoneMatch="*", **arguments)
+            return request(Bucket=self.bucket, Key=self.key, IfNoneMatch="*", **arguments)
         except ClientError as error:
             if not (error_code(error) in _OUR_OWN_EARLIER_TRY and was_retried(error) and self.is_ours()):
                 raise
+            return None
 
     def _abort(self, upload_id: str) -> None:
         """The first error is the one to report: an upload that stays open is found by the delete of the attempt."""
@@ -136,6 +139,14 @@ def abort(client: BaseClient, bucket: str, key: str, upload_id: str) -> None:
         except ClientError as error:
             if error_code(error) != "NoSuchUpload":
                 raise
+
+
+def full_object_crc32c(answer: dict[str, Any]) -> int | None:
+    """The checksum in an answer, if it covers the whole object and not the checksums of its parts."""
+    encoded = answer.get("ChecksumCRC32C")
+    if encoded is None or "-" in encoded or answer.get("ChecksumType", "FULL_OBJECT") != "FULL_OBJECT":
+        return None
+    return int.from_bytes(b64decode(encoded), "big")
 
 
 def _encoded(crc32c: int) -> str:

@@ -2,6 +2,8 @@
 
 TieringError
 |-- SettingError                     a setting or argument is wrong: exit code 2
+|-- ConfigRefusedError               dynamic configs break a rule together
+|-- ConfigNotTakenError              running workers have not taken a change  (retriable)
 |-- FormatError                      bytes break a Kafka format (position, message; knows no path)
 |   `-- OldMagicError                a record batch older than magic 2
 |-- SourceError                      one file or replica of a log source (path, position)
@@ -24,7 +26,11 @@ TieringError
 |   |-- StateConflictError           the segment's state is not the expected one
 |   |-- UnknownSegmentError          no such remote log segment id
 |   `-- MetadataUnavailableError     database locked, away or not migrated    (retriable)
+|-- QueueFullError                   no room in a bounded queue in time       (retriable)
+|-- QueueEmptyError                  nothing came to a queue in time          (retriable)
+|-- QueueClosedError                 a queue takes, or has, nothing more
 |-- LeaseLostError                   the fencing token is no longer the newest (retriable)
+|-- QuotaExceededError               a topic brings in more than its threshold  (retriable)
 |-- JudgeError                       a quality rule could not be applied: no verdict is given
 `-- SendingStoppedError              paused, or the parent process died       (retriable)
 """
@@ -40,6 +46,17 @@ class TieringError(Exception):
 
 class SettingError(TieringError):
     """A setting or argument is unusable; the text names it, its value and what is accepted."""
+
+
+class ConfigRefusedError(TieringError):
+    """A change of dynamic configs is sound by itself but breaks a rule together with the others; the text has the
+    numbers. Nothing was changed."""
+
+
+class ConfigNotTakenError(TieringError):
+    """A change of dynamic configs is stored and announced, but not all running workers have taken it in time."""
+
+    retriable = True
 
 
 class FormatError(TieringError):
@@ -161,10 +178,58 @@ class MetadataUnavailableError(RemoteMetadataError):
     retriable = True
 
 
+class QueueFullError(TieringError):
+    """A bounded queue had no room within the time that was given."""
+
+    retriable = True
+
+
+class QueueEmptyError(TieringError):
+    """Nothing came to a queue within the time that was given."""
+
+    retriable = True
+
+
+class QueueClosedError(TieringError):
+    """A queue was closed: it takes nothing more, or has nothing more to give."""
+
+
 class LeaseLostError(TieringError):
     """Somebody else holds a newer fencing token for this partition: stop at once, change nothing."""
 
     retriable = True
+
+
+class QuotaExceededError(TieringError):
+    """A topic brings in more bytes than it may while its broker's total is exceeded: it has to wait.
+
+    Attributes:
+        broker_id, topic: whose log dir was read, for which topic.
+        topic_rate, topic_threshold, total_rate, total_threshold: bytes a second.
+    """
+
+    retriable = True
+
+    def __init__(
+        self,
+        broker_id: int,
+        topic: str,
+        *,
+        topic_rate: float,
+        topic_threshold: float,
+        total_rate: float,
+        total_threshold: float,
+    ) -> None:
+        super().__init__(
+            f"topic {printable(topic)} on broker {broker_id} brings in {topic_rate:.0f} bytes a second (threshold"
+            f" {topic_threshold:.0f}) while all topics bring in {total_rate:.0f} (threshold {total_threshold:.0f})"
+        )
+        self.broker_id = broker_id
+        self.topic = topic
+        self.topic_rate = topic_rate
+        self.topic_threshold = topic_threshold
+        self.total_rate = total_rate
+        self.total_threshold = total_threshold
 
 
 class JudgeError(TieringError):

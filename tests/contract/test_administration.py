@@ -3,11 +3,12 @@
 import pytest
 from sqlalchemy import Engine, select
 
-from include.tiering.database.dynamic_configs import ConfigChange, ConfigEntity, DynamicConfigs
 from include.tiering.database.schema import events
 from include.tiering.database.store_identity import StoreIdentities, known_clusters
-from include.tiering.errors import StateConflictError
+from include.tiering.errors import ConfigRefusedError, StateConflictError
 from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.quota.config_store import ConfigChange, ConfigEntity, ConfigSnapshot, ConfigValues, EntityType
+from include.tiering.quota.sql_configs import SqlConfigStore
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_export import KeyRange, export_segments, split_segments
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
@@ -89,12 +90,12 @@ class TestOwners:
 
 
 class TestDynamicConfigs:
-    BROKERS = ConfigEntity("brokers")
-    ONE = ConfigEntity("brokers", "1")
+    BROKERS = ConfigEntity(EntityType.BROKERS)
+    ONE = ConfigEntity(EntityType.BROKERS, "1")
 
     @pytest.fixture
-    def configs(self, engine: Engine, now: AdjustableNow) -> DynamicConfigs:
-        return DynamicConfigs(engine, CLUSTER_ID, now_ms=now)
+    def configs(self, engine: Engine, now: AdjustableNow) -> SqlConfigStore:
+        return SqlConfigStore(engine, CLUSTER_ID, now_ms=now)
 
     def test_set_change_and_remove_with_history(self, configs, now):
         configs.alter(self.BROKERS, {"copy.rate": "10", "fetch.rate": "5"}, author="ann")
@@ -110,11 +111,12 @@ class TestDynamicConfigs:
         ]
 
     def test_the_version_grows_with_changes_only(self, configs):
-        assert configs.version() == 0
+        assert configs.snapshot() == ConfigSnapshot(0, {})
         versions = []
         for value in ("10", "10", "20", None, None):
-            configs.alter(self.BROKERS, {"copy.rate": value}, author="ann")
-            versions.append(configs.version())
+            altered = configs.alter(self.BROKERS, {"copy.rate": value}, author="ann")
+            versions.append(altered.snapshot.version)
+            assert configs.snapshot().version == versions[-1]
         assert versions[0] == versions[1] < versions[2] < versions[3] == versions[4]
 
     def test_an_entity_is_not_its_default(self, configs):
@@ -127,10 +129,40 @@ class TestDynamicConfigs:
 
     def test_clusters_do_not_see_each_other(self, configs, engine):
         configs.alter(self.BROKERS, {"copy.rate": "10"}, author="ann")
-        other = DynamicConfigs(engine, "another-cluster")
+        other = SqlConfigStore(engine, "another-cluster")
         assert other.of_entity(self.BROKERS) == {}
-        assert other.version() == 0
+        assert other.snapshot() == ConfigSnapshot(0, {})
         assert other.history() == []
+
+    def test_an_alteration_says_what_it_changed_and_what_is_set_then(self, configs, now):
+        configs.alter(self.ONE, {"copy.rate": "7"}, author="ann")
+        altered = configs.alter(self.BROKERS, {"copy.rate": "10", "absent": None}, author="bob")
+        assert altered.changes == (ConfigChange(self.BROKERS, "copy.rate", None, "10", "bob", now.now_ms),)
+        assert altered.snapshot.values == {self.BROKERS: {"copy.rate": "10"}, self.ONE: {"copy.rate": "7"}}
+        assert configs.snapshot() == altered.snapshot
+        removed = configs.alter(self.ONE, {"copy.rate": None}, author="bob")
+        assert removed.snapshot.values == configs.snapshot().values == {self.BROKERS: {"copy.rate": "10"}}
+        repeated = configs.alter(self.BROKERS, {"copy.rate": "10"}, author="bob")
+        assert (repeated.changes, repeated.snapshot) == ((), removed.snapshot)
+
+    def test_the_check_sees_all_values_after_the_change_and_can_refuse_it(self, configs):
+        configs.alter(self.ONE, {"copy.rate": "7"}, author="ann")
+        before = configs.snapshot()
+        seen = []
+
+        def refuse(values: ConfigValues) -> None:
+            seen.append(values)
+            raise ConfigRefusedError("too much")
+
+        with pytest.raises(ConfigRefusedError, match="too much"):
+            configs.alter(self.BROKERS, {"copy.rate": "10"}, author="ann", check=refuse)
+        assert seen == [{self.BROKERS: {"copy.rate": "10"}, self.ONE: {"copy.rate": "7"}}]
+        assert configs.snapshot() == before
+        assert len(configs.history()) == 1
+
+    def test_an_author_cannot_smuggle_control_characters_into_the_history(self, configs):
+        configs.alter(self.ONE, {"copy.rate": "7"}, author="ann\x1b[2J\n")
+        assert [change.author for change in configs.history()] == [r"ann\x1b[2J\n"]
 
 
 class TestExport:

@@ -92,16 +92,24 @@ class NoQuotas:
         return UnlimitedBytes()
 
 
+UNLIMITED: Final = 2**63 - 1
+"""Kafka's default of a quota."""
+
+
 @dataclass(frozen=True, slots=True)
 class QuotasInForce:
-    """Bytes a second by scope, as of one version of the dynamic configs. A scope's default has the empty name."""
+    """Bytes a second by scope, as of one version of the dynamic configs. A scope's default has the empty name.
+
+    `UNLIMITED` frees a scope from the default that would apply to it.
+    """
 
     version: int
     bytes_per_second: Mapping[Scope, int]
 
     def of(self, scope: Scope) -> int | None:
         """The quota of a scope, its default if it has none of its own; None without a limit."""
-        return self.bytes_per_second.get(scope, self.bytes_per_second.get(scope.default))
+        found = self.bytes_per_second.get(scope, self.bytes_per_second.get(scope.default))
+        return None if found == UNLIMITED else found
 
 
 @dataclass(frozen=True, slots=True)

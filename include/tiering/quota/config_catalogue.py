@@ -1,0 +1,207 @@
+"""Every config that may be changed while jobs run: where it is legal, what it accepts, what it means. Pure.
+
+Quotas and thresholds are declared here, settings marked dynamic in `settings/operational.py`; both are rows of one
+table. A dynamic setting holds for the whole cluster: it is set on the default of the brokers.
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from include.tiering.errors import SettingError, printable
+from include.tiering.quota.config_store import ConfigEntity, EntityType
+from include.tiering.quota.contract import UNLIMITED
+from include.tiering.quota.scopes import QuotaKind, QuotaLevel, Scope
+from include.tiering.quota.topic_thresholds import TOPIC_THRESHOLD, TOTAL_THRESHOLD
+from include.tiering.settings.catalogue import Setting, nearest
+from include.tiering.settings.dynamic import canonical_value, dynamic_settings
+
+COPY_QUOTA: Final = "remote.log.manager.copy.max.bytes.per.second"
+FETCH_QUOTA: Final = "remote.log.manager.fetch.max.bytes.per.second"
+TOTAL_COPY_QUOTA: Final = "tiering.copy.total.max.bytes.per.second"
+TOTAL_FETCH_QUOTA: Final = "tiering.fetch.total.max.bytes.per.second"
+NARROW_COPY_QUOTA: Final = "tiering.copy.max.bytes.per.second"
+NARROW_FETCH_QUOTA: Final = "tiering.fetch.max.bytes.per.second"
+"""Of a topic, and for fetches also of a client."""
+
+_DIGITS: Final = re.compile(r"[0-9]{1,19}\Z")
+_MOST_SHOWN: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicConfig:
+    """One name on one entity type. `on_default` and `on_named` say which of its entities may carry it.
+
+    `quota` is the kind and level of what it holds down, if it is a quota; `setting` its declaration, if it is one.
+    """
+
+    name: str
+    entity_type: EntityType
+    on_default: bool
+    on_named: bool
+    accepts: str
+    unit: str | None
+    default: str
+    sentence: str
+    quota: tuple[QuotaKind, QuotaLevel] | None = None
+    setting: Setting | None = None
+
+    def is_legal_on(self, entity: ConfigEntity) -> bool:
+        return entity.entity_type == self.entity_type and (self.on_default if entity.is_default else self.on_named)
+
+    def scope(self, entity: ConfigEntity) -> Scope | None:
+        """What its value on this entity holds down."""
+        return None if self.quota is None else Scope(*self.quota, entity.entity_name)
+
+    def canonical(self, text: str) -> str:
+        """The value as it is stored. Raises SettingError with what is accepted."""
+        if self.setting is not None:
+            return canonical_value(self.setting, text)
+        digits = text.strip()
+        if _DIGITS.match(digits) is None or not 1 <= int(digits) <= UNLIMITED:
+            raise SettingError(
+                f"{self.name} is {printable(text[:_MOST_SHOWN])!r}: accepted: {self.accepts} ({self.unit})"
+            )
+        return str(int(digits))
+
+    @property
+    def places(self) -> str:
+        """Where it is legal, in words."""
+        where = {(True, True): "default and named", (True, False): "default", (False, True): "named"}
+        return f"{self.entity_type}: {where[self.on_default, self.on_named]}"
+
+
+@cache
+def all_configs() -> tuple[DynamicConfig, ...]:
+    """Quotas from the widest scope to the narrowest, thresholds, then settings."""
+    return (*_QUOTAS, *_THRESHOLDS, *map(_of_setting, dynamic_settings()))
+
+
+@cache
+def config_names() -> tuple[str, ...]:
+    """Each name once, without aliases."""
+    return tuple(dict.fromkeys(config.name for config in all_configs()))
+
+
+def configs_of(entity: ConfigEntity) -> tuple[DynamicConfig, ...]:
+    """Every config that may be set on it."""
+    return tuple(config for config in all_configs() if config.is_legal_on(entity))
+
+
+def config_on(entity: ConfigEntity, name: str) -> DynamicConfig:
+    """The config that `name`, or its alias, means on this entity.
+
+    Raises:
+        SettingError: there is no such name, with the nearest; or not on this entity, with where it belongs.
+    """
+    called = [config for config in all_configs() if name in _names(config)]
+    for config in called:
+        if config.is_legal_on(entity):
+            return config
+    if called:
+        places = "; ".join(config.places for config in called)
+        raise SettingError(f"{name} cannot be set on {entity}: it belongs to {places}")
+    hint = nearest(name, _legal_names(entity))
+    raise SettingError(f"unknown config {printable(name[:_MOST_SHOWN])} on {entity}: {hint}")
+
+
+def _legal_names(entity: ConfigEntity) -> list[str]:
+    return [name for config in configs_of(entity) for name in _names(config)]
+
+
+def _names(config: DynamicConfig) -> Collection[str]:
+    return (config.name,) if config.setting is None else config.setting.names
+
+
+def _limit(
+    name: str,
+    entity_type: EntityType,
+    sentence: str,
+    quota: tuple[QuotaKind, QuotaLevel] | None = None,
+    *,
+    on_default: bool = True,
+    on_named: bool = True,
+) -> DynamicConfig:
+    accepts = f"integer, 1 to {UNLIMITED}"
+    return DynamicConfig(
+        name, entity_type, on_default, on_named, accepts, "bytes a second", "unlimited", sentence, quota
+    )
+
+
+def _of_setting(setting: Setting) -> DynamicConfig:
+    return DynamicConfig(
+        setting.name,
+        EntityType.BROKERS,
+        True,
+        False,
+        setting.accepts,
+        setting.unit,
+        setting.default,
+        setting.sentence,
+        setting=setting,
+    )
+
+
+_QUOTAS: Final = (
+    _limit(
+        TOTAL_COPY_QUOTA,
+        EntityType.BROKERS,
+        "All copies together, whatever their broker.",
+        (QuotaKind.COPY, QuotaLevel.TOTAL),
+        on_named=False,
+    ),
+    _limit(
+        TOTAL_FETCH_QUOTA,
+        EntityType.BROKERS,
+        "All remote reads together, whatever their broker.",
+        (QuotaKind.FETCH, QuotaLevel.TOTAL),
+        on_named=False,
+    ),
+    _limit(
+        COPY_QUOTA,
+        EntityType.BROKERS,
+        "Copies out of one broker's log dirs; the default holds for each broker by itself.",
+        (QuotaKind.COPY, QuotaLevel.BROKER),
+    ),
+    _limit(
+        FETCH_QUOTA,
+        EntityType.BROKERS,
+        "Remote reads of one broker's segments; the default holds for each broker by itself.",
+        (QuotaKind.FETCH, QuotaLevel.BROKER),
+    ),
+    _limit(
+        NARROW_COPY_QUOTA,
+        EntityType.TOPICS,
+        "Copies of one topic; the default holds for each topic by itself.",
+        (QuotaKind.COPY, QuotaLevel.TOPIC),
+    ),
+    _limit(
+        NARROW_FETCH_QUOTA,
+        EntityType.TOPICS,
+        "Remote reads of one topic; the default holds for each topic by itself.",
+        (QuotaKind.FETCH, QuotaLevel.TOPIC),
+    ),
+    _limit(
+        NARROW_FETCH_QUOTA,
+        EntityType.CLIENTS,
+        "Remote reads of one client; the default holds for each client by itself. Must be below every broker's.",
+        (QuotaKind.FETCH, QuotaLevel.CLIENT),
+    ),
+)
+
+_THRESHOLDS: Final = (
+    _limit(
+        TOTAL_THRESHOLD,
+        EntityType.BROKERS,
+        "Bytes-in rate of a broker's topics together, above which topics over their own threshold are refused.",
+    ),
+    _limit(
+        TOPIC_THRESHOLD,
+        EntityType.TOPICS,
+        "Bytes-in rate of a topic on each broker that it may keep when the total is exceeded. The sum of all must not "
+        "be above a total; topics without one share the rest.",
+        on_default=False,
+    ),
+)

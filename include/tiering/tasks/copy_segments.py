@@ -2,7 +2,8 @@
 
 A batch takes a lease on the most urgent partition with work, copies its planned segments one after another, gives it
 back and takes the next, until nothing is left, its time is over, or its pool has no room for it any more. Between
-segments it waits while paused. What it could not finish stays planned for another batch or the next run.
+segments it waits while paused. A partition whose topic quota is exceeded is given back until it may be tried again.
+What the batch could not finish stays planned for another batch or the next run.
 
 What a killed batch leaves: a lease that expires, and what `copy_one_segment` says of the segment it was in.
 """
@@ -15,6 +16,7 @@ from typing import Final
 from include.tiering.clock import Clock
 from include.tiering.errors import (
     LeaseLostError,
+    QuotaExceededError,
     RemoteStorageError,
     SendingStoppedError,
     SourceError,
@@ -23,9 +25,11 @@ from include.tiering.errors import (
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observability import for_partition, get_logger
 from include.tiering.quota.contract import Quotas
+from include.tiering.quota.topic_quota import NO_TOPIC_QUOTAS, TopicQuotas
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
 from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier
 from include.tiering.tasks.send_gate import SendGate
+from include.tiering.tasks.topic_admission import TopicAdmission
 from include.tiering.work.contract import Lease, Placement, PlannedSegment, SegmentOutcome, WorkItem, WorkStore
 
 _log: Final = get_logger(__name__)
@@ -51,13 +55,17 @@ class FailedSegment:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """`sent_bytes` counts all objects, on the wire once; retries inside the store's client are not in it."""
+    """`sent_bytes` counts all objects, on the wire once; retries inside the store's client are not in it.
+
+    `throttled` are partitions that topic quotas refused to the end: what is planned of them stays planned.
+    """
 
     copied: tuple[CopiedSegment, ...]
     failed: tuple[FailedSegment, ...]
     sent_bytes: int
     seconds: float
     ended: BatchEnd
+    throttled: tuple[TopicIdPartition, ...] = ()
 
     @property
     def worth_retrying(self) -> bool:
@@ -94,6 +102,7 @@ class CopyBatch:
         batch_id: str,
         limits: BatchLimits,
         on_copied: Callable[[CopiedSegment], None],
+        topic_quotas: TopicQuotas = NO_TOPIC_QUOTAS,
     ) -> None:
         self._copier = copier
         self._work = work
@@ -105,6 +114,7 @@ class CopyBatch:
         self._batch_id = batch_id
         self._limits = limits
         self._on_copied = on_copied
+        self._admission = TopicAdmission(topic_quotas, clock)
         self._deadline = clock.monotonic() + limits.max_seconds
         self._given_up: set[TopicIdPartition] = set()
         self._copied: list[CopiedSegment] = []
@@ -115,9 +125,10 @@ class CopyBatch:
         started = self._clock.monotonic()
         with self._heartbeat:
             ended = self._pull()
+            throttled = self._note_throttled()
         sent_bytes = sum(segment.sent_bytes for segment in self._copied)
         seconds = self._clock.monotonic() - started
-        return BatchResult(tuple(self._copied), tuple(self._failed), sent_bytes, seconds, ended)
+        return BatchResult(tuple(self._copied), tuple(self._failed), sent_bytes, seconds, ended, throttled)
 
     def _pull(self) -> BatchEnd:
         while (ended := self._reason_to_end()) is None:
@@ -139,13 +150,14 @@ class CopyBatch:
             self._run_id,
             self._batch_id,
             lease_ms=self._limits.lease_ms,
-            exclude=tuple(self._given_up),
+            exclude=self._given_up | self._admission.waiting(),
             placement=self._limits.placement,
         )
 
     def _wait_for_work(self) -> bool:
-        """True if paused topics still hold work of this run, after a short wait."""
-        if not self._work.paused_topics() or not self._work.has_work(self._run_id, self._limits.placement):
+        """True if paused or throttled topics still hold work of this run, after a short wait."""
+        is_held = bool(self._work.paused_topics() or self._admission.waiting())
+        if not is_held or not self._work.has_work(self._run_id, self._limits.placement):
             return False
         self._clock.sleep(_PAUSE_POLL_SECONDS)
         return True
@@ -167,9 +179,15 @@ class CopyBatch:
             return False
         return self._batch_id in self._work.live_batches(pool)[slots:]
 
+    def _note_throttled(self) -> tuple[TopicIdPartition, ...]:
+        throttled = self._admission.throttled()
+        for partition, error in throttled.items():
+            self._work.note_left(self._run_id, partition, error=type(error).__name__, message=str(error))
+        return tuple(throttled)
+
     def _copy_partition(self, lease: Lease) -> None:
         planned = self._work.remaining(lease)
-        if not planned:
+        if not planned or self._admission.must_wait(lease.replica_id):
             return
         try:
             self._copier.abandon_leftovers(lease.fence)
@@ -182,8 +200,12 @@ class CopyBatch:
             if self._gate.paused:
                 self._clock.sleep(_PAUSE_POLL_SECONDS)
                 continue
-            if self._copy_planned(lease, queue[0]) is _Next.AGAIN:
-                continue
+            match self._copy_planned(lease, queue[0]):
+                case _Next.AGAIN:
+                    continue
+                case _Next.LEAVE:
+                    self._heartbeat.add_planned(-sum(segment.size_bytes for segment in queue))
+                    return
             queue.pop(0)
             if lease.replica_id.topic_id_partition in self._given_up:
                 return
@@ -197,10 +219,16 @@ class CopyBatch:
                 self._record(lease, planned, SegmentOutcome.SKIPPED, message="already copied")
                 return _Next.ON
             self._copier.require_ours(partition)
-            with self._heartbeat.counting(planned.size_bytes) as on_sent:
+            with (
+                self._admission.admitted(lease.replica_id, planned),
+                self._heartbeat.counting(planned.size_bytes) as on_sent,
+            ):
                 copied = self._copier.copy(
                     lease.replica_id, planned, highest, fence=lease.fence, limiter=limiter, on_sent=on_sent
                 )
+        except QuotaExceededError as error:
+            for_partition(_log, partition).info("waits at %s: %s", planned.base_offset, error)
+            return _Next.LEAVE
         except SendingStoppedError:
             return _Next.AGAIN
         except LeaseLostError:
@@ -247,3 +275,4 @@ class CopyBatch:
 class _Next(StrEnum):
     ON = "go on with the next segment"
     AGAIN = "try this segment again"
+    LEAVE = "leave the partition for now"

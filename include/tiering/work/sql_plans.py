@@ -90,6 +90,15 @@ def record_outcome(connection: Connection, cluster_id: str, run_id: str, item: W
         connection.execute(stop.values(stopped=True))
 
 
+def note_left(
+    connection: Connection, cluster_id: str, run_id: str, partition: TopicIdPartition, error: str, message: str
+) -> None:
+    """See `WorkStore.note_left`."""
+    is_left = and_(planned_segments.c.run_id == run_id, planned_segments.c.outcome == SegmentOutcome.PLANNED)
+    left = update(planned_segments).where(of_partition(planned_segments, cluster_id, partition), is_left)
+    connection.execute(left.values(error=error, message=stored_text(message)))
+
+
 def list_items(connection: Connection, cluster_id: str, run_id: str) -> Sequence[WorkItem]:
     """By topic, partition, offset."""
     same_partition = and_(

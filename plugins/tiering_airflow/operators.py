@@ -60,8 +60,8 @@ class PlanCopyOperator(BaseOperator):
         """Raises TieringError."""
         request = CopyRequest.from_params(context["params"])
         run_id = planned_run_id(context["run_id"], context["ti"].try_number)
-        hook = TieringHook()
-        with hook.open() as tiering:
+        with TieringHook().open() as tiering:
+            max_batches = tiering.effective_settings().copier.max_batches
             plan = tiering.plan_copy(
                 run_id, topics=request.topics, limit_bytes=request.limit_bytes, dry_run=request.dry_run
             )
@@ -72,7 +72,7 @@ class PlanCopyOperator(BaseOperator):
             where = waiting.topic_id_partition
             self.log.log(level, "%s waits at offset %d: %s", where, waiting.next_offset, waiting.detail)
         findings = len(plan.errors) + sum(needs_a_person([waiting]) for waiting in plan.held_back)
-        batches = placed_batches(plan.partitions, hook.settings().copier.max_batches)
+        batches = placed_batches(plan.partitions, max_batches)
         for queue in self._without_task(batches, context):
             findings += 1
             self.log.warning(

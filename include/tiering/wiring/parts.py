@@ -18,9 +18,11 @@ from include.tiering.log_source.contract import LogSource
 from include.tiering.log_source.log_dir.dirs import LogDir, identify
 from include.tiering.log_source.log_dir.source import LogDirSource
 from include.tiering.quota.book_ledger import AnnouncingLedger, BookLedger
-from include.tiering.quota.contract import QuotaLedger, Quotas
+from include.tiering.quota.config_rules import quotas_in_force
+from include.tiering.quota.config_store import ALL_BROKERS, ConfigStore
+from include.tiering.quota.contract import QuotaLedger, Quotas, QuotasInForce
 from include.tiering.quota.shared_quotas import SharedQuotas
-from include.tiering.quota.shares import NO_QUOTAS
+from include.tiering.quota.sql_configs import SqlConfigStore
 from include.tiering.quota.sql_ledger import SqlBookLedger, open_ledger_engine
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
@@ -29,7 +31,7 @@ from include.tiering.remote_storage.contract import RemoteStorage, StoreMarker
 from include.tiering.remote_storage.credentials import S3Credentials
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.remote_storage.marker import GuardedStorage
-from include.tiering.settings import RemoteStorageSettings, TieringSettings
+from include.tiering.settings import RemoteStorageSettings, TieringSettings, with_dynamic
 from include.tiering.work.contract import ANYWHERE, Placement, WorkStore
 from include.tiering.work.sql import SqlWorkStore
 
@@ -82,7 +84,13 @@ class Parts:
     @cached_property
     def quotas(self) -> Quotas:
         """Shared by all that sends or reads for this cluster, through the ledger."""
-        return SharedQuotas(self._books, self.clock, random_bytes=secrets.token_bytes, stored_quotas=lambda: NO_QUOTAS)
+        return SharedQuotas(
+            self._books, self.clock, random_bytes=secrets.token_bytes, stored_quotas=self._stored_quotas
+        )
+
+    @cached_property
+    def configs(self) -> ConfigStore:
+        return SqlConfigStore(self.engine, self.cluster_id)
 
     @cached_property
     def quota_ledger(self) -> QuotaLedger:
@@ -122,6 +130,10 @@ class Parts:
             layout=remote.layout,
         )
 
+    def effective_settings(self) -> TieringSettings:
+        """The settings with the dynamic configs of now over them."""
+        return with_dynamic(self.settings, self.configs.of_entity(ALL_BROKERS))
+
     def log_dirs(self) -> list[LogDir]:
         """Raises SettingError if none is set."""
         if not self.settings.log_dirs:
@@ -140,6 +152,9 @@ class Parts:
                 identity = identify(LogDir(log_dir.broker_id, log_dir.path))
                 placements[identity.broker_id, identity.directory_id] = placement
         return placements
+
+    def _stored_quotas(self) -> QuotasInForce:
+        return quotas_in_force(self.configs.snapshot())
 
     def _identity(self) -> StoreMarker:
         identity = StoreIdentities(self.engine, self.cluster_id).read()

@@ -3,7 +3,7 @@
 import os
 import secrets
 import socket
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,14 @@ from include.tiering.errors import SettingError
 from include.tiering.log_source.contract import ScanReport
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observability.metrics import process_recorder
+from include.tiering.quota.config_store import ConfigEntity
 from include.tiering.quota.contract import Quotas
 from include.tiering.remote_metadata.contract import PartitionSize, SegmentRow
 from include.tiering.remote_metadata.sql_export import KeyRange, export_segments, split_segments
 from include.tiering.remote_storage.contract import StoreMarker
 from include.tiering.reports.copy import CopyRun
 from include.tiering.settings import TieringSettings, load_settings
+from include.tiering.tasks.alter_configs import AlteredConfigs, alter_configs
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
 from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier, StepObserver
 from include.tiering.tasks.copy_segments import BatchLimits, BatchResult, CopyBatch
@@ -120,7 +122,7 @@ class Tiering(Parts):
         on_copied: Callable[[CopiedSegment], None] = _ignore,
     ) -> BatchResult:
         """Run one batch of a stored plan in this process, on partitions of one placement; without one, of every."""
-        copier = self.settings.copier
+        copier = self.effective_settings().copier
         gate = SendGate(self.clock)
         identity = BatchProgress(run_id, batch_id, pool, socket.gethostname(), os.getpid(), "", 0, 0, 0.0, False)
         heartbeat = BatchHeartbeat(
@@ -178,6 +180,12 @@ class Tiering(Parts):
 
     def fetch_partition(self, partition: TopicIdPartition, output_dir: Path) -> Iterator[FetchedSegment]:
         return fetch_partition(partition, output_dir, metadata=self.metadata, storage=self.storage, quotas=self.quotas)
+
+    def alter_configs(self, entity: ConfigEntity, changes: Mapping[str, str | None], *, author: str) -> AlteredConfigs:
+        """Change dynamic configs and wait until running workers have taken them; see the task."""
+        return alter_configs(
+            entity, changes, store=self.configs, ledger=self.quota_ledger, clock=self.clock, author=author
+        )
 
     def _segment_copier(self) -> SegmentCopier:
         return SegmentCopier(

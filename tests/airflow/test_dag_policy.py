@@ -44,9 +44,10 @@ print(json.dumps({"seconds": seconds, "modules": sorted(set(sys.modules) - befor
 
 
 @cache
-def _parsed(file: Path) -> dict[str, Any]:
+def _parsed(file: Path, config: Path | None = None) -> dict[str, Any]:
     command = [sys.executable, "-c", _PARSE, str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=os.environ, cwd=ROOT)
+    environ = os.environ if config is None else {**os.environ, "TIERING_CONFIG": str(config)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environ, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
@@ -77,6 +78,60 @@ def test_imports_nothing_heavy(file: Path) -> None:
 @pytest.mark.parametrize("file", DAG_FILES, ids=DAG_IDS)
 def test_touches_no_file_network_or_process_while_it_is_parsed(file: Path) -> None:
     assert _parsed(file)["touched"] == []
+
+
+COPY_DAG = ROOT / "dags" / "tiering_copy.py"
+
+
+@pytest.fixture
+def racks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Settings whose log dirs name two queues, one of them twice."""
+    queues = (None, "rack-a", "rack-b", "rack-a")
+    config = tmp_path / "tiering.toml"
+    config.write_text(
+        "".join(
+            f"[[log_dirs]]\nbroker_id = {number}\npath = '/kafka-{number}'\n"
+            + (f"queue = '{queue}'\n" if queue else "")
+            for number, queue in enumerate(queues)
+        )
+    )
+    monkeypatch.setenv("TIERING_CONFIG", str(config))
+    return config
+
+
+def test_each_queue_of_the_settings_has_a_task_of_its_own(racks: Path) -> None:
+    bag = DagBag(str(COPY_DAG))
+    assert bag.import_errors == {}
+    dag = bag.dags["tiering_copy"]
+    copies = {task.task_id: task for task in dag.tasks if task.is_mapped}
+    assert {task_id: task.queue for task_id, task in copies.items()} == {
+        "copy": "default",
+        "copy_rack-a": "rack-a",
+        "copy_rack-b": "rack-b",
+    }
+    assert {task.pool for task in copies.values()} == {"remote_log_copier"}
+    assert {task.queue for task in dag.tasks if not task.is_mapped} == {"default"}
+    for task in copies.values():
+        assert dag.get_task("quality_gate").task_id in task.downstream_task_ids
+        assert dag.get_task("outcome").task_id in task.downstream_task_ids
+
+
+def test_queues_cost_one_look_at_the_settings_file(racks: Path) -> None:
+    parsed = _parsed(COPY_DAG, racks)
+    assert parsed["touched"] == [f"open {str(racks)!r}"]
+    assert parsed["seconds"] < 1.0
+    assert "include.tiering.wiring" not in parsed["modules"]
+
+
+def test_without_queues_there_is_one_copy_task() -> None:
+    assert [task.task_id for task in _bag().dags["tiering_copy"].tasks if task.is_mapped] == ["copy"]
+
+
+def test_settings_that_cannot_be_used_are_named_where_dags_are_listed(racks: Path) -> None:
+    racks.write_text("log_dirs = [{broker_id = 1, path = '/kafka', queue = 'no such name'}]")
+    (error,) = DagBag(str(COPY_DAG)).import_errors.values()
+    assert "SettingError" in error
+    assert "queue" in error
 
 
 def test_is_named_after_its_file_and_documented(dag: DAG) -> None:

@@ -23,6 +23,7 @@ def copy(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = Non
     Topics are those of --topic, else of the setting topics.include. Every batch of a segment is checked before it is
     sent, and what the store has is compared with the source afterwards. Interrupt it at any time and start it again:
     a segment counts only when it is complete. Copied segments are served once `./tiering verify` has passed them.
+    Log dirs are read by this process, whatever queue or Spark resource they name.
     """
     with session_of(ctx).opened(topic) as tiering, Interrupt() as interrupt:
         require_topics(tiering.settings)

@@ -14,6 +14,7 @@ from include.tiering.work.contract import (
     ANYWHERE,
     LIVE_BATCH_MS,
     BatchProgress,
+    ClaimOrder,
     Lease,
     Placement,
     PlannedPartition,
@@ -27,6 +28,7 @@ from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import CLUSTER_ID, partition_of, planned
 
 LEASE_MS = 10_000
+URGENCIES = (("b", 1.0), ("c", 0.5), ("urgent", 9.0))
 
 
 @pytest.fixture(scope="module", params=EVERY)
@@ -207,6 +209,83 @@ class TestClaim:
         work.release(lease)
         assert _claim(work) is None
         assert not work.has_work("run-1")
+
+
+class TestFairness:
+    def test_a_partition_never_claimed_waits_longer_than_one_that_is(self, work, now):
+        work.save_plan("run-1", [planned(partition_of("a"), urgency=9.0), planned(partition_of("b"))])
+        lease = _claim(work)
+        assert work.waits_longer(lease)
+        assert not work.waits_longer(lease, exclude=[partition_of("b")])
+
+    def test_the_last_claim_counts_not_the_first(self, work, now):
+        work.save_plan("run-1", [planned(partition_of("a")), planned(partition_of("b"))])
+        for expected in ("a", "b", "a", "b"):
+            lease = _claim(work)
+            assert lease.replica_id.topic_id_partition == partition_of(expected)
+            assert work.waits_longer(lease)
+            work.release(lease)
+            now.advance(1)
+
+    def test_a_partition_claimed_in_the_same_millisecond_does_not_wait_longer(self, work):
+        work.save_plan("run-1", [planned(partition_of("a")), planned(partition_of("b"))])
+        work.release(_claim(work))
+        lease = _claim(work)
+        assert not work.waits_longer(lease)
+
+    @pytest.mark.parametrize("outcome", [SegmentOutcome.FAILED, SegmentOutcome.COPIED])
+    def test_what_has_stopped_or_is_done_does_not_wait(self, work, now, outcome):
+        work.save_plan("run-1", [planned(partition_of("a")), planned(partition_of("b"), 1)])
+        other = _claim(work, exclude=[partition_of("a")])
+        work.record_outcome(other, _item(partition_of("b"), 0, outcome))
+        work.release(other)
+        now.advance(1)
+        assert not work.waits_longer(_claim(work))
+
+    @pytest.mark.parametrize("topic", ["b", None])
+    def test_what_is_paused_does_not_wait(self, work, topic):
+        work.save_plan("run-1", [planned(partition_of("a"), urgency=9.0), planned(partition_of("b"))])
+        lease = _claim(work)
+        work.pause(topic, author="ops")
+        assert not work.waits_longer(lease)
+        work.resume(topic, author="ops")
+        assert work.waits_longer(lease)
+
+    def test_what_another_batch_holds_waits_once_its_lease_has_expired(self, work, now):
+        work.save_plan("run-1", [planned(partition_of("a")), planned(partition_of("b"))])
+        assert _claim(work, "batch-2", exclude=[partition_of("a")]) is not None
+        now.advance(1)
+        lease = _claim(work)
+        assert not work.waits_longer(lease)
+        now.advance(LEASE_MS)
+        assert work.waits_longer(lease)
+
+    def test_another_run_and_another_placement_do_not_wait(self, work):
+        elsewhere = Placement("elsewhere")
+        placed = replace(planned(partition_of("b")), placement=elsewhere)
+        work.save_plan("run-1", [planned(partition_of("a"), urgency=9.0), placed])
+        work.save_plan("run-2", [planned(partition_of("c"))])
+        lease = _claim(work)
+        assert not work.waits_longer(lease, placement=ANYWHERE)
+        assert work.waits_longer(lease, placement=elsewhere)
+        assert not work.waits_longer(lease, exclude=[partition_of("b")])
+
+    def test_a_lost_lease_is_fair_already(self, work, now):
+        work.save_plan("run-1", [planned(partition_of("a")), planned(partition_of("b"))])
+        lease = _claim(work)
+        now.advance(LEASE_MS)
+        assert _claim(work, "batch-2", exclude=[partition_of("b")]) is not None
+        assert not work.waits_longer(lease)
+
+    def test_the_longest_wait_may_be_claimed_before_the_most_urgent(self, work, now):
+        work.save_plan("run-1", [planned(partition_of(name), urgency=urgency) for name, urgency in URGENCIES])
+        claimed = []
+        for _ in range(5):
+            lease = _claim(work, order=ClaimOrder.LONGEST_WAIT)
+            claimed.append(lease.replica_id.topic_id_partition.topic)
+            work.release(lease)
+            now.advance(1)
+        assert claimed == ["urgent", "b", "c", "urgent", "b"]
 
 
 class TestRenewAndRelease:

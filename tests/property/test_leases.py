@@ -12,7 +12,7 @@ from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import LeaseLostError, TieringError
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.work.contract import Lease, PlannedPartition, SegmentOutcome, WorkItem
+from include.tiering.work.contract import ClaimOrder, Lease, PlannedPartition, SegmentOutcome, WorkItem
 from include.tiering.work.sql import SqlWorkStore
 from tests.doubles.databases import AdjustableNow, empty
 from tests.doubles.segments import CLUSTER_ID, partition_of, planned
@@ -67,10 +67,16 @@ class Leases(RuleBasedStateMachine):
             self.work.save_plan(run_id, plans)
             self.plans[run_id] = {plan.replica_id.topic_id_partition: Planned(plan) for plan in plans}
 
-    @rule(target=leases, run_id=runs, batch_id=batches, excluded=st.sets(partitions, max_size=1))
-    def claim(self, run_id: str, batch_id: str, excluded: set[TopicIdPartition]) -> Lease | None:
-        lease = self.work.claim(run_id, batch_id, lease_ms=LEASE_MS, exclude=excluded)
-        expected = self._most_urgent(run_id, batch_id, excluded)
+    @rule(
+        target=leases,
+        run_id=runs,
+        batch_id=batches,
+        excluded=st.sets(partitions, max_size=1),
+        order=st.sampled_from(ClaimOrder),
+    )
+    def claim(self, run_id: str, batch_id: str, excluded: set[TopicIdPartition], order: ClaimOrder) -> Lease | None:
+        lease = self.work.claim(run_id, batch_id, lease_ms=LEASE_MS, exclude=excluded, order=order)
+        expected = self._first(run_id, batch_id, excluded, order)
         assert (None if lease is None else lease.fence.topic_id_partition) == expected
         if lease is None:
             return None
@@ -80,6 +86,18 @@ class Leases(RuleBasedStateMachine):
         self.held[expected] = Held(lease.fence.token, run_id, batch_id, lease.expires_at_ms)
         self.plans[run_id][expected].claimed_at_ms = self.now.now_ms
         return lease
+
+    @rule(lease=leases, excluded=st.sets(partitions, max_size=1))
+    def waits_longer(self, lease: Lease | None, excluded: set[TopicIdPartition]) -> None:
+        if lease is None:
+            return
+        plans, held = self.plans[lease.run_id], self.held[lease.fence.topic_id_partition]
+        waiting = any(
+            plans[partition].claimed_at_ms < plans[lease.fence.topic_id_partition].claimed_at_ms
+            for partition in self._claimable(lease.run_id, lease.batch_id, excluded)
+        )
+        expected = waiting and held.token == lease.fence.token
+        assert self.work.waits_longer(lease, exclude=excluded) is expected
 
     @rule(lease=leases)
     def renew(self, lease: Lease | None) -> None:
@@ -144,16 +162,26 @@ class Leases(RuleBasedStateMachine):
         held = self.held[lease.fence.topic_id_partition]
         return held.token != lease.fence.token or held.until_ms == 0
 
-    def _most_urgent(self, run_id: str, batch_id: str, excluded: set[TopicIdPartition]) -> TopicIdPartition | None:
-        candidates = [
-            (-one.plan.urgency, one.claimed_at_ms, partition.topic, partition)
+    def _first(
+        self, run_id: str, batch_id: str, excluded: set[TopicIdPartition], order: ClaimOrder
+    ) -> TopicIdPartition | None:
+        def place(partition: TopicIdPartition) -> tuple[float, float, str]:
+            one = self.plans[run_id][partition]
+            if order is ClaimOrder.URGENCY:
+                return -one.plan.urgency, one.claimed_at_ms, partition.topic
+            return one.claimed_at_ms, -one.plan.urgency, partition.topic
+
+        return min(self._claimable(run_id, batch_id, excluded), key=place, default=None)
+
+    def _claimable(self, run_id: str, batch_id: str, excluded: set[TopicIdPartition]) -> list[TopicIdPartition]:
+        return [
+            partition
             for partition, one in self.plans[run_id].items()
             if one.has_work
             and partition not in excluded
             and not {partition.topic, None} & self.paused
             and self._is_free(self.held[partition], run_id, batch_id)
         ]
-        return min(candidates, key=lambda candidate: candidate[:3])[3] if candidates else None
 
     def _is_free(self, held: Held, run_id: str, batch_id: str) -> bool:
         return held.until_ms <= self.now.now_ms or (held.run_id, held.batch_id) == (run_id, batch_id)

@@ -1,8 +1,9 @@
 """Who does what now: runs, planned segments, leases with fencing tokens, progress, the pause switch.
 
 A run is one plan. Batches of that run pull partitions: `claim` gives a lease on the most urgent partition with work
-left, `release` gives it back. A lease is time-limited by the database's clock and fenced: each claim of a partition
-gets a higher token than the one before, and a change made with an older token fails.
+left, `release` gives it back, `waits_longer` says whether that would be fair. A lease is time-limited by the database's
+clock and fenced: each claim of a partition gets a higher token than the one before, and a change made with an older
+token fails.
 """
 
 from collections.abc import Collection, Sequence
@@ -55,6 +56,13 @@ class PlannedPartition:
         return sum(segment.size_bytes for segment in self.segments)
 
 
+class ClaimOrder(StrEnum):
+    """Which of the partitions with work a claim takes. One has waited since its last claim; one without, for ever."""
+
+    URGENCY = "the most urgent; among equals the one that has waited longest"
+    LONGEST_WAIT = "the one that has waited longest; among equals the most urgent"
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """The right of one batch to one partition, until it expires or is released."""
@@ -77,7 +85,10 @@ class SegmentOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkItem:
-    """A planned segment with its outcome. `error` is the class name of a TieringError, `path`/`position` where."""
+    """A planned segment with its outcome. `error` is the class name of a TieringError, `path`/`position` where.
+
+    A PLANNED one may have an error too: what it was last left for.
+    """
 
     topic_id_partition: TopicIdPartition
     segment: PlannedSegment
@@ -126,12 +137,22 @@ class WorkStore(Protocol):
         lease_ms: int,
         exclude: Collection[TopicIdPartition] = (),
         placement: Placement | None = None,
+        order: ClaimOrder = ClaimOrder.URGENCY,
     ) -> Lease | None:
-        """Lease the most urgent partition of the run that has planned segments left and no live lease (of any run).
+        """Lease the first partition of the run, by `order`, with planned segments left and no live lease of any run.
 
         A live lease of the same batch id is taken over by the same batch (its process died and was started again).
         Paused topics and `exclude` are passed over; with a `placement`, so are partitions of any other, `ANYWHERE`
         included. None if nothing is left to claim now.
+        """
+        ...
+
+    def waits_longer(
+        self, lease: Lease, *, exclude: Collection[TopicIdPartition] = (), placement: Placement | None = None
+    ) -> bool:
+        """Whether the batch could `claim` another partition that was claimed last, if ever, before this lease was.
+
+        False for a lease that was lost.
         """
         ...
 
@@ -159,6 +180,13 @@ class WorkStore(Protocol):
         Raises:
             LeaseLostError
             StateConflictError: the plan has no such segment, or it has another outcome already.
+        """
+        ...
+
+    def note_left(self, run_id: str, partition: TopicIdPartition, *, error: str, message: str) -> None:
+        """Say why the segments of this partition that are still PLANNED were left, until they have an outcome.
+
+        It needs no lease, as it changes nothing that anybody decides by.
         """
         ...
 

@@ -15,6 +15,7 @@ from include.tiering.work import sql_leases, sql_plans, sql_progress
 from include.tiering.work.contract import (
     ALL_TOPICS,
     BatchProgress,
+    ClaimOrder,
     Lease,
     Placement,
     PlannedPartition,
@@ -47,6 +48,7 @@ class SqlWorkStore:
         lease_ms: int,
         exclude: Collection[TopicIdPartition] = (),
         placement: Placement | None = None,
+        order: ClaimOrder = ClaimOrder.URGENCY,
     ) -> Lease | None:
         with self._writing() as (connection, now_ms):
             return sql_leases.claim(
@@ -57,8 +59,16 @@ class SqlWorkStore:
                 lease_ms=lease_ms,
                 exclude=exclude,
                 placement=placement,
+                order=order,
                 now_ms=now_ms,
             )
+
+    def waits_longer(
+        self, lease: Lease, *, exclude: Collection[TopicIdPartition] = (), placement: Placement | None = None
+    ) -> bool:
+        with reading(self._engine) as connection:
+            now_ms = self._now_ms(connection)
+            return sql_leases.waits_longer(connection, self._cluster_id, lease, exclude, placement, now_ms)
 
     def renew(self, lease: Lease, *, lease_ms: int) -> Lease:
         with self._writing() as (connection, now_ms):
@@ -78,6 +88,10 @@ class SqlWorkStore:
         with self._writing(durable=False) as (connection, now_ms):
             hold_fence(connection, self._cluster_id, lease.fence)
             sql_plans.record_outcome(connection, self._cluster_id, lease.run_id, item, now_ms)
+
+    def note_left(self, run_id: str, partition: TopicIdPartition, *, error: str, message: str) -> None:
+        with self._writing(durable=False) as (connection, _now_ms):
+            sql_plans.note_left(connection, self._cluster_id, run_id, partition, error, message)
 
     def items(self, run_id: str) -> Sequence[WorkItem]:
         with reading(self._engine) as connection:

@@ -11,10 +11,10 @@ the next.
 | after it gave the lease back  | planned segments               | the next claim                                    |
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, and_, or_, select, tuple_, update
+from sqlalchemy import Connection, Select, and_, or_, select, tuple_, update
 
 from include.tiering.database.partition_rows import of_partition, partition_from
 from include.tiering.database.schema import leases, pauses, planned_partitions
@@ -23,11 +23,16 @@ from include.tiering.errors import LeaseLostError
 from include.tiering.log_source.contract import ReplicaId
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.remote_metadata.contract import Fence
-from include.tiering.work.contract import ALL_TOPICS, Lease, Placement
+from include.tiering.work.contract import ALL_TOPICS, ClaimOrder, Lease, Placement
 from include.tiering.work.sql_plans import HAS_PLANNED_SEGMENT, has_work, is_placed
 
 _CANDIDATES: Final = 16
 _RELEASED: Final = 0
+_BY_NAME: Final = (planned_partitions.c.topic, planned_partitions.c.topic_id, planned_partitions.c.partition)
+_ORDERS: Final = {
+    ClaimOrder.URGENCY: (planned_partitions.c.urgency.desc(), planned_partitions.c.claimed_at_ms, *_BY_NAME),
+    ClaimOrder.LONGEST_WAIT: (planned_partitions.c.claimed_at_ms, planned_partitions.c.urgency.desc(), *_BY_NAME),
+}
 
 
 def claim(
@@ -39,11 +44,16 @@ def claim(
     lease_ms: int,
     exclude: Collection[TopicIdPartition],
     placement: Placement | None,
+    order: ClaimOrder,
     now_ms: int,
 ) -> Lease | None:
     """See `WorkStore.claim`."""
     passed_over = set(exclude)
-    while candidates := _candidates(connection, cluster_id, run_id, batch_id, passed_over, placement, now_ms):
+    while True:
+        claimable = _claimable(cluster_id, run_id, batch_id, passed_over, placement, now_ms)
+        candidates = connection.execute(claimable.order_by(*_ORDERS[order]).limit(_CANDIDATES)).all()
+        if not candidates:
+            return None
         for row in candidates:
             partition = partition_from(row.topic_id, row.partition, row.topic)
             passed_over.add(partition)
@@ -64,7 +74,26 @@ def claim(
                 fence=Fence(partition, token),
                 expires_at_ms=now_ms + lease_ms,
             )
-    return None
+
+
+def waits_longer(
+    connection: Connection,
+    cluster_id: str,
+    lease: Lease,
+    exclude: Collection[TopicIdPartition],
+    placement: Placement | None,
+    now_ms: int,
+) -> bool:
+    """See `WorkStore.waits_longer`."""
+    is_lease = and_(
+        of_partition(leases, cluster_id, lease.fence.topic_id_partition), leases.c.token == lease.fence.token
+    )
+    claimed_at_ms = connection.execute(select(leases.c.claimed_at_ms).where(is_lease)).scalar_one_or_none()
+    if claimed_at_ms is None:
+        return False
+    claimable = _claimable(cluster_id, lease.run_id, lease.batch_id, exclude, placement, now_ms)
+    waiting = claimable.where(planned_partitions.c.claimed_at_ms < claimed_at_ms).limit(1)
+    return connection.execute(waiting).one_or_none() is not None
 
 
 def renew(connection: Connection, cluster_id: str, lease: Lease, expires_at_ms: int) -> None:
@@ -89,16 +118,15 @@ def release(connection: Connection, cluster_id: str, lease: Lease) -> None:
     )
 
 
-def _candidates(
-    connection: Connection,
+def _claimable(
     cluster_id: str,
     run_id: str,
     batch_id: str,
     passed_over: Collection[TopicIdPartition],
     placement: Placement | None,
     now_ms: int,
-) -> Sequence[Row[Any]]:
-    """Partitions that could be claimed, most urgent first; among equals the one that waited longest."""
+) -> Select[Any]:
+    """Planned partitions that this batch could claim."""
     same_partition = and_(
         leases.c.cluster_id == planned_partitions.c.cluster_id,
         leases.c.topic_id == planned_partitions.c.topic_id,
@@ -112,21 +140,13 @@ def _candidates(
         .where(planned_partitions.c.stopped.is_(False), HAS_PLANNED_SEGMENT)
         .where(or_(leases.c.token.is_(None), _is_free(run_id, batch_id, now_ms)))
         .where(planned_partitions.c.topic.not_in(paused), ~paused.where(pauses.c.topic == ALL_TOPICS).exists())
-        .order_by(
-            planned_partitions.c.urgency.desc(),
-            planned_partitions.c.claimed_at_ms,
-            planned_partitions.c.topic,
-            planned_partitions.c.topic_id,
-            planned_partitions.c.partition,
-        )
-        .limit(_CANDIDATES)
     )
     if placement is not None:
         query = query.where(is_placed(placement))
     if passed_over:
         key = tuple_(planned_partitions.c.topic_id, planned_partitions.c.partition)
         query = query.where(key.not_in([(str(one.topic_id), one.partition) for one in passed_over]))
-    return connection.execute(query).all()
+    return query
 
 
 def _take(

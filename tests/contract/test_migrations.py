@@ -35,7 +35,7 @@ def new_engine(database_kind: str, request: pytest.FixtureRequest, tmp_path):
 def test_head_is_the_last_script():
     scripts = ScriptDirectory.from_config(migration_config())
     assert scripts.get_heads() == [HEAD]
-    assert [script.revision for script in scripts.walk_revisions()] == ["r0005", "r0004", "r0003", "r0002", "r0001"]
+    assert [script.revision for script in scripts.walk_revisions()] == ["r0006", "r0005", "r0004", "r0003", "r0002", "r0001"]
 
 
 def test_migrations_make_the_declared_schema(migrated_engine: Engine):

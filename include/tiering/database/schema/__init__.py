@@ -7,7 +7,7 @@ from include.tiering.database.schema.administration import (
     stores,
 )
 from include.tiering.database.schema.base import PARTITION_TOTAL, metadata
-from include.tiering.database.schema.quota import quota_ledger
+from include.tiering.database.schema.quota import quota_ledger, topic_meters
 from include.tiering.database.schema.remote_log import (
     partitions,
     quality_results,
@@ -46,5 +46,6 @@ __all__ = [
     "segments",
     "size_counters",
     "stores",
+    "topic_meters",
     "topics",
 ]

@@ -2,13 +2,14 @@
 
 A batch takes a lease on the most urgent partition with work, copies its planned segments one after another, gives it
 back and takes the next, until nothing is left, its time is over, or its pool has no room for it any more. Between
-segments it waits while paused. A partition whose topic quota is exceeded is given back until it may be tried again.
+segments it waits while paused. A partition whose topic quota is exceeded is given back until it may be tried again; one
+that met an exhausted copy quota may be given back for another that has waited longer (`turns`).
 What the batch could not finish stays planned for another batch or the next run.
 
 What a killed batch leaves: a lease that expires, and what `copy_one_segment` says of the segment it was in.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -24,12 +25,13 @@ from include.tiering.errors import (
 )
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observability import for_partition, get_logger
-from include.tiering.quota.contract import Quotas
+from include.tiering.quota.contract import ByteLimiter, Quotas
 from include.tiering.quota.topic_quota import NO_TOPIC_QUOTAS, TopicQuotas
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
 from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.tasks.topic_admission import TopicAdmission
+from include.tiering.tasks.turns import Turns
 from include.tiering.work.contract import Lease, Placement, PlannedSegment, SegmentOutcome, WorkItem, WorkStore
 
 _log: Final = get_logger(__name__)
@@ -77,13 +79,15 @@ class BatchResult:
 class BatchLimits:
     """`pool` names the Airflow pool whose slot this batch holds, None if it runs outside of Airflow.
 
-    A batch takes partitions of one `placement`; None = of every placement.
+    A batch takes partitions of one `placement`; None = of every placement. With `fairness` partitions take turns while
+    the copy quota is exhausted.
     """
 
     max_seconds: float
     lease_ms: int
     pool: str | None = None
     placement: Placement | None = None
+    fairness: bool = True
 
 
 class CopyBatch:
@@ -113,6 +117,14 @@ class CopyBatch:
         self._run_id = run_id
         self._batch_id = batch_id
         self._limits = limits
+        self._turns = Turns(
+            work,
+            run_id,
+            batch_id,
+            lease_ms=limits.lease_ms,
+            placement=limits.placement,
+            fairness=limits.fairness,
+        )
         self._on_copied = on_copied
         self._admission = TopicAdmission(topic_quotas, clock)
         self._deadline = clock.monotonic() + limits.max_seconds
@@ -132,7 +144,7 @@ class CopyBatch:
 
     def _pull(self) -> BatchEnd:
         while (ended := self._reason_to_end()) is None:
-            lease = self._heartbeat.claim(self._claim)
+            lease = self._heartbeat.claim(lambda: self._turns.claim(self._excluded()))
             if lease is None:
                 if not self._wait_for_work():
                     return BatchEnd.NO_WORK
@@ -145,14 +157,8 @@ class CopyBatch:
                 self._heartbeat.release()
         return ended
 
-    def _claim(self) -> Lease | None:
-        return self._work.claim(
-            self._run_id,
-            self._batch_id,
-            lease_ms=self._limits.lease_ms,
-            exclude=self._given_up | self._admission.waiting(),
-            placement=self._limits.placement,
-        )
+    def _excluded(self) -> Set[TopicIdPartition]:
+        return self._given_up | self._admission.waiting()
 
     def _wait_for_work(self) -> bool:
         """True if paused or throttled topics still hold work of this run, after a short wait."""
@@ -195,24 +201,26 @@ class CopyBatch:
             self._give_up(lease, planned[0], error)
             return
         self._heartbeat.add_planned(sum(segment.size_bytes for segment in planned))
+        partition = lease.replica_id.topic_id_partition
+        limiter = self._quotas.copy(lease.replica_id.broker_id, partition.topic, go_on=self._gate.check)
         queue = list(planned)
         while queue and self._reason_to_end() is None:
             if self._gate.paused:
                 self._clock.sleep(_PAUSE_POLL_SECONDS)
                 continue
-            match self._copy_planned(lease, queue[0]):
-                case _Next.AGAIN:
-                    continue
-                case _Next.LEAVE:
-                    self._heartbeat.add_planned(-sum(segment.size_bytes for segment in queue))
+            following = self._copy_planned(lease, queue[0], limiter)
+            if following is _Next.AGAIN:
+                continue
+            if following is _Next.ON:
+                queue.pop(0)
+                if partition in self._given_up:
                     return
-            queue.pop(0)
-            if lease.replica_id.topic_id_partition in self._given_up:
+            if following is _Next.LEAVE or (queue and self._turns.hand_on(lease, limiter, self._excluded())):
+                self._heartbeat.add_planned(-sum(segment.size_bytes for segment in queue))
                 return
 
-    def _copy_planned(self, lease: Lease, planned: PlannedSegment) -> "_Next":
+    def _copy_planned(self, lease: Lease, planned: PlannedSegment, limiter: ByteLimiter) -> "_Next":
         partition = lease.replica_id.topic_id_partition
-        limiter = self._quotas.copy(lease.replica_id.broker_id, partition.topic, go_on=self._gate.check)
         try:
             highest = self._copier.metadata.highest_copied_offset(partition)
             if highest is not None and highest >= planned.end_offset:

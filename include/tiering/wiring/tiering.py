@@ -122,7 +122,8 @@ class Tiering(Parts):
         on_copied: Callable[[CopiedSegment], None] = _ignore,
     ) -> BatchResult:
         """Run one batch of a stored plan in this process, on partitions of one placement; without one, of every."""
-        copier = self.effective_settings().copier
+        settings = self.effective_settings()
+        copier = settings.copier
         gate = SendGate(self.clock)
         identity = BatchProgress(run_id, batch_id, pool, socket.gethostname(), os.getpid(), "", 0, 0, 0.0, False)
         heartbeat = BatchHeartbeat(
@@ -137,7 +138,13 @@ class Tiering(Parts):
             self.clock,
             run_id=run_id,
             batch_id=batch_id,
-            limits=BatchLimits(float(copier.batch_max_seconds), copier.lease_ms, pool, placement),
+            limits=BatchLimits(
+                float(copier.batch_max_seconds),
+                copier.lease_ms,
+                pool,
+                placement,
+                fairness=settings.copy_fairness.enable,
+            ),
             on_copied=on_copied,
         ).run()
         _count(result)

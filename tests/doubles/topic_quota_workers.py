@@ -1,0 +1,59 @@
+"""What several processes do to the meters of topics at once. Each function runs in a process of its own."""
+
+import random
+from collections import Counter
+from typing import Any, Final
+
+from include.tiering.clock import SystemClock
+from include.tiering.database.engine import open_engine
+from include.tiering.errors import QuotaExceededError
+from include.tiering.quota.sql_configs import SqlConfigStore
+from include.tiering.quota.sql_topic_meters import SqlTopicQuotas
+from include.tiering.quota.topic_meters import MeterKind
+from include.tiering.quota.topic_quota_configs import FreshTopicQuotaConfigs
+from tests.doubles.segments import CLUSTER_ID
+
+BROKERS: Final = (1, 2)
+TOPICS: Final = ("orders", "clicks", "audit")
+BASE_MS: Final = 1_700_000_000_000
+Counted = dict[tuple[int, str, str], tuple[int, int]]
+"""Bytes and records by broker id, topic and kind."""
+
+
+def bring_in(number: int, url: str, rounds: int, seed: int) -> Counted:
+    """Ask for that many segments, on a database whose clock jumps to and fro; returns what should be counted."""
+    draw = random.Random(f"{seed}/{number}")
+    engine = open_engine(url)
+    quotas = _quotas(engine, draw)
+    size_bytes: Counter[tuple[int, str, str]] = Counter()
+    records: Counter[tuple[int, str, str]] = Counter()
+    for _ in range(rounds):
+        broker_id, topic = draw.choice(BROKERS), draw.choice(TOPICS)
+        size, count = draw.randint(0, 2**31), draw.randint(1, 1_000)
+        kind = MeterKind.ERROR if draw.random() < 0.2 else MeterKind.ACCEPTED
+        try:
+            admission = quotas.admit(broker_id, topic, size_bytes=size, records=count)
+            (quotas.failed if kind is MeterKind.ERROR else quotas.accepted)(admission)
+        except QuotaExceededError:
+            kind = MeterKind.THROTTLED
+        for key in ((broker_id, topic, str(MeterKind.IO)), (broker_id, topic, str(kind))):
+            size_bytes[key] += size
+            records[key] += count
+    engine.dispose()
+    return {key: (size_bytes[key], records[key]) for key in size_bytes}
+
+
+def bring_in_for_ever(url: str) -> None:
+    """Until somebody kills this process."""
+    draw = random.Random(0)
+    quotas = _quotas(open_engine(url), draw)
+    while True:
+        try:
+            quotas.accepted(quotas.admit(1, draw.choice(TOPICS), size_bytes=draw.randint(0, 2**31), records=1))
+        except QuotaExceededError:
+            continue
+
+
+def _quotas(engine: Any, draw: random.Random) -> SqlTopicQuotas:
+    configs = FreshTopicQuotaConfigs(SqlConfigStore(engine, CLUSTER_ID), SystemClock(), enabled=True)
+    return SqlTopicQuotas(engine, CLUSTER_ID, configs, now_ms=lambda _: BASE_MS + draw.randint(0, 60_000))

@@ -36,9 +36,11 @@ class Pacer:
         self.free_at = max(self.free_at, now - CATCH_UP_SECONDS) + size_bytes / self.bytes_per_second
 
     def change(self, bytes_per_second: float, now: float) -> None:
-        """Go on at another rate: what was granted before is waited for as if it had been granted at the new one.
+        """Go on at another rate: what was granted and is not yet waited for takes its time at the new one.
 
-        The wait is at most one slice long, so neither a fall nor a rise of the rate leaves a silence or a burst.
+        That is at most the time of one slice, so neither a fall nor a rise of the rate leaves a silence or a burst.
         """
+        pending_bytes = max(0.0, self.free_at - now) * self.bytes_per_second
         self.bytes_per_second = bytes_per_second
-        self.free_at = min(self.free_at, now + SLICE_SECONDS)
+        if bytes_per_second > 0:
+            self.free_at = min(self.free_at, now) + min(pending_bytes, self.slice_bytes()) / bytes_per_second

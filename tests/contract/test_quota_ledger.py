@@ -1,0 +1,167 @@
+"""The book of shares: one suite over memory, SQLite and PostgreSQL, and what only the databases have to show."""
+
+import multiprocessing
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, event
+
+from include.tiering.clock import SystemClock
+from include.tiering.database.engine import open_engine
+from include.tiering.database.migrations import upgrade
+from include.tiering.errors import MetadataUnavailableError
+from include.tiering.quota.book_ledger import AnnouncingLedger, BookLedger, MemoryBookLedger
+from include.tiering.quota.contract import QuotasInForce, QuotaWorker
+from include.tiering.quota.demand import ALL_THERE_IS
+from include.tiering.quota.scopes import copy_scopes
+from include.tiering.quota.shares import Book, renewed
+from include.tiering.quota.sql_ledger import SqlBookLedger, open_ledger_engine
+from tests.doubles.databases import SHARED, SQLITE_FILE
+
+TOTAL = copy_scopes(1, "orders")[0]
+
+
+@pytest.fixture
+def cluster_id(request: pytest.FixtureRequest) -> str:
+    """Another book for each test."""
+    return str(request.node.name)
+
+
+@pytest.fixture
+def ledger_engine(database_url: str) -> Iterator[Engine]:
+    main = open_engine(database_url)
+    upgrade(main)
+    main.dispose()
+    engine = open_ledger_engine(database_url, SystemClock())
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def sql_ledger(ledger_engine: Engine, cluster_id: str) -> SqlBookLedger:
+    return SqlBookLedger(ledger_engine, cluster_id)
+
+
+class BookLedgerContract:
+    """What every ledger does."""
+
+    def test_the_first_book_is_empty(self, ledger: BookLedger) -> None:
+        assert ledger.exchange(lambda book: book) == Book()
+
+    def test_what_was_exchanged_is_what_the_next_one_sees(self, ledger: BookLedger) -> None:
+        AnnouncingLedger(ledger).announce(QuotasInForce(3, {TOTAL: 100}))
+        written = ledger.exchange(lambda book: renewed(book, "a", {TOTAL: ALL_THERE_IS}, 1))
+        assert ledger.exchange(lambda book: book) == written
+        assert AnnouncingLedger(ledger).workers() == (QuotaWorker("a", 3),)
+        assert AnnouncingLedger(ledger).in_force().of(TOTAL) == 100
+
+    def test_a_change_that_fails_changes_nothing(self, ledger: BookLedger) -> None:
+        def fail(book: Book) -> Book:
+            raise RuntimeError("in the middle")
+
+        with pytest.raises(RuntimeError):
+            ledger.exchange(fail)
+        assert ledger.exchange(lambda book: book) == Book()
+
+    def test_threads_change_it_one_after_another(self, ledger: BookLedger) -> None:
+        threads = [threading.Thread(target=_renew_often, args=(ledger, name)) for name in "abcd"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert _beats(ledger) == dict.fromkeys("abcd", ROUNDS)
+
+
+class TestMemory(BookLedgerContract):
+    @pytest.fixture
+    def ledger(self) -> BookLedger:
+        return MemoryBookLedger()
+
+
+@pytest.mark.parametrize("database_kind", SHARED, indirect=True)
+class TestSql(BookLedgerContract):
+    @pytest.fixture
+    def ledger(self, sql_ledger: SqlBookLedger) -> BookLedger:
+        return sql_ledger
+
+    def test_clusters_have_books_of_their_own(self, ledger_engine: Engine, sql_ledger: SqlBookLedger) -> None:
+        sql_ledger.exchange(lambda book: renewed(book, "a", {}, 1))
+        assert SqlBookLedger(ledger_engine, "another").exchange(lambda book: book) == Book()
+
+    def test_processes_change_it_one_after_another(
+        self, database_url: str, cluster_id: str, sql_ledger: SqlBookLedger
+    ) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        processes = [spawn.Process(target=_renew_in_process, args=(database_url, cluster_id, name)) for name in "abc"]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        assert [process.exitcode for process in processes] == [0, 0, 0]
+        assert _beats(sql_ledger) == dict.fromkeys("abc", ROUNDS)
+
+    def test_a_round_takes_two_statements(self, ledger_engine: Engine, sql_ledger: SqlBookLedger) -> None:
+        sql_ledger.exchange(lambda book: book)
+        statements: list[str] = []
+        event.listen(ledger_engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
+        sql_ledger.exchange(lambda book: renewed(book, "a", {}, 1))
+        assert len([text for text in statements if not text.startswith("BEGIN")]) == 2
+
+    def test_a_book_that_another_holds_is_away_before_the_shares_are_over(
+        self, database_url: str, cluster_id: str, sql_ledger: SqlBookLedger
+    ) -> None:
+        sql_ledger.exchange(lambda book: book)
+        other = open_ledger_engine(database_url, SystemClock())
+        with Held(sql_ledger), pytest.raises(MetadataUnavailableError):
+            SqlBookLedger(other, cluster_id).exchange(lambda book: book)
+        other.dispose()
+
+
+@pytest.mark.parametrize("database_kind", [SQLITE_FILE], indirect=True)
+def test_on_sqlite_the_book_has_a_file_of_its_own(database_url: str, sql_ledger: SqlBookLedger) -> None:
+    sql_ledger.exchange(lambda book: book)
+    metadata = Path(database_url.removeprefix("sqlite:///"))
+    assert metadata.with_name(f"{metadata.stem}-quota{metadata.suffix}").exists()
+
+
+ROUNDS = 20
+
+
+def _renew_often(ledger: BookLedger, name: str) -> None:
+    def change(book: Book) -> Book:
+        beat = book.workers[name].beat + 1 if name in book.workers else 1
+        return renewed(book, name, {TOTAL: 1.0}, beat)
+
+    for _ in range(ROUNDS):
+        ledger.exchange(change)
+
+
+def _renew_in_process(url: str, cluster_id: str, name: str) -> None:
+    _renew_often(SqlBookLedger(open_ledger_engine(url, SystemClock()), cluster_id), name)
+
+
+def _beats(ledger: BookLedger) -> dict[str, int]:
+    return {name: entry.beat for name, entry in sorted(ledger.exchange(lambda book: book).workers.items())}
+
+
+class Held:
+    """An exchange of another thread that does not end."""
+
+    def __init__(self, ledger: BookLedger) -> None:
+        self._entered, self._leave = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=ledger.exchange, args=(self._stay,))
+
+    def __enter__(self) -> None:
+        self._thread.start()
+        assert self._entered.wait(5)
+
+    def __exit__(self, *_: object) -> None:
+        self._leave.set()
+        self._thread.join()
+
+    def _stay(self, book: Book) -> Book:
+        self._entered.set()
+        self._leave.wait(10)
+        return book

@@ -1,6 +1,6 @@
 """A `Tiering` with canned answers, for tests of what stands in front of it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -8,8 +8,10 @@ from typing import Any
 from include.tiering.log_source.contract import ScanReport
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.sizes import PartitionSize
+from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity
 from include.tiering.remote_storage.contract import StoreMarker
-from include.tiering.settings import TieringSettings
+from include.tiering.settings import TieringSettings, with_dynamic
+from include.tiering.tasks.alter_configs import AlteredConfigs, alter_configs
 from include.tiering.tasks.copy_segments import BatchEnd, BatchResult, FailedSegment
 from include.tiering.tasks.fetch_partition import FetchedSegment
 from include.tiering.tasks.plan_copy import CopyPlan
@@ -17,6 +19,8 @@ from include.tiering.tasks.readiness import Check
 from include.tiering.tasks.verify_segments import VerifyReport
 from include.tiering.work.contract import ALL_TOPICS, BatchProgress, WorkItem
 from tests.doubles import sample_values as sample
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.memory_configs import MemoryConfigStore, ScriptedLedger
 
 
 class FakeWork:
@@ -69,6 +73,8 @@ class FakeTiering:
         self.partition_sizes: list[PartitionSize] = [sample.partition_size()]
         self.checks: list[Check] = [Check("schema", True, True, "at head")]
         self.fetched: list[FetchedSegment] = []
+        self.configs = MemoryConfigStore()
+        self.quota_ledger = ScriptedLedger()
         self.on_batch: Callable[[Callable[[], bool]], None] = lambda parent_alive: None
 
     @contextmanager
@@ -107,6 +113,16 @@ class FakeTiering:
     def fetch_partition(self, partition: TopicIdPartition, output_dir: Path) -> Iterator[FetchedSegment]:
         self._called("fetch_partition", {"partition": partition, "output_dir": output_dir})
         return iter(self.fetched)
+
+    def effective_settings(self) -> TieringSettings:
+        self._called("effective_settings", {})
+        return with_dynamic(self.settings, self.configs.of_entity(ALL_BROKERS))
+
+    def alter_configs(self, entity: ConfigEntity, changes: Mapping[str, str | None], *, author: str) -> AlteredConfigs:
+        self._called("alter_configs", {"entity": entity, "changes": changes})
+        return alter_configs(
+            entity, changes, store=self.configs, ledger=self.quota_ledger, clock=ManualClock(), author=author
+        )
 
     def migrate(self) -> StoreMarker:
         self._called("migrate", {})

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
+from include.tiering.cli.commands.configs import configs
 from include.tiering.cli.commands.copy import copy
 from include.tiering.cli.commands.fetch import fetch
 from include.tiering.cli.commands.migrate import migrate
@@ -59,6 +60,11 @@ COMMANDS: Final = (
     (pause, "Stop all sending, or that of one topic.", "pause --topic orders"),
     (resume, "Let sending go on.", "resume --topic orders"),
     (ready, "Check what must hold before a run.", "ready && ./tiering copy"),
+    (
+        configs,
+        "Show or change quotas and dynamic settings.",
+        "configs --describe --entity-type brokers --entity-name 1",
+    ),
     (status, "Show settings with their origin, and what runs.", "status --json"),
     (pools, "Show the pools that batches run in.", "pools"),
     (migrate, "Set up or upgrade the database and the store.", "migrate"),

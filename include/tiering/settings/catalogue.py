@@ -50,6 +50,10 @@ class Setting:
             found = getattr(found, attribute)
         return found
 
+    def text(self, settings: TieringSettings) -> str:
+        """The value of a setting that is neither secret nor list, as one would write it."""
+        return _value_text(self.value(settings))
+
     def shown(self, settings: TieringSettings) -> Any:
         """The value as JSON may show it: secrets masked."""
         return _shown(self.value(settings))
@@ -105,7 +109,7 @@ def _setting(name: str, path: tuple[str, ...], field: FieldInfo) -> Setting:
         path=path,
         accepts=str(extra.get("accepts") or _accepts(name, field)),
         unit=unit if isinstance(unit, str) else None,
-        default=str(extra.get("default_text") or _default_text(field.default)),
+        default=str(extra.get("default_text") or _value_text(field.default)),
         sentence=field.description or "",
         dynamic=bool(extra.get("dynamic")),
         secret=_plain_type(field.annotation) is SecretStr,
@@ -144,12 +148,12 @@ def _plain_type(annotation: Any) -> Any:
     return annotation
 
 
-def _default_text(default: Any) -> str:
-    if default is None:
+def _value_text(value: Any) -> str:
+    if value is None:
         return "unset"
-    if isinstance(default, bool):
-        return str(default).lower()
-    return "[]" if default == () else str(default)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "[]" if value == () else str(value)
 
 
 def _shown(value: Any) -> Any:

@@ -27,8 +27,7 @@ def canonical_value(setting: Setting, text: str) -> str:
     Raises:
         SettingError: with the value and what is accepted.
     """
-    value = setting.value(_with_section(TieringSettings(), setting, {setting: text}))
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return setting.text(_with_section(TieringSettings(), setting, {setting: text}))
 
 
 def with_dynamic(

@@ -13,27 +13,29 @@ from include.tiering.errors import TieringError
 
 if TYPE_CHECKING:
     from include.tiering.reports.status import Activity
+    from include.tiering.settings import TieringSettings
 
 
 def status(ctx: typer.Context, as_json: Json = False) -> None:
     """Show every setting, its value and where it came from, then what is paused and what runs.
 
-    Secrets are masked. The settings are shown even if the database does not answer.
+    Secrets are masked. If the database does not answer, the settings are shown as they are without dynamic configs.
     """
     from include.tiering.reports.status import present_status
 
     session = session_of(ctx)
     settings = session.settings()
     try:
-        activity = _activity(session)
+        effective, activity = _now(session)
     except TieringError as error:
         finish(present_status(settings, None, str(error)), as_json=as_json, otherwise=code_of(error))
     else:
-        finish(present_status(settings, activity), as_json=as_json)
+        finish(present_status(effective, activity), as_json=as_json)
 
 
-def _activity(session: Session) -> "Activity":
+def _now(session: Session) -> "tuple[TieringSettings, Activity]":
+    """The settings with the dynamic configs over them, and what goes on."""
     from include.tiering.reports.status import Activity
 
     with session.opened() as tiering:
-        return Activity(tiering.work.paused_topics(), mirrored_pools(tiering))
+        return tiering.effective_settings(), Activity(tiering.work.paused_topics(), mirrored_pools(tiering))

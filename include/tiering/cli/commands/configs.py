@@ -1,0 +1,133 @@
+"""`./tiering configs`: quotas and dynamic settings, with the flags of kafka-configs."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from include.tiering.cli.options import Json
+from include.tiering.cli.output import finish
+from include.tiering.cli.session import author, session_of
+from include.tiering.errors import SettingError
+
+if TYPE_CHECKING:
+    from include.tiering.quota.config_store import ConfigEntity
+    from include.tiering.reports.presentation import Presentation
+    from include.tiering.wiring import Tiering
+
+LATEST_CHANGES: Final = 20
+
+
+def configs(
+    ctx: typer.Context,
+    describe: Annotated[bool, typer.Option("--describe", help="Show values, where they come from, changes.")] = False,
+    alter: Annotated[bool, typer.Option("--alter", help="Change values of one entity.")] = False,
+    add_config: Annotated[
+        list[str] | None, typer.Option("--add-config", help="Set these; may be repeated.", metavar="NAME=VALUE,...")
+    ] = None,
+    delete_config: Annotated[
+        list[str] | None, typer.Option("--delete-config", help="Remove these; may be repeated.", metavar="NAME,...")
+    ] = None,
+    entity_type: Annotated[
+        str | None, typer.Option("--entity-type", help="Kind of entity.", metavar="brokers|topics|clients")
+    ] = None,
+    entity_name: Annotated[
+        str | None, typer.Option("--entity-name", help="Broker id, topic or client id.", metavar="NAME")
+    ] = None,
+    entity_default: Annotated[
+        bool, typer.Option("--entity-default", help="What holds for all that have no value of their own.")
+    ] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help=f"All changes; without it the latest {LATEST_CHANGES}.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show or change quotas and settings while jobs run. A change is checked against all others, stored with who made
+    it, and has reached the running workers when the command returns; those that have not taken it are named.
+
+    * every broker may copy 50 MiB a second: `./tiering configs --alter --entity-type brokers --entity-default
+      --add-config remote.log.manager.copy.max.bytes.per.second=52428800`
+    * all of them together 80 MiB: `... --entity-default --add-config tiering.copy.total.max.bytes.per.second=83886080`
+    * one client less than the others: `./tiering configs --alter --entity-type clients --entity-name reporting
+      --add-config tiering.fetch.max.bytes.per.second=1048576`
+    * no longer: `./tiering configs --alter --entity-type clients --entity-name reporting --delete-config
+      tiering.fetch.max.bytes.per.second`
+
+    All names are in docs/settings.md. A name that is not set is unlimited, or what the settings say. Exit codes: 0
+    done, 1 refused by a rule or not taken by all, 2 unknown name or invalid value, 3 the database does not answer.
+    """
+    if describe == alter:
+        raise SettingError("say one of --describe and --alter")
+    if alter and history:
+        raise SettingError("--history goes with --describe")
+    entity = _entity(entity_type, entity_name, entity_default)
+    changes = _changes(add_config or (), delete_config or ())
+    if alter:
+        if entity is None:
+            raise SettingError("--alter needs --entity-type and one of --entity-name and --entity-default")
+        if not changes:
+            raise SettingError("--alter needs --add-config NAME=VALUE or --delete-config NAME")
+    elif changes:
+        raise SettingError("--add-config and --delete-config go with --alter")
+    with session_of(ctx).opened() as tiering:
+        if alter and entity is not None:
+            presentation = _altered(tiering, entity, changes)
+        else:
+            presentation = _described(tiering, entity_type, entity, whole_history=history)
+    finish(presentation, as_json=as_json)
+
+
+def _altered(tiering: "Tiering", entity: "ConfigEntity", changes: dict[str, str | None]) -> "Presentation":
+    from include.tiering.reports.configs import present_alteration
+
+    return present_alteration(tiering.alter_configs(entity, changes, author=author()))
+
+
+def _described(
+    tiering: "Tiering", entity_type: str | None, entity: "ConfigEntity | None", *, whole_history: bool
+) -> "Presentation":
+    from include.tiering.quota.config_rules import checked_entity
+    from include.tiering.reports.configs import describe, entities_with_configs, present_configs
+
+    values = tiering.configs.snapshot().values
+    kind = None if entity_type is None else checked_entity(entity_type, None).entity_type
+    entities = (entity,) if entity is not None else entities_with_configs(values, kind)
+    described = [config for one in entities for config in describe(one, values, tiering.settings)]
+    changes = [one for one in tiering.configs.history(entity) if kind in (None, one.entity.entity_type)]
+    return present_configs(described, changes if whole_history else changes[-LATEST_CHANGES:])
+
+
+def _entity(entity_type: str | None, name: str | None, default: bool) -> "ConfigEntity | None":
+    """None if no single entity is named."""
+    from include.tiering.quota.config_rules import checked_entity
+
+    if name is not None and default:
+        raise SettingError("--entity-name and --entity-default exclude each other")
+    if entity_type is None:
+        if name is not None or default:
+            raise SettingError("--entity-name and --entity-default need --entity-type")
+        return None
+    entity = checked_entity(entity_type, name)
+    return entity if name is not None or default else None
+
+
+def _changes(added: Iterable[str], deleted: Iterable[str]) -> dict[str, str | None]:
+    changes: dict[str, str | None] = {}
+    for text in _items(added):
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise SettingError(f"--add-config {text}: say NAME=VALUE")
+        _put(changes, name.strip(), value.strip())
+    for name in _items(deleted):
+        _put(changes, name, None)
+    return changes
+
+
+def _put(changes: dict[str, str | None], name: str, value: str | None) -> None:
+    if name in changes:
+        raise SettingError(f"{name} is changed twice: leave one of them out")
+    changes[name] = value
+
+
+def _items(lists: Iterable[str]) -> list[str]:
+    return [item.strip() for one in lists for item in one.split(",") if item.strip()]

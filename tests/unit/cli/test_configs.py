@@ -1,0 +1,170 @@
+"""`./tiering configs`: what it asks, shows, refuses, and ends with."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from include.tiering.errors import MetadataUnavailableError
+from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity, EntityType
+from tests.doubles.fake_tiering import FakeTiering
+from tests.doubles.memory_configs import ScriptedLedger
+
+Run = Callable[..., Result]
+Document = Callable[..., Any]
+
+COPY = "remote.log.manager.copy.max.bytes.per.second"
+FETCH = "remote.log.manager.fetch.max.bytes.per.second"
+CLIENT = "tiering.fetch.max.bytes.per.second"
+BROKERS = ("--entity-type", "brokers", "--entity-default")
+BROKER_1 = ("--entity-type", "brokers", "--entity-name", "1")
+REPORTING = ("--entity-type", "clients", "--entity-name", "reporting")
+
+
+def test_alter_sets_and_removes_in_one_change(run: Run, tiering: FakeTiering) -> None:
+    tiering.quota_ledger = ScriptedLedger(**{"host:1": 0, "host:2": 1})
+    assert run("configs", "--alter", *BROKERS, "--add-config", f"{COPY}=10,{FETCH}=20").exit_code == 0
+    result = run(
+        "configs", "--alter", *BROKERS, "--add-config", f"{COPY}=11", "--add-config", "queued.max.requests=7",
+        "--delete-config", f"{FETCH}",
+    )  # fmt: skip
+    assert result.exit_code == 0
+    assert tiering.configs.of_entity(ALL_BROKERS) == {COPY: "11", "queued.max.requests": "7"}
+    assert "brokers default: 3 configs changed, version 5; taken by 2 workers" in result.stdout
+    assert "@" in tiering.configs.history()[0].author
+
+
+def test_alter_names_the_workers_that_have_not_taken_it(run: Run, document: Document, tiering: FakeTiering) -> None:
+    tiering.quota_ledger = ScriptedLedger(**{"host:1": 0, "host:2": None})
+    arguments = ("configs", "--alter", *BROKER_1, "--add-config", f"{COPY}=10")
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert "not taken by 1 of 2 workers: host:2" in result.stdout
+    shown = document(*arguments)
+    assert (shown["entity_type"], shown["entity_name"], shown["version"]) == ("brokers", "1", 1)
+    assert shown["changed"] == []
+    assert shown["taken_by"] == [{"worker_id": "host:1", "version": 1}]
+    assert shown["not_taken_by"] == [{"worker_id": "host:2", "version": 0}]
+
+
+def test_alter_is_refused_by_a_rule_with_the_numbers(run: Run, tiering: FakeTiering) -> None:
+    run("configs", "--alter", *BROKERS, "--add-config", f"{FETCH}=1000")
+    result = run("configs", "--alter", *REPORTING, "--add-config", f"{CLIENT}=1000")
+    assert result.exit_code == 1
+    assert f"client reporting: {CLIENT} = 1000 is not below brokers default: {FETCH} = 1000" in result.stderr
+    assert tiering.configs.of_entity(ConfigEntity(EntityType.CLIENTS, "reporting")) == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "one of --describe and --alter"),
+        (("--alter", "--describe"), "one of --describe and --alter"),
+        (("--alter", "--add-config", f"{COPY}=1"), "--alter needs --entity-type"),
+        (
+            ("--alter", "--entity-type", "brokers", "--add-config", f"{COPY}=1"),
+            "--alter needs --entity-type and one of",
+        ),
+        (("--alter", *BROKERS), "--alter needs --add-config"),
+        (("--alter", *BROKERS, "--history", "--add-config", f"{COPY}=1"), "--history goes with --describe"),
+        (("--alter", *BROKERS, "--entity-name", "1", "--add-config", f"{COPY}=1"), "exclude each other"),
+        (("--alter", *BROKERS, "--add-config", COPY), "say NAME=VALUE"),
+        (("--alter", *BROKERS, "--add-config", f"{COPY}=1", "--delete-config", COPY), "changed twice"),
+        (("--alter", *BROKERS, "--add-config", f"{COPY}=1,{COPY}=2"), "changed twice"),
+        (("--alter", *BROKERS, "--add-config", f"{COPY}=fast"), f"'fast': accepted: integer, 1 to {2**63 - 1}"),
+        (("--alter", *BROKERS, "--add-config", "remote.log.copy=1"), "unknown config remote.log.copy"),
+        (("--alter", *BROKER_1, "--add-config", "queued.max.requests=1"), "it belongs to brokers: default"),
+        (("--describe", "--add-config", f"{COPY}=1"), "go with --alter"),
+        (("--describe", "--entity-name", "1"), "need --entity-type"),
+        (("--describe", "--entity-type", "users"), "accepted: brokers, topics, clients"),
+        (("--describe", "--entity-type", "brokers", "--entity-name", "one"), "'one' is no broker"),
+    ],
+)
+def test_usage(run: Run, tiering: FakeTiering, arguments: tuple[str, ...], words: str) -> None:
+    result = run("configs", *arguments)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert tiering.configs.history() == []
+
+
+def test_a_database_that_is_away_is_worth_retrying(run: Run, tiering: FakeTiering) -> None:
+    tiering.fails = MetadataUnavailableError("no answer")
+    assert run("configs", "--alter", *BROKERS, "--add-config", f"{COPY}=1").exit_code == 3
+
+
+def test_describe_says_where_each_value_comes_from(run: Run, document: Document, tiering: FakeTiering) -> None:
+    run("configs", "--alter", *BROKERS, "--add-config", f"{COPY}=10,{FETCH}=20,tiering.copy.fairness.enable=no")
+    run("configs", "--alter", *BROKER_1, "--add-config", f"{COPY}=11")
+    broker = {item["name"]: item for item in document("configs", "--describe", *BROKER_1)["configs"]}
+    assert {name: (item["value"], item["source"]) for name, item in broker.items()} == {
+        COPY: ("11", "dynamic broker 1"),
+        FETCH: ("20", "dynamic default"),
+        "total.bytes.in.per.sec.threshold": ("unlimited", "default"),
+    }
+    assert broker[COPY]["unit"] == "bytes a second"
+    environ = {"TIERING_COPIER__MAX__BATCHES": "3"}
+    default = {item["name"]: item for item in document("configs", "--describe", *BROKERS, **environ)["configs"]}
+    assert {
+        name: (default[name]["value"], default[name]["source"])
+        for name in (COPY, "tiering.copy.fairness.enable", "tiering.copier.max.batches", "queued.max.requests")
+    } == {
+        COPY: ("10", "dynamic default"),
+        "tiering.copy.fairness.enable": ("false", "dynamic default"),
+        "tiering.copier.max.batches": ("3", "environment TIERING_COPIER__MAX__BATCHES"),
+        "queued.max.requests": ("500", "default"),
+    }
+
+
+def test_describe_of_a_type_shows_its_default_and_every_named_entity(run: Run, document: Document) -> None:
+    run("configs", "--alter", *REPORTING, "--add-config", f"{CLIENT}=10")
+    run("configs", "--alter", *BROKER_1, "--add-config", f"{COPY}=11")
+    shown = document("configs", "--describe", "--entity-type", "clients")
+    assert [(item["entity_name"], item["value"]) for item in shown["configs"]] == [
+        (None, "unlimited"),
+        ("reporting", "10"),
+    ]
+    assert [change["entity_type"] for change in shown["history"]] == ["clients"]
+    everything = document("configs", "--describe")
+    named = {(item["entity_type"], item["entity_name"]) for item in everything["configs"] if item["entity_name"]}
+    assert named == {("brokers", "1"), ("clients", "reporting")}
+
+
+def test_describe_shows_who_changed_what(run: Run, document: Document, tiering: FakeTiering) -> None:
+    for value in range(1, 26):
+        run("configs", "--alter", *BROKERS, "--add-config", f"{COPY}={value}")
+    latest = document("configs", "--describe", *BROKERS)["history"]
+    assert [(change["old_value"], change["new_value"]) for change in latest] == [
+        (str(value - 1), str(value)) for value in range(6, 26)
+    ]
+    assert len(document("configs", "--describe", *BROKERS, "--history")["history"]) == 25
+    text = run("configs", "--describe", *BROKERS).stdout
+    assert "2023-11-14 22:13:20 UTC" in text
+    assert tiering.configs.history()[0].author in text
+
+
+def test_what_a_later_version_has_set_is_shown_and_can_be_removed(
+    run: Run, document: Document, tiering: FakeTiering
+) -> None:
+    tiering.configs.alter(ALL_BROKERS, {"of.a.later.version": "x"}, author="ann")
+    shown = document("configs", "--describe", *BROKERS)["configs"][-1]
+    assert (shown["name"], shown["value"], shown["source"]) == ("of.a.later.version", "x", "dynamic, unknown here")
+    assert run("configs", "--alter", *BROKERS, "--delete-config", "of.a.later.version").exit_code == 0
+    assert tiering.configs.of_entity(ALL_BROKERS) == {}
+
+
+def test_status_shows_what_was_changed_live(run: Run, document: Document, tiering: FakeTiering) -> None:
+    run("configs", "--alter", *BROKERS, "--add-config", "tiering.copier.max.batches=3")
+    shown = {item["name"]: item for item in document("status", TIERING_COPIER__MAX__BATCHES="9")["settings"]}
+    assert shown["tiering.copier.max.batches"]["value"] == 3
+    assert shown["tiering.copier.max.batches"]["origin"] == "dynamic config"
+    tiering.fails = MetadataUnavailableError("no answer")
+    static = {item["name"]: item for item in document("status", TIERING_COPIER__MAX__BATCHES="9")["settings"]}
+    assert static["tiering.copier.max.batches"]["value"] == 9
+
+
+def test_help_teaches_by_example(run: Run) -> None:
+    shown = run("configs", "--help").stdout
+    assert "--add-config" in shown
+    assert "remote.log.manager.copy.max.bytes.per.second=52428800" in shown
+    assert "0 done, 1 refused by a rule" in shown.replace("\n", " ")

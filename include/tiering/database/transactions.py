@@ -1,7 +1,7 @@
 """Transactions with typed errors. Keep the ones that write short: on SQLite there is one writer at a time."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine
@@ -12,6 +12,8 @@ from include.tiering.database.engine import WRITES
 from include.tiering.errors import MetadataUnavailableError, RemoteMetadataError, printable
 
 _UNDEFINED_TABLE_OR_COLUMN: Final = ("42P01", "42703")
+_NORMAL: Final = 1
+"""SQLite's `synchronous` from which on a commit does not wait for the disk."""
 
 
 @contextmanager
@@ -37,18 +39,25 @@ def writing(engine: Engine, *, durable: bool = True) -> Iterator[Connection]:
     """
     with _typed_errors(engine), engine.connect() as connection:
         marked = connection.execution_options(**{WRITES: True})
-        if engine.dialect.name == "sqlite":
-            _synchronise(marked, "FULL" if durable else "NORMAL")
-        with marked.begin():
+        with nullcontext() if durable else _hasty(marked), marked.begin():
             if not durable and engine.dialect.name == "postgresql":
                 marked.exec_driver_sql("SET LOCAL synchronous_commit = off")
             yield marked
 
 
-def _synchronise(connection: Connection, mode: str) -> None:
-    """SQLite takes this between transactions alone, where SQLAlchemy would begin one."""
+@contextmanager
+def _hasty(connection: Connection) -> Iterator[None]:
+    """On SQLite the mode belongs to the connection and changes between transactions alone; it is put back."""
+    if connection.dialect.name != "sqlite":
+        yield
+        return
     driver_connection: Any = connection.connection.driver_connection
-    driver_connection.execute(f"PRAGMA synchronous = {mode}")
+    (mode,) = driver_connection.execute("PRAGMA synchronous").fetchone()
+    driver_connection.execute(f"PRAGMA synchronous = {min(mode, _NORMAL)}")
+    try:
+        yield
+    finally:
+        driver_connection.execute(f"PRAGMA synchronous = {mode}")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from include.tiering.log_source.contract import ScanReport
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.sizes import PartitionSize
 from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity
+from include.tiering.quota.topic_quota import NO_TOPIC_QUOTAS
 from include.tiering.remote_storage.contract import StoreMarker
 from include.tiering.settings import TieringSettings, with_dynamic
 from include.tiering.tasks.alter_configs import AlteredConfigs, alter_configs
@@ -75,6 +76,7 @@ class FakeTiering:
         self.fetched: list[FetchedSegment] = []
         self.configs = MemoryConfigStore()
         self.quota_ledger = ScriptedLedger()
+        self.topic_quotas = NO_TOPIC_QUOTAS
         self.on_batch: Callable[[Callable[[], bool]], None] = lambda parent_alive: None
 
     @contextmanager

@@ -75,6 +75,19 @@ LOG_SEGMENTS: Final = Metric(
     ("topic",),
     "FINISHED remote log segments.",
 )
+TOPIC_BYTES_IN: Final = Metric(
+    "tiering_topic_bytes_in",
+    MetricKind.COUNTER,
+    ("topic", "meter"),
+    "Bytes of the `.log` of segments that asked topic quotas for admission (meter io), by what became of them: "
+    "accepted, error, throttled.",
+)
+TOPIC_RECORDS_IN: Final = Metric(
+    "tiering_topic_records_in",
+    MetricKind.COUNTER,
+    ("topic", "meter"),
+    "Offsets that those segments span, end - base + 1.",
+)
 
 METRICS: Final = (
     COPY_BYTES,
@@ -84,6 +97,8 @@ METRICS: Final = (
     COPY_SENT_BYTES,
     LOG_SIZE_BYTES,
     LOG_SEGMENTS,
+    TOPIC_BYTES_IN,
+    TOPIC_RECORDS_IN,
 )
 
 
@@ -108,6 +123,11 @@ class PrometheusRecorder:
         self._counters[COPY_REQUESTS].labels(topic).inc()
         self._counters[COPY_ERRORS].labels(topic).inc()
         self._counters[COPY_ERRORS_BY_CLASS].labels(topic, error).inc()
+
+    def topic_brought_in(self, topic: str, meter: str, size_bytes: int, records: int) -> None:
+        """One segment counted in one meter of topic quotas."""
+        self._counters[TOPIC_BYTES_IN].labels(topic, meter).inc(size_bytes)
+        self._counters[TOPIC_RECORDS_IN].labels(topic, meter).inc(records)
 
     def remote_log_sizes(self, sizes: Iterable[PartitionSize]) -> None:
         """FINISHED bytes and segments of all partitions that have any."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from include.tiering.errors import QuotaExceededError
 from include.tiering.log_source.contract import ScanError
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.reports.plan import held_back_document, held_back_table, needs_a_person
@@ -34,6 +35,11 @@ class CopyRun:
         return [item for item in self.items if item.outcome is outcome]
 
     @property
+    def throttled(self) -> list[WorkItem]:
+        """Left because of their topic's quota: another run may take them."""
+        return [item for item in self.of(SegmentOutcome.PLANNED) if item.error == QuotaExceededError.__name__]
+
+    @property
     def copied_bytes(self) -> int:
         return sum(item.segment.size_bytes for item in self.of(SegmentOutcome.COPIED))
 
@@ -43,6 +49,7 @@ def present_copy(run: CopyRun) -> Presentation:
     summary = (
         f"copied {count(len(copied), 'segment')}, {format_bytes(run.copied_bytes)} in {format_duration(run.seconds)}"
         f"{_rate(run)}; {len(failed)} failed, {len(run.of(SegmentOutcome.PLANNED))} left"
+        f"{_throttled(run)}"
     )
     ok = not failed and not run.errors and not needs_a_person(run.held_back)
     return Presentation(lambda: _document(run), lambda: _tables(run), summary, ok=ok)
@@ -54,7 +61,7 @@ def _document(run: CopyRun) -> Document:
         "copied": [_copied(item) for item in run.of(SegmentOutcome.COPIED)],
         "failed": [_failed(item) for item in run.of(SegmentOutcome.FAILED)],
         "skipped": [_offsets(item) for item in run.of(SegmentOutcome.SKIPPED)],
-        "left": [_offsets(item) for item in run.of(SegmentOutcome.PLANNED)],
+        "left": [_left(item) for item in run.of(SegmentOutcome.PLANNED)],
         "held_back": [held_back_document(item) for item in run.held_back],
         "errors": [error_document(error) for error in run.errors],
         "bytes": run.copied_bytes,
@@ -76,6 +83,11 @@ def _copied(item: WorkItem) -> Document:
     return {**_offsets(item), "segment_id": item.segment_id}
 
 
+def _left(item: WorkItem) -> Document:
+    """With the reason, if the last batch gave one."""
+    return _offsets(item) if item.error is None else {**_offsets(item), "error": item.error, "message": item.message}
+
+
 def _failed(item: WorkItem) -> Document:
     return {
         **labels(item.topic_id_partition),
@@ -94,7 +106,7 @@ def _tables(run: CopyRun) -> tuple[Table, ...]:
     rows = tuple(_row(partition, items) for partition, items in by_partition.items())
     columns = ("partition", "copied>", "bytes>", "skipped>", "failed>", "left>")
     copied = (Table(f"run {run.run_id}", columns, rows),) if rows else ()
-    return (*copied, *_failures(run), *held_back_table(run.held_back), *error_table(run.errors))
+    return (*copied, *_failures(run), *_throttled_table(run), *held_back_table(run.held_back), *error_table(run.errors))
 
 
 def _row(partition: TopicIdPartition, items: list[WorkItem]) -> tuple[str, ...]:
@@ -127,6 +139,16 @@ def _failures(run: CopyRun) -> tuple[Table, ...]:
         for item in failed
     )
     return (Table("failed", ("partition", "base offset>", "path", "byte>", "message"), rows),)
+
+
+def _throttled_table(run: CopyRun) -> tuple[Table, ...]:
+    reasons = {item.topic_id_partition: item.message or "" for item in run.throttled}
+    rows = tuple((str(partition), message) for partition, message in reasons.items())
+    return (Table("throttled by topic quota", ("partition", "message"), rows),) if rows else ()
+
+
+def _throttled(run: CopyRun) -> str:
+    return f" ({len(run.throttled)} throttled by topic quota)" if run.throttled else ""
 
 
 def _rate(run: CopyRun) -> str:

@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from include.tiering.quota.topic_quota import TopicQuotaReport
 from include.tiering.reports.pools import PoolMirror, pools_document, pools_table
 from include.tiering.reports.presentation import Document, Presentation, Table, count
+from include.tiering.reports.topic_quotas import topic_quotas_document, topic_quotas_table
 from include.tiering.settings.catalogue import all_settings
 from include.tiering.settings.model import TieringSettings
 from include.tiering.work.contract import ALL_TOPICS
@@ -14,10 +16,12 @@ from include.tiering.work.contract import ALL_TOPICS
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What SQL says of the work now: names of paused topics (`*`: all), and the pools with the batches in them."""
+    """What SQL says of the work now: names of paused topics (`*`: all), the pools with the batches in them, and what
+    topics bring in."""
 
     paused_topics: Collection[str]
     pools: Sequence[PoolMirror]
+    topic_quotas: TopicQuotaReport = field(default_factory=TopicQuotaReport)
 
 
 def present_status(settings: TieringSettings, activity: Activity | None, unavailable: str = "") -> Presentation:
@@ -53,13 +57,16 @@ def _document(settings: TieringSettings, activity: Activity | None, unavailable:
         **document,
         "paused_topics": sorted(activity.paused_topics),
         **pools_document(activity.pools),
+        **topic_quotas_document(activity.topic_quotas),
     }
 
 
 def _tables(settings: TieringSettings, activity: Activity | None) -> tuple[Table, ...]:
     rows = tuple((s.name, _text(s.shown(settings)), settings.origin(s.name)) for s in all_settings())
     known = Table("settings", ("setting", "value", "from"), rows)
-    return (known,) if activity is None else (known, pools_table(activity.pools))
+    if activity is None:
+        return (known,)
+    return (known, pools_table(activity.pools), *topic_quotas_table(activity.topic_quotas))
 
 
 def _text(value: Any) -> str:

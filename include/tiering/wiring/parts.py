@@ -17,6 +17,8 @@ from include.tiering.errors import ClusterFactsError, MetadataUnavailableError, 
 from include.tiering.log_source.contract import LogSource
 from include.tiering.log_source.log_dir.dirs import LogDir, identify
 from include.tiering.log_source.log_dir.source import LogDirSource
+from include.tiering.observability.counted_topic_quotas import CountedTopicQuotas
+from include.tiering.observability.metrics import process_recorder
 from include.tiering.quota.book_ledger import AnnouncingLedger, BookLedger
 from include.tiering.quota.config_rules import quotas_in_force
 from include.tiering.quota.config_store import ALL_BROKERS, ConfigStore
@@ -24,6 +26,9 @@ from include.tiering.quota.contract import QuotaLedger, Quotas, QuotasInForce
 from include.tiering.quota.shared_quotas import SharedQuotas
 from include.tiering.quota.sql_configs import SqlConfigStore
 from include.tiering.quota.sql_ledger import SqlBookLedger, open_ledger_engine
+from include.tiering.quota.sql_topic_meters import SqlTopicQuotas
+from include.tiering.quota.topic_quota import TopicQuotas
+from include.tiering.quota.topic_quota_configs import FreshTopicQuotaConfigs
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
@@ -85,12 +90,21 @@ class Parts:
     def quotas(self) -> Quotas:
         """Shared by all that sends or reads for this cluster, through the ledger."""
         return SharedQuotas(
-            self._books, self.clock, random_bytes=secrets.token_bytes, stored_quotas=self._stored_quotas
+            self._books,
+            self.clock,
+            random_bytes=secrets.token_bytes,
+            stored_quotas=self._stored_quotas,
         )
 
     @cached_property
     def configs(self) -> ConfigStore:
         return SqlConfigStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def topic_quotas(self) -> TopicQuotas:
+        """Admission of segments by what their topic brings in, over meters that all workers share."""
+        configs = FreshTopicQuotaConfigs(self.configs, self.clock, enabled=self.settings.topic_quotas.enable)
+        return CountedTopicQuotas(SqlTopicQuotas(self.engine, self.cluster_id, configs), process_recorder())
 
     @cached_property
     def quota_ledger(self) -> QuotaLedger:

@@ -146,6 +146,7 @@ class Tiering(Parts):
                 fairness=settings.copy_fairness.enable,
             ),
             on_copied=on_copied,
+            topic_quotas=self.topic_quotas,
         ).run()
         _count(result)
         return result

@@ -17,6 +17,8 @@ def test_values_after_a_copy_a_failure_and_a_size_run() -> None:
     recorder.segment_copied("orders", log_bytes=100, sent_bytes=130)
     recorder.segment_copied("orders", log_bytes=50, sent_bytes=60)
     recorder.copy_failed("orders", "CorruptFileError")
+    recorder.topic_brought_in("orders", "io", 150, 30)
+    recorder.topic_brought_in("orders", "throttled", 50, 10)
     recorder.remote_log_sizes([size(0, 100, 1), size(1, 50, 2)])
     values = {
         (sample.name, *sample.labels.values()): sample.value
@@ -32,6 +34,10 @@ def test_values_after_a_copy_a_failure_and_a_size_run() -> None:
         ("tiering_copy_sent_bytes_total", "orders"): 190,
         ("RemoteLogSizeBytes", "orders"): 150,
         ("tiering_remote_log_segments", "orders"): 3,
+        ("tiering_topic_bytes_in_total", "orders", "io"): 150,
+        ("tiering_topic_bytes_in_total", "orders", "throttled"): 50,
+        ("tiering_topic_records_in_total", "orders", "io"): 30,
+        ("tiering_topic_records_in_total", "orders", "throttled"): 10,
     }
 
 

@@ -277,6 +277,7 @@ def test_status() -> None:
     assert document == {
         "paused_topics": ["orders", "pay"],
         "pools": [{"name": "remote_log_copier", "slots": 2, "live_batches": ["run-1.0"]}],
+        "topic_quotas": {"enabled": False, "total_thresholds": {}, "topic_thresholds": {}, "brokers": []},
     }
     assert presented.summary == "paused: orders, pay; 1 batch runs"
     assert "hunter2" not in str(presented.tables())

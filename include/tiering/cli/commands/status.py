@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def status(ctx: typer.Context, as_json: Json = False) -> None:
-    """Show every setting, its value and where it came from, then what is paused and what runs.
+    """Show every setting, its value and where it came from, then what is paused, what runs, and what topics bring in.
 
     Secrets are masked. If the database does not answer, the settings are shown as they are without dynamic configs.
     """
@@ -38,4 +38,5 @@ def _now(session: Session) -> "tuple[TieringSettings, Activity]":
     from include.tiering.reports.status import Activity
 
     with session.opened() as tiering:
-        return tiering.effective_settings(), Activity(tiering.work.paused_topics(), mirrored_pools(tiering))
+        activity = Activity(tiering.work.paused_topics(), mirrored_pools(tiering), tiering.topic_quotas.report())
+        return tiering.effective_settings(), activity

@@ -244,4 +244,6 @@ class SendingStoppedError(TieringError):
 
 def printable(name: str) -> str:
     """A name from disk or wire, safe for a terminal and a log line (control characters escaped)."""
+    if name.isprintable():
+        return name
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)

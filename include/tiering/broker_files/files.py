@@ -207,18 +207,25 @@ class BrokerFile:
         self.close()
 
     def _read_some(self, position: int, buffer: memoryview) -> int:
-        with _translated(self.path, position):
-            if self._uncached:
-                try:
-                    return os.preadv(self._fd, [buffer], position, _RWF_DONTCACHE)
-                except OSError as error:
-                    if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-                        raise
-                    self._uncached, self._drop_behind = False, True
-            count = os.preadv(self._fd, [buffer], position)
-            if self._drop_behind:
-                self._drop(position)
-            return count
+        try:
+            return self._read_uncached(position, buffer) if self._uncached else self._read_cached(position, buffer)
+        except OSError as error:
+            raise _typed(self.path, error, position) from error
+
+    def _read_uncached(self, position: int, buffer: memoryview) -> int:
+        try:
+            return os.preadv(self._fd, [buffer], position, _RWF_DONTCACHE)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+        self._uncached, self._drop_behind = False, True
+        return self._read_cached(position, buffer)
+
+    def _read_cached(self, position: int, buffer: memoryview) -> int:
+        count = os.preadv(self._fd, [buffer], position)
+        if self._drop_behind:
+            self._drop(position)
+        return count
 
     def _drop(self, position: int) -> None:
         if position < self._dropped_bytes:
@@ -229,11 +236,11 @@ class BrokerFile:
 
 
 @contextlib.contextmanager
-def _translated(path: str, position: int | None = None) -> Iterator[None]:
+def _translated(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _typed(path, error, position) from error
+        raise _typed(path, error) from error
 
 
 def _typed(path: str, error: OSError, position: int | None = None) -> SourceError:

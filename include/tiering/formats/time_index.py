@@ -39,6 +39,11 @@ class TimeIndex:
         return int(self.timestamps_ms[-1]) if len(self) else NO_TIMESTAMP
 
 
+def timestamp_of(entry: bytes) -> int | None:
+    """The timestamp of one entry, None if it is all zero. Cheaper than `parse` where a scan wants the last one only."""
+    return int.from_bytes(entry[:8], "big", signed=True) if any(entry) else None
+
+
 def trim(data: bytes) -> bytes:
     """Without the zero entries at the end. Raises FormatError if the length is not a multiple of an entry."""
     return data[: trimmed_length(data, ENTRY_BYTES)]

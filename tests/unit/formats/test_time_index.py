@@ -1,3 +1,5 @@
+import struct
+
 import pytest
 
 from include.tiering.errors import FormatError
@@ -23,6 +25,13 @@ def test_trimming_drops_the_zero_tail_and_nothing_else() -> None:
 def test_an_entry_at_the_base_offset_is_not_zero() -> None:
     entry = T0_MS.to_bytes(8, "big") + bytes(4)
     assert time_index.trim(entry + bytes(24)) == entry
+
+
+@pytest.mark.parametrize("timestamp_ms", [0, 1, -5, 2**63 - 1])
+def test_one_entry_alone_says_what_the_index_says(timestamp_ms: int) -> None:
+    entry = struct.pack(">qi", timestamp_ms, 7)
+    assert time_index.timestamp_of(entry) == time_index.parse(entry, base_offset=0).largest_timestamp_ms == timestamp_ms
+    assert time_index.timestamp_of(bytes(12)) is None
 
 
 def test_entries_are_absolute() -> None:

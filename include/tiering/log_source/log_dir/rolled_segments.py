@@ -100,10 +100,10 @@ def _largest_timestamp(directory: BrokerDirectory, log: LogFile) -> int:
         check_length(index.size_bytes, time_index.ENTRY_BYTES)
         if index.size_bytes:
             start = index.size_bytes - time_index.ENTRY_BYTES
-            last = time_index.parse(index.read_at(start, time_index.ENTRY_BYTES), base_offset=log.base_offset)
-            if not len(last):
+            timestamp_ms = time_index.timestamp_of(index.read_at(start, time_index.ENTRY_BYTES))
+            if timestamp_ms is None:
                 raise FormatError("the time index ends in zero entries", start)
-            return last.largest_timestamp_ms
+            return timestamp_ms
     with directory.file(offset_file(log.base_offset, FileKind.LOG)) as file:
         largest = max((batch.header.max_timestamp for batch in iter_headers(file)), default=NO_TIMESTAMP)
     return largest if largest != NO_TIMESTAMP else log.modified_ms

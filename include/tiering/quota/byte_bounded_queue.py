@@ -29,18 +29,18 @@ Wait = Callable[[threading.Condition, float | None], bool]
 class Taken(Generic[T]):
     """An item in the hands of its consumer. Its weight counts until `done`, or the end of its `with` block."""
 
-    __slots__ = ("_release", "item", "weight_bytes")
+    __slots__ = ("_queue", "item", "weight_bytes")
 
-    def __init__(self, item: T, weight_bytes: int, release: Callable[[int], None]) -> None:
+    def __init__(self, item: T, weight_bytes: int, queue: "ByteBoundedQueue[T]") -> None:
         self.item = item
         self.weight_bytes = weight_bytes
-        self._release: Callable[[int], None] | None = release
+        self._queue: ByteBoundedQueue[T] | None = queue
 
     def done(self) -> None:
         """Give the weight back; harmless the second time."""
-        release, self._release = self._release, None
-        if release is not None:
-            release(self.weight_bytes)
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            queue.release(self.weight_bytes)
 
     def __enter__(self) -> T:
         return self.item
@@ -54,11 +54,10 @@ class Taken(Generic[T]):
 class _Putter(Generic[T]):
     """A thread that waits to enter; whoever makes room puts its item in for it."""
 
-    __slots__ = ("admitted", "item", "turn", "weight_bytes")
+    __slots__ = ("admitted", "entry", "turn")
 
-    def __init__(self, item: T, weight_bytes: int, turn: threading.Condition) -> None:
-        self.item = item
-        self.weight_bytes = weight_bytes
+    def __init__(self, entry: Taken[T], turn: threading.Condition) -> None:
+        self.entry = entry
         self.turn = turn
         self.admitted = False
 
@@ -81,7 +80,7 @@ class ByteBoundedQueue(Generic[T]):
         self._wait = wait
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
-        self._items: deque[tuple[T, int]] = deque()
+        self._items: deque[Taken[T]] = deque()
         self._putters: deque[_Putter[T]] = deque()
         self._held_bytes = 0
         self._getters = 0
@@ -106,18 +105,16 @@ class ByteBoundedQueue(Generic[T]):
         """
         if weight_bytes < 0:
             raise ValueError(f"an item cannot weigh {weight_bytes} bytes")
+        entry = Taken(item, weight_bytes, self)
         with self._lock:
-            self._require_open()
+            if self._closed:
+                raise QueueClosedError("the queue was closed")
             if self._has_room():
-                self._admit(item, weight_bytes)
-                return
-            if timeout is None or timeout > 0:
-                if self._admitted_in_turn(_Putter(item, weight_bytes, threading.Condition(self._lock)), timeout):
-                    return
-                self._require_open()
-            raise QueueFullError(
-                f"{weight_bytes} bytes found no room behind {len(self._items)} requests and {self._held_bytes} bytes"
-            )
+                self._admit(entry)
+            elif (timeout is not None and timeout <= 0) or not self._admitted_in_turn(entry, timeout):
+                raise QueueFullError(
+                    f"{weight_bytes} bytes found no room behind {len(self._items)} requests, {self._held_bytes} bytes"
+                )
 
     def get(self, timeout: float | None = None) -> Taken[T]:
         """The oldest item, once there is one; waits for at most `timeout` seconds, None = as long as it takes.
@@ -130,10 +127,10 @@ class ByteBoundedQueue(Generic[T]):
         with self._lock:
             while not self._items:
                 self._wait_for_item(deadline)
-            item, weight_bytes = self._items.popleft()
+            taken = self._items.popleft()
             if self._putters:
                 self._admit_waiting()
-        return Taken(item, weight_bytes, self._release)
+        return taken
 
     def close(self) -> None:
         """Take nothing more; what is here may still be taken. Wakes everybody."""
@@ -144,7 +141,8 @@ class ByteBoundedQueue(Generic[T]):
             self._putters.clear()
             self._arrived.notify_all()
 
-    def _release(self, weight_bytes: int) -> None:
+    def release(self, weight_bytes: int) -> None:
+        """For `Taken.done` alone: the consumer of an item does not hold its bytes any more."""
         with self._lock:
             self._held_bytes -= weight_bytes
             if self._putters:
@@ -153,27 +151,34 @@ class ByteBoundedQueue(Generic[T]):
     def _has_room(self) -> bool:
         return len(self._items) < self._max_requests and self._held_bytes < self._max_bytes
 
-    def _admit(self, item: T, weight_bytes: int) -> None:
-        self._items.append((item, weight_bytes))
-        self._held_bytes += weight_bytes
+    def _admit(self, entry: Taken[T]) -> None:
+        self._items.append(entry)
+        self._held_bytes += entry.weight_bytes
         if self._getters:
             self._arrived.notify()
 
     def _admit_waiting(self) -> None:
         while self._putters and self._has_room():
             putter = self._putters.popleft()
-            self._admit(putter.item, putter.weight_bytes)
+            self._admit(putter.entry)
             putter.admitted = True
             putter.turn.notify()
 
-    def _admitted_in_turn(self, putter: _Putter[T], timeout: float | None) -> bool:
-        """Wait behind those who came before; False if the time was over, or the queue closed, first."""
+    def _admitted_in_turn(self, entry: Taken[T], timeout: float | None) -> bool:
+        """Wait behind those who came before; False if the time was over first.
+
+        Raises:
+            QueueClosedError: the queue closed first.
+        """
+        putter = _Putter(entry, threading.Condition(self._lock))
         self._putters.append(putter)
         try:
             self._wait(putter.turn, timeout)
         finally:
             if not putter.admitted and not self._closed:
                 self._putters.remove(putter)
+        if not putter.admitted and self._closed:
+            raise QueueClosedError("the queue was closed before there was room")
         return putter.admitted
 
     def _wait_for_item(self, deadline: float | None) -> None:
@@ -188,7 +193,3 @@ class ByteBoundedQueue(Generic[T]):
             self._wait(self._arrived, left)
         finally:
             self._getters -= 1
-
-    def _require_open(self) -> None:
-        if self._closed:
-            raise QueueClosedError("the queue was closed")

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from include.tiering.observability.metrics import METRICS, MetricKind
+from include.tiering.observability.catalogue import METRICS, MetricKind
+from include.tiering.quota.config_catalogue import DynamicConfig, all_configs
+from include.tiering.quota.contract import UNLIMITED
 from include.tiering.settings import LogDir
 from include.tiering.settings.catalogue import Setting, all_settings
 
@@ -75,6 +77,21 @@ def settings_page() -> str:
             "|---|---|---|",
             *_log_dir_rows(),
             "",
+            "## Quotas and thresholds",
+            "",
+            "These are set while jobs run, by `./tiering configs --alter` or the DAG `tiering_configs`, and in no",
+            f"other place. Values are whole bytes a second, 1 to {UNLIMITED}; what is not set is unlimited, and the largest",
+            "value, Kafka's own default, frees one entity from the default of its type.",
+            "",
+            "| name | on | what it holds down |",
+            "|---|---|---|",
+            *(_limit_row(config) for config in all_configs() if config.setting is None),
+            "",
+            "Every byte must be granted by all scopes that have a quota: total, broker, topic and, for fetches,",
+            "client. The broker of a copy is the one whose log dir is read. **dynamic** settings are set in the same",
+            "way, on `brokers: default`. `./tiering configs --describe` shows values, where they come from, and who",
+            "changed what.",
+            "",
         ]
     )
 
@@ -115,6 +132,10 @@ def _setting_row(setting: Setting) -> str:
     sentence = " ".join([setting.sentence, *notes])
     unit = f" ({setting.unit})" if setting.unit else ""
     return f"| {name} | {setting.accepts}{unit} | `{setting.default}` | {sentence} |"
+
+
+def _limit_row(config: DynamicConfig) -> str:
+    return f"| `{config.name}` | {config.places} | {config.sentence} |"
 
 
 def _log_dir_rows() -> Iterator[str]:

@@ -1,116 +1,73 @@
-"""Every metric, declared once, and the recorder through which tasks report.
+"""The recorder through which tasks and limiters report, into prometheus-client's registry.
 
-A metric that means what a Kafka metric means carries Kafka's name; ours start with `tiering_`. Batches are short-lived
-processes: where prometheus-client's PROMETHEUS_MULTIPROC_DIR names a directory that outlives them, all of them add to
-the same values, and whatever serves that directory shows the sum.
+Batches are short-lived processes: where prometheus-client's PROMETHEUS_MULTIPROC_DIR names a directory of this host
+that outlives them, all of them add to the same values, and whatever serves that directory shows the sum, or what
+`Across` says of a gauge.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import StrEnum
+import os
+import re
+from collections.abc import Iterable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
+from include.tiering.clock import Clock, SystemClock
 from include.tiering.model.sizes import PartitionSize
-
-
-class MetricKind(StrEnum):
-    """COUNTER only grows (prometheus-client adds `_total` to its name); GAUGE is the last value set."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric: `sentence` says what is counted and in which unit."""
-
-    name: str
-    kind: MetricKind
-    labels: tuple[str, ...]
-    sentence: str
-
-
-COPY_BYTES: Final = Metric(
-    "RemoteCopyBytesPerSec",
-    MetricKind.COUNTER,
-    ("topic",),
-    "Bytes of the `.log` of every segment that became FINISHED.",
-)
-COPY_REQUESTS: Final = Metric(
-    "RemoteCopyRequestsPerSec",
-    MetricKind.COUNTER,
-    ("topic",),
-    "Segments whose copy ended, well or not.",
-)
-COPY_ERRORS: Final = Metric(
-    "RemoteCopyErrorsPerSec",
-    MetricKind.COUNTER,
-    ("topic",),
-    "Segments whose copy failed.",
-)
-COPY_ERRORS_BY_CLASS: Final = Metric(
-    "tiering_copy_errors",
-    MetricKind.COUNTER,
-    ("topic", "error"),
-    "Segments whose copy failed, by error class.",
-)
-COPY_SENT_BYTES: Final = Metric(
-    "tiering_copy_sent_bytes",
-    MetricKind.COUNTER,
-    ("topic",),
-    "Bytes of all objects (log, indexes, manifest) of every segment that became FINISHED.",
-)
-LOG_SIZE_BYTES: Final = Metric(
-    "RemoteLogSizeBytes",
-    MetricKind.GAUGE,
-    ("topic",),
-    "Bytes of FINISHED remote log segments; one that spans leader epochs counts once.",
-)
-LOG_SEGMENTS: Final = Metric(
-    "tiering_remote_log_segments",
-    MetricKind.GAUGE,
-    ("topic",),
-    "FINISHED remote log segments.",
-)
-TOPIC_BYTES_IN: Final = Metric(
-    "tiering_topic_bytes_in",
-    MetricKind.COUNTER,
-    ("topic", "meter"),
-    "Bytes of the `.log` of segments that asked topic quotas for admission (meter io), by what became of them: "
-    "accepted, error, throttled.",
-)
-TOPIC_RECORDS_IN: Final = Metric(
-    "tiering_topic_records_in",
-    MetricKind.COUNTER,
-    ("topic", "meter"),
-    "Offsets that those segments span, end - base + 1.",
-)
-
-METRICS: Final = (
+from include.tiering.observability.catalogue import (
+    COPY_BYTE_RATE,
     COPY_BYTES,
-    COPY_REQUESTS,
     COPY_ERRORS,
     COPY_ERRORS_BY_CLASS,
+    COPY_REQUESTS,
     COPY_SENT_BYTES,
-    LOG_SIZE_BYTES,
+    COPY_THROTTLE_AVG,
+    COPY_THROTTLE_MAX,
+    FETCH_BYTE_RATE,
+    FETCH_THROTTLE_AVG,
+    FETCH_THROTTLE_MAX,
+    GRANTED_BYTES,
     LOG_SEGMENTS,
+    LOG_SIZE_BYTES,
+    METRICS,
+    QUOTA,
+    THROTTLED_BYTES,
+    THROTTLED_SECONDS,
+    THROTTLES,
     TOPIC_BYTES_IN,
     TOPIC_RECORDS_IN,
+    Metric,
+    MetricKind,
 )
+from include.tiering.observability.publisher import Publisher
+from include.tiering.observability.quota_tally import QuotaTally
+from include.tiering.quota.scopes import QuotaKind, QuotaLevel, Scope
+from include.tiering.quota.window import QuotaWindow
+
+_RATE: Final = {QuotaKind.COPY: COPY_BYTE_RATE, QuotaKind.FETCH: FETCH_BYTE_RATE}
+_THROTTLE_AVG: Final = {QuotaKind.COPY: COPY_THROTTLE_AVG, QuotaKind.FETCH: FETCH_THROTTLE_AVG}
+_THROTTLE_MAX: Final = {QuotaKind.COPY: COPY_THROTTLE_MAX, QuotaKind.FETCH: FETCH_THROTTLE_MAX}
+_DEFAULT_ENTITY: Final = "<default>"
+_PID: Final = re.compile(r"_(\d+)\.db$")
 
 
 class PrometheusRecorder:
-    """Keeps the metrics of this process in `registry`; make one per registry."""
+    """Keeps the metrics of this process in `registry`; make one per registry. It is a `QuotaObserver` too.
 
-    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+    What limiters report is counted at once and published once a second, in a thread of its own that ends when nothing
+    has moved for a quota window: a gauge goes back to 0 although nobody reports.
+    """
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY, *, clock: Clock | None = None) -> None:
         self._counters = {m: Counter(m.name, m.sentence, m.labels, registry=registry) for m in _of(MetricKind.COUNTER)}
         self._gauges = {
-            m: Gauge(m.name, m.sentence, m.labels, registry=registry, multiprocess_mode="mostrecent")
+            m: Gauge(m.name, m.sentence, m.labels, registry=registry, multiprocess_mode=m.across.value)
             for m in _of(MetricKind.GAUGE)
         }
+        self._tally = QuotaTally(clock or SystemClock())
+        self._publisher = Publisher(self._publish, "quota-metrics")
 
     def segment_copied(self, topic: str, *, log_bytes: int, sent_bytes: int) -> None:
         """One segment became FINISHED; `sent_bytes` counts all of its objects."""
@@ -140,11 +97,73 @@ class PrometheusRecorder:
             self._gauges[LOG_SIZE_BYTES].labels(topic).set(size_bytes)
             self._gauges[LOG_SEGMENTS].labels(topic).set(segments)
 
+    def granted(self, kind: QuotaKind, topic: str, size_bytes: int) -> None:
+        """See `QuotaObserver`."""
+        self._tally.granted(kind, topic, size_bytes)
+        self._publisher.wake()
+
+    def throttled(self, kind: QuotaKind, topic: str, size_bytes: int, seconds: float) -> None:
+        """See `QuotaObserver`."""
+        self._tally.throttled(kind, topic, size_bytes, seconds)
+        self._publisher.wake()
+
+    def in_force(self, scope: Scope, bytes_per_second: int | None) -> None:
+        """See `QuotaObserver`."""
+        entity = scope.name or ("" if scope.level is QuotaLevel.TOTAL else _DEFAULT_ENTITY)
+        limit = float("inf") if bytes_per_second is None else bytes_per_second
+        self._gauges[QUOTA].labels(scope.kind.value, scope.level.value, entity).set(limit)
+
+    def measure_over(self, windows: Mapping[QuotaKind, QuotaWindow]) -> None:
+        """Measure byte rates in these windows; those of KIP-956 where none was given."""
+        self._tally.measure_over(windows)
+
+    def publish(self) -> None:
+        """Publish now what limiters reported."""
+        self._publisher.now()
+
+    def settle(self) -> None:
+        """Publish the last of it: this process moves nothing any more, and what a live gauge shows ends with it."""
+        self.publish()
+        for metric in (*_RATE.values(), *_THROTTLE_AVG.values(), *_THROTTLE_MAX.values()):
+            self._gauges[metric].set(0)
+
+    def _publish(self) -> bool:
+        for (kind, topic), tally in self._tally.drain().items():
+            self._counters[GRANTED_BYTES].labels(kind.value, topic).inc(tally.granted_bytes)
+            if tally.throttles:
+                self._counters[THROTTLED_BYTES].labels(kind.value, topic).inc(tally.throttled_bytes)
+                self._counters[THROTTLED_SECONDS].labels(kind.value, topic).inc(tally.throttled_seconds)
+                self._counters[THROTTLES].labels(kind.value, topic).inc(tally.throttles)
+        all_figures = {kind: self._tally.figures(kind) for kind in QuotaKind}
+        for kind, figures in all_figures.items():
+            self._gauges[_RATE[kind]].set(figures.bytes_per_second)
+            self._gauges[_THROTTLE_AVG[kind]].set(figures.throttle_avg_ms)
+            self._gauges[_THROTTLE_MAX[kind]].set(figures.throttle_max_ms)
+        return not all(figures.is_idle for figures in all_figures.values())
+
 
 @cache
 def process_recorder() -> PrometheusRecorder:
     """The one recorder of this process, in prometheus-client's own registry."""
+    directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+    if directory is not None:
+        forget_ended_processes(Path(directory))
     return PrometheusRecorder()
+
+
+def forget_ended_processes(directory: Path) -> None:
+    """Take what processes of this host left in their live gauges out of the multi-process directory.
+
+    Call it before the first metric is made: the process id of this one may have been another's.
+    """
+    for path in directory.glob("gauge_live*.db"):
+        pid = _PID.search(path.name)
+        if pid is not None and not _is_another_process(int(pid[1])):
+            path.unlink(missing_ok=True)
+
+
+def _is_another_process(pid: int) -> bool:
+    return pid != os.getpid() and Path(f"/proc/{pid}").exists()
 
 
 def _of(kind: MetricKind) -> list[Metric]:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from include.tiering.cli.docs_pages import main
-from include.tiering.observability.metrics import METRICS
+from include.tiering.observability.catalogue import METRICS
+from include.tiering.quota.config_catalogue import all_configs
 from include.tiering.settings.catalogue import all_settings
 
 
@@ -13,6 +14,7 @@ def test_every_setting_and_metric_has_a_row(tmp_path: Path) -> None:
     assert main([], tmp_path) == 0
     settings, metrics = (tmp_path / "settings.md").read_text(), (tmp_path / "metrics.md").read_text()
     assert [s.name for s in all_settings() if f"`{s.name}`<br>`{s.environment_name}`" not in settings] == []
+    assert [c.name for c in all_configs() if f"`{c.name}`" not in settings] == []
     assert [m.name for m in METRICS if f"`{m.name}" not in metrics] == []
     rows = [line for page in (settings, metrics) for line in page.splitlines() if line.startswith("|")]
     assert all(line.endswith("|") and line.count("|") in (4, 5) for line in rows)

@@ -92,6 +92,7 @@ def outcome_of(result: BatchResult) -> dict[str, Any]:
         "exit_code": _exit_code(result),
         "copied": len(result.copied),
         "failed": len(result.failed),
+        "throttled": len(result.throttled),
         "bytes": sum(segment.size_bytes for segment in result.copied),
         "sent_bytes": result.sent_bytes,
         "seconds": round(result.seconds, 3),

@@ -358,6 +358,22 @@ class TestOutcomes:
             work.record_outcome(lease, _item(A, 0, SegmentOutcome.FAILED))
         assert work.items("run-1")[0].outcome is SegmentOutcome.COPIED
 
+    def test_what_is_left_says_why_until_it_has_an_outcome(self, work):
+        work.save_plan("run-1", [planned(A, 3), planned(B)])
+        lease = _claim(work)
+        work.record_outcome(lease, _item(A, 0, SegmentOutcome.COPIED))
+        work.note_left("run-1", A, error="QuotaExceededError", message="too\nmuch")
+        work.note_left("run-9", B, error="QuotaExceededError", message="of another run")
+        assert [(one.outcome, one.error, one.message) for one in work.items("run-1")] == [
+            (SegmentOutcome.COPIED, None, None),
+            (SegmentOutcome.PLANNED, "QuotaExceededError", "too\\nmuch"),
+            (SegmentOutcome.PLANNED, "QuotaExceededError", "too\\nmuch"),
+            (SegmentOutcome.PLANNED, None, None),
+        ]
+        work.record_outcome(lease, _item(A, 1, SegmentOutcome.COPIED))
+        assert work.items("run-1")[1].error is None
+        assert len(work.remaining(lease)) == 1
+
     def test_a_segment_that_was_not_planned(self, work):
         work.save_plan("run-1", [planned(A)])
         with pytest.raises(StateConflictError, match="no segment 100"):

@@ -29,6 +29,7 @@ def test_an_outcome_has_counts_and_no_names() -> None:
         "exit_code": 1,
         "copied": 1,
         "failed": 1,
+        "throttled": 0,
         "bytes": 100,
         "sent_bytes": 130,
         "seconds": 1.235,
@@ -52,6 +53,12 @@ def test_an_outcome_has_counts_and_no_names() -> None:
 )
 def test_exit_codes(batch: BatchResult, code: ExitCode) -> None:
     assert outcome_of(batch)["exit_code"] == code
+
+
+def test_a_batch_that_left_throttled_partitions_is_done() -> None:
+    partition = _FAILED.topic_id_partition
+    outcome = outcome_of(dataclasses.replace(result(ended=BatchEnd.TIME_OVER), throttled=(partition,)))
+    assert (outcome["exit_code"], outcome["throttled"]) == (ExitCode.DONE, 1)
 
 
 def test_an_empty_batch_is_done() -> None:

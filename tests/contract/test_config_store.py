@@ -1,0 +1,118 @@
+"""Stores of dynamic configs: one behaviour over each database and in memory, and changes that meet."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import Engine
+
+from include.tiering.database.engine import open_engine
+from include.tiering.errors import ConfigRefusedError
+from include.tiering.quota.book_ledger import AnnouncingLedger, MemoryBookLedger
+from include.tiering.quota.config_rules import check_rules, quotas_in_force
+from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity, ConfigSnapshot, ConfigStore, EntityType
+from include.tiering.quota.sql_configs import SqlConfigStore
+from include.tiering.tasks.alter_configs import alter_configs
+from tests.doubles.databases import SHARED, AdjustableNow
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.memory_configs import MemoryConfigStore
+from tests.doubles.segments import CLUSTER_ID
+
+BROKER_FETCH = "remote.log.manager.fetch.max.bytes.per.second"
+CLIENT_FETCH = "tiering.fetch.max.bytes.per.second"
+REPORTING = ConfigEntity(EntityType.CLIENTS, "reporting")
+ROUNDS = 15
+
+
+@pytest.fixture(scope="module", params=SHARED)
+def database_kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def test_the_store_in_memory_behaves_like_the_one_in_sql(engine: Engine) -> None:
+    now = AdjustableNow()
+    stores: tuple[ConfigStore, ...] = (
+        SqlConfigStore(engine, CLUSTER_ID, now_ms=now),
+        MemoryConfigStore(lambda: now.now_ms),
+    )
+    steps = [
+        (ALL_BROKERS, {"a": "1", "b": "2"}),
+        (REPORTING, {"a": "3"}),
+        (ALL_BROKERS, {"a": "1", "b": "4", "absent": None}),
+        (REPORTING, {"a": None}),
+        (REPORTING, {"a": None}),
+    ]
+    first = stores[0].alter(*steps[0], author="ann").snapshot.version - 2
+    stores[1].alter(*steps[0], author="ann")
+    for entity, changes in steps[1:]:
+        sql, memory = (store.alter(entity, changes, author="ann") for store in stores)
+        assert sql.changes == memory.changes
+        assert sql.snapshot == ConfigSnapshot(memory.snapshot.version + first, memory.snapshot.values)
+        assert stores[0].snapshot() == sql.snapshot
+    assert stores[0].history() == stores[1].history()
+    assert stores[0].history(REPORTING) == stores[1].history(REPORTING)
+
+
+class TestChangesThatMeet:
+    @pytest.fixture
+    def engines(self, engine: Engine, database_url: str) -> Iterator[tuple[Engine, Engine]]:
+        """Two processes' worth of connections."""
+        other = open_engine(database_url)
+        yield engine, other
+        other.dispose()
+
+    def test_two_changes_never_break_a_rule_together(self, engines: tuple[Engine, Engine]) -> None:
+        stores = [SqlConfigStore(engine, CLUSTER_ID) for engine in engines]
+        ledger = AnnouncingLedger(MemoryBookLedger())
+        together = threading.Barrier(2)
+
+        def change(number: int, entity: ConfigEntity, name: str, value: str) -> bool:
+            together.wait()
+            try:
+                alter_configs(
+                    entity, {name: value}, store=stores[number], ledger=ledger, clock=ManualClock(), author="ann"
+                )
+            except ConfigRefusedError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(2) as pool:
+            for _ in range(ROUNDS):
+                for entity, name in ((ALL_BROKERS, BROKER_FETCH), (REPORTING, CLIENT_FETCH)):
+                    stores[0].alter(entity, {name: None}, author="ann")
+                lower = pool.submit(change, 0, ALL_BROKERS, BROKER_FETCH, "10")
+                higher = pool.submit(change, 1, REPORTING, CLIENT_FETCH, "20")
+                assert [lower.result(), higher.result()].count(True) == 1
+                snapshot = stores[0].snapshot()
+                check_rules(snapshot.values)
+                assert ledger.in_force() == quotas_in_force(snapshot)
+
+    def test_one_that_is_being_checked_makes_the_other_wait(self, engines: tuple[Engine, Engine]) -> None:
+        first, second = (SqlConfigStore(engine, CLUSTER_ID) for engine in engines)
+        checking, seen_by_second = threading.Event(), []
+        with ThreadPoolExecutor(1) as pool:
+
+            def check(_: object) -> None:
+                checking.set()
+                # Nothing can be awaited here: that the other does not go on is what is shown.
+                with pytest.raises(TimeoutError):
+                    waiting.result(timeout=0.3)
+
+            def other() -> None:
+                checking.wait()
+                second.alter(REPORTING, {CLIENT_FETCH: "20"}, author="bob", check=seen_by_second.append)
+
+            waiting = pool.submit(other)
+            first.alter(ALL_BROKERS, {BROKER_FETCH: "10"}, author="ann", check=check)
+            waiting.result(timeout=30)
+        assert seen_by_second == [{ALL_BROKERS: {BROKER_FETCH: "10"}, REPORTING: {CLIENT_FETCH: "20"}}]
+
+    def test_announcements_that_cross_leave_the_newest_in_force(self, engines: tuple[Engine, Engine]) -> None:
+        stores = [SqlConfigStore(engine, CLUSTER_ID) for engine in engines]
+        ledger = AnnouncingLedger(MemoryBookLedger())
+        older = stores[0].alter(ALL_BROKERS, {BROKER_FETCH: "10"}, author="ann").snapshot
+        newer = stores[1].alter(ALL_BROKERS, {BROKER_FETCH: "20"}, author="bob").snapshot
+        for snapshot in (newer, older):
+            ledger.announce(quotas_in_force(snapshot))
+        assert ledger.in_force() == quotas_in_force(newer)

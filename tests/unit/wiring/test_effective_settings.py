@@ -1,0 +1,47 @@
+"""What was changed live is what batches, plans and limiters go by, in the joined library."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity, EntityType
+from include.tiering.quota.scopes import Scope
+from include.tiering.settings import load_settings
+from include.tiering.wiring import Tiering, open_tiering
+from tests.doubles.log_dirs import BrokerLogDir
+
+COPY = "remote.log.manager.copy.max.bytes.per.second"
+
+
+@pytest.fixture
+def tiering(tmp_path: Path) -> Iterator[Tiering]:
+    log_dir = BrokerLogDir(tmp_path / "broker-1", cluster_id="cluster-of-the-tests-A")
+    environ = {
+        "TIERING_LOG_DIRS": f"1:{log_dir.path}",
+        "TIERING_METADATA__URL": f"sqlite:///{tmp_path / 'metadata.sqlite'}",
+        "TIERING_REMOTE_STORAGE__URL": (tmp_path / "store").as_uri(),
+        "TIERING_COPIER__MAX__BATCHES": "4",
+    }
+    (tmp_path / "store").mkdir()
+    with open_tiering(load_settings(environ=environ)) as opened:
+        opened.migrate()
+        yield opened
+
+
+def test_a_dynamic_setting_wins_until_it_is_removed(tiering: Tiering) -> None:
+    seen = []
+    for value in ("9", None):
+        tiering.alter_configs(ALL_BROKERS, {"tiering.copier.max.batches": value}, author="ann")
+        live = tiering.effective_settings()
+        seen.append((live.copier.max_batches, live.origin("tiering.copier.max.batches")))
+    assert seen == [(9, "dynamic config"), (4, "environment TIERING_COPIER__MAX__BATCHES")]
+
+
+def test_a_change_of_a_quota_is_announced_to_the_ledger_that_workers_share(tiering: Tiering) -> None:
+    broker = ConfigEntity(EntityType.BROKERS, "1")
+    first = tiering.alter_configs(ALL_BROKERS, {COPY: "100"}, author="ann")
+    second = tiering.alter_configs(broker, {COPY: "50"}, author="ann")
+    in_force = tiering.quota_ledger.in_force()
+    assert first.version < second.version == in_force.version
+    assert [in_force.of(Scope.parse(f"copy/broker/{broker_id}")) for broker_id in (1, 2)] == [50, 100]

@@ -49,7 +49,10 @@ class QuotaObserver(Protocol):
         ...
 
     def throttled(self, kind: QuotaKind, topic: str, size_bytes: int, seconds: float) -> None:
-        """A grant of `size_bytes` had to wait this long for a quota; it is reported by `granted` as well."""
+        """A grant of `size_bytes`, reported by `granted` as well, had to wait this long for a quota.
+
+        0 bytes: a read was refused, with this throttle time.
+        """
         ...
 
     def in_force(self, scope: Scope, bytes_per_second: int | None) -> None:

@@ -25,6 +25,7 @@ TieringError
 |   |-- IllegalTransitionError       not an edge of the segment state machine
 |   |-- StateConflictError           the segment's state is not the expected one
 |   |-- UnknownSegmentError          no such remote log segment id
+|   |-- OffsetOutOfRangeError        no served segment holds this offset
 |   `-- MetadataUnavailableError     database locked, away or not migrated    (retriable)
 |-- QueueFullError                   no room in a bounded queue in time       (retriable)
 |-- QueueEmptyError                  nothing came to a queue in time          (retriable)
@@ -170,6 +171,10 @@ class StateConflictError(RemoteMetadataError):
 
 class UnknownSegmentError(RemoteMetadataError):
     """No segment with this remote log segment id."""
+
+
+class OffsetOutOfRangeError(RemoteMetadataError):
+    """No served segment holds the offset under the leader epoch that was asked for."""
 
 
 class MetadataUnavailableError(RemoteMetadataError):

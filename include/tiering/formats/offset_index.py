@@ -46,6 +46,14 @@ class OffsetIndex:
             return OffsetPosition(self.base_offset, 0)
         return OffsetPosition(int(self.offsets[found]), int(self.positions[found]))
 
+    def position_after(self, target_offset: int) -> int | None:
+        """Position of the first entry with offset > target: the batch that holds the target does not begin later.
+
+        None if there is no such entry.
+        """
+        found = int(np.searchsorted(self.offsets, target_offset, side="right"))
+        return int(self.positions[found]) if found < len(self) else None
+
 
 def trim(data: bytes) -> bytes:
     """Without the zero entries at the end. Raises FormatError if the length is not a multiple of an entry."""

@@ -15,7 +15,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back, from an unspecified start; they go on while the host sleeps, where it can tell."""
+        """Seconds that never go back, from an unspecified start; they go on while the host sleeps if it can tell."""
         ...
 
     def sleep(self, seconds: float) -> None:

@@ -1,10 +1,8 @@
 """The `ByteLimiter` of one stream: waits until all scopes of the stream grant."""
 
-from collections.abc import Sequence
 from typing import Final
 
-from include.tiering.clock import Clock
-from include.tiering.quota.contract import GoOn
+from include.tiering.quota.contract import GoOn, QuotaObserver
 from include.tiering.quota.process_pacing import ProcessPacing
 from include.tiering.quota.scopes import Scope
 
@@ -13,21 +11,32 @@ PATIENCE_SECONDS: Final = 0.25
 
 
 class ScopedLimiter:
-    """For one thread at a time. `waited_seconds` is the sum of all waits."""
+    """Of one kind and topic. For one thread at a time."""
 
-    def __init__(self, pacing: ProcessPacing, scopes: Sequence[Scope], go_on: GoOn, clock: Clock) -> None:
+    def __init__(
+        self, pacing: ProcessPacing, scopes: tuple[Scope, ...], topic: str, go_on: GoOn, observer: QuotaObserver
+    ) -> None:
         self._pacing = pacing
-        self._scopes = tuple(scopes)
+        self._scopes = scopes
+        self._kind = scopes[0].kind
+        self._topic = topic
         self._go_on = go_on
-        self._clock = clock
+        self._observer = observer
         self.waited_seconds = 0.0
 
     def take(self, wanted_bytes: int) -> int:
         self._go_on()
         if wanted_bytes <= 0:
             return 0
-        began = self._clock.monotonic()
-        while not (granted_bytes := self._pacing.take(self._scopes, wanted_bytes, PATIENCE_SECONDS)):
+        waited_seconds = 0.0
+        while True:
+            granted = self._pacing.take(self._scopes, wanted_bytes, PATIENCE_SECONDS)
+            waited_seconds += granted.waited_seconds
+            if granted.size_bytes:
+                break
             self._go_on()
-        self.waited_seconds += self._clock.monotonic() - began
-        return granted_bytes
+        self.waited_seconds += waited_seconds
+        self._observer.granted(self._kind, self._topic, granted.size_bytes)
+        if waited_seconds > 0:
+            self._observer.throttled(self._kind, self._topic, granted.size_bytes, waited_seconds)
+        return granted.size_bytes

@@ -8,7 +8,7 @@ quota may have been set meanwhile.
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from include.tiering.clock import Clock
 from include.tiering.quota.contract import QuotasInForce
@@ -20,6 +20,13 @@ FORGET_SECONDS: Final = 30.0
 """A scope that nobody asked for this long is no longer asked for in the ledger."""
 
 _NEVER: Final = float("inf")
+
+
+class Grant(NamedTuple):
+    """Bytes that may move now, and how long a quota (or the wait for news of one) held them up."""
+
+    size_bytes: int
+    waited_seconds: float
 
 
 class ProcessPacing:
@@ -35,15 +42,15 @@ class ProcessPacing:
         self._measured_at = clock.monotonic()
         self.starved = threading.Event()
 
-    def take(self, scopes: Sequence[Scope], wanted_bytes: int, patience_seconds: float) -> int:
-        """Bytes granted in all `scopes`, as soon as there are any; 0 if there were none for `patience_seconds`."""
+    def take(self, scopes: Sequence[Scope], wanted_bytes: int, patience_seconds: float) -> Grant:
+        """Bytes granted in all `scopes`, as soon as there are any; none if there were none for `patience_seconds`."""
         with self._changed:
-            now = self._clock.monotonic()
-            deadline = now + patience_seconds
+            began = now = self._clock.monotonic()
+            deadline = began + patience_seconds
             with self._waiting(scopes, now) as meters:
                 while (wait_seconds := self._wait_seconds(scopes, now)) > 0:
                     if now >= deadline:
-                        return 0
+                        return Grant(0, now - began)
                     self._changed.wait(min(wait_seconds, deadline - now))
                     now = self._clock.monotonic()
             pacers = [pacer for scope in scopes if (pacer := self._pacers[scope]) is not None]
@@ -52,7 +59,7 @@ class ProcessPacing:
                 pacer.charge(granted_bytes, now)
             for meter in meters:
                 meter.used_bytes += granted_bytes
-            return granted_bytes
+            return Grant(granted_bytes, now - began if pacers else 0.0)
 
     def share(self, scope: Scope) -> float | None:
         """Bytes a second that this process may move in a scope now; None without a limit."""

@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 from include.tiering.clock import Clock
 from include.tiering.quota.book_ledger import BookLedger
-from include.tiering.quota.contract import ByteLimiter, GoOn, QuotasInForce
+from include.tiering.quota.contract import ByteLimiter, GoOn, QuotaObserver, QuotasInForce
 from include.tiering.quota.limiter import ScopedLimiter
 from include.tiering.quota.process_pacing import ProcessPacing
 from include.tiering.quota.scopes import Scope, copy_scopes, fetch_scopes
 from include.tiering.quota.share_holder import ShareHolder
+from include.tiering.quota.shares import NO_QUOTAS, Book
 
 
 class SharedQuotas:
@@ -24,8 +25,10 @@ class SharedQuotas:
         *,
         random_bytes: Callable[[int], bytes],
         stored_quotas: Callable[[], QuotasInForce],
+        observer: QuotaObserver,
     ) -> None:
-        self._clock = clock
+        self._observer = observer
+        self._reported = NO_QUOTAS
         self._pacing = ProcessPacing(clock)
         self._holder = ShareHolder(
             ledger,
@@ -33,17 +36,18 @@ class SharedQuotas:
             clock,
             worker_id=f"{socket.gethostname()}:{os.getpid()}:{random_bytes(4).hex()}",
             stored_quotas=stored_quotas,
+            on_round=self._report,
         )
         self._lock = threading.Lock()
         self._started = False
 
     def copy(self, broker_id: int, topic: str, *, go_on: GoOn) -> ByteLimiter:
         self._start()
-        return ScopedLimiter(self._pacing, copy_scopes(broker_id, topic), go_on, self._clock)
+        return self._limiter(copy_scopes(broker_id, topic), topic, go_on)
 
     def fetch(self, broker_id: int, topic: str, client: str | None = None) -> ByteLimiter:
         self._start()
-        return ScopedLimiter(self._pacing, fetch_scopes(broker_id, topic, client), lambda: None, self._clock)
+        return self._limiter(fetch_scopes(broker_id, topic, client), topic, lambda: None)
 
     def share(self, scope: Scope) -> float | None:
         """Bytes a second that this process may move in a scope now; None without a limit, 0 without news."""
@@ -54,6 +58,16 @@ class SharedQuotas:
         with self._lock:
             if self._started:
                 self._holder.close()
+
+    def _limiter(self, scopes: tuple[Scope, ...], topic: str, go_on: GoOn) -> ByteLimiter:
+        return ScopedLimiter(self._pacing, scopes, topic, go_on, self._observer)
+
+    def _report(self, book: Book) -> None:
+        before, now = self._reported.bytes_per_second, book.quotas.bytes_per_second
+        if before != now:
+            for scope in {*before, *now}:
+                self._observer.in_force(scope, now.get(scope))
+            self._reported = book.quotas
 
     def _start(self) -> None:
         with self._lock:

@@ -22,13 +22,15 @@ from include.tiering.observability.metrics import process_recorder
 from include.tiering.quota.book_ledger import AnnouncingLedger, BookLedger
 from include.tiering.quota.config_rules import quotas_in_force
 from include.tiering.quota.config_store import ALL_BROKERS, ConfigStore
-from include.tiering.quota.contract import QuotaLedger, Quotas, QuotasInForce
+from include.tiering.quota.contract import QuotaLedger, QuotaObserver, Quotas, QuotasInForce
+from include.tiering.quota.scopes import QuotaKind
 from include.tiering.quota.shared_quotas import SharedQuotas
 from include.tiering.quota.sql_configs import SqlConfigStore
 from include.tiering.quota.sql_ledger import SqlBookLedger, open_ledger_engine
 from include.tiering.quota.sql_topic_meters import SqlTopicQuotas
 from include.tiering.quota.topic_quota import TopicQuotas
 from include.tiering.quota.topic_quota_configs import FreshTopicQuotaConfigs
+from include.tiering.quota.window import QuotaWindow
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
@@ -51,6 +53,7 @@ class Parts:
     def close(self) -> None:
         if isinstance(quotas := self.__dict__.get("quotas"), SharedQuotas):
             quotas.close()
+            process_recorder().settle()
         for engine in ("_ledger_engine", "engine"):
             if engine in self.__dict__:
                 self.__dict__[engine].dispose()
@@ -94,6 +97,7 @@ class Parts:
             self.clock,
             random_bytes=secrets.token_bytes,
             stored_quotas=self._stored_quotas,
+            observer=self._quota_observer(),
         )
 
     @cached_property
@@ -166,6 +170,17 @@ class Parts:
                 identity = identify(LogDir(log_dir.broker_id, log_dir.path))
                 placements[identity.broker_id, identity.directory_id] = placement
         return placements
+
+    def _quota_observer(self) -> QuotaObserver:
+        recorder, settings = process_recorder(), self.effective_settings()
+        copy, fetch = settings.copy_quota_window, settings.fetch_quota_window
+        recorder.measure_over(
+            {
+                QuotaKind.COPY: QuotaWindow(copy.num, copy.size_seconds * 1000),
+                QuotaKind.FETCH: QuotaWindow(fetch.num, fetch.size_seconds * 1000),
+            }
+        )
+        return recorder
 
     def _stored_quotas(self) -> QuotasInForce:
         return quotas_in_force(self.configs.snapshot())

@@ -1,17 +1,20 @@
 """Grants of one process, in time that only the test moves. `take` with no patience never blocks."""
 
 import threading
+from dataclasses import dataclass, field
 
 import pytest
 
 from include.tiering.clock import SystemClock
 from include.tiering.errors import SendingStoppedError
+from include.tiering.quota.book_ledger import AnnouncingLedger, MemoryBookLedger
 from include.tiering.quota.contract import QuotasInForce
 from include.tiering.quota.demand import ALL_THERE_IS
 from include.tiering.quota.limiter import ScopedLimiter
 from include.tiering.quota.pacer import SLICE_SECONDS
 from include.tiering.quota.process_pacing import FORGET_SECONDS, ProcessPacing
-from include.tiering.quota.scopes import copy_scopes
+from include.tiering.quota.scopes import QuotaKind, Scope, copy_scopes
+from include.tiering.quota.shared_quotas import SharedQuotas
 from include.tiering.units import MIB
 from tests.doubles.manual_clock import ManualClock
 
@@ -19,6 +22,26 @@ SCOPES = copy_scopes(1, "orders")
 TOTAL, BROKER, TOPIC = SCOPES
 RATE = 100_000.0
 SLICE = int(RATE * SLICE_SECONDS)
+
+
+@dataclass
+class Observed:
+    """A `QuotaObserver` that remembers."""
+
+    granted_bytes: int = 0
+    throttled_bytes: int = 0
+    quotas: dict[Scope, int | None] = field(default_factory=dict)
+
+    def granted(self, kind: QuotaKind, topic: str, size_bytes: int) -> None:
+        assert (kind, topic) == (QuotaKind.COPY, "orders")
+        self.granted_bytes += size_bytes
+
+    def throttled(self, kind: QuotaKind, topic: str, size_bytes: int, seconds: float) -> None:
+        assert seconds > 0
+        self.throttled_bytes += size_bytes
+
+    def in_force(self, scope: Scope, bytes_per_second: int | None) -> None:
+        self.quotas[scope] = bytes_per_second
 
 
 @pytest.fixture
@@ -32,7 +55,7 @@ def pacing(clock: ManualClock) -> ProcessPacing:
 
 
 def take(pacing: ProcessPacing, wanted_bytes: int = MIB) -> int:
-    return pacing.take(SCOPES, wanted_bytes, 0.0)
+    return pacing.take(SCOPES, wanted_bytes, 0.0).size_bytes
 
 
 def test_nothing_is_granted_before_the_ledger_was_asked(pacing: ProcessPacing) -> None:
@@ -69,7 +92,7 @@ def test_rates_end_with_the_lease(pacing: ProcessPacing, clock: ManualClock) -> 
 
 def test_a_new_scope_waits_for_news_of_its_quota_while_others_go_on(pacing: ProcessPacing, clock: ManualClock) -> None:
     pacing.hold(dict.fromkeys(SCOPES), clock.monotonic() + 1)
-    assert pacing.take(copy_scopes(1, "payments"), 5, 0.0) == 0
+    assert pacing.take(copy_scopes(1, "payments"), 5, 0.0).size_bytes == 0
     assert take(pacing, 5) == 5
 
 
@@ -119,8 +142,40 @@ def test_a_limiter_asks_whether_to_go_on_before_and_while_it_waits(clock: Manual
         if asked == 3:
             raise SendingStoppedError("stopped")
 
-    limiter = ScopedLimiter(ProcessPacing(SystemClock()), SCOPES, go_on, SystemClock())
+    limiter = ScopedLimiter(ProcessPacing(SystemClock()), SCOPES, "orders", go_on, Observed())
     assert limiter.take(0) == 0
     with pytest.raises(SendingStoppedError):
         limiter.take(1)
     assert asked == 3
+
+
+def test_a_limiter_tells_what_it_granted_and_what_had_to_wait() -> None:
+    clock, observed = SystemClock(), Observed()
+    pacing = ProcessPacing(clock)
+    limiter = ScopedLimiter(pacing, SCOPES, "orders", lambda: None, observed)
+    pacing.hold(dict.fromkeys(SCOPES), clock.monotonic() + 60)
+    assert limiter.take(10) == 10
+    assert (limiter.waited_seconds, observed.throttled_bytes) == (0.0, 0)
+    pacing.hold({TOTAL: RATE, BROKER: None, TOPIC: None}, clock.monotonic() + 60)
+    assert [limiter.take(MIB), limiter.take(MIB)] == [SLICE, SLICE]
+    assert limiter.waited_seconds > 0
+    assert (observed.granted_bytes, observed.throttled_bytes) == (10 + 2 * SLICE, SLICE)
+
+
+def test_quotas_report_what_comes_into_force_and_give_their_shares_back() -> None:
+    ledger, observed = MemoryBookLedger(), Observed()
+    AnnouncingLedger(ledger).announce(QuotasInForce(1, {TOTAL: int(RATE)}))
+    quotas = SharedQuotas(
+        ledger,
+        SystemClock(),
+        random_bytes=lambda size: b"x" * size,
+        stored_quotas=lambda: QuotasInForce(2, {TOTAL.default: 5_000_000}),
+        observer=observed,
+    )
+    assert quotas.copy(1, "orders", go_on=lambda: None).take(1) == 1
+    assert observed.quotas == {TOTAL: 5_000_000}, "what is stored is newer than what was announced"
+    assert quotas.share(BROKER) is None
+    assert len(AnnouncingLedger(ledger).workers()) == 1
+    quotas.close()
+    assert AnnouncingLedger(ledger).workers() == ()
+    assert not [thread for thread in threading.enumerate() if thread.name == "quota-shares"]

@@ -1,0 +1,79 @@
+"""Nobody starves: slots that take turns over the real store, whatever the urgencies, under an exhausted quota."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from include.tiering.database.engine import open_engine
+from include.tiering.database.migrations import upgrade
+from include.tiering.tasks.turns import EXHAUSTED_SECONDS, Turns
+from include.tiering.work.contract import Lease
+from include.tiering.work.sql import SqlWorkStore
+from tests.doubles.databases import AdjustableNow, empty
+from tests.doubles.segments import CLUSTER_ID, partition_of, planned
+from tests.doubles.storage_segments import CountingLimiter
+
+LEASE_MS = 1_000_000
+NOBODY: frozenset = frozenset()
+EXHAUSTED = CountingLimiter(waited_seconds=EXHAUSTED_SECONDS)
+
+_engine = open_engine("sqlite://")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _migrated_once() -> Iterator[None]:
+    upgrade(_engine)
+    yield
+    _engine.dispose()
+
+
+def rounds_of(urgencies: list[int], slots: int, rounds: int, *, fairness: bool = True) -> list[set[str]]:
+    """Topics that get a segment in each round, in which every slot copies one. All of them have work without end."""
+    empty(_engine)
+    now = AdjustableNow()
+    work = SqlWorkStore(_engine, CLUSTER_ID, now_ms=now)
+    work.save_plan("run", [planned(partition_of(f"t{n}"), urgency=urgency) for n, urgency in enumerate(urgencies)])
+    turns = [
+        Turns(work, "run", f"run/{slot}", lease_ms=LEASE_MS, placement=None, fairness=fairness) for slot in range(slots)
+    ]
+    leases: list[Lease | None] = [None] * slots
+    copied: list[set[str]] = []
+    for _ in range(rounds):
+        copied.append(set())
+        for slot, turn in enumerate(turns):
+            lease = leases[slot] or turn.claim(NOBODY)
+            leases[slot] = lease
+            now.advance(1)
+            if lease is not None:
+                copied[-1].add(lease.replica_id.topic_id_partition.topic)
+                if turn.hand_on(lease, EXHAUSTED, NOBODY):
+                    work.release(lease)
+                    leases[slot] = None
+    return copied
+
+
+@settings(max_examples=10, deadline=None)
+@given(urgencies=st.lists(st.integers(0, 3), min_size=1, max_size=5), slots=st.integers(1, 3))
+def test_every_partition_gets_a_segment_within_two_rounds_for_each_partition(urgencies, slots):
+    longest = 2 * len(urgencies)
+    copied = rounds_of(urgencies, slots, rounds=2 * longest)
+    for topic in {f"t{n}" for n in range(len(urgencies))}:
+        for first in range(len(copied) - longest + 1):
+            assert any(topic in round_ for round_ in copied[first : first + longest])
+
+
+@settings(max_examples=5, deadline=None)
+@given(others=st.lists(st.integers(0, 3), min_size=1, max_size=4))
+def test_the_most_urgent_partition_keeps_every_second_segment_of_one_slot(others):
+    copied = rounds_of([9, *others], slots=1, rounds=12)
+    assert copied[::2] == [{"t0"}] * 6
+    assert {"t0"} not in copied[1::2]
+
+
+@settings(max_examples=10, deadline=None)
+@given(urgencies=st.lists(st.integers(0, 3), min_size=2, max_size=5))
+def test_with_fairness_off_one_partition_keeps_the_slot(urgencies):
+    copied = rounds_of(urgencies, slots=1, rounds=10, fairness=False)
+    assert copied == [{f"t{urgencies.index(max(urgencies))}"}] * 10

@@ -85,7 +85,7 @@ def check_rules(values: ConfigValues) -> None:
 def quotas_in_force(snapshot: ConfigSnapshot) -> QuotasInForce:
     """What limiters go by. Names that this version does not know hold nothing down."""
     quotas: dict[Scope, int] = {}
-    for config in all_configs():
+    for config in (one for one in all_configs() if one.quota is not None):
         for entity, value in _set_values(snapshot.values, config.name, config.entity_type).items():
             scope = config.scope(entity)
             if scope is not None and config.is_legal_on(entity):

@@ -134,7 +134,12 @@ def test_topic_thresholds_fit_into_every_total(carrier: ConfigEntity, total: int
 
 def test_quotas_in_force_by_scope() -> None:
     values = {
-        ALL_BROKERS: {COPY: "10", "tiering.copy.total.max.bytes.per.second": "30", "tiering.copier.max.batches": "2"},
+        ALL_BROKERS: {
+            COPY: "10",
+            "tiering.copy.total.max.bytes.per.second": "30",
+            "tiering.copier.max.batches": "2",
+            "tiering.topic.quotas.enable": "true",
+        },
         broker(1): {COPY: str(UNLIMITED), FETCH: "5", TOTAL_IN: "9"},
         topic("orders"): {"tiering.copy.max.bytes.per.second": "3", CLIENT: "2", TOPIC_IN: "1"},
         ALL_CLIENTS: {CLIENT: "4"},

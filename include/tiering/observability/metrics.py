@@ -42,9 +42,8 @@ from include.tiering.observability.catalogue import (
     MetricKind,
 )
 from include.tiering.observability.publisher import Publisher
-from include.tiering.observability.quota_tally import QuotaTally
+from include.tiering.observability.quota_tally import QuotaTally, WindowLength
 from include.tiering.quota.scopes import QuotaKind, QuotaLevel, Scope
-from include.tiering.quota.window import QuotaWindow
 
 _RATE: Final = {QuotaKind.COPY: COPY_BYTE_RATE, QuotaKind.FETCH: FETCH_BYTE_RATE}
 _THROTTLE_AVG: Final = {QuotaKind.COPY: COPY_THROTTLE_AVG, QuotaKind.FETCH: FETCH_THROTTLE_AVG}
@@ -113,8 +112,8 @@ class PrometheusRecorder:
         limit = float("inf") if bytes_per_second is None else bytes_per_second
         self._gauges[QUOTA].labels(scope.kind.value, scope.level.value, entity).set(limit)
 
-    def measure_over(self, windows: Mapping[QuotaKind, QuotaWindow]) -> None:
-        """Measure byte rates in these windows; those of KIP-956 where none was given."""
+    def measure_over(self, windows: Mapping[QuotaKind, WindowLength]) -> None:
+        """Measure byte rates in new windows of these lengths, one for each kind; before, in those of KIP-956."""
         self._tally.measure_over(windows)
 
     def publish(self) -> None:
@@ -123,9 +122,8 @@ class PrometheusRecorder:
 
     def settle(self) -> None:
         """Publish the last of it: this process moves nothing any more, and what a live gauge shows ends with it."""
+        self._tally.clear_windows()
         self.publish()
-        for metric in (*_RATE.values(), *_THROTTLE_AVG.values(), *_THROTTLE_MAX.values()):
-            self._gauges[metric].set(0)
 
     def _publish(self) -> bool:
         for (kind, topic), tally in self._tally.drain().items():

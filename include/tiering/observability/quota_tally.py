@@ -10,8 +10,13 @@ from include.tiering.quota.scopes import QuotaKind
 from include.tiering.quota.throttle_times import ThrottleTimes
 from include.tiering.quota.window import QuotaWindow
 
-KIP_956_WINDOWS: Final = {QuotaKind.COPY: (61, 1_000), QuotaKind.FETCH: (11, 1_000)}
-"""Samples and milliseconds of a sample."""
+WindowLength = tuple[int, int]
+"""Samples, and milliseconds of a sample."""
+
+KIP_956_WINDOWS: Final[Mapping[QuotaKind, WindowLength]] = {
+    QuotaKind.COPY: (61, 1_000),
+    QuotaKind.FETCH: (11, 1_000),
+}
 
 
 @dataclass(slots=True)
@@ -45,13 +50,18 @@ class QuotaTally:
         self._clock = clock
         self._lock = threading.Lock()
         self._by_topic: dict[tuple[QuotaKind, str], TopicTally] = {}
-        self._windows = {kind: QuotaWindow(*length) for kind, length in KIP_956_WINDOWS.items()}
-        self._throttle_times = {kind: ThrottleTimes() for kind in QuotaKind}
+        self.measure_over(KIP_956_WINDOWS)
 
-    def measure_over(self, windows: Mapping[QuotaKind, QuotaWindow]) -> None:
-        """Measure rates in these windows from now on."""
+    def measure_over(self, windows: Mapping[QuotaKind, WindowLength]) -> None:
+        """Begin with empty windows of these lengths, one for each kind."""
         with self._lock:
-            self._windows.update(windows)
+            self._lengths = dict(windows)
+            self._windows = {kind: QuotaWindow(*length) for kind, length in windows.items()}
+            self._throttle_times = {kind: ThrottleTimes() for kind in QuotaKind}
+
+    def clear_windows(self) -> None:
+        """Rates and throttle times are 0 until something moves again; what is not drained stays."""
+        self.measure_over(self._lengths)
 
     def granted(self, kind: QuotaKind, topic: str, size_bytes: int) -> None:
         """See `QuotaObserver.granted`."""

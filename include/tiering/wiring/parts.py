@@ -30,7 +30,6 @@ from include.tiering.quota.sql_ledger import SqlBookLedger, open_ledger_engine
 from include.tiering.quota.sql_topic_meters import SqlTopicQuotas
 from include.tiering.quota.topic_quota import TopicQuotas
 from include.tiering.quota.topic_quota_configs import FreshTopicQuotaConfigs
-from include.tiering.quota.window import QuotaWindow
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
@@ -112,7 +111,7 @@ class Parts:
 
     @cached_property
     def quota_ledger(self) -> QuotaLedger:
-        return AnnouncingLedger(self._books)
+        return AnnouncingLedger(self._books, self.clock)
 
     @cached_property
     def _books(self) -> BookLedger:
@@ -176,8 +175,8 @@ class Parts:
         copy, fetch = settings.copy_quota_window, settings.fetch_quota_window
         recorder.measure_over(
             {
-                QuotaKind.COPY: QuotaWindow(copy.num, copy.size_seconds * 1000),
-                QuotaKind.FETCH: QuotaWindow(fetch.num, fetch.size_seconds * 1000),
+                QuotaKind.COPY: (copy.num, copy.size_seconds * 1000),
+                QuotaKind.FETCH: (fetch.num, fetch.size_seconds * 1000),
             }
         )
         return recorder

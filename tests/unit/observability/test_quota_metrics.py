@@ -13,7 +13,6 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from include.tiering.observability.metrics import PrometheusRecorder, forget_ended_processes
 from include.tiering.quota.contract import QuotaObserver
 from include.tiering.quota.scopes import QuotaKind, QuotaLevel, Scope
-from include.tiering.quota.window import QuotaWindow
 from tests.doubles.manual_clock import ManualClock
 
 COPY, FETCH = QuotaKind.COPY, QuotaKind.FETCH
@@ -109,7 +108,7 @@ def test_a_process_that_ends_says_so(recorder, registry):
 
 
 def test_rates_are_measured_in_the_windows_that_were_set(recorder, registry, clock):
-    recorder.measure_over({COPY: QuotaWindow(2, 10_000)})
+    recorder.measure_over({COPY: (2, 10_000), FETCH: (11, 1_000)})
     recorder.granted(COPY, "orders", 1_000)
     recorder.granted(FETCH, "orders", 1_000)
     recorder.publish()

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import Engine
 
+from include.tiering.clock import SystemClock
 from include.tiering.database.engine import open_engine
 from include.tiering.errors import ConfigRefusedError
 from include.tiering.quota.book_ledger import AnnouncingLedger, MemoryBookLedger
@@ -64,7 +65,7 @@ class TestChangesThatMeet:
 
     def test_two_changes_never_break_a_rule_together(self, engines: tuple[Engine, Engine]) -> None:
         stores = [SqlConfigStore(engine, CLUSTER_ID) for engine in engines]
-        ledger = AnnouncingLedger(MemoryBookLedger())
+        ledger = AnnouncingLedger(MemoryBookLedger(), SystemClock())
         together = threading.Barrier(2)
 
         def change(number: int, entity: ConfigEntity, name: str, value: str) -> bool:
@@ -110,7 +111,7 @@ class TestChangesThatMeet:
 
     def test_announcements_that_cross_leave_the_newest_in_force(self, engines: tuple[Engine, Engine]) -> None:
         stores = [SqlConfigStore(engine, CLUSTER_ID) for engine in engines]
-        ledger = AnnouncingLedger(MemoryBookLedger())
+        ledger = AnnouncingLedger(MemoryBookLedger(), SystemClock())
         older = stores[0].alter(ALL_BROKERS, {BROKER_FETCH: "10"}, author="ann").snapshot
         newer = stores[1].alter(ALL_BROKERS, {BROKER_FETCH: "20"}, author="bob").snapshot
         for snapshot in (newer, older):

@@ -15,10 +15,12 @@ from include.tiering.errors import MetadataUnavailableError
 from include.tiering.quota.book_ledger import AnnouncingLedger, BookLedger, MemoryBookLedger
 from include.tiering.quota.contract import QuotasInForce, QuotaWorker
 from include.tiering.quota.demand import ALL_THERE_IS
+from include.tiering.quota.liveness import SILENT_SECONDS
 from include.tiering.quota.scopes import copy_scopes
 from include.tiering.quota.shares import Book, renewed
 from include.tiering.quota.sql_ledger import SqlBookLedger, open_ledger_engine
 from tests.doubles.databases import SHARED, SQLITE_FILE
+from tests.doubles.manual_clock import ManualClock
 
 TOTAL = copy_scopes(1, "orders")[0]
 
@@ -51,11 +53,23 @@ class BookLedgerContract:
         assert ledger.exchange(lambda book: book) == Book()
 
     def test_what_was_exchanged_is_what_the_next_one_sees(self, ledger: BookLedger) -> None:
-        AnnouncingLedger(ledger).announce(QuotasInForce(3, {TOTAL: 100}))
+        AnnouncingLedger(ledger, SystemClock()).announce(QuotasInForce(3, {TOTAL: 100}))
         written = ledger.exchange(lambda book: renewed(book, "a", {TOTAL: ALL_THERE_IS}, 1))
         assert ledger.exchange(lambda book: book) == written
-        assert AnnouncingLedger(ledger).workers() == (QuotaWorker("a", 3),)
-        assert AnnouncingLedger(ledger).in_force().of(TOTAL) == 100
+        assert AnnouncingLedger(ledger, SystemClock()).workers() == (QuotaWorker("a", 3),)
+        assert AnnouncingLedger(ledger, SystemClock()).in_force().of(TOTAL) == 100
+
+    def test_who_looks_for_longer_than_a_lease_sees_no_dead_worker(self, ledger: BookLedger) -> None:
+        clock = ManualClock()
+        seen = AnnouncingLedger(ledger, clock)
+        for beat in (1, 2):
+            ledger.exchange(lambda book, beat=beat: renewed(book, "alive", {}, beat))
+            if beat == 1:
+                ledger.exchange(lambda book: renewed(book, "dead", {}, 1))
+            assert {worker.worker_id for worker in seen.workers()} == {"alive", "dead"}
+            clock.advance(SILENT_SECONDS / 2 + 0.1)
+        ledger.exchange(lambda book: renewed(book, "alive", {}, 3))
+        assert [worker.worker_id for worker in seen.workers()] == ["alive"]
 
     def test_a_change_that_fails_changes_nothing(self, ledger: BookLedger) -> None:
         def fail(book: Book) -> Book:

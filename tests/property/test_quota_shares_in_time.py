@@ -84,10 +84,10 @@ class World:
 
     def set_quota(self, quota: int) -> None:
         self.version += 1
-        AnnouncingLedger(self.ledger.inner).announce(QuotasInForce(self.version, {TOTAL: quota}))
+        AnnouncingLedger(self.ledger.inner, self.clock).announce(QuotasInForce(self.version, {TOTAL: quota}))
 
     def quota(self) -> float:
-        return float(AnnouncingLedger(self.ledger.inner).in_force().of(TOTAL) or 0)
+        return float(AnnouncingLedger(self.ledger.inner, self.clock).in_force().of(TOTAL) or 0)
 
     def written(self) -> float:
         """The sum of shares in the book: above the quota only while one that fell has not reached every process."""

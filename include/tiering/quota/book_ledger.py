@@ -4,7 +4,9 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from include.tiering.clock import Clock
 from include.tiering.quota.contract import QuotasInForce, QuotaWorker
+from include.tiering.quota.liveness import Liveness
 from include.tiering.quota.shares import Book
 
 BookChange = Callable[[Book], Book]
@@ -25,10 +27,12 @@ class BookLedger(Protocol):
 
 
 class AnnouncingLedger:
-    """`QuotaLedger` over a book."""
+    """`QuotaLedger` over a book. Who looks at the workers for longer than a lease no longer sees dead ones."""
 
-    def __init__(self, books: BookLedger) -> None:
+    def __init__(self, books: BookLedger, clock: Clock) -> None:
         self._books = books
+        self._clock = clock
+        self._liveness = Liveness()
 
     def announce(self, quotas: QuotasInForce) -> None:
         self._books.exchange(lambda book: book.with_quotas(quotas))
@@ -37,8 +41,11 @@ class AnnouncingLedger:
         return self._books.exchange(lambda book: book).quotas
 
     def workers(self) -> tuple[QuotaWorker, ...]:
-        book = self._books.exchange(lambda book: book)
+        book = self._books.exchange(self._without_silent)
         return tuple(QuotaWorker(name, entry.version) for name, entry in book.workers.items())
+
+    def _without_silent(self, book: Book) -> Book:
+        return book.without(self._liveness.silent(book.beats(), self._clock.monotonic()))
 
 
 class MemoryBookLedger:

@@ -71,6 +71,10 @@ class Quotas(Protocol):
         """For remote bytes of one topic that this broker's segments hold, for a client or for the platform itself."""
         ...
 
+    def share(self, scope: Scope) -> float | None:
+        """Bytes a second that this process may move in a scope now; None without a limit, 0 while it is unknown."""
+        ...
+
 
 class UnlimitedBytes:
     """Every byte at once, as long as work may go on."""
@@ -93,6 +97,9 @@ class NoQuotas:
 
     def fetch(self, broker_id: int, topic: str, client: str | None = None) -> ByteLimiter:
         return UnlimitedBytes()
+
+    def share(self, scope: Scope) -> float | None:
+        return None
 
 
 UNLIMITED: Final = 2**63 - 1
@@ -143,7 +150,7 @@ class QuotaLedger(Protocol):
         ...
 
     def workers(self) -> tuple[QuotaWorker, ...]:
-        """Processes with an entry; one that died stays until another has seen it silent for a lease length.
+        """Processes with an entry. One that died is gone when it is asked for again after more than a lease length.
 
         Raises:
             MetadataUnavailableError

@@ -91,8 +91,8 @@ class ShareHolder:
 
         def change(book: Book) -> Book:
             current = book if stored is None else book.with_quotas(stored)
-            beats = {name: entry.beat for name, entry in current.workers.items() if name != self._worker_id}
-            silent = self._liveness.silent(beats, self._clock.monotonic())
+            others = current.without([self._worker_id]).beats()
+            silent = self._liveness.silent(others, self._clock.monotonic())
             wanted = self._pacing.wanted(current.quotas)
             new = renewed(current.without(silent), self._worker_id, wanted, self._beat)
             holdings = new.workers[self._worker_id].holdings

@@ -54,6 +54,9 @@ class Book:
         """The newer of the two versions is in force; of equal ones the given."""
         return replace(self, quotas=quotas) if quotas.version >= self.quotas.version else self
 
+    def beats(self) -> dict[str, int]:
+        return {name: entry.beat for name, entry in self.workers.items()}
+
     def without(self, worker_ids: Collection[str]) -> "Book":
         return replace(self, workers={name: entry for name, entry in self.workers.items() if name not in worker_ids})
 

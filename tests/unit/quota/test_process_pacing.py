@@ -164,7 +164,7 @@ def test_a_limiter_tells_what_it_granted_and_what_had_to_wait() -> None:
 
 def test_quotas_report_what_comes_into_force_and_give_their_shares_back() -> None:
     ledger, observed = MemoryBookLedger(), Observed()
-    AnnouncingLedger(ledger).announce(QuotasInForce(1, {TOTAL: int(RATE)}))
+    AnnouncingLedger(ledger, SystemClock()).announce(QuotasInForce(1, {TOTAL: int(RATE)}))
     quotas = SharedQuotas(
         ledger,
         SystemClock(),
@@ -175,7 +175,7 @@ def test_quotas_report_what_comes_into_force_and_give_their_shares_back() -> Non
     assert quotas.copy(1, "orders", go_on=lambda: None).take(1) == 1
     assert observed.quotas == {TOTAL: 5_000_000}, "what is stored is newer than what was announced"
     assert quotas.share(BROKER) is None
-    assert len(AnnouncingLedger(ledger).workers()) == 1
+    assert len(AnnouncingLedger(ledger, SystemClock()).workers()) == 1
     quotas.close()
-    assert AnnouncingLedger(ledger).workers() == ()
+    assert AnnouncingLedger(ledger, SystemClock()).workers() == ()
     assert not [thread for thread in threading.enumerate() if thread.name == "quota-shares"]

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from include.tiering.clock import Clock
 from include.tiering.quota.contract import QuotasInForce
-from include.tiering.quota.demand import DemandMeter
+from include.tiering.quota.demand import ALL_THERE_IS, DemandMeter
 from include.tiering.quota.pacer import Pacer
 from include.tiering.quota.scopes import Scope
 
@@ -73,15 +73,22 @@ class ProcessPacing:
             return None if pacer is None else pacer.bytes_per_second
 
     def wanted(self, quotas: QuotasInForce) -> dict[Scope, float]:
-        """What to ask the ledger for, by scope in use; begins a new period of measurement."""
+        """What to ask the ledger for, by scope in use; begins a new period of measurement.
+
+        A period in which a sender had nothing of one scope tells nothing about what it needs of the others: it asks
+        for what it holds. Else it would lose one share while it waits for the other, turn by turn.
+        """
         with self._changed:
             now = self._clock.monotonic()
             seconds, self._measured_at = now - self._measured_at, now
             for scope in [scope for scope, asked_at in self._asked_at.items() if now - asked_at > FORGET_SECONDS]:
                 if not self._meters[scope].waiting:
                     del self._meters[scope], self._asked_at[scope]
+            is_starved = any(meter.waiting and self._gives_nothing(scope) for scope, meter in self._meters.items())
             return {
-                scope: meter.wanted(seconds, self._share(scope), float(quotas.of(scope) or 0))
+                scope: self._held(scope, meter)
+                if is_starved and meter.waiting
+                else meter.wanted(seconds, self._share(scope), float(quotas.of(scope) or 0))
                 for scope, meter in self._meters.items()
             }
 
@@ -129,6 +136,16 @@ class ProcessPacing:
         if wait_seconds == _NEVER:
             self.starved.set()
         return wait_seconds
+
+    def _held(self, scope: Scope, meter: DemandMeter) -> float:
+        meter.used_bytes = 0
+        return ALL_THERE_IS if self._gives_nothing(scope) else self._share(scope)
+
+    def _gives_nothing(self, scope: Scope) -> bool:
+        if scope not in self._pacers:
+            return True
+        pacer = self._pacers[scope]
+        return pacer is not None and pacer.bytes_per_second <= 0
 
     def _share(self, scope: Scope) -> float:
         pacer = self._pacers.get(scope)

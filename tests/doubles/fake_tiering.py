@@ -15,6 +15,7 @@ from include.tiering.settings import TieringSettings, with_dynamic
 from include.tiering.tasks.alter_configs import AlteredConfigs, alter_configs
 from include.tiering.tasks.copy_segments import BatchEnd, BatchResult, FailedSegment
 from include.tiering.tasks.fetch_partition import FetchedSegment
+from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
 from include.tiering.tasks.plan_copy import CopyPlan
 from include.tiering.tasks.readiness import Check
 from include.tiering.tasks.verify_segments import VerifyReport
@@ -74,6 +75,7 @@ class FakeTiering:
         self.partition_sizes: list[PartitionSize] = [sample.partition_size()]
         self.checks: list[Check] = [Check("schema", True, True, "at head")]
         self.fetched: list[FetchedSegment] = []
+        self.answer: Callable[[PartitionFetch], FetchedRecords] = FetchedRecords.without_records
         self.configs = MemoryConfigStore()
         self.quota_ledger = ScriptedLedger()
         self.topic_quotas = NO_TOPIC_QUOTAS
@@ -115,6 +117,10 @@ class FakeTiering:
     def fetch_partition(self, partition: TopicIdPartition, output_dir: Path) -> Iterator[FetchedSegment]:
         self._called("fetch_partition", {"partition": partition, "output_dir": output_dir})
         return iter(self.fetched)
+
+    def fetch_records(self, fetches: Sequence[PartitionFetch], client: str | None = None) -> Iterator[FetchedRecords]:
+        self._called("fetch_records", {"fetches": fetches, "client": client})
+        return map(self.answer, fetches)
 
     def effective_settings(self) -> TieringSettings:
         self._called("effective_settings", {})

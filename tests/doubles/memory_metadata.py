@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from include.tiering.errors import UnknownSegmentError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.sizes import PartitionSize, partition_size
 from include.tiering.model.verdict import Verdict
@@ -35,6 +36,18 @@ class MemoryMetadata:
 
     def list_segments(self, partition: TopicIdPartition, leader_epoch: int | None = None) -> Sequence[SegmentRow]:
         return sorted(self._live(partition), key=lambda row: row.metadata.start_offset)
+
+    def segment_for_offset(
+        self, partition: TopicIdPartition, leader_epoch: int, offset: int
+    ) -> RemoteLogSegmentMetadata | None:
+        """Of several the one that was put last."""
+        found = None
+        for row in self._live(partition):
+            end = row.metadata.end_offset_of_epoch(leader_epoch)
+            epochs = dict(row.metadata.segment_leader_epochs)
+            if row.metadata.is_finished and end is not None and epochs[leader_epoch] <= offset <= end:
+                found = row.metadata
+        return found
 
     def segments_of_run(self, run_id: str) -> Sequence[SegmentRow]:
         return [self.rows[segment_id] for segment_id in self.runs.get(run_id, ())]

@@ -56,11 +56,13 @@ class FetchAdmission:
             now_ms = self._now_ms()
             throttle_ms = self._throttle_ms(scopes, now_ms)
             if throttle_ms == 0:
-                self._forget_idle(now_ms)
-                for scope in scopes:
-                    self._window(scope).record(size_bytes, now_ms)
-                    self._recorded_at_ms[scope] = now_ms
+                self._record(scopes, size_bytes, now_ms)
             return throttle_ms
+
+    def record(self, scopes: Sequence[Scope], size_bytes: int) -> None:
+        """Count what is read without asking: the rest of what was admitted."""
+        with self._lock:
+            self._record(scopes, size_bytes, self._now_ms())
 
     def _throttle_ms(self, scopes: Sequence[Scope], now_ms: int) -> int:
         return max((self._throttle_of(scope, now_ms) for scope in scopes), default=0)
@@ -71,8 +73,12 @@ class FetchAdmission:
             return 0
         return self._windows[scope].throttle_ms(int(share), now_ms)
 
-    def _window(self, scope: Scope) -> QuotaWindow:
-        return self._windows.setdefault(scope, QuotaWindow(self._samples, self._sample_ms))
+    def _record(self, scopes: Sequence[Scope], size_bytes: int, now_ms: int) -> None:
+        self._forget_idle(now_ms)
+        for scope in scopes:
+            window = self._windows.setdefault(scope, QuotaWindow(self._samples, self._sample_ms))
+            window.record(size_bytes, now_ms)
+            self._recorded_at_ms[scope] = now_ms
 
     def _forget_idle(self, now_ms: int) -> None:
         """Client names are anybody's: a window that is over holds nothing, so it need not be kept."""
@@ -84,4 +90,4 @@ class FetchAdmission:
         self._look_at = max(_MANY_SCOPES, 2 * len(self._windows))
 
     def _now_ms(self) -> int:
-        return int(self._clock.monotonic() * 1000)
+        return round(self._clock.monotonic() * 1000)

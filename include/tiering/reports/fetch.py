@@ -1,10 +1,12 @@
-"""Which segments of a partition were read back, and where they are."""
+"""What of a partition was read back, and where it is."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.reports.presentation import Document, Presentation, Table, count, labels
 from include.tiering.tasks.fetch_partition import FetchedSegment
+from include.tiering.tasks.fetch_records import FetchedRecords
 from include.tiering.units import format_bytes
 
 
@@ -21,6 +23,30 @@ def present_fetch(partition: TopicIdPartition, fetched: Sequence[FetchedSegment]
         summary,
         ok=len(written) == len(fetched),
     )
+
+
+def present_records(fetched: FetchedRecords, path: Path | None) -> Presentation:
+    """One fetch from an offset on. Not `ok` if the quota was exhausted: worth asking again after the throttle time."""
+    fetch = fetched.fetch
+    size_bytes = len(fetched.records)
+    document = {
+        **labels(fetch.partition),
+        "offset": fetch.offset,
+        "leader_epoch": fetch.leader_epoch,
+        "base_offset": fetched.base_offset if size_bytes else None,
+        "next_offset": fetched.next_offset,
+        "bytes": size_bytes,
+        "path": None if path is None else str(path),
+        "throttle_ms": fetched.throttle_ms,
+    }
+    if fetched.throttle_ms:
+        summary = f"the fetch quota is exhausted: nothing was read, ask again in {fetched.throttle_ms} ms"
+    elif path is None:
+        summary = f"no batch of {fetch.partition} from offset {fetch.offset} on is in remote storage"
+    else:
+        offsets = f"offsets {fetched.base_offset}..{fetched.next_offset - 1}"
+        summary = f"fetched {offsets} of {fetch.partition}, {format_bytes(size_bytes)}, into {path}"
+    return Presentation(lambda: document, lambda: (), summary, ok=not fetched.throttle_ms)
 
 
 def _bytes(items: Sequence[FetchedSegment]) -> int:

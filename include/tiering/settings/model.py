@@ -26,6 +26,7 @@ from include.tiering.settings.operational import (
     CopyQuotaWindowSettings,
     FetchQuotaWindowSettings,
     QueueSettings,
+    ReaderSettings,
     TopicQuotasSettings,
 )
 from include.tiering.settings.rules import (
@@ -154,6 +155,7 @@ class TieringSettings(Section):
     copy_quota_window: CopyQuotaWindowSettings = Field(default_factory=CopyQuotaWindowSettings)
     fetch_quota_window: FetchQuotaWindowSettings = Field(default_factory=FetchQuotaWindowSettings)
     topic_quotas: TopicQuotasSettings = Field(default_factory=TopicQuotasSettings)
+    reader: ReaderSettings = Field(default_factory=ReaderSettings)
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=lambda: MappingProxyType({}))
 

@@ -69,6 +69,16 @@ class QueueSettings(DynamicSection):
     )
 
 
+class ReaderSettings(DynamicSection):
+    """Those who read remote records for others."""
+
+    prefix = "remote.log.reader"
+
+    threads: int = operational(
+        10, "Threads that read remote records at once, in each process that serves fetches.", unit="threads", at_least=1
+    )
+
+
 class CopyQuotaWindowSettings(DynamicSection):
     """The rolling window over which copied bytes are averaged (KIP-956)."""
 

@@ -5,6 +5,7 @@ import secrets
 import socket
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observability.metrics import process_recorder
 from include.tiering.quota.config_store import ConfigEntity
 from include.tiering.quota.contract import Quotas
+from include.tiering.quota.fetch_admission import FetchAdmission
+from include.tiering.quota.scopes import QuotaKind
 from include.tiering.remote_metadata.contract import PartitionSize, SegmentRow
 from include.tiering.remote_metadata.sql_export import KeyRange, export_segments, split_segments
 from include.tiering.remote_storage.contract import StoreMarker
@@ -25,9 +28,11 @@ from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
 from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier, StepObserver
 from include.tiering.tasks.copy_segments import BatchLimits, BatchResult, CopyBatch
 from include.tiering.tasks.fetch_partition import FetchedSegment, fetch_partition
+from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch, RecordReader
 from include.tiering.tasks.own_topics import register_owners
 from include.tiering.tasks.plan_copy import CopyPlan, plan_copy
 from include.tiering.tasks.readiness import Check, run_checks
+from include.tiering.tasks.record_readers import RecordReaders
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.tasks.verify_segments import VerifyReport, verify_segments
 from include.tiering.wiring.parts import Parts
@@ -188,6 +193,28 @@ class Tiering(Parts):
 
     def fetch_partition(self, partition: TopicIdPartition, output_dir: Path) -> Iterator[FetchedSegment]:
         return fetch_partition(partition, output_dir, metadata=self.metadata, storage=self.storage, quotas=self.quotas)
+
+    @contextmanager
+    def record_readers(self) -> Iterator[RecordReaders]:
+        """The reader pool, for as long as the context lasts, under the fetch quota."""
+        settings = self.effective_settings()
+        window = settings.fetch_quota_window
+        admission = FetchAdmission(
+            self.quotas.share, self.clock, samples=window.num, sample_ms=window.size_seconds * 1000
+        )
+        with RecordReaders(
+            RecordReader(self.metadata, self.storage, self.quotas, admission),
+            threads=settings.reader.threads,
+            max_requests=settings.queue.max_requests,
+            max_bytes=settings.queue.max_bytes,
+            on_throttled=partial(process_recorder().throttled, QuotaKind.FETCH),
+        ) as readers:
+            yield readers
+
+    def fetch_records(self, fetches: Sequence[PartitionFetch], client: str | None = None) -> Iterator[FetchedRecords]:
+        """One answer for each partition, as they come; see `RecordReaders.fetch`."""
+        with self.record_readers() as readers:
+            yield from readers.fetch(fetches, client)
 
     def alter_configs(self, entity: ConfigEntity, changes: Mapping[str, str | None], *, author: str) -> AlteredConfigs:
         """Change dynamic configs and wait until running workers have taken them; see the task."""

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.log_source.contract import ScanReport
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.quality.judge import QualityFinding
 from include.tiering.tasks.copy_segments import BatchEnd
+from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
 from include.tiering.tasks.plan_copy import HeldBack, HeldBackPartition
 from include.tiering.tasks.readiness import Check
 from include.tiering.tasks.verify_segments import VerifyReport
@@ -178,6 +180,50 @@ def test_fetch_of_a_recreated_topic_asks_which_one(run: Run, tiering: FakeTierin
     assert f"{sample.TOPIC_ID_TEXT}, {again.topic_id}: choose one with --topic-id" in refused.stderr
     assert run(*arguments, "--topic-id", str(again.topic_id)).exit_code == 0
     assert tiering.calls[-1][1]["partition"].topic_id == again.topic_id
+
+
+def test_fetch_from_an_offset_writes_the_batches(
+    run: Run, document: Document, tiering: FakeTiering, tmp_path: Path
+) -> None:
+    tiering.answer = lambda fetch: FetchedRecords(fetch, 118, 131, bytearray(b"two batches"))
+    options = ("--offset", "120", "--epoch", "3", "--max-bytes", "5000", "--client", "reports")
+    arguments = ("fetch", "orders", "0", "--output", str(tmp_path), *options)
+    written = tmp_path / "orders-0" / "00000000000000000118-00000000000000000130.batches"
+    result = run(*arguments)
+    assert (result.exit_code, written.read_bytes()) == (0, b"two batches")
+    asked = PartitionFetch(sample.ORDERS_0, 120, 5000, 3)
+    assert tiering.calls[-1] == ("fetch_records", {"fetches": [asked], "client": "reports"})
+    shown = document(*arguments)
+    assert (shown["base_offset"], shown["next_offset"], shown["bytes"]) == (118, 131, 11)
+    assert (shown["path"], shown["throttle_ms"]) == (str(written), 0)
+
+
+def test_fetch_that_met_an_exhausted_quota_is_worth_retrying(
+    run: Run, document: Document, tiering: FakeTiering, tmp_path: Path
+) -> None:
+    tiering.answer = lambda fetch: FetchedRecords.without_records(fetch, throttle_ms=1250)
+    arguments = ("fetch", "orders", "0", "--output", str(tmp_path), "--offset", "120")
+    result = run(*arguments)
+    assert result.exit_code == 3
+    assert "the fetch quota is exhausted: nothing was read, ask again in 1250 ms" in result.stdout
+    shown = document(*arguments)
+    assert (shown["throttle_ms"], shown["bytes"], shown["path"], shown["next_offset"]) == (1250, 0, None, 120)
+    assert not list(tmp_path.iterdir())
+
+
+def test_fetch_of_an_offset_that_nothing_holds_is_an_error(run: Run, tiering: FakeTiering, tmp_path: Path) -> None:
+    error = OffsetOutOfRangeError("orders-0: no segment in remote storage holds offset 9")
+    tiering.answer = lambda fetch: FetchedRecords.without_records(fetch, error=error)
+    result = run("fetch", "orders", "0", "--output", str(tmp_path), "--offset", "9")
+    assert result.exit_code == 1
+    assert str(error) in result.stderr
+
+
+@pytest.mark.parametrize("option", [("--epoch", "1"), ("--max-bytes", "1"), ("--client", "reports")])
+def test_options_of_a_fetch_from_an_offset_need_one(run: Run, tmp_path: Path, option: tuple[str, str]) -> None:
+    result = run("fetch", "orders", "0", "--output", str(tmp_path), *option)
+    assert result.exit_code == 2
+    assert "need --offset" in result.stderr
 
 
 def test_pause_and_resume(run: Run, tiering: FakeTiering) -> None:

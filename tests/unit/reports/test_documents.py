@@ -7,7 +7,7 @@ import pytest
 from include.tiering.log_source.contract import IneligibleReason, LogSegment
 from include.tiering.quality.judge import QualityFinding
 from include.tiering.reports.copy import CopyRun, present_copy
-from include.tiering.reports.fetch import present_fetch
+from include.tiering.reports.fetch import present_fetch, present_records
 from include.tiering.reports.plan import present_plan
 from include.tiering.reports.pools import PoolMirror, present_pools
 from include.tiering.reports.ready import present_ready
@@ -16,6 +16,7 @@ from include.tiering.reports.sizes import present_sizes
 from include.tiering.reports.status import Activity, present_status
 from include.tiering.reports.verify import present_verify
 from include.tiering.settings import load_settings
+from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
 from include.tiering.tasks.plan_copy import HeldBack, HeldBackPartition
 from include.tiering.tasks.readiness import Check
 from include.tiering.tasks.verify_segments import VerifyReport
@@ -236,6 +237,29 @@ def test_fetch() -> None:
     }
     assert presented.summary == "fetched 1 segment of orders-0, 4.0 KiB into /out/orders-0; 1 not fetched"
     assert not presented.ok
+
+
+def test_fetch_from_an_offset() -> None:
+    fetch = PartitionFetch(sample.ORDERS_0, 120, 5000, 3)
+    path = Path("/out/orders-0/118-130.batches")
+    written = present_records(FetchedRecords(fetch, 118, 131, bytes(2048)), path)
+    assert written.document() == {
+        **LABELS,
+        "offset": 120,
+        "leader_epoch": 3,
+        "base_offset": 118,
+        "next_offset": 131,
+        "bytes": 2048,
+        "path": str(path),
+        "throttle_ms": 0,
+    }
+    assert written.summary == f"fetched offsets 118..130 of orders-0, 2.0 KiB, into {path}"
+    throttled = present_records(FetchedRecords.without_records(fetch, throttle_ms=900), None)
+    assert (throttled.ok, throttled.document()["throttle_ms"], throttled.document()["path"]) == (False, 900, None)
+    assert "ask again in 900 ms" in throttled.summary
+    nothing = present_records(FetchedRecords.without_records(fetch), None)
+    assert (nothing.ok, nothing.document()["next_offset"]) == (True, 120)
+    assert nothing.summary == "no batch of orders-0 from offset 120 on is in remote storage"
 
 
 def test_ready() -> None:

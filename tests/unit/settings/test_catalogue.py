@@ -27,6 +27,7 @@ DEFAULTS = {
     "remote.log.manager.fetch.quota.window.num": "11",
     "remote.log.manager.fetch.quota.window.size.seconds": "1",
     "tiering.topic.quotas.enable": "false",
+    "remote.log.reader.threads": "10",
 }
 DEPLOYMENT_SECTIONS = ("cluster.", "topics.", "log_dirs", "remote_storage.", "metadata.")
 

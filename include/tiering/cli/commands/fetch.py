@@ -1,17 +1,20 @@
-"""`./tiering fetch`: read a partition back."""
+"""`./tiering fetch`: read a partition back, all of it or from an offset on."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.cli.options import Json
 from include.tiering.cli.output import finish
 from include.tiering.cli.session import session_of
 from include.tiering.errors import SettingError
+from include.tiering.units import MIB
 
 if TYPE_CHECKING:
     from include.tiering.model.ids import TopicIdPartition
+    from include.tiering.reports.presentation import Presentation
     from include.tiering.wiring import Tiering
 
 
@@ -23,6 +26,20 @@ def fetch(
     topic_id: Annotated[
         str | None, typer.Option("--topic-id", help="Which topic, if several had this name.", metavar="ID")
     ] = None,
+    offset: Annotated[
+        int | None, typer.Option("--offset", min=0, help="Read from the batch that holds this offset on.", metavar="N")
+    ] = None,
+    epoch: Annotated[
+        int | None,
+        typer.Option("--epoch", min=0, help="Leader epoch of the offset; the newest one that has it.", metavar="E"),
+    ] = None,
+    max_bytes: Annotated[
+        int | None,
+        typer.Option("--max-bytes", min=1, help="Whole batches up to this size; 1048576.", metavar="N"),
+    ] = None,
+    client: Annotated[
+        str | None, typer.Option("--client", help="Whose fetch quota counts beside the others.", metavar="ID")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Read the records of a partition back from remote storage, without a broker.
@@ -30,13 +47,43 @@ def fetch(
     Writes one file per segment, named like the broker's own, into DIR/TOPIC-PARTITION. A file appears only when its
     length and CRC-32C are those of the source. Segments that did not pass `verify` are named and left out, with exit
     code 1.
+
+    With --offset: one file FIRST-LAST.batches of whole record batches as they stand on disk, from the one that holds
+    the offset on; the first one even if it is larger than --max-bytes. If the fetch quota is exhausted nothing is
+    written, and the throttle time is shown, with exit code 3.
     """
+    if offset is None and (epoch, max_bytes, client) != (None, None, None):
+        raise SettingError("--epoch, --max-bytes and --client need --offset: a whole partition is read without them")
     with session_of(ctx).opened() as tiering:
         found = _partition(tiering, topic, partition, topic_id)
-        fetched = list(tiering.fetch_partition(found, output))
+        if offset is None:
+            presentation = _all_of(tiering, found, output)
+        else:
+            presentation = _from(tiering, found, output, (offset, epoch, max_bytes or MIB), client)
+    finish(presentation, as_json=as_json, otherwise=ExitCode.FINDINGS if offset is None else ExitCode.RETRY)
+
+
+def _all_of(tiering: "Tiering", partition: "TopicIdPartition", output: Path) -> "Presentation":
     from include.tiering.reports.fetch import present_fetch
 
-    finish(present_fetch(found, fetched), as_json=as_json)
+    return present_fetch(partition, list(tiering.fetch_partition(partition, output)))
+
+
+def _from(
+    tiering: "Tiering",
+    partition: "TopicIdPartition",
+    output: Path,
+    where: tuple[int, int | None, int],
+    client: str | None,
+) -> "Presentation":
+    from include.tiering.reports.fetch import present_records
+    from include.tiering.tasks.fetch_records import PartitionFetch, write_records
+
+    offset, epoch, max_bytes = where
+    (fetched,) = tiering.fetch_records([PartitionFetch(partition, offset, max_bytes, epoch)], client)
+    if fetched.error is not None:
+        raise fetched.error
+    return present_records(fetched, write_records(fetched, output) if fetched.records else None)
 
 
 def _partition(tiering: "Tiering", topic: str, partition: int, topic_id: str | None) -> "TopicIdPartition":

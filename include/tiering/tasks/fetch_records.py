@@ -1,0 +1,194 @@
+"""Read record batches of one partition from an offset on, as a broker answers a fetch from remote storage (KIP-405).
+
+    (epoch, offset) -> segment -> its offset index -> a range of the `.log` -> whole batches from the one that holds the
+    offset on, up to max_bytes, the first one even if larger -> the next segment at end offset + 1, while there is room
+
+Only served segments are read. Every range is admitted by the fetch quota before it is read, and paced while it is. The
+lineage of a segment is not tested, as Kafka does not: epoch and offset alone say which segment answers.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from include.tiering.errors import FormatError, OffsetOutOfRangeError, RemoteChecksumError, TieringError
+from include.tiering.formats import offset_index
+from include.tiering.formats.whole_batches import WholeBatches
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segment_data import IndexType
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.quota.contract import Quotas, take_all
+from include.tiering.quota.fetch_admission import FetchAdmission
+from include.tiering.quota.scopes import Scope, fetch_scopes
+from include.tiering.remote_metadata.contract import RemoteLogMetadata
+from include.tiering.remote_storage.contract import RemoteStorage
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFetch:
+    """What is asked of one partition. Without a leader epoch the newest one that has the offset answers.
+
+    Raises:
+        ValueError: a negative offset or epoch, or no byte asked for.
+    """
+
+    partition: TopicIdPartition
+    offset: int
+    max_bytes: int
+    leader_epoch: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.offset < 0 or self.max_bytes < 1 or (self.leader_epoch is not None and self.leader_epoch < 0):
+            raise ValueError(
+                f"{self.partition}: offset {self.offset}, epoch {self.leader_epoch}, {self.max_bytes} bytes at most"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedRecords:
+    """The answer for one partition: records, or a throttle time, or an error.
+
+    `records` holds whole batches as they stand on disk; they belong to whoever gets them. `base_offset` is the first
+    offset of the first batch, at or below the one asked for; `next_offset` the one to ask for next. Neither moves
+    without records. `throttle_ms` says how long to stay away, 0 within the quota.
+    """
+
+    fetch: PartitionFetch
+    base_offset: int
+    next_offset: int
+    records: bytes | bytearray = b""
+    throttle_ms: int = 0
+    error: TieringError | None = None
+
+    @classmethod
+    def without_records(
+        cls, fetch: PartitionFetch, *, throttle_ms: int = 0, error: TieringError | None = None
+    ) -> "FetchedRecords":
+        return cls(fetch, fetch.offset, fetch.offset, throttle_ms=throttle_ms, error=error)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordReader:
+    """Reads for any number of threads."""
+
+    metadata: RemoteLogMetadata
+    storage: RemoteStorage
+    quotas: Quotas
+    admission: FetchAdmission
+
+    def throttle_ms(self, fetch: PartitionFetch, client: str | None) -> int:
+        """How long this client should stay away from the segment that it asks for; 0 if it may read.
+
+        Raises:
+            OffsetOutOfRangeError: no served segment holds the offset.
+        """
+        return self.admission.throttle_ms(_scopes(self._segment(fetch), client))
+
+    def read(self, fetch: PartitionFetch, client: str | None) -> FetchedRecords:
+        """The records, or no record and the throttle time. A quota that is exhausted on the way ends the answer.
+
+        Raises:
+            OffsetOutOfRangeError: no served segment holds the offset.
+            RemoteChecksumError: what the store has of a segment is not a segment.
+            RemoteStorageError: the store refused or failed.
+        """
+        segment: RemoteLogSegmentMetadata | None = self._segment(fetch)
+        batches = WholeBatches(fetch.offset, fetch.max_bytes)
+        throttle_ms, begun = 0, False
+        while segment is not None and not throttle_ms:
+            try:
+                throttle_ms, begun = self._read_segment(segment, batches, client, begun=begun), True
+            except FormatError as error:
+                raise RemoteChecksumError(
+                    f"{segment.remote_log_segment_id} is damaged in the store: {error}"
+                ) from error
+            segment = None if batches.full else self._next_segment(segment)
+        if batches.base_offset is None:
+            return FetchedRecords.without_records(fetch, throttle_ms=throttle_ms)
+        return FetchedRecords(fetch, batches.base_offset, batches.next_offset, batches.records)
+
+    def _read_segment(
+        self, segment: RemoteLogSegmentMetadata, batches: WholeBatches, client: str | None, *, begun: bool
+    ) -> int:
+        """Ranges of one segment until it ends or `batches` are full; returns the throttle time that ended it, or 0.
+
+        Once the read has `begun` it gives at least one batch, whatever the quota says then: a reader that gets nothing
+        for the bytes that it was charged would never get on.
+        """
+        scopes = _scopes(segment, client)
+        limiter = self.quotas.fetch(segment.broker_id, segment.topic_id_partition.topic, client)
+        index_bytes = self.storage.fetch_index(segment, IndexType.OFFSET)
+        take_all(limiter, len(index_bytes))
+        index = offset_index.check(
+            index_bytes,
+            base_offset=segment.start_offset,
+            end_offset=segment.end_offset,
+            size_bytes=segment.segment_size_bytes,
+        )
+        target = max(batches.next_offset, segment.start_offset)
+        position = index.lookup(target).position
+        batches.begin(position, segment.segment_size_bytes, target)
+        missing_bytes = batches.missing_bytes + (index.position_after(target) or position) - position
+        while missing_bytes and position < segment.segment_size_bytes:
+            end = min(position + missing_bytes, segment.segment_size_bytes)
+            if begun and not batches.records:
+                self.admission.record(scopes, end - position)
+            elif throttle_ms := self.admission.admit(scopes, end - position):
+                return throttle_ms
+            begun = True
+            for block in self.storage.fetch_log_segment(segment, position, end - 1, limiter=limiter):
+                batches.feed(block)
+            position, missing_bytes = end, batches.missing_bytes
+        batches.end()
+        return 0
+
+    def _segment(self, fetch: PartitionFetch) -> RemoteLogSegmentMetadata:
+        """The served segment that holds the offset."""
+        partition, offset = fetch.partition, fetch.offset
+        epochs = reversed(self._epochs(partition)) if fetch.leader_epoch is None else [fetch.leader_epoch]
+        for epoch in epochs:
+            segment = self.metadata.segment_for_offset(partition, epoch, offset)
+            if segment is not None:
+                self._require_served(segment)
+                return segment
+        under = "" if fetch.leader_epoch is None else f" under leader epoch {fetch.leader_epoch}"
+        raise OffsetOutOfRangeError(f"{partition}: no segment in remote storage holds offset {offset}{under}")
+
+    def _next_segment(self, segment: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata | None:
+        """The served segment that goes on after this one, under its last leader epoch or a later one."""
+        partition, offset = segment.topic_id_partition, segment.end_offset + 1
+        last_epoch = segment.segment_leader_epochs.entries[-1].epoch
+        for epoch in self._epochs(partition):
+            found = self.metadata.segment_for_offset(partition, epoch, offset) if epoch >= last_epoch else None
+            if found is not None:
+                row = self.metadata.segment(found.remote_log_segment_id)
+                return found if row is not None and row.verdict.is_served else None
+        return None
+
+    def _require_served(self, segment: RemoteLogSegmentMetadata) -> None:
+        row = self.metadata.segment(segment.remote_log_segment_id)
+        if row is None or not row.verdict.is_served:
+            verdict = "gone" if row is None else row.verdict
+            raise OffsetOutOfRangeError(
+                f"{segment.remote_log_segment_id} ({segment.start_offset}..{segment.end_offset}) is not served: "
+                f"its verdict is {verdict}; ./tiering verify gives one"
+            )
+
+    def _epochs(self, partition: TopicIdPartition) -> list[int]:
+        """Leader epochs that wrote something in remote storage, ascending."""
+        return sorted(
+            epoch.leader_epoch for size in self.metadata.partition_sizes(partition) for epoch in size.leader_epochs
+        )
+
+
+def write_records(fetched: FetchedRecords, output_dir: Path) -> Path:
+    """The records as `TOPIC-PARTITION/FIRST-LAST.batches`; a crash leaves a `.partial` file for the next call."""
+    target = output_dir / str(fetched.fetch.partition)
+    target.mkdir(parents=True, exist_ok=True)
+    final = target / f"{fetched.base_offset:020d}-{fetched.next_offset - 1:020d}.batches"
+    partial = final.with_suffix(".partial")
+    partial.write_bytes(fetched.records)
+    return partial.replace(final)
+
+
+def _scopes(segment: RemoteLogSegmentMetadata, client: str | None) -> tuple[Scope, ...]:
+    return fetch_scopes(segment.broker_id, segment.topic_id_partition.topic, client)

@@ -1,0 +1,195 @@
+"""Records read back by offset and leader epoch are the broker's own bytes: real log dirs, stores and database."""
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from include.tiering.errors import OffsetOutOfRangeError
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.verdict import Verdict
+from include.tiering.quota.contract import NoQuotas
+from include.tiering.settings import load_settings
+from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
+from include.tiering.wiring import Tiering, open_tiering
+from tests.doubles.broker_data import broker_data
+from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, versitygw_server
+
+pytestmark = pytest.mark.integration
+
+Batch = tuple[int, int, int, bytes]
+"""First offset, last offset, leader epoch and bytes."""
+
+MAX_BYTES = 40_000
+
+
+@pytest.fixture(scope="module", params=["file", "versitygw"])
+def copied(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
+    """Everything eligible of the bundled brokers, copied and served."""
+    directory = tmp_path_factory.mktemp(request.param)
+    brokers = broker_data("public") / "stopped"
+    environ = {
+        "HOME": str(directory),
+        "TIERING_LOG_DIRS": f"1:{brokers / 'broker-1'},2:{brokers / 'broker-2'}",
+        "TIERING_METADATA__URL": f"sqlite:///{directory / 'metadata.sqlite'}",
+        "TIERING_TOPICS__INCLUDE": "*",
+    }
+    if request.param == "file":
+        with copied_to(environ, f"file://{directory / 'store'}") as tiering:
+            yield tiering
+        return
+    binary = find_versitygw()
+    if binary is None:
+        pytest.skip(NO_VERSITYGW)
+    with versitygw_server(binary, directory / "gateway") as server:
+        server.make_bucket("tiered")
+        environ["TIERING_REMOTE_STORAGE__ENDPOINT_URL"] = server.endpoint_url
+        environ["TIERING_REMOTE_STORAGE__ACCESS_KEY_ID"] = CREDENTIALS["AWS_ACCESS_KEY_ID"]
+        environ["TIERING_REMOTE_STORAGE__SECRET_ACCESS_KEY"] = CREDENTIALS["AWS_SECRET_ACCESS_KEY"]
+        environ["TIERING_REMOTE_STORAGE__REGION"] = "us-east-1"
+        with copied_to(environ, "s3://tiered/segments") as tiering:
+            yield tiering
+
+
+@contextmanager
+def copied_to(environ: dict[str, str], url: str) -> Iterator[Tiering]:
+    settings = load_settings(environ={**environ, "TIERING_REMOTE_STORAGE__URL": url})
+    with open_tiering(settings, quotas=NoQuotas()) as tiering:
+        tiering.migrate()
+        tiering.plan_copy("run-1")
+        result = tiering.copy_batch("run-1", "run-1/0")
+        assert not result.failed
+        for segment in result.copied:
+            tiering.metadata.record_verdict(segment.segment_id, Verdict.PASSED)
+        yield tiering
+
+
+def batches_of(tiering: Tiering, segment: RemoteLogSegmentMetadata) -> list[Batch]:
+    """Read from the broker's own file, by the few fields that a batch begins with."""
+    (path,) = (
+        log_dir.path / str(segment.topic_id_partition) / f"{segment.start_offset:020d}.log"
+        for log_dir in tiering.settings.log_dirs
+        if log_dir.broker_id == segment.broker_id
+    )
+    content, batches, at = path.read_bytes(), [], 0
+    while at < len(content):
+        base, length, epoch = struct.unpack_from(">qii", content, at)
+        (last_delta,) = struct.unpack_from(">i", content, at + 23)
+        batches.append((base, base + last_delta, epoch, content[at : at + 12 + length]))
+        at += 12 + length
+    return batches
+
+
+def expected(batches: list[Batch], offset: int, max_bytes: int) -> bytes:
+    taken = b""
+    for _, last, _, batch in batches:
+        if last < offset:
+            continue
+        if taken and len(taken) + len(batch) > max_bytes:
+            break
+        taken += batch
+    return taken
+
+
+def log_of(tiering: Tiering, partition: TopicIdPartition) -> list[Batch]:
+    """All batches in remote storage; those that a later segment repeats once."""
+    log: list[Batch] = []
+    for row in tiering.metadata.list_segments(partition):
+        log += [batch for batch in batches_of(tiering, row.metadata) if not log or batch[0] > log[-1][1]]
+    return log
+
+
+def segments(tiering: Tiering) -> list[RemoteLogSegmentMetadata]:
+    found = [row.metadata for p in tiering.metadata.partitions() for row in tiering.metadata.list_segments(p)]
+    assert len(found) > 20
+    return found
+
+
+def first_of(segment: RemoteLogSegmentMetadata) -> int:
+    """The first offset that answers: below it no leader epoch is known, the log start was moved there."""
+    return max(segment.start_offset, segment.segment_leader_epochs.entries[0].start_offset)
+
+
+def ask(tiering: Tiering, *fetches: PartitionFetch, client: str | None = None) -> list[FetchedRecords]:
+    return list(tiering.fetch_records(fetches, client))
+
+
+def test_every_segment_from_its_start_middle_and_end(copied: Tiering) -> None:
+    logs = {partition: log_of(copied, partition) for partition in copied.metadata.partitions()}
+    fetches = [
+        PartitionFetch(segment.topic_id_partition, offset, MAX_BYTES)
+        for segment in segments(copied)
+        for offset in {first_of(segment), (first_of(segment) + segment.end_offset) // 2, segment.end_offset}
+    ]
+    answers = ask(copied, *fetches, client="test")
+    assert {answer.fetch for answer in answers} == set(fetches)
+    across = 0
+    for answer in answers:
+        fetch = answer.fetch
+        assert answer.error is None
+        wanted = expected(logs[fetch.partition], fetch.offset, MAX_BYTES)
+        assert bytes(answer.records) == wanted, fetch
+        assert answer.base_offset <= fetch.offset < answer.next_offset
+        ends = {segment.end_offset for segment in segments(copied) if segment.topic_id_partition == fetch.partition}
+        across += any(answer.base_offset <= end < answer.next_offset - 1 for end in ends)
+    assert across, "no answer went on into a next segment"
+
+
+def test_a_consumer_that_goes_on_gets_the_whole_log_once(copied: Tiering) -> None:
+    for partition in copied.metadata.partitions():
+        log = log_of(copied, partition)
+        offset, got = first_of(copied.metadata.list_segments(partition)[0].metadata), b""
+        log = [batch for batch in log if batch[1] >= offset]
+        while offset <= log[-1][1]:
+            (answer,) = ask(copied, PartitionFetch(partition, offset, 200_000))
+            assert answer.error is None
+            got += answer.records
+            offset = answer.next_offset
+        assert got == b"".join(batch for *_, batch in log), partition
+
+
+def test_an_offset_is_found_under_the_epoch_that_wrote_it_and_under_no_other(copied: Tiering) -> None:
+    spanning = [segment for segment in segments(copied) if len(segment.segment_leader_epochs) > 1]
+    assert spanning
+    for segment in spanning:
+        batches = batches_of(copied, segment)
+        for epoch, start in segment.segment_leader_epochs:
+            offset = max(start, segment.start_offset)
+            if segment.end_offset_of_epoch(epoch) < offset:
+                continue
+            (answer,) = ask(copied, PartitionFetch(segment.topic_id_partition, offset, 1, epoch))
+            assert answer.error is None
+            assert bytes(answer.records) == expected(batches, offset, 1)
+            assert struct.unpack_from(">i", answer.records, 12)[0] == epoch
+            (other,) = ask(copied, PartitionFetch(segment.topic_id_partition, offset, 1, epoch + 1_000))
+            assert isinstance(other.error, OffsetOutOfRangeError)
+
+
+def test_the_first_batch_comes_even_if_it_is_larger(copied: Tiering) -> None:
+    for segment in segments(copied)[:5]:
+        (answer,) = ask(copied, PartitionFetch(segment.topic_id_partition, segment.end_offset, 1))
+        assert bytes(answer.records) == batches_of(copied, segment)[-1][3]
+
+
+def test_one_bad_partition_keeps_no_other(copied: Tiering) -> None:
+    first, second, *_ = copied.metadata.partitions()
+    good = PartitionFetch(second, log_of(copied, second)[-1][0], MAX_BYTES)
+    beyond = PartitionFetch(first, log_of(copied, first)[-1][1] + 1_000_000, MAX_BYTES)
+    answers = {answer.fetch: answer for answer in ask(copied, beyond, good)}
+    assert isinstance(answers[beyond].error, OffsetOutOfRangeError)
+    assert bytes(answers[good].records) == expected(log_of(copied, second), good.offset, MAX_BYTES)
+
+
+def test_only_what_passed_is_served(copied: Tiering) -> None:
+    segment = segments(copied)[-1]
+    asked = PartitionFetch(segment.topic_id_partition, segment.end_offset, MAX_BYTES)
+    copied.metadata.record_verdict(segment.remote_log_segment_id, Verdict.NONE)
+    try:
+        (answer,) = ask(copied, asked)
+    finally:
+        copied.metadata.record_verdict(segment.remote_log_segment_id, Verdict.PASSED)
+    assert isinstance(answer.error, OffsetOutOfRangeError)
+    assert "its verdict is none" in str(answer.error)
+    assert ask(copied, asked)[0].records

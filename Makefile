@@ -18,7 +18,7 @@ export PATH := $(ROOT)/.venv/bin:$(ROOT)/.cache/bin:$(ROOT)/.cache/uv/bin:$(PATH
 export UV_PYTHON_PREFERENCE := only-system
 
 .PHONY: help setup demo up down test test-unit test-integration test-browser lint check docs requirements \
-        bench bench-check bench-copy bench-queue bench-scan bench-start s3-server clean
+        bench bench-check bench-copy bench-queue bench-quota bench-scan bench-start s3-server clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target sentence; do \
@@ -131,6 +131,9 @@ bench-copy: setup s3-server .cache/bin/.rclone-$(RCLONE_VERSION) ## upload and c
 
 bench-queue: setup ## throughput of the byte-bounded queue beside queue.Queue, and the memory that it holds
 	@$(BENCH) queue
+
+bench-quota: setup .cache/bin/.rclone-$(RCLONE_VERSION) ## quotas as a receiver sees them, judged (25 minutes; FULL=1: an hour; POSTGRESQL=1)
+	@$(BENCH) quota
 
 bench-scan: setup ## scan of 2,000 partitions with 50 segments each
 	@$(BENCH) scan

@@ -119,25 +119,29 @@ def steady(
     time.sleep(seconds + 1.0)
     accounts = end(workers)
     trace = scene.trace()
-    judged = trace.judged(seconds)
     charged_bytes = sum(account["charged_bytes"] for account in accounts)
-    averages = [judged.average, *minute_averages(judged)]
+    checks, figures = judged_steady(trace.judged(seconds), quota, bounds)
     return Outcome(
-        (
-            Check("average, lowest", min(averages) / quota, bounds.least_average),
-            Check("average, highest", max(averages) / quota, at_most=bounds.most_average),
-            Check("worst second", worst_second(judged) / quota, at_most=bounds.most_in_a_second),
-            _received_as_charged(trace, charged_bytes, bounds),
-        ),
+        (*checks, _received_as_charged(trace, charged_bytes, bounds)),
         trace,
         ((begun_s, quota),),
-        reported={
-            "slowest_second": round(slowest_second(judged) / quota, 3),
-            "largest_100_ms": round(largest_tenth(judged) / quota * 10, 2),
-            "longest_silence_s": longest_silence_s(judged),
-            **summary(accounts),
-        },
+        reported={**figures, **summary(accounts)},
     )
+
+
+def judged_steady(judged: Trace, quota: int, bounds: Bounds = FIRM) -> tuple[tuple[Check, ...], dict[str, float]]:
+    """Verdict and further figures of a trace in which there was work all the time."""
+    averages = [judged.average, *minute_averages(judged)]
+    checks = (
+        Check("average, lowest", min(averages) / quota, bounds.least_average),
+        Check("average, highest", max(averages) / quota, at_most=bounds.most_average),
+        Check("worst second", worst_second(judged) / quota, at_most=bounds.most_in_a_second),
+    )
+    return checks, {
+        "slowest_second": round(slowest_second(judged) / quota, 3),
+        "largest_100_ms": round(largest_tenth(judged) / quota * 10, 2),
+        "longest_silence_s": longest_silence_s(judged),
+    }
 
 
 def live_change(
@@ -219,14 +223,21 @@ def busy_among(
 
 
 def killed(
-    scene: Scene, quota: int, *, processes: int = 8, killed: int = 4, hold_s: float = 8.0, bounds: Bounds = FIRM
+    scene: Scene,
+    quota: int,
+    *,
+    processes: int = 8,
+    killed: int = 4,
+    before_s: float = 8.0,
+    hold_s: float = 8.0,
+    bounds: Bounds = FIRM,
 ) -> Outcome:
     """SIGKILL of some of the workers in the middle of their segments."""
     scene.set_quotas({TOTAL: quota})
     scene.forget()
     workers = scene.start(processes, "busy", SEGMENT_BYTES)
     begun_s = begin(workers)
-    time.sleep(hold_s)
+    time.sleep(before_s)
     killed_s = time.monotonic()
     for worker in workers[:killed]:
         worker.kill()
@@ -237,7 +248,12 @@ def killed(
     recovered = trace.part(killed_s + bounds.recovered_s, ended_s)
     return Outcome(
         (
-            Check("average from 3 s after", recovered.average / quota, bounds.least_average, bounds.most_average),
+            Check(
+                f"average from {bounds.recovered_s:g} s after",
+                recovered.average / quota,
+                bounds.least_average,
+                bounds.most_average,
+            ),
             Check("worst second", worst_second(trace) / quota, at_most=bounds.most_in_a_second),
         ),
         trace,
@@ -257,7 +273,8 @@ def ledger_gone(
     outage: Callable[[], AbstractContextManager[None]],
     *,
     processes: int = 4,
-    hold_s: float = 5.0,
+    before_s: float = 5.0,
+    hold_s: float = 8.0,
     outage_s: float = 10.0,
     bounds: Bounds = FIRM,
 ) -> Outcome:
@@ -266,7 +283,7 @@ def ledger_gone(
     scene.forget()
     workers = scene.start(processes, "busy", SEGMENT_BYTES)
     begun_s = begin(workers)
-    time.sleep(hold_s)
+    time.sleep(before_s)
     with outage():
         gone_s = time.monotonic()
         time.sleep(outage_s)
@@ -280,7 +297,10 @@ def ledger_gone(
         (
             Check("last byte after", last_byte_after_s(trace.part(gone_s, back_s)), 0, bounds.lease_s),
             Check(
-                "average from 3 s after its return", resumed.average / quota, bounds.least_average, bounds.most_average
+                f"average from {bounds.resumed_s:g} s after its return",
+                resumed.average / quota,
+                bounds.least_average,
+                bounds.most_average,
             ),
             Check("worst second", worst_second(trace) / quota, at_most=bounds.most_in_a_second),
         ),

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, TypedDict
 from urllib.request import Request, urlopen
 
@@ -15,7 +17,8 @@ from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.model.ids import Uuid
-from include.tiering.quota.contract import QuotasInForce
+from include.tiering.quota.config_catalogue import COPY_QUOTA, TOTAL_COPY_QUOTA
+from include.tiering.quota.config_store import ALL_BROKERS
 from include.tiering.quota.scopes import QuotaKind, QuotaLevel, Scope
 from include.tiering.settings import load_settings
 from include.tiering.wiring import Tiering, open_tiering
@@ -25,8 +28,8 @@ from tests.doubles.s3_server import CREDENTIALS
 
 TOTAL: Final = Scope(QuotaKind.COPY, QuotaLevel.TOTAL)
 EACH_BROKER: Final = Scope(QuotaKind.COPY, QuotaLevel.BROKER)
-TAKEN_WITHIN_S: Final = 5.0
-_STARTS_WITHIN_S: Final = 60.0
+_NAMES: Final = {TOTAL: TOTAL_COPY_QUOTA, EACH_BROKER: COPY_QUOTA}
+_COMMAND: Final = Path(__file__).resolve().parents[2] / "tiering"
 _CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 
@@ -39,6 +42,7 @@ class Account(TypedDict):
     cpu_seconds: float
     longest_wait_s: float
     waited_s: float
+    round_seconds: list[float]
     statement_seconds: list[float]
 
 
@@ -47,6 +51,7 @@ class Worker:
     """A process of `quota_worker`."""
 
     process: subprocess.Popen[str]
+    errors: Path
 
     def begin(self) -> None:
         self._say("begin")
@@ -59,15 +64,18 @@ class Worker:
         self.process.kill()
 
     def account(self) -> Account:
-        """Its own figures, once it was told to stop."""
+        """Its own figures, once it was told to stop. Raises RuntimeError if it failed."""
         words, _ = self.process.communicate(timeout=30)
+        if self.process.returncode:
+            raise RuntimeError(f"worker {self.process.pid} failed: {self.errors.read_text()[-500:]}")
         account: Account = json.loads(words)
         return account
 
     def await_ready(self) -> None:
         """Raises RuntimeError if the process ended instead."""
         if self.process.stdout is None or not self.process.stdout.readline():
-            raise RuntimeError(f"worker {self.process.pid} did not start: exit code {self.process.wait()}")
+            last_words = self.errors.read_text()[-500:]
+            raise RuntimeError(f"worker {self.process.pid} did not start ({self.process.wait()}): {last_words}")
 
     def _say(self, word: str) -> None:
         if self.process.stdin is not None:
@@ -78,12 +86,12 @@ class Worker:
 class Scene:
     """Use `scene`. Times are seconds of this host's monotonic clock, as are those of traces."""
 
-    def __init__(self, endpoint_url: str, tiering: Tiering, environment: Mapping[str, str]) -> None:
+    def __init__(self, endpoint_url: str, tiering: Tiering, environment: Mapping[str, str], directory: Path) -> None:
         self.endpoint_url = endpoint_url
         self.tiering = tiering
         self._environment = environment
+        self._directory = directory
         self._workers: list[Worker] = []
-        self._version = 0
 
     def start(
         self, count: int, mode: str, *amount: int, broker_id: int = 1, topic: str = "bench"
@@ -91,32 +99,41 @@ class Scene:
         """Workers that are ready to begin."""
         command = [sys.executable, "-m", "tests.benchmark.quota_worker", mode, *map(str, amount)]
         command += ["--broker-id", str(broker_id), "--topic", topic]
-        workers = tuple(
-            Worker(
-                subprocess.Popen(
-                    command,
-                    env={**os.environ, **self._environment},
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
-            )
-            for _ in range(count)
-        )
+        workers = tuple(self._started(command) for _ in range(count))
         self._workers += workers
         for worker in workers:
             worker.await_ready()
         return workers
 
+    def _started(self, command: Sequence[str]) -> Worker:
+        errors = self._directory / f"{len(list(self._directory.iterdir()))}.stderr"
+        with errors.open("wb") as stderr:
+            process = subprocess.Popen(
+                command,
+                env={**os.environ, **self._environment},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            )
+        return Worker(process, errors)
+
     def set_quotas(self, bytes_per_second: Mapping[Scope, int]) -> float:
-        """Announce, and wait until every running worker has taken it, as the command does; returns when that was."""
-        self._version += 1
-        self.tiering.quota_ledger.announce(QuotasInForce(self._version, bytes_per_second))
-        deadline = time.monotonic() + TAKEN_WITHIN_S
-        while any(worker.version < self._version for worker in self.tiering.quota_ledger.workers()):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"not every worker took quotas {bytes_per_second} in {TAKEN_WITHIN_S:.0f} s")
-            time.sleep(0.02)
+        """Put exactly these in force; returns when every running worker had taken them."""
+        altered = self.tiering.alter_configs(ALL_BROKERS, _changes(bytes_per_second), author="benchmark")
+        if altered.not_taken_by:
+            raise TimeoutError(f"{len(altered.not_taken_by)} workers did not take {bytes_per_second}")
+        return time.monotonic()
+
+    def set_quotas_by_command(self, bytes_per_second: Mapping[Scope, int]) -> float:
+        """The same by `./tiering configs`, its start included; quotas that are not named stay."""
+        added = ",".join(f"{_NAMES[scope]}={quota}" for scope, quota in bytes_per_second.items())
+        subprocess.run(
+            [_COMMAND, "configs", "--alter", "--entity-type", "brokers", "--entity-default", "--add-config", added],
+            env={**os.environ, **self._environment},
+            stdout=subprocess.PIPE,
+            check=True,
+        )
         return time.monotonic()
 
     def trace(self) -> Trace:
@@ -151,7 +168,8 @@ def scene(metadata_url: str) -> Iterator[Scene]:
             "TIERING_REMOTE_STORAGE__ENDPOINT_URL": endpoint_url,
         }
         tiering = stack.enter_context(open_tiering(load_settings(environ=environment)))
-        opened = Scene(endpoint_url, tiering, environment)
+        directory = Path(stack.enter_context(TemporaryDirectory(prefix="quota-scene-")))
+        opened = Scene(endpoint_url, tiering, environment, directory)
         stack.callback(opened.close)
         yield opened
 
@@ -177,3 +195,8 @@ def summary(accounts: Sequence[Account]) -> dict[str, Any]:
         "worker_cpu_seconds": round(sum(account["cpu_seconds"] for account in accounts), 2),
         "longest_wait_s": round(max((account["longest_wait_s"] for account in accounts), default=0.0), 3),
     }
+
+
+def _changes(bytes_per_second: Mapping[Scope, int]) -> dict[str, str | None]:
+    quotas = {scope: bytes_per_second.get(scope) for scope in _NAMES}
+    return {_NAMES[scope]: None if quota is None else str(quota) for scope, quota in quotas.items()}

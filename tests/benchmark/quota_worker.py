@@ -3,6 +3,7 @@
     python -m tests.benchmark.quota_worker busy SEGMENT_BYTES    one segment after another
     python -m tests.benchmark.quota_worker idle                  one small object, then nothing
     python -m tests.benchmark.quota_worker slow RATE             small objects, RATE bytes a second in all
+    python -m tests.benchmark.quota_worker take                  asks for block after block, sends nothing
     [--broker-id 1] [--topic bench]
 
 Settings come from the environment, quotas and the S3 adapter from the product's own wiring: nothing here paces. Says
@@ -17,7 +18,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -28,6 +29,9 @@ from include.tiering.errors import SendingStoppedError
 from include.tiering.formats.crc32c import append_crc32c, extend_crc32c
 from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES
 from include.tiering.quota.contract import ByteLimiter
+from include.tiering.quota.shares import Book
+from include.tiering.quota.sql_ledger import SqlBookLedger
+from include.tiering.remote_storage.bodies import BLOCK_BYTES
 from include.tiering.remote_storage.location import S3Location, parse_location
 from include.tiering.remote_storage.s3.store import S3ObjectStore
 from include.tiering.settings import TieringSettings, load_settings
@@ -111,6 +115,10 @@ class Sender:
             if self.stopped.wait(begun_s + number * SLOW_PERIOD_S - time.monotonic()):
                 return
 
+    def take(self) -> None:
+        while True:
+            self.limiter.take(BLOCK_BYTES)
+
     def _put(self, body: RepeatedBlock) -> None:
         self.store.put(
             f"{os.getpid()}-{next(self._numbers)}",
@@ -150,9 +158,29 @@ def counted_statements() -> Iterator[list[float]]:
         event.remove(Engine, "after_cursor_execute", after)
 
 
+@contextmanager
+def timed_rounds() -> Iterator[list[float]]:
+    """Seconds of every exchange with the ledger of this process."""
+    seconds: list[float] = []
+    exchange = SqlBookLedger.exchange
+
+    def timed(ledger: SqlBookLedger, change: Callable[[Book], Book]) -> Book:
+        begun_s = time.monotonic()
+        try:
+            return exchange(ledger, change)
+        finally:
+            seconds.append(time.monotonic() - begun_s)
+
+    setattr(SqlBookLedger, "exchange", timed)  # noqa: B010
+    try:
+        yield seconds
+    finally:
+        setattr(SqlBookLedger, "exchange", exchange)  # noqa: B010
+
+
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description="Upload under quotas until told to stop.")
-    parser.add_argument("mode", choices=("busy", "idle", "slow"))
+    parser.add_argument("mode", choices=("busy", "idle", "slow", "take"))
     parser.add_argument("amount", type=int, nargs="*", help="segment bytes of busy, bytes a second of slow")
     parser.add_argument("--broker-id", type=int, default=1)
     parser.add_argument("--topic", default="bench")
@@ -177,7 +205,7 @@ def main(arguments: Sequence[str]) -> None:
             stopped.set()
 
         threading.Thread(target=wait_for_stop, daemon=True).start()
-        with counted_statements() as statement_seconds:
+        with counted_statements() as statement_seconds, timed_rounds() as round_seconds:
             with suppress(SendingStoppedError):
                 getattr(sender, options.mode)(*options.amount)
             account = {
@@ -187,6 +215,7 @@ def main(arguments: Sequence[str]) -> None:
                 "cpu_seconds": cpu_seconds() - cpu_before_s,
                 "longest_wait_s": limiter.longest_wait_s,
                 "waited_s": limiter.waited_seconds,
+                "round_seconds": [round(seconds, 6) for seconds in round_seconds],
                 "statement_seconds": [round(seconds, 6) for seconds in statement_seconds],
             }
     sys.stdout.write(json.dumps(account) + "\n")

@@ -6,6 +6,7 @@ answer a lookup by offset. Every change happens in one transaction with the coun
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
@@ -17,12 +18,26 @@ from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
 
 
+class LeaseRole(StrEnum):
+    """What the holder of a lease does with the partition. As in Kafka, one copies while another expires.
+
+    Each role has its own leases and tokens. Where both want the same segment, compare-and-set on its state decides.
+    """
+
+    COPY = "copy"
+    EXPIRE = "expire"
+
+
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Right to change one partition. A change with a token that is not the newest fails with LeaseLostError."""
+    """Right to change one partition in one role.
+
+    A change with a token that is not the newest of its role fails with LeaseLostError.
+    """
 
     topic_id_partition: TopicIdPartition
     token: int
+    role: LeaseRole = LeaseRole.COPY
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from include.tiering.clock import Clock
 from include.tiering.errors import LeaseLostError, MetadataUnavailableError, TieringError
 from include.tiering.observability import get_logger
 from include.tiering.tasks.send_gate import SendGate
-from include.tiering.work.contract import ALL_TOPICS, BatchProgress, Lease, WorkStore
+from include.tiering.work.contract import ALL_TOPICS, AnyLease, BatchProgress, PartitionLease, WorkStore
 
 _log: Final = get_logger(__name__)
 BEAT_SECONDS: Final = 0.4
@@ -40,7 +40,7 @@ class BatchHeartbeat:
         self._lease_ms = lease_ms
         self._parent_alive = parent_alive
         self._lock = threading.RLock()
-        self._lease: Lease | None = None
+        self._lease: PartitionLease | None = None
         self._renew_at = 0.0
         self._done_bytes = 0
         self._planned_bytes = 0
@@ -62,14 +62,15 @@ class BatchHeartbeat:
         self._finished = True
         self._ignoring_outage(self._report)
 
-    def claim(self, take: Callable[[], Lease | None]) -> Lease | None:
+    def claim(self, take: Callable[[], AnyLease | None]) -> AnyLease | None:
         """Take a lease; its local validity counts from before the request, so it never outlives the database's."""
         with self._lock:
             before = self._clock.monotonic()
-            self._lease = take()
-            self._hold_from(before if self._lease is not None else None)
+            taken = take()
+            self._lease = taken
+            self._hold_from(before if taken is not None else None)
             self._watch_pause()
-            return self._lease
+            return taken
 
     def release(self) -> None:
         """Give the lease back; a lease that was lost, or a database that is away, leaves it to expire."""
@@ -121,7 +122,7 @@ class BatchHeartbeat:
 
     def _watch_pause(self) -> None:
         paused = self._work.paused_topics()
-        topic = self._lease.replica_id.topic_id_partition.topic if self._lease is not None else None
+        topic = self._lease.fence.topic_id_partition.topic if self._lease is not None else None
         self._gate.set_paused(ALL_TOPICS in paused or topic in paused)
 
     def _renew(self) -> None:
@@ -150,7 +151,7 @@ class BatchHeartbeat:
         rate = max(0.0, (done - before) / (now - since)) if now > since else 0.0
         self._reported = (now, done)
         with self._lock:
-            partition = str(self._lease.replica_id.topic_id_partition) if self._lease is not None else ""
+            partition = str(self._lease.fence.topic_id_partition) if self._lease is not None else ""
         self._work.report_progress(
             BatchProgress(
                 run_id=self._identity.run_id,

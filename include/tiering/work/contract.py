@@ -2,14 +2,14 @@
 
 A run is one plan. Batches of that run pull partitions: `claim` gives a lease on the most urgent partition with work
 left, `release` gives it back, `waits_longer` says whether that would be fair. A lease is time-limited by the database's
-clock and fenced: each claim of a partition gets a higher token than the one before, and a change made with an older
-token fails.
+clock and fenced: each claim of a partition in one role gets a higher token than the one before, and a change made with
+an older token fails. Runs that delete are in `deletion_contract`.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from include.tiering.log_source.contract import ReplicaId
 from include.tiering.model.ids import TopicIdPartition
@@ -63,15 +63,24 @@ class ClaimOrder(StrEnum):
     LONGEST_WAIT = "the one that has waited longest; among equals the most urgent"
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """The right of one batch to one partition, until it expires or is released."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLease:
+    """The right of one batch to one partition in the role of its fence, until it expires or is released."""
 
     run_id: str
     batch_id: str
-    replica_id: ReplicaId
     fence: Fence
     expires_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease(PartitionLease):
+    """The right to copy one replica of a partition."""
+
+    replica_id: ReplicaId
+
+
+AnyLease = TypeVar("AnyLease", bound=PartitionLease)
 
 
 class SegmentOutcome(StrEnum):
@@ -156,16 +165,16 @@ class WorkStore(Protocol):
         """
         ...
 
-    def renew(self, lease: Lease, *, lease_ms: int) -> Lease:
-        """Prolong; an expired lease too, as long as nobody claimed the partition since.
+    def renew(self, lease: AnyLease, *, lease_ms: int) -> AnyLease:
+        """Prolong, whatever its role; an expired lease too, as long as nobody claimed the partition since.
 
         Raises:
             LeaseLostError: it was taken over or given back.
         """
         ...
 
-    def release(self, lease: Lease) -> None:
-        """Give it back; harmless if it was lost."""
+    def release(self, lease: PartitionLease) -> None:
+        """Give it back, whatever its role; harmless if it was lost."""
         ...
 
     def remaining(self, lease: Lease) -> Sequence[PlannedSegment]:

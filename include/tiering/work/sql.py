@@ -11,12 +11,14 @@ from include.tiering.database.events import record_event
 from include.tiering.database.fencing import hold_fence
 from include.tiering.database.transactions import reading, writing
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.work import sql_leases, sql_plans, sql_progress
+from include.tiering.work import sql_lease_rows, sql_leases, sql_plans, sql_progress
 from include.tiering.work.contract import (
     ALL_TOPICS,
+    AnyLease,
     BatchProgress,
     ClaimOrder,
     Lease,
+    PartitionLease,
     Placement,
     PlannedPartition,
     PlannedSegment,
@@ -70,14 +72,14 @@ class SqlWorkStore:
             now_ms = self._now_ms(connection)
             return sql_leases.waits_longer(connection, self._cluster_id, lease, exclude, placement, now_ms)
 
-    def renew(self, lease: Lease, *, lease_ms: int) -> Lease:
+    def renew(self, lease: AnyLease, *, lease_ms: int) -> AnyLease:
         with self._writing() as (connection, now_ms):
-            sql_leases.renew(connection, self._cluster_id, lease, now_ms + lease_ms)
+            sql_lease_rows.renew(connection, self._cluster_id, lease, now_ms + lease_ms)
             return replace(lease, expires_at_ms=now_ms + lease_ms)
 
-    def release(self, lease: Lease) -> None:
+    def release(self, lease: PartitionLease) -> None:
         with self._writing() as (connection, _now_ms):
-            sql_leases.release(connection, self._cluster_id, lease)
+            sql_lease_rows.release(connection, self._cluster_id, lease)
 
     def remaining(self, lease: Lease) -> Sequence[PlannedSegment]:
         partition = lease.fence.topic_id_partition

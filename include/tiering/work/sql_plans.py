@@ -12,6 +12,7 @@ from include.tiering.database.schema import planned_partitions, planned_segments
 from include.tiering.database.statements import insert_if_absent, stored_text
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.work.contract import Placement, PlannedPartition, PlannedSegment, SegmentOutcome, WorkItem
 
 HAS_PLANNED_SEGMENT: ColumnElement[bool] = exists().where(
@@ -35,7 +36,13 @@ def save_plan(
 ) -> None:
     """See `WorkStore.save_plan`."""
     plan_hash = _hash_of(partitions)
-    run = {"cluster_id": cluster_id, "run_id": run_id, "plan_hash": plan_hash, "created_at_ms": now_ms}
+    run = {
+        "cluster_id": cluster_id,
+        "run_id": run_id,
+        "kind": LeaseRole.COPY,
+        "plan_hash": plan_hash,
+        "created_at_ms": now_ms,
+    }
     if not insert_if_absent(connection, runs, run):
         known = select(runs.c.plan_hash).where(runs.c.cluster_id == cluster_id, runs.c.run_id == run_id)
         if connection.execute(known).scalar_one() != plan_hash:

@@ -20,7 +20,10 @@ NOBODY: frozenset[TopicIdPartition] = frozenset()
 
 
 def lease_of(partition: TopicIdPartition) -> Lease:
-    return Lease("run", "run/0", ReplicaId(partition, 1, "dir"), Fence(partition, 1), 0)
+    fence = Fence(partition, 1)
+    return Lease(
+        run_id="run", batch_id="run/0", replica_id=ReplicaId(partition, 1, "dir"), fence=fence, expires_at_ms=0
+    )
 
 
 @dataclass

@@ -7,6 +7,7 @@ from include.tiering.database.schema.administration import (
     stores,
 )
 from include.tiering.database.schema.base import PARTITION_TOTAL, metadata
+from include.tiering.database.schema.deletion import approvals, planned_deletions, planned_expirations
 from include.tiering.database.schema.quota import quota_ledger, topic_meters
 from include.tiering.database.schema.remote_log import (
     partitions,
@@ -28,6 +29,7 @@ from include.tiering.database.schema.work import (
 
 __all__ = [
     "PARTITION_TOTAL",
+    "approvals",
     "batches",
     "dynamic_config_changes",
     "dynamic_configs",
@@ -36,6 +38,8 @@ __all__ = [
     "metadata",
     "partitions",
     "pauses",
+    "planned_deletions",
+    "planned_expirations",
     "planned_partitions",
     "planned_segments",
     "pools",

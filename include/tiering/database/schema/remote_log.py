@@ -34,8 +34,6 @@ topics: Final = Table(
     *topic_key(),
     Column("name", Text, nullable=False, comment="a label: a re-created topic is another row with the same name"),
     Column("owner", Text, nullable=False, comment="who copies and expires: none, platform, handing-over, broker"),
-    Column("retention_ms", BigInteger, comment="ours, for owner platform; null keeps for ever"),
-    Column("retention_bytes", BigInteger, comment="ours, local and remote together; null keeps for ever"),
     Index("ix_topics_name", "cluster_id", "name"),
     comment="one row per topic id that the platform has dealt with",
 )

@@ -1,4 +1,4 @@
-"""Runs and what they plan, leases, batches, the pause switch, the mirror of Airflow's pools."""
+"""Runs and what they copy, leases, batches, the pause switch, the mirror of Airflow's pools."""
 
 from typing import Final
 
@@ -14,8 +14,10 @@ runs: Final = Table(
     metadata,
     cluster_key(),
     Column("run_id", Text, primary_key=True),
+    Column("kind", Text, nullable=False, comment="copy or expire"),
     Column("plan_hash", Text, nullable=False, comment="SHA-256 of the plan: a run has one"),
     Column("created_at_ms", BigInteger, nullable=False),
+    Column("needs_approval", Boolean, comment="of a run that deletes; null: the brake has not looked at it yet"),
 )
 
 planned_partitions: Final = Table(
@@ -58,12 +60,13 @@ leases: Final = Table(
     "leases",
     metadata,
     *partition_key(),
+    Column("role", Text, primary_key=True, comment="copy or expire: the two work side by side"),
     Column("token", BigInteger, nullable=False, comment="grows with every claim and is never given twice"),
     Column("run_id", Text, nullable=False),
     Column("batch_id", Text, nullable=False),
     Column("claimed_at_ms", BigInteger, nullable=False),
     Column("expires_at_ms", BigInteger, nullable=False, comment="by the database's clock; 0 once given back"),
-    comment="one row per partition, kept for its token",
+    comment="one row per partition and role, kept for its token",
 )
 
 batches: Final = Table(

@@ -17,7 +17,7 @@ class ScopedLimiter:
         self, pacing: ProcessPacing, scopes: tuple[Scope, ...], topic: str, go_on: GoOn, observer: QuotaObserver
     ) -> None:
         self._pacing = pacing
-        self._scopes = scopes
+        self._stream = pacing.stream(scopes)
         self._kind = scopes[0].kind
         self._topic = topic
         self._go_on = go_on
@@ -30,7 +30,7 @@ class ScopedLimiter:
             return 0
         waited_seconds = 0.0
         while True:
-            granted = self._pacing.take(self._scopes, wanted_bytes, PATIENCE_SECONDS)
+            granted = self._pacing.take(self._stream, wanted_bytes, PATIENCE_SECONDS)
             waited_seconds += granted.waited_seconds
             if granted.size_bytes:
                 break

@@ -6,8 +6,8 @@ quota may have been set meanwhile.
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from include.tiering.clock import Clock
@@ -29,48 +29,81 @@ class Grant(NamedTuple):
     waited_seconds: float
 
 
+@dataclass(slots=True, eq=False)
+class ScopePace:
+    """One scope in this process. `known`: the last round told its rate; without a pacer it has no limit."""
+
+    asked_at: float
+    known: bool = False
+    pacer: Pacer | None = None
+    meter: DemandMeter = field(default_factory=DemandMeter)
+
+    @property
+    def share(self) -> float:
+        """Bytes a second held; 0 as well if there is no limit or no news."""
+        return 0.0 if self.pacer is None else self.pacer.bytes_per_second
+
+    @property
+    def gives_nothing(self) -> bool:
+        return not self.known or (self.pacer is not None and self.pacer.bytes_per_second <= 0)
+
+    def set(self, bytes_per_second: float | None, now: float) -> None:
+        """What the last round told: a rate, or None for no limit."""
+        self.known = True
+        if bytes_per_second is None:
+            self.pacer = None
+        elif self.pacer is None:
+            self.pacer = Pacer(bytes_per_second, now)
+        elif self.pacer.bytes_per_second != bytes_per_second:
+            self.pacer.change(bytes_per_second, now)
+
+
+Stream = tuple[ScopePace, ...]
+"""The scopes that must all grant a byte."""
+
+
 class ProcessPacing:
-    """Thread-safe. `starved` is set when a sender waits for something that only a round of the ledger can give."""
+    """Thread-safe. `starved` is set when a sender needs something that only a round of the ledger can give."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._changed = threading.Condition()
-        self._meters: dict[Scope, DemandMeter] = {}
-        self._asked_at: dict[Scope, float] = {}
-        self._pacers: dict[Scope, Pacer | None] = {}
+        self._paces: dict[Scope, ScopePace] = {}
         self._valid_until = -_NEVER
         self._measured_at = clock.monotonic()
         self.starved = threading.Event()
 
-    def take(self, scopes: Sequence[Scope], wanted_bytes: int, patience_seconds: float) -> Grant:
-        """Bytes granted in all `scopes`, as soon as there are any; none if there were none for `patience_seconds`."""
+    def stream(self, scopes: Iterable[Scope]) -> Stream:
+        """To take bytes through; asked for once, because a look at three scopes by name costs more than a grant."""
+        with self._changed:
+            now = self._clock.monotonic()
+            stream = tuple(self._pace(scope, now) for scope in scopes)
+            if not all(pace.known for pace in stream):
+                self.starved.set()
+            return stream
+
+    def take(self, stream: Stream, wanted_bytes: int, patience_seconds: float) -> Grant:
+        """Bytes granted in all scopes, as soon as there are any; none if there were none for `patience_seconds`."""
         with self._changed:
             began = now = self._clock.monotonic()
-            deadline = began + patience_seconds
-            with self._waiting(scopes, now) as meters:
-                while (wait_seconds := self._wait_seconds(scopes, now)) > 0:
-                    if now >= deadline:
-                        return Grant(0, now - began)
-                    self._changed.wait(min(wait_seconds, deadline - now))
-                    now = self._clock.monotonic()
-            pacers = [pacer for scope in scopes if (pacer := self._pacers[scope]) is not None]
-            granted_bytes = min([wanted_bytes, *(pacer.slice_bytes() for pacer in pacers)])
-            for pacer in pacers:
-                pacer.charge(granted_bytes, now)
-            for meter in meters:
-                meter.used_bytes += granted_bytes
-            return Grant(granted_bytes, now - began if pacers else 0.0)
+            for pace in stream:
+                pace.asked_at = began
+            if self._wait_seconds(stream, now) > 0:
+                now = self._wait(stream, began + patience_seconds)
+                if self._wait_seconds(stream, now) > 0:
+                    return Grant(0, now - began)
+            return self._grant(stream, wanted_bytes, began, now)
 
     def share(self, scope: Scope) -> float | None:
         """Bytes a second that this process may move in a scope now; None without a limit."""
         with self._changed:
             now = self._clock.monotonic()
-            self._meter(scope, now)
-            if now >= self._valid_until or scope not in self._pacers:
+            pace = self._pace(scope, now)
+            pace.asked_at = now
+            if now >= self._valid_until or not pace.known:
                 self.starved.set()
                 return 0.0
-            pacer = self._pacers[scope]
-            return None if pacer is None else pacer.bytes_per_second
+            return None if pace.pacer is None else pace.share
 
     def wanted(self, quotas: QuotasInForce) -> dict[Scope, float]:
         """What to ask the ledger for, by scope in use; begins a new period of measurement.
@@ -81,15 +114,17 @@ class ProcessPacing:
         with self._changed:
             now = self._clock.monotonic()
             seconds, self._measured_at = now - self._measured_at, now
-            for scope in [scope for scope, asked_at in self._asked_at.items() if now - asked_at > FORGET_SECONDS]:
-                if not self._meters[scope].waiting:
-                    del self._meters[scope], self._asked_at[scope]
-            is_starved = any(meter.waiting and self._gives_nothing(scope) for scope, meter in self._meters.items())
+            in_use = {
+                scope: pace
+                for scope, pace in self._paces.items()
+                if pace.meter.waiting or now - pace.asked_at <= FORGET_SECONDS
+            }
+            is_starved = any(pace.meter.waiting and pace.gives_nothing for pace in in_use.values())
             return {
-                scope: self._held(scope, meter)
-                if is_starved and meter.waiting
-                else meter.wanted(seconds, self._share(scope), float(quotas.of(scope) or 0))
-                for scope, meter in self._meters.items()
+                scope: _held(pace)
+                if is_starved and pace.meter.waiting
+                else pace.meter.wanted(seconds, pace.share, float(quotas.of(scope) or 0))
+                for scope, pace in in_use.items()
             }
 
     def reduce(self, shares: Mapping[Scope, float]) -> None:
@@ -97,64 +132,64 @@ class ProcessPacing:
         with self._changed:
             now = self._clock.monotonic()
             for scope, share in shares.items():
-                pacer = self._pacers.get(scope)
-                if pacer is not None and pacer.bytes_per_second > share:
-                    pacer.change(share, now)
+                pace = self._paces.get(scope)
+                if pace is not None and pace.share > share:
+                    pace.set(share, now)
             self._changed.notify_all()
 
     def hold(self, rates: Mapping[Scope, float | None], valid_until: float) -> None:
         """Replace all rates, None for no limit; they end at this monotonic second."""
         with self._changed:
             now = self._clock.monotonic()
-            self._pacers = {scope: self._paced(scope, rate, now) for scope, rate in rates.items()}
+            for pace in (pace for scope, pace in self._paces.items() if scope not in rates):
+                pace.known, pace.pacer = False, None
+            for scope, rate in rates.items():
+                self._pace(scope, now).set(rate, now)
             self._valid_until = valid_until
             self.starved.clear()
             self._changed.notify_all()
 
-    @contextmanager
-    def _waiting(self, scopes: Sequence[Scope], now: float) -> Iterator[list[DemandMeter]]:
-        meters = [self._meter(scope, now) for scope in scopes]
-        for meter in meters:
-            meter.waiting += 1
+    def _pace(self, scope: Scope, now: float) -> ScopePace:
+        return self._paces.setdefault(scope, ScopePace(now))
+
+    def _wait(self, stream: Stream, deadline: float) -> float:
+        """Until the stream may go on, or the deadline; returns the time."""
+        for pace in stream:
+            pace.meter.waiting += 1
         try:
-            yield meters
+            while True:
+                now = self._clock.monotonic()
+                wait_seconds = self._wait_seconds(stream, now)
+                if wait_seconds <= 0 or now >= deadline:
+                    return now
+                self._changed.wait(min(wait_seconds, deadline - now))
         finally:
-            for meter in meters:
-                meter.waiting -= 1
+            for pace in stream:
+                pace.meter.waiting -= 1
 
-    def _meter(self, scope: Scope, now: float) -> DemandMeter:
-        self._asked_at[scope] = now
-        return self._meters.setdefault(scope, DemandMeter())
-
-    def _wait_seconds(self, scopes: Sequence[Scope], now: float) -> float:
+    def _wait_seconds(self, stream: Stream, now: float) -> float:
         wait_seconds = 0.0 if now < self._valid_until else _NEVER
-        for scope in scopes:
-            if scope not in self._pacers:
+        for pace in stream:
+            if not pace.known:
                 wait_seconds = _NEVER
-            elif (pacer := self._pacers[scope]) is not None:
-                wait_seconds = max(wait_seconds, pacer.wait_seconds(now))
+            elif pace.pacer is not None:
+                wait_seconds = max(wait_seconds, pace.pacer.wait_seconds(now))
         if wait_seconds == _NEVER:
             self.starved.set()
         return wait_seconds
 
-    def _held(self, scope: Scope, meter: DemandMeter) -> float:
-        meter.used_bytes = 0
-        return ALL_THERE_IS if self._gives_nothing(scope) else self._share(scope)
+    def _grant(self, stream: Stream, wanted_bytes: int, began: float, now: float) -> Grant:
+        granted_bytes, is_limited = wanted_bytes, False
+        for pace in stream:
+            if pace.pacer is not None:
+                granted_bytes, is_limited = min(granted_bytes, pace.pacer.slice_bytes()), True
+        for pace in stream:
+            pace.meter.used_bytes += granted_bytes
+            if pace.pacer is not None:
+                pace.pacer.charge(granted_bytes, now)
+        return Grant(granted_bytes, now - began if is_limited else 0.0)
 
-    def _gives_nothing(self, scope: Scope) -> bool:
-        if scope not in self._pacers:
-            return True
-        pacer = self._pacers[scope]
-        return pacer is not None and pacer.bytes_per_second <= 0
 
-    def _share(self, scope: Scope) -> float:
-        pacer = self._pacers.get(scope)
-        return 0.0 if pacer is None else pacer.bytes_per_second
-
-    def _paced(self, scope: Scope, rate: float | None, now: float) -> Pacer | None:
-        pacer = self._pacers.get(scope)
-        if rate is None or pacer is None:
-            return None if rate is None else Pacer(rate, now)
-        if pacer.bytes_per_second != rate:
-            pacer.change(rate, now)
-        return pacer
+def _held(pace: ScopePace) -> float:
+    pace.meter.used_bytes = 0
+    return ALL_THERE_IS if pace.gives_nothing else pace.share

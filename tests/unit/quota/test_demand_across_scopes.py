@@ -20,7 +20,7 @@ QUOTAS = QuotasInForce(1, {TOTAL: 1000, BROKER: 1000})
 
 @contextmanager
 def a_sender_waits(pacing: ProcessPacing) -> Iterator[None]:
-    sender = threading.Thread(target=pacing.take, args=(SCOPES, MIB, 60.0))
+    sender = threading.Thread(target=pacing.take, args=(pacing.stream(SCOPES), MIB, 60.0))
     sender.start()
     assert pacing.starved.wait(10)
     try:
@@ -52,5 +52,5 @@ def test_a_scope_that_is_not_known_yet_starves_as_well(pacing: ProcessPacing) ->
 
 def test_who_waits_for_nobody_asks_for_what_it_used(pacing: ProcessPacing) -> None:
     pacing.hold({TOTAL: 0.0, BROKER: 700.0, TOPIC: None}, SystemClock().monotonic() + 60)
-    pacing.take(SCOPES, MIB, 0.0)
+    pacing.take(pacing.stream(SCOPES), MIB, 0.0)
     assert pacing.wanted(QUOTAS)[BROKER] == 0.0

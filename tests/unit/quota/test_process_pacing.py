@@ -55,7 +55,7 @@ def pacing(clock: ManualClock) -> ProcessPacing:
 
 
 def take(pacing: ProcessPacing, wanted_bytes: int = MIB) -> int:
-    return pacing.take(SCOPES, wanted_bytes, 0.0).size_bytes
+    return pacing.take(pacing.stream(SCOPES), wanted_bytes, 0.0).size_bytes
 
 
 def test_nothing_is_granted_before_the_ledger_was_asked(pacing: ProcessPacing) -> None:
@@ -92,7 +92,7 @@ def test_rates_end_with_the_lease(pacing: ProcessPacing, clock: ManualClock) -> 
 
 def test_a_new_scope_waits_for_news_of_its_quota_while_others_go_on(pacing: ProcessPacing, clock: ManualClock) -> None:
     pacing.hold(dict.fromkeys(SCOPES), clock.monotonic() + 1)
-    assert pacing.take(copy_scopes(1, "payments"), 5, 0.0).size_bytes == 0
+    assert pacing.take(pacing.stream(copy_scopes(1, "payments")), 5, 0.0).size_bytes == 0
     assert take(pacing, 5) == 5
 
 
@@ -117,7 +117,7 @@ def test_demand_is_what_was_used_or_all_there_is_for_who_was_held_up(pacing: Pro
 
 def test_who_waits_at_a_full_share_wants_all_there_is() -> None:
     pacing = ProcessPacing(SystemClock())
-    waiting = threading.Thread(target=pacing.take, args=(SCOPES, 1, 10.0))
+    waiting = threading.Thread(target=pacing.take, args=(pacing.stream(SCOPES), 1, 10.0))
     waiting.start()
     assert pacing.starved.wait(5)
     assert pacing.wanted(QuotasInForce(1, {})) == dict.fromkeys(SCOPES, ALL_THERE_IS)

@@ -1,0 +1,90 @@
+"""The leader epoch history of an archive: what brokers knew at different times, put together.
+
+A broker forgets the beginning of its history when its log start moves, and learns new epochs at the end. An archive
+outlives both, so it keeps what anyone ever saw. Where two entries cannot both be true, one rule settles it, whatever
+the order in which they were seen:
+
+- *One epoch, two starts*: the lower one is kept. Usually the other side had forgotten the beginning of that epoch, and
+  nothing contradicts.
+- *A later epoch with a lower start*: the later epoch is kept. Records were truncated and their offsets written again
+  under it, and that is what consumers read today. This is a contradiction: the earlier entry leaves the history, and
+  what was archived under it is foreign from then on. It is kept, and no longer counts in the total.
+
+What remains are the entries that give way to no other. Therefore merging is commutative, associative and idempotent,
+and an epoch that a broker has forgotten never leaves the history. Nothing is deleted because of any of this.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from include.tiering.model.leader_epochs import LeaderEpochEntry, LeaderEpochs
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """Two entries that cannot both be true. `kept` says whether `entry` is part of the history all the same."""
+
+    entry: LeaderEpochEntry
+    by: LeaderEpochEntry
+    kept: bool
+
+    def __str__(self) -> str:
+        what = "is kept" if self.kept else "left the history"
+        return (
+            f"epoch {self.entry.epoch} from offset {self.entry.start_offset} {what}, contradicted by epoch"
+            f" {self.by.epoch} from offset {self.by.start_offset}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MergedHistory:
+    """The history to remember, and what is a finding for a person, by falling epoch."""
+
+    history: LeaderEpochs
+    contradictions: tuple[Contradiction, ...] = ()
+
+
+def merged(known: LeaderEpochs, seen: LeaderEpochs, seen_log_start: int) -> MergedHistory:
+    """`known`, completed by what a leader's epoch cache, or the metadata of a copied segment, says.
+
+    Pass only entries of `seen` that start below the high watermark (`seen.range(-1, high_watermark)`): above it a tail
+    may yet be cut off by an election that loses nothing.
+
+    Args:
+        known: what is remembered; empty at first.
+        seen: entries of one source. Its first one may begin before it is said to: the log start has moved.
+        seen_log_start: offset (inclusive) from which on that source knows every epoch; of a segment its start offset.
+
+    A contradiction is reported as often as it is seen. It is one of:
+
+    - a later epoch with a lower start, as above;
+    - one epoch with two starts, where neither side can have forgotten the beginning: the lower start is kept;
+    - an epoch with records from `seen_log_start` on that `seen` does not have although it goes on to a later one:
+      it is kept, because somebody saw it.
+    """
+    history: list[LeaderEpochEntry] = []
+    contradictions: list[Contradiction] = []
+    may_be_cut = {*known.entries[:1], *seen.entries[:1]}
+    for entry in sorted({*known, *seen}, key=lambda one: (-one.epoch, one.start_offset)):
+        by = history[-1] if history else None
+        if by is None or (entry.epoch < by.epoch and entry.start_offset <= by.start_offset):
+            history.append(entry)
+        elif entry.epoch < by.epoch or entry not in may_be_cut:
+            contradictions.append(Contradiction(entry, by, kept=False))
+    result = LeaderEpochs(tuple(reversed(history)))
+    contradictions.extend(_denied(result, seen, seen_log_start))
+    return MergedHistory(result, tuple(sorted(contradictions, key=lambda one: one.entry, reverse=True)))
+
+
+def _denied(history: LeaderEpochs, seen: LeaderEpochs, seen_log_start: int) -> Iterator[Contradiction]:
+    """Epochs with records where `seen` knows every epoch, and knows another one."""
+    if not seen.entries:
+        return
+    from_offset = max(seen_log_start, seen.entries[0].start_offset)
+    epochs = {entry.epoch for entry in seen}
+    for entry, after in pairwise(history):
+        offset = max(entry.start_offset, from_offset)
+        if entry.epoch not in epochs and entry.epoch < seen.entries[-1].epoch and offset < after.start_offset:
+            by = [one for one in seen if one.start_offset <= offset][-1]
+            yield Contradiction(entry, by, kept=True)

@@ -1,0 +1,243 @@
+"""Which remote log segments of a partition expire, in which order, and where the log starts afterwards. Pure.
+
+The rules are those of Kafka's expiration task; where brokers changed one, the newest holds:
+
+1. *Unfinished deletes* first, wherever they are (KAFKA-17428).
+2. *Abandoned copies* next: COPY_SEGMENT_STARTED, nobody works on it, nothing changed for `unfinished_copy_expiry_ms`.
+   A broker has no such rule.
+3. A scan: leader epochs ascending, the segments of each by start offset, each segment once (KAFKA-15479). It stops at
+   a segment that somebody works on, and at the first one within the lineage that nothing breaches. Segments outside
+   the lineage are stepped over. Asked of each, in this order:
+   a. *log start*: wholly below it, and of no later epoch than the log start's;
+   b. *time*: within the lineage, largest timestamp < now - retention.ms (strictly: KAFKA-20091; only if that is not
+      negative: KAFKA-17995);
+   c. *size*: within the lineage, FINISHED, and the total stays at or above retention.bytes without it.
+4. *Unreferenced leader epochs*: all epochs lie before that of the log start, and so do all offsets.
+5. Time and size raise the log start to behind the highest FINISHED segment that they name (KAFKA-16890). From there
+   steps 3 and 4 run again until nothing more goes: what a broker would reach in its next runs.
+
+The total is local-only bytes plus FINISHED segments within the lineage that the log start has not passed, each once.
+COPY_SEGMENT_STARTED leftovers are never in it (KAFKA-17062), so their size is not a reason either; one that is not
+yet abandoned and that neither log start nor time breaches stops the scan, as in a broker.
+
+The log start and the epoch history are OURS: given are what the archive decided and what was merged over time, not
+what a broker has left. A raised broker log start or a cut epoch cache is no input, and so no reason.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from include.tiering.model.lineage import Lineage
+from include.tiering.model.retention import (
+    DeletionDecision,
+    DeletionReason,
+    Measured,
+    RetentionInput,
+    RetentionOutcome,
+)
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segment_state import RemoteLogSegmentState
+
+_RAISING: Final = (DeletionReason.TIME, DeletionReason.SIZE, DeletionReason.TOPIC_DELETED)
+
+
+def decide_deletions(given: RetentionInput) -> RetentionOutcome:
+    """What expires now. Deciding again after it was done, at the same time, names nothing more.
+
+    A deleted topic loses every segment that nobody works on, unfinished deletes first, then by start offset.
+    """
+    segments = [one for one in sorted(given.segments, key=_listing_order) if not _is_deleted(one)]
+    idle = [one for one in segments if one.remote_log_segment_id not in given.under_live_work]
+    decisions = [*_unfinished_deletes(idle), *_abandoned_copies(given, idle)]
+    remaining = [one for one in _without(segments, decisions) if not _is_being_deleted(one)]
+    log_start_offset = given.log_start_offset
+    if given.topic_deleted:
+        found = [_because_of_the_topic(one) for one in _without(idle, decisions)]
+        return RetentionOutcome((*decisions, *found), _raised(log_start_offset, found))
+    while found := _Scan(given, remaining, log_start_offset).decisions():
+        decisions += found
+        log_start_offset = _raised(log_start_offset, found)
+        remaining = _without(remaining, found)
+    return RetentionOutcome(tuple(decisions), log_start_offset, tuple(_unknowns(given, remaining)))
+
+
+class _Scan:
+    """One run as a broker makes it, over segments that are FINISHED or whose copy was not finished."""
+
+    def __init__(
+        self, given: RetentionInput, segments: Sequence[RemoteLogSegmentMetadata], log_start_offset: int
+    ) -> None:
+        self._given = given
+        self._segments = segments
+        self._log_start_offset = log_start_offset
+        self._lineage = Lineage.of(
+            given.lineage, log_start_offset=log_start_offset, log_end_offset=given.log_end_offset
+        )
+        self._cut_off_ms = _cut_off_ms(given)
+        self._excess_bytes = self._excess()
+
+    def decisions(self) -> list[DeletionDecision]:
+        found = []
+        for segment in self._visited():
+            if segment.remote_log_segment_id in self._given.under_live_work:
+                break
+            decision = self._decision(segment)
+            if decision is not None:
+                found.append(decision)
+            elif self._lineage.holds(segment):
+                break
+        return [*found, *self._unreferenced()]
+
+    def _visited(self) -> Iterator[RemoteLogSegmentMetadata]:
+        """Epoch by epoch, each segment at its first epoch that is in the lineage."""
+        listed: dict[int, list[RemoteLogSegmentMetadata]] = {entry.epoch: [] for entry in self._lineage.leader_epochs}
+        for segment in self._segments:
+            epoch = next((epoch for epoch, _ in segment.segment_leader_epochs if epoch in listed), None)
+            if epoch is not None:
+                listed[epoch].append(segment)
+        for segments in listed.values():
+            yield from segments
+
+    def _decision(self, segment: RemoteLogSegmentMetadata) -> DeletionDecision | None:
+        if self._is_below_log_start(segment):
+            return _decision(
+                segment,
+                DeletionReason.LOG_START,
+                end_offset=segment.end_offset,
+                log_start_offset=self._log_start_offset,
+            )
+        if not self._lineage.holds(segment):
+            return None
+        return self._by_time(segment) or self._by_size(segment)
+
+    def _by_time(self, segment: RemoteLogSegmentMetadata) -> DeletionDecision | None:
+        if self._cut_off_ms is None or _timestamp_ms(segment) >= self._cut_off_ms:
+            return None
+        if segment.is_finished:
+            self._excess_bytes = max(0, self._excess_bytes - segment.segment_size_bytes)
+        return _decision(segment, DeletionReason.TIME, timestamp_ms=_timestamp_ms(segment), cut_off_ms=self._cut_off_ms)
+
+    def _by_size(self, segment: RemoteLogSegmentMetadata) -> DeletionDecision | None:
+        excess_bytes = self._excess_bytes
+        if not segment.is_finished or excess_bytes == 0 or segment.segment_size_bytes > excess_bytes:
+            return None
+        self._excess_bytes -= segment.segment_size_bytes
+        return _decision(segment, DeletionReason.SIZE, excess_bytes=excess_bytes, size_bytes=segment.segment_size_bytes)
+
+    def _unreferenced(self) -> Iterator[DeletionDecision]:
+        """Wholly of epochs before the log start's. A broker does not ask for the offsets; an archive must."""
+        first_epoch = self._lineage.first_epoch
+        for segment in self._segments:
+            is_idle = segment.remote_log_segment_id not in self._given.under_live_work
+            if first_epoch is not None and _last_epoch(segment) < first_epoch and self._is_passed(segment) and is_idle:
+                yield _decision(
+                    segment,
+                    DeletionReason.UNREFERENCED_LEADER_EPOCH,
+                    last_epoch=_last_epoch(segment),
+                    first_epoch=first_epoch,
+                    log_start_offset=self._log_start_offset,
+                )
+
+    def _is_below_log_start(self, segment: RemoteLogSegmentMetadata) -> bool:
+        first_epoch = self._lineage.first_epoch
+        return first_epoch is not None and _last_epoch(segment) <= first_epoch and self._is_passed(segment)
+
+    def _is_passed(self, segment: RemoteLogSegmentMetadata) -> bool:
+        return segment.end_offset < self._log_start_offset
+
+    def _excess(self) -> int:
+        """Bytes above the limit. What even all segments together do not exceed needs no look at the lineage."""
+        limit = self._given.retention_bytes
+        finished = [one for one in self._segments if one.is_finished]
+        local_bytes = self._given.local_only_bytes or 0
+        if limit is None or local_bytes + _bytes_of(finished) <= limit:
+            return 0
+        counted = [one for one in finished if self._lineage.holds(one) and not self._is_below_log_start(one)]
+        return max(0, local_bytes + _bytes_of(counted) - limit)
+
+
+def _unfinished_deletes(segments: Sequence[RemoteLogSegmentMetadata]) -> Iterator[DeletionDecision]:
+    for segment in segments:
+        if _is_being_deleted(segment):
+            since_ms = segment.event_timestamp_ms
+            yield _decision(segment, DeletionReason.UNFINISHED_DELETE, event_timestamp_ms=since_ms)
+
+
+def _abandoned_copies(
+    given: RetentionInput, segments: Sequence[RemoteLogSegmentMetadata]
+) -> Iterator[DeletionDecision]:
+    expiry_ms = given.unfinished_copy_expiry_ms
+    for segment in segments:
+        age_ms = given.now_ms - segment.event_timestamp_ms
+        if segment.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED and age_ms >= expiry_ms:
+            yield _decision(segment, DeletionReason.ABANDONED_COPY, age_ms=age_ms, expiry_ms=expiry_ms)
+
+
+def _because_of_the_topic(segment: RemoteLogSegmentMetadata) -> DeletionDecision:
+    return _decision(segment, DeletionReason.TOPIC_DELETED, size_bytes=segment.segment_size_bytes)
+
+
+def _raised(log_start_offset: int, decisions: Sequence[DeletionDecision]) -> int:
+    """Only what could be read raises the log start: what a copy left behind never could."""
+    ends = [one.segment.end_offset + 1 for one in decisions if one.reason in _RAISING and one.segment.is_finished]
+    return max(log_start_offset, *ends, 0)
+
+
+def _unknowns(given: RetentionInput, kept: Sequence[RemoteLogSegmentMetadata]) -> Iterator[str]:
+    finished = [one for one in kept if one.is_finished]
+    if given.retention_bytes is not None and given.local_only_bytes is None:
+        yield "local-only bytes are unknown: they count as 0"
+    if not given.lineage.entries and finished:
+        yield f"no leader epoch is known: {len(finished)} segments stay whatever their age and size"
+    if given.retention_ms is None:
+        return
+    undated = [one for one in finished if one.max_timestamp_ms < 0]
+    if undated:
+        yield f"{len(undated)} segments have no timestamp: their age counts from the last event of their copy"
+    ahead_ms = max((one.max_timestamp_ms - given.now_ms for one in finished), default=0)
+    if ahead_ms > 0:
+        yield f"timestamps lie up to {ahead_ms} ms in the future: time reaches neither them nor what follows them"
+
+
+def _cut_off_ms(given: RetentionInput) -> int | None:
+    """Timestamps below it are past retention. None: no limit, or one that is longer than the clock has run."""
+    if given.retention_ms is None or given.retention_ms > given.now_ms:
+        return None
+    return given.now_ms - given.retention_ms
+
+
+def _timestamp_ms(segment: RemoteLogSegmentMetadata) -> int:
+    """The largest of its records; without any the last event, which is later than every record."""
+    return segment.max_timestamp_ms if segment.max_timestamp_ms >= 0 else segment.event_timestamp_ms
+
+
+def _listing_order(segment: RemoteLogSegmentMetadata) -> tuple[int, bool, int]:
+    """As `RemoteLogMetadata.list_segments`: of one start offset the FINISHED one that answers lookups comes first."""
+    return segment.start_offset, not segment.is_finished, -segment.end_offset if segment.is_finished else 0
+
+
+def _without(
+    segments: Sequence[RemoteLogSegmentMetadata], decisions: Sequence[DeletionDecision]
+) -> list[RemoteLogSegmentMetadata]:
+    named = {decision.segment.remote_log_segment_id for decision in decisions}
+    return [one for one in segments if one.remote_log_segment_id not in named]
+
+
+def _decision(segment: RemoteLogSegmentMetadata, reason: DeletionReason, **numbers: int) -> DeletionDecision:
+    return DeletionDecision(segment, reason, tuple(Measured(name, value) for name, value in numbers.items()))
+
+
+def _bytes_of(segments: Sequence[RemoteLogSegmentMetadata]) -> int:
+    return sum(one.segment_size_bytes for one in segments)
+
+
+def _last_epoch(segment: RemoteLogSegmentMetadata) -> int:
+    return segment.segment_leader_epochs.entries[-1].epoch
+
+
+def _is_being_deleted(segment: RemoteLogSegmentMetadata) -> bool:
+    return segment.state is RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+
+
+def _is_deleted(segment: RemoteLogSegmentMetadata) -> bool:
+    return segment.state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED

@@ -1,6 +1,9 @@
 """Where a SQLite file may lie: on a file system of this host, readable by its owner alone."""
 
+import errno
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -20,20 +23,23 @@ _PRIVATE_DIRECTORY: Final = 0o700
 def prepare_database_file(path: Path, mounts: Path = _MOUNTS) -> None:
     """Create the file (empty) and its directory if absent, and take it away from group and others.
 
-    SQLite gives its -wal and -shm files the same mode.
+    SQLite gives its -wal and -shm files the same mode. The file is never opened here: closing it would take away the
+    locks that SQLite holds on it elsewhere in this process (POSIX locks belong to the process), and another process
+    that ends would then remove the log into which this one still writes.
 
     Raises:
-        SettingError: on a network file system, or the file cannot be made private.
+        SettingError: on a network file system, no regular file, or it cannot be made private.
     """
     absolute = path.absolute()
     try:
         absolute.parent.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         _refuse_network(absolute, mounts)
-        descriptor = os.open(absolute, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE_FILE)
-        try:
-            os.fchmod(descriptor, _PRIVATE_FILE)
-        finally:
-            os.close(descriptor)
+        target = Path(os.path.realpath(absolute))
+        with suppress(FileExistsError):
+            os.mknod(target, stat.S_IFREG | _PRIVATE_FILE)
+        if not target.is_file():
+            raise OSError(errno.EINVAL, "not a regular file")
+        target.chmod(_PRIVATE_FILE)
     except OSError as error:
         where = printable(str(absolute))
         raise SettingError(f"metadata.url: cannot use {where} as a SQLite file: {error.strerror}") from error

@@ -2,10 +2,14 @@
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
+from include.tiering.database.engine import open_engine
 from include.tiering.database.filesystem import filesystem_type, is_network_type, prepare_database_file
 from include.tiering.errors import SettingError
 
@@ -101,3 +105,31 @@ def test_a_directory_is_no_database(tmp_path: Path):
 def test_without_mount_information_the_path_is_taken(tmp_path: Path):
     prepare_database_file(tmp_path / "tiering.db", tmp_path / "absent")
     assert (tmp_path / "tiering.db").exists()
+
+
+def test_a_second_engine_leaves_the_locks_of_the_first(tmp_path: Path) -> None:
+    """Else another process takes itself for the last one when it leaves, and removes the log that we still write to."""
+    path = tmp_path / "tiering.db"
+    first = open_engine(f"sqlite:///{path}")
+    with first.begin() as connection:
+        connection.execute(text("CREATE TABLE numbers (number INTEGER)"))
+    second = open_engine(f"sqlite:///{path}")
+    assert numbers_seen_by_another_process(path) == "0"
+    with first.begin() as connection:
+        connection.execute(text("INSERT INTO numbers VALUES (1)"))
+    assert numbers_seen_by_another_process(path) == "1"
+    first.dispose()
+    second.dispose()
+
+
+def numbers_seen_by_another_process(path: Path) -> str:
+    query = "SELECT count(*) FROM numbers"
+    look = f"import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute({query!r}).fetchone())"
+    done = subprocess.run([sys.executable, "-c", look, str(path)], stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_a_link_to_a_file_that_is_not_there_yet_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to(tmp_path / "real.db")
+    prepare_database_file(tmp_path / "link.db")
+    assert stat.S_IMODE((tmp_path / "real.db").stat().st_mode) == 0o600

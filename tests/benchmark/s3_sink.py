@@ -3,9 +3,9 @@
     python -m tests.benchmark.s3_sink        says its port, serves until its standard input ends
 
 Speaks as much S3 as uploaders need: PutObject and multipart (plain or aws-chunked bodies), conditional writes, Head,
-an empty list, Delete, and Get of what is no larger than 4 KiB. Verified: x-amz-checksum-crc32c and -crc32, in a header
-or a trailer, of objects and parts, and the CRC-32C of the whole at Complete, combined from those of the parts. Not
-verified: signatures, MD5, SHA-256. ETags are no MD5, so nobody compares them.
+an empty list, Delete, and Get, whole or a range, of what is no larger than 4 KiB. Verified: x-amz-checksum-crc32c and
+-crc32, in a header or a trailer, of objects and parts, and the CRC-32C of the whole at Complete, combined from those of
+the parts. Not verified: signatures, MD5, SHA-256. ETags are no MD5, so nobody compares them.
 
 Payload is counted as it comes in, by this host's monotonic clock: GET /.arrivals answers the trace (quota_trace.py),
 DELETE /.arrivals begins a new one.
@@ -32,7 +32,14 @@ from tests.benchmark.quota_trace import BUCKET_NS, Trace
 
 _BLOCK_BYTES: Final = MIB
 _SMALL_BYTES: Final = 4 * KIB
-_REASONS: Final = {200: "OK", 204: "No Content", 400: "Bad Request", 404: "Not Found", 412: "Precondition Failed"}
+_REASONS: Final = {
+    200: "OK",
+    204: "No Content",
+    206: "Partial Content",
+    400: "Bad Request",
+    404: "Not Found",
+    412: "Precondition Failed",
+}
 _ARRIVALS: Final = "/.arrivals"
 _XML: Final = '<?xml version="1.0" encoding="UTF-8"?>'
 _XMLNS: Final = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
@@ -206,7 +213,10 @@ class _Connection(socketserver.StreamRequestHandler):
             else:
                 self._reply(200, etag="sink", size_bytes=found.size_bytes, crc32c=found.crc32c)
         elif method == "GET" and path in state.objects:
-            self._reply(200, state.objects[path].content.decode("latin-1"), etag="sink")
+            content = state.objects[path].content
+            first, _, last = headers.get("range", "").removeprefix("bytes=").partition("-")
+            part = content[int(first or 0) : int(last or len(content)) + 1]
+            self._reply(206 if first else 200, part.decode("latin-1"), etag="sink")
         elif method == "GET" and path.count("/") > 1:
             self._error(404, "NoSuchKey")
         elif method == "GET":

@@ -112,3 +112,14 @@ def test_arrivals_are_placed_by_the_clock() -> None:
         arrivals.add(size_bytes)
     assert arrivals.trace().begun_s == 5.0
     assert arrivals.trace().counts.tolist() == [3, 0, 0, 4]
+
+
+def test_small_objects_are_read_back_whole_or_in_part(sink: Sink) -> None:
+    store = S3ObjectStore("bucket", "p/", endpoint_url=sink.endpoint_url, max_attempts=1)
+    content = CONTENT[:100]
+    store.put("small", BytesSource(content), crc32c_of(content), limiter=UnlimitedBytes(), on_sent=lambda _: None)
+
+    def read(first: int = 0, last: int | None = None) -> bytes:
+        return b"".join(store.read("small", first, last, limiter=UnlimitedBytes()))
+
+    assert (read(), read(90), read(10, 19)) == (content, content[90:], content[10:20])

@@ -1,9 +1,11 @@
-"""The byte-bounded queue: its throughput beside queue.Queue, and the memory that it keeps others within.
+"""The byte-bounded queue: its throughput beside queue.Queue, what it costs fetches, and the memory that it holds.
 
     python -m tests.benchmark.bench_queue [--rounds 9] [--items 50000]
 
 Throughput: puts and takes of one item each, done included, for several numbers of producers and consumers; the queues
 take turns within a round, ratios are medians of the ratios within a round. Goal: at least 0.5 with the byte bound on.
+
+Fetches: the reader pool with the byte bound on and off, in turns; goal: at most 2 % more CPU seconds with it.
 
 Memory: a process of its own whose producers ask for mixed sizes, and whose consumers fill that many bytes of real
 memory and hold several at a time. Firm: its peak resident memory, less what it had before, is at most `max_bytes` + the
@@ -28,11 +30,13 @@ from typing import Any, Final
 from include.tiering.errors import QueueClosedError, QueueEmptyError
 from include.tiering.quota.byte_bounded_queue import NO_BYTE_BOUND, ByteBoundedQueue, Taken
 from include.tiering.units import KIB, MIB
+from tests.benchmark.fetch_turns import fetch_with_and_without
 from tests.benchmark.upload_clients import peak_resident_bytes
 
 THREADS: Final = ((1, 1), (4, 4), (1, 10), (10, 1))
 MAX_REQUESTS: Final = 500
 GOAL_OF_QUEUE: Final = 0.5
+MOST_LOSS_PERCENT: Final = 2.0
 
 STRESS_MAX_BYTES: Final = 128 * MIB
 STRESS_SIZES: Final = (4 * KIB, 64 * KIB, 512 * KIB, 2 * MIB, 8 * MIB, 32 * MIB)
@@ -52,15 +56,17 @@ def main(arguments: Sequence[str]) -> int:
         say(stress(options.stress))
         return 0
     throughput = {f"{p} to {c}": compared(p, c, options.items, options.rounds) for p, c in THREADS}
+    fetches = fetch_with_and_without(2 * options.rounds)
     bounded, unbounded = stress_apart(STRESS_MAX_BYTES), stress_apart(NO_BYTE_BOUND)
     allowed_bytes = int((STRESS_MAX_BYTES + max(STRESS_SIZES)) * STRESS_SLACK)
     held = {
         "fast enough": all(result["ratio"] >= GOAL_OF_QUEUE for result in throughput.values()),
+        "fetches as fast": fetches["cpu"]["loss_percent"] <= MOST_LOSS_PERCENT,
         "memory within": bounded["grown_bytes"] <= allowed_bytes,
         "memory would grow without": unbounded["grown_bytes"] > allowed_bytes,
     }
     memory = {"allowed_bytes": allowed_bytes, "bounded": bounded, "unbounded": unbounded}
-    say({"throughput": throughput, "memory": memory, "held": held})
+    say({"throughput": throughput, "fetches": fetches, "memory": memory, "held": held})
     return int(not all(held.values()))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from include.tiering.observability.catalogue import METRICS, MetricKind
-from include.tiering.quota.config_catalogue import DynamicConfig, all_configs
+from include.tiering.quota.config_catalogue import LIMITS, RETENTIONS, DynamicConfig
 from include.tiering.quota.contract import UNLIMITED
 from include.tiering.settings import LogDir
 from include.tiering.settings.catalogue import Setting, all_settings
@@ -85,12 +85,22 @@ def settings_page() -> str:
             "",
             "| name | on | what it holds down |",
             "|---|---|---|",
-            *(_limit_row(config) for config in all_configs() if config.setting is None),
+            *map(_limit_row, LIMITS),
             "",
             "Every byte must be granted by all scopes that have a quota: total, broker, topic and, for fetches,",
             "client. The broker of a copy is the one whose log dir is read. **dynamic** settings are set in the same",
             "way, on `brokers: default`. `./tiering configs --describe` shows values, where they come from, and who",
             "changed what.",
+            "",
+            "## Retention",
+            "",
+            "How long a topic that this platform owns is kept is set in the same way, on the topic by name; there is",
+            "no default of all topics. What is not set, or is -1, is kept for ever, whatever the brokers' own",
+            "retention. Nothing goes before a run of expiration, and a large share waits for an approval.",
+            "",
+            "| name | on | what it does |",
+            "|---|---|---|",
+            *map(_limit_row, RETENTIONS),
             "",
         ]
     )

@@ -1,7 +1,8 @@
 """Every config that may be changed while jobs run: where it is legal, what it accepts, what it means. Pure.
 
-Quotas and thresholds are declared here, settings marked dynamic in `settings/operational.py`; both are rows of one
-table. A dynamic setting holds for the whole cluster: it is set on the default of the brokers.
+Quotas, thresholds, retention and sizes of pools are declared here, settings marked dynamic in
+`settings/operational.py`; all are rows of one table. A dynamic setting holds for the whole cluster: it is set on the
+default of the brokers. So is the size of a pool, whose value Airflow keeps.
 """
 
 import re
@@ -11,9 +12,11 @@ from functools import cache
 from typing import Final
 
 from include.tiering.errors import SettingError, printable
+from include.tiering.pools.contract import POOLS, UNLIMITED_SLOTS, PoolSpec
 from include.tiering.quota.config_store import ConfigEntity, EntityType
 from include.tiering.quota.contract import UNLIMITED
 from include.tiering.quota.scopes import QuotaKind, QuotaLevel, Scope
+from include.tiering.quota.topic_retention import KEPT_FOR_EVER, RETENTION_BYTES, RETENTION_MS
 from include.tiering.quota.topic_thresholds import TOPIC_THRESHOLD, TOTAL_THRESHOLD
 from include.tiering.settings.catalogue import Setting, nearest
 from include.tiering.settings.dynamic import canonical_value, dynamic_settings
@@ -26,7 +29,7 @@ NARROW_COPY_QUOTA: Final = "tiering.copy.max.bytes.per.second"
 NARROW_FETCH_QUOTA: Final = "tiering.fetch.max.bytes.per.second"
 """Of a topic, and for fetches also of a client."""
 
-_DIGITS: Final = re.compile(r"[0-9]{1,19}\Z")
+_INTEGER: Final = re.compile(r"-?[0-9]{1,19}\Z")
 _MOST_SHOWN: Final = 100
 
 
@@ -34,7 +37,8 @@ _MOST_SHOWN: Final = 100
 class DynamicConfig:
     """One name on one entity type. `on_default` and `on_named` say which of its entities may carry it.
 
-    `quota` is the kind and level of what it holds down, if it is a quota; `setting` its declaration, if it is one.
+    `quota` is the kind and level of what it holds down, if it is a quota; `setting` its declaration, if it is one;
+    without a setting it is an integer, `at_least` to `at_most`. `pool` is the name of the pool whose size it is.
     """
 
     name: str
@@ -47,6 +51,9 @@ class DynamicConfig:
     sentence: str
     quota: tuple[QuotaKind, QuotaLevel] | None = None
     setting: Setting | None = None
+    at_least: int = 1
+    at_most: int = UNLIMITED
+    pool: str | None = None
 
     def is_legal_on(self, entity: ConfigEntity) -> bool:
         return entity.entity_type == self.entity_type and (self.on_default if entity.is_default else self.on_named)
@@ -60,7 +67,7 @@ class DynamicConfig:
         if self.setting is not None:
             return canonical_value(self.setting, text)
         digits = text.strip()
-        if _DIGITS.match(digits) is None or not 1 <= int(digits) <= UNLIMITED:
+        if _INTEGER.match(digits) is None or not self.at_least <= int(digits) <= self.at_most:
             raise SettingError(
                 f"{self.name} is {printable(text[:_MOST_SHOWN])!r}: accepted: {self.accepts} ({self.unit})"
             )
@@ -75,8 +82,8 @@ class DynamicConfig:
 
 @cache
 def all_configs() -> tuple[DynamicConfig, ...]:
-    """Quotas from the widest scope to the narrowest, thresholds, then settings."""
-    return (*_QUOTAS, *_THRESHOLDS, *map(_of_setting, dynamic_settings()))
+    """Quotas from the widest scope to the narrowest, thresholds, retention, sizes of pools, then settings."""
+    return (*LIMITS, *RETENTIONS, *POOL_SIZES, *map(_of_setting, dynamic_settings()))
 
 
 @cache
@@ -127,6 +134,29 @@ def _limit(
     accepts = f"integer, 1 to {UNLIMITED}"
     return DynamicConfig(
         name, entity_type, on_default, on_named, accepts, "bytes a second", "unlimited", sentence, quota
+    )
+
+
+def _retention(name: str, unit: str, sentence: str) -> DynamicConfig:
+    accepts = f"integer, {KEPT_FOR_EVER} (for ever) to {UNLIMITED}"
+    return DynamicConfig(
+        name, EntityType.TOPICS, False, True, accepts, unit, "for ever", sentence, at_least=KEPT_FOR_EVER
+    )
+
+
+def _of_pool(pool: PoolSpec) -> DynamicConfig:
+    return DynamicConfig(
+        pool.config_name,
+        EntityType.BROKERS,
+        True,
+        False,
+        f"integer, 0 (a pause) to {UNLIMITED_SLOTS}",
+        "slots",
+        "Airflow's",
+        f"{pool.sentence} Airflow's pool `{pool.name}`.",
+        at_least=0,
+        at_most=UNLIMITED_SLOTS,
+        pool=pool.name,
     )
 
 
@@ -205,3 +235,19 @@ _THRESHOLDS: Final = (
         on_default=False,
     ),
 )
+
+LIMITS: Final = (*_QUOTAS, *_THRESHOLDS)
+"""All in bytes a second."""
+
+RETENTIONS: Final = (
+    _retention(RETENTION_MS, "milliseconds", "A segment expires once its largest timestamp is older than this."),
+    _retention(
+        RETENTION_BYTES,
+        "bytes",
+        "The oldest segments of a partition expire while it keeps at least this much without them, remote bytes and "
+        "those that are only local together.",
+    ),
+)
+
+POOL_SIZES: Final = tuple(map(_of_pool, POOLS))
+"""Kept by Airflow: what is stored here is their history alone."""

@@ -28,6 +28,7 @@ from include.tiering.settings.operational import (
     QueueSettings,
     ReaderSettings,
     TopicQuotasSettings,
+    UnfinishedCopySettings,
 )
 from include.tiering.settings.rules import (
     QUEUE_NAME,
@@ -156,6 +157,7 @@ class TieringSettings(Section):
     fetch_quota_window: FetchQuotaWindowSettings = Field(default_factory=FetchQuotaWindowSettings)
     topic_quotas: TopicQuotasSettings = Field(default_factory=TopicQuotasSettings)
     reader: ReaderSettings = Field(default_factory=ReaderSettings)
+    unfinished_copy: UnfinishedCopySettings = Field(default_factory=UnfinishedCopySettings)
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=lambda: MappingProxyType({}))
 

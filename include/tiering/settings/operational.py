@@ -75,7 +75,12 @@ class ReaderSettings(DynamicSection):
     prefix = "remote.log.reader"
 
     threads: int = operational(
-        10, "Threads that read remote records at once, in each process that serves fetches.", unit="threads", at_least=1
+        10,
+        "Threads that read remote records at once in a process that serves fetches, while the size of Airflow's pool "
+        "`remote_log_reader` is not known or has no limit; else as many as it has slots.",
+        unit="threads",
+        at_least=1,
+        dynamic=False,
     )
 
 
@@ -110,6 +115,20 @@ class FetchQuotaWindowSettings(DynamicSection):
     )
     size_seconds: int = operational(
         1, "Length of one sample of the fetch rate.", unit="seconds", at_least=1, at_most=_MOST_WINDOW
+    )
+
+
+class UnfinishedCopySettings(DynamicSection):
+    """What happens to a copy that nobody works on any more."""
+
+    prefix = "tiering.unfinished.copy"
+
+    expiry_ms: int = operational(
+        86_400_000,
+        "A copy that was begun and not finished, and that nobody works on, is deleted by expiration after this time.",
+        unit="milliseconds",
+        at_least=60_000,
+        at_most=MOST_LONG,
     )
 
 

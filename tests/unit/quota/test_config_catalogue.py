@@ -29,6 +29,8 @@ LEGAL = {
     },
     "total.bytes.in.per.sec.threshold": {BROKERS: None, BROKER_1: None},
     "bytes.in.per.sec.threshold": {ORDERS: None},
+    "retention.ms": {ORDERS: None},
+    "retention.bytes": {ORDERS: None},
     **{setting.name: {BROKERS: None} for setting in dynamic_settings()},
 }
 
@@ -74,6 +76,7 @@ def test_kafkas_later_name_of_the_byte_bound_is_an_alias() -> None:
         (BROKER_1, "tiering.copier.max.batches", "brokers: default$"),
         (BROKERS, "tiering.fetch.max.bytes.per.second", "topics: default and named; clients: default and named"),
         (BROKERS, "tiering.copier.lease.ms", "unknown config"),
+        (TOPICS, "retention.ms", "set on topics default: it belongs to topics: named"),
         (BROKERS, "a\x1b[2J", r"unknown config a\\x1b\[2J"),
     ],
 )
@@ -94,3 +97,17 @@ def test_what_is_no_quota_is_refused_with_what_is_accepted(text: str) -> None:
     with pytest.raises(SettingError, match=f"accepted: integer, 1 to {UNLIMITED} .bytes a second") as refused:
         config_on(BROKERS, "remote.log.manager.copy.max.bytes.per.second").canonical(text)
     assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("name", ["retention.ms", "retention.bytes"])
+@pytest.mark.parametrize(
+    ("text", "stored"), [("-1", "-1"), ("0", "0"), (" 0604800000", "604800000"), (str(UNLIMITED), str(UNLIMITED))]
+)
+def test_retention_is_kafkas_range(name: str, text: str, stored: str) -> None:
+    assert config_on(ORDERS, name).canonical(text) == stored
+
+
+@pytest.mark.parametrize("text", ["-2", "--1", "7d", "", "-", str(UNLIMITED + 1)])
+def test_what_is_no_retention_is_refused_with_what_is_accepted(text: str) -> None:
+    with pytest.raises(SettingError, match=rf"accepted: integer, -1 .for ever. to {UNLIMITED} .milliseconds"):
+        config_on(ORDERS, "retention.ms").canonical(text)

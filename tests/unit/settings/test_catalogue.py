@@ -28,6 +28,7 @@ DEFAULTS = {
     "remote.log.manager.fetch.quota.window.size.seconds": "1",
     "tiering.topic.quotas.enable": "false",
     "remote.log.reader.threads": "10",
+    "tiering.unfinished.copy.expiry.ms": "86400000",
 }
 DEPLOYMENT_SECTIONS = ("cluster.", "topics.", "log_dirs", "remote_storage.", "metadata.")
 

@@ -5,11 +5,13 @@ answer a lookup by offset. Every change happens in one transaction with the coun
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from include.tiering.model.epoch_history import Contradiction
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.sizes import EpochSize as EpochSize
@@ -44,7 +46,8 @@ class Fence:
 class SegmentRow:
     """A segment with what this platform knows beyond Kafka's metadata.
 
-    `source_fingerprint` is opaque text: equal texts mean the same source bytes.
+    `source_fingerprint` is opaque text: equal texts mean the same source bytes. `started_at_ms`, and `finished_at_ms`
+    (None if it never was FINISHED), are the database's times.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -52,6 +55,19 @@ class SegmentRow:
     log_crc32c: int | None
     verdict_detail: str = ""
     source_fingerprint: str | None = None
+    started_at_ms: int = 0
+    finished_at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTruth:
+    """What this platform holds to be true of a partition's remote log, whatever its broker forgets.
+
+    Nothing below `log_start_offset` is served; it only rises. `leader_epochs` is the history merged over time.
+    """
+
+    log_start_offset: int = 0
+    leader_epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +119,52 @@ class RemoteLogMetadata(Protocol):
             UnknownSegmentError, IllegalTransitionError, LeaseLostError
             StateConflictError: another state than `expected`; a FINISHED out of order or in a stopped partition; or
                 `supersedes` names a segment that is not FINISHED and FAILED, or has other offsets.
+        """
+        ...
+
+    def advance_deletion(
+        self,
+        segments: Sequence[RemoteLogSegmentMetadata],
+        state: RemoteLogSegmentState,
+        *,
+        event_timestamp_ms: int,
+        fence: Fence,
+    ) -> Sequence[RemoteLogSegmentMetadata]:
+        """Many segments of the fence's partition at once to DELETE_SEGMENT_STARTED or DELETE_SEGMENT_FINISHED.
+
+        Compare-and-set: each must be in the state in which it is given, or in `state` already. One that is not stays
+        as it is and is missing from the answer. Returns the others in the order given, as they are now. One
+        transaction; the number of statements does not grow with that of the segments.
+
+        Raises:
+            IllegalTransitionError: `state` is neither of the two, or not the next one for a segment as it is given.
+            LeaseLostError
+        """
+        ...
+
+    def partition_truth(self, partition: TopicIdPartition) -> PartitionTruth:
+        """The defaults for a partition that nobody dealt with."""
+        ...
+
+    def raise_log_start(
+        self, partition: TopicIdPartition, offset: int, *, reason: str, author: str, fence: Fence | None = None
+    ) -> int:
+        """Raise our log start, with an event; a lower or equal offset changes nothing. Returns what holds now.
+
+        With a fence only its holder may.
+
+        Raises:
+            LeaseLostError
+        """
+        ...
+
+    def merge_leader_epochs(
+        self, partition: TopicIdPartition, seen: LeaderEpochs, seen_log_start: int
+    ) -> Sequence[Contradiction]:
+        """Complete the partition's history by what a leader's epoch cache says; see `epoch_history.merged`.
+
+        A segment that becomes FINISHED completes it by its own epochs, in the same transaction. A change of the history
+        that contradicts what was known leaves an event. Returns every contradiction that was met.
         """
         ...
 

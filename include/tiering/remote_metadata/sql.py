@@ -5,16 +5,19 @@ from collections.abc import Sequence
 from sqlalchemy import Engine
 
 from include.tiering.database.clock import NowMs, database_now_ms
+from include.tiering.database.fencing import hold_fence
 from include.tiering.database.migrations import is_at_head
 from include.tiering.database.partition_rows import stopped_reason_of
 from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import MetadataUnavailableError
+from include.tiering.model.epoch_history import Contradiction, merged
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata import sql_counters, sql_quality, sql_queries
-from include.tiering.remote_metadata.contract import Fence, PartitionSize, QualityResult, SegmentRow
+from include.tiering.remote_metadata import sql_counters, sql_deletions, sql_quality, sql_queries, sql_truth
+from include.tiering.remote_metadata.contract import Fence, PartitionSize, PartitionTruth, QualityResult, SegmentRow
 from include.tiering.remote_metadata.sql_changes import SegmentChanges
 
 
@@ -49,6 +52,58 @@ class SqlRemoteLogMetadata:
         with writing(self._engine) as connection:
             changes = SegmentChanges(connection, self._cluster_id, self._now_ms)
             return changes.change_state(update, expected, fence, supersedes)
+
+    def advance_deletion(
+        self,
+        segments: Sequence[RemoteLogSegmentMetadata],
+        state: RemoteLogSegmentState,
+        *,
+        event_timestamp_ms: int,
+        fence: Fence,
+    ) -> Sequence[RemoteLogSegmentMetadata]:
+        with writing(self._engine) as connection:
+            return sql_deletions.advance_deletion(
+                connection,
+                self._cluster_id,
+                segments,
+                state,
+                event_timestamp_ms=event_timestamp_ms,
+                fence=fence,
+                now_ms=self._now_ms,
+            )
+
+    def partition_truth(self, partition: TopicIdPartition) -> PartitionTruth:
+        with reading(self._engine) as connection:
+            return sql_truth.truth_of(connection, self._cluster_id, partition)
+
+    def raise_log_start(
+        self, partition: TopicIdPartition, offset: int, *, reason: str, author: str, fence: Fence | None = None
+    ) -> int:
+        with writing(self._engine) as connection:
+            if fence is not None:
+                hold_fence(connection, self._cluster_id, fence)
+            return sql_truth.raise_log_start(
+                connection,
+                self._cluster_id,
+                partition,
+                offset,
+                reason=reason,
+                author=author,
+                now_ms=self._now_ms(connection),
+            )
+
+    def merge_leader_epochs(
+        self, partition: TopicIdPartition, seen: LeaderEpochs, seen_log_start: int
+    ) -> Sequence[Contradiction]:
+        with reading(self._engine) as connection:
+            known = sql_truth.truth_of(connection, self._cluster_id, partition).leader_epochs
+        found = merged(known, seen, seen_log_start)
+        if found.history == known:
+            return found.contradictions
+        with writing(self._engine) as connection:
+            return sql_truth.learn_leader_epochs(
+                connection, self._cluster_id, partition, seen, seen_log_start, self._now_ms
+            )
 
     def segment(self, segment_id: RemoteLogSegmentId) -> SegmentRow | None:
         with reading(self._engine) as connection:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, update
 from sqlalchemy.sql.dml import ReturningInsert
 
 from include.tiering.database.clock import NowMs
@@ -24,13 +24,11 @@ from include.tiering.database.partition_rows import (
     key_of,
     lock_or_create_partition,
     lock_partition,
-    of_partition,
-    set_stopped_reason,
 )
 from include.tiering.database.schema import segment_epochs, segments
 from include.tiering.database.statements import insert_for, stored_text
 from include.tiering.errors import IllegalTransitionError, StateConflictError, UnknownSegmentError
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from include.tiering.model.segment_state import RemoteLogSegmentState, is_legal_transition
 from include.tiering.model.verdict import Verdict
@@ -38,8 +36,10 @@ from include.tiering.remote_metadata.contract import Fence, SegmentRow
 from include.tiering.remote_metadata.sql_counters import count_in, count_out, highest_finished_offset
 from include.tiering.remote_metadata.sql_queries import find_segment
 from include.tiering.remote_metadata.sql_rows import values_of
+from include.tiering.remote_metadata.sql_stops import refresh_stop
+from include.tiering.remote_metadata.sql_truth import learn_leader_epochs
 
-_TIME_OF_STATE: Final = {
+TIME_OF_STATE: Final = {
     RemoteLogSegmentState.COPY_SEGMENT_STARTED: "started_at_ms",
     RemoteLogSegmentState.COPY_SEGMENT_FINISHED: "finished_at_ms",
     RemoteLogSegmentState.DELETE_SEGMENT_STARTED: "delete_started_at_ms",
@@ -67,7 +67,7 @@ class SegmentChanges:
     ) -> None:
         """See `RemoteLogMetadata.add_segment`."""
         segment_id = metadata.remote_log_segment_id
-        _require_same_partition(segment_id, fence)
+        require_same_partition(segment_id, fence)
         if not is_legal_transition(None, metadata.state):
             raise IllegalTransitionError(f"{segment_id}: a new segment may not begin as {metadata.state.name}")
         holder = hold_fence(self._connection, self._cluster_id, fence)
@@ -102,7 +102,7 @@ class SegmentChanges:
     ) -> RemoteLogSegmentMetadata:
         """See `RemoteLogMetadata.update_segment`."""
         segment_id = change.remote_log_segment_id
-        _require_same_partition(segment_id, fence)
+        require_same_partition(segment_id, fence)
         if not expected.may_become(change.state):
             raise IllegalTransitionError(f"{segment_id}: {expected.name} may not become {change.state.name}")
         hold_fence(self._connection, self._cluster_id, fence)
@@ -126,7 +126,7 @@ class SegmentChanges:
         judged = {"verdict": verdict, "verdict_detail": stored_text(detail), "verdict_at_ms": judged_at_ms}
         self._connection.execute(_CHANGE, self._key_of(segment_id) | judged)
         if Verdict.FAILED in (verdict, known.verdict):
-            self._refresh_stop(segment_id.topic_id_partition)
+            refresh_stop(self._connection, self._cluster_id, segment_id.topic_id_partition)
 
     def _known(self, segment_id: RemoteLogSegmentId) -> SegmentRow:
         known = find_segment(self._connection, self._cluster_id, segment_id)
@@ -187,34 +187,25 @@ class SegmentChanges:
             "fencing_token": fence.token,
         }
         if after.state is not before.state:
-            values[_TIME_OF_STATE[after.state]] = self._now_ms(self._connection)
+            values[TIME_OF_STATE[after.state]] = self._now_ms(self._connection)
         values |= self._key_of(segment_id) | {"of_state": int(before.state)}
         if self._connection.execute(_COMPARE_AND_SET, values).rowcount != 1:
             raise StateConflictError(f"{segment_id} is no longer {before.state.name}")
         if after.state is not before.state:
             count_out(self._connection, self._cluster_id, before)
             count_in(self._connection, self._cluster_id, after)
+            if after.is_finished:
+                learn_leader_epochs(
+                    self._connection,
+                    self._cluster_id,
+                    after.topic_id_partition,
+                    after.segment_leader_epochs,
+                    after.start_offset,
+                    self._now_ms,
+                )
             if known.verdict is Verdict.FAILED:
-                self._refresh_stop(segment_id.topic_id_partition)
+                refresh_stop(self._connection, self._cluster_id, segment_id.topic_id_partition)
         return after
-
-    def _refresh_stop(self, partition: TopicIdPartition) -> None:
-        """A partition is stopped exactly while one of its FINISHED segments has the verdict failed."""
-        failed = (
-            select(segments)
-            .where(of_partition(segments, self._cluster_id, partition))
-            .where(segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED))
-            .where(segments.c.verdict == Verdict.FAILED)
-            .order_by(segments.c.start_offset, segments.c.segment_key)
-            .limit(1)
-        )
-        first = self._connection.execute(failed).one_or_none()
-        reason = None
-        if first is not None:
-            reason = (
-                f"segment {first.segment_id} ({first.start_offset}..{first.end_offset}) failed: {first.verdict_detail}"
-            )
-        set_stopped_reason(self._connection, self._cluster_id, partition, reason)
 
     def _insert_epochs(self, segment_key: int, metadata: RemoteLogSegmentMetadata) -> None:
         partition = metadata.topic_id_partition
@@ -242,6 +233,6 @@ def _add(dialect_name: str) -> ReturningInsert[int]:
     return statement.returning(segments.c.segment_key)
 
 
-def _require_same_partition(segment_id: RemoteLogSegmentId, fence: Fence) -> None:
+def require_same_partition(segment_id: RemoteLogSegmentId, fence: Fence) -> None:
     if segment_id.topic_id_partition != fence.topic_id_partition:
         raise ValueError(f"a fence of {fence.topic_id_partition} does not hold for {segment_id}")

@@ -3,7 +3,8 @@
 A segment counts once under each of its leader epochs and once under `PARTITION_TOTAL`. Tombstones do not count.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from typing import Final
@@ -26,7 +27,7 @@ _TAKE_AWAY: Final = (
     .where(size_counters.c.leader_epoch == bindparam("of_epoch"))
     .values(
         size_bytes=size_counters.c.size_bytes - bindparam("segment_bytes"),
-        segments=size_counters.c.segments - 1,
+        segments=size_counters.c.segments - bindparam("segment_count"),
     )
 )
 _FINISHED_OF_EPOCH: Final = (
@@ -38,25 +39,33 @@ _FINISHED_BYTES: Final = select(size_counters.c.size_bytes).where(*_FINISHED_OF_
 _HIGHEST_FINISHED: Final = select(size_counters.c.highest_offset).where(*_FINISHED_OF_EPOCH)
 
 
-def count_in(connection: Connection, cluster_id: str, segment: RemoteLogSegmentMetadata) -> None:
-    """Count the segment under its state."""
-    if segment.state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
-        return
-    partition = segment.topic_id_partition
+@dataclass(slots=True)
+class _Counted:
+    """What segments of one partition in one state add up to, under one leader epoch or in all."""
+
+    size_bytes: int = 0
+    segments: int = 0
+    highest_offset: int | None = None
+
+
+def count_in(connection: Connection, cluster_id: str, *segments: RemoteLogSegmentMetadata) -> None:
+    """Count segments of one partition under their states."""
     rows = [
         {
             "cluster_id": cluster_id,
-            "topic_id": str(partition.topic_id),
-            "partition": partition.partition,
+            "topic_id": str(segments[0].topic_id_partition.topic_id),
+            "partition": segments[0].topic_id_partition.partition,
             "leader_epoch": leader_epoch,
-            "state": int(segment.state),
-            "size_bytes": segment.segment_size_bytes,
-            "segments": 1,
-            "highest_offset": highest_offset,
+            "state": int(state),
+            "size_bytes": counted.size_bytes,
+            "segments": counted.segments,
+            "highest_offset": counted.highest_offset,
         }
-        for leader_epoch, highest_offset in _epochs_with_total(segment)
+        for (leader_epoch, state), counted in _added_up(segments).items()
+        if state is not RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
     ]
-    connection.execute(_add(connection.dialect.name), rows)
+    if rows:
+        connection.execute(_add(connection.dialect.name), rows)
 
 
 @cache
@@ -76,13 +85,19 @@ def _add(dialect_name: str) -> sqlite.Insert | postgresql.Insert:
     return statement.on_conflict_do_update(index_elements=key, set_=changed)
 
 
-def count_out(connection: Connection, cluster_id: str, segment: RemoteLogSegmentMetadata) -> None:
-    """Take the segment away from its state; the highest offset stays."""
-    counted = key_of(cluster_id, segment.topic_id_partition) | {
-        "of_state": int(segment.state),
-        "segment_bytes": segment.segment_size_bytes,
-    }
-    rows = [counted | {"of_epoch": leader_epoch} for leader_epoch, _ in _epochs_with_total(segment)]
+def count_out(connection: Connection, cluster_id: str, *segments: RemoteLogSegmentMetadata) -> None:
+    """Take segments of one partition away from their states; the highest offsets stay."""
+    key = key_of(cluster_id, segments[0].topic_id_partition)
+    rows = [
+        key
+        | {
+            "of_state": int(state),
+            "of_epoch": leader_epoch,
+            "segment_bytes": counted.size_bytes,
+            "segment_count": counted.segments,
+        }
+        for (leader_epoch, state), counted in _added_up(segments).items()
+    ]
     connection.execute(_TAKE_AWAY, rows)
 
 
@@ -125,6 +140,21 @@ def finished_sizes(connection: Connection, cluster_id: str, partition: TopicIdPa
             )
         )
     return sizes
+
+
+def _added_up(
+    segments: Iterable[RemoteLogSegmentMetadata],
+) -> dict[tuple[int, RemoteLogSegmentState], _Counted]:
+    """By leader epoch and state, in the order in which rows of counters are locked."""
+    sums: dict[tuple[int, RemoteLogSegmentState], _Counted] = {}
+    for segment in segments:
+        for leader_epoch, highest_offset in _epochs_with_total(segment):
+            counted = sums.setdefault((leader_epoch, segment.state), _Counted())
+            counted.size_bytes += segment.segment_size_bytes
+            counted.segments += 1
+            if highest_offset is not None:
+                counted.highest_offset = max(highest_offset, counted.highest_offset or 0)
+    return dict(sorted(sums.items()))
 
 
 def _epochs_with_total(segment: RemoteLogSegmentMetadata) -> Iterator[tuple[int, int | None]]:

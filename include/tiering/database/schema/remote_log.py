@@ -82,6 +82,7 @@ segments: Final = Table(
     ForeignKeyConstraint(_PARTITION, [f"partitions.{name}" for name in _PARTITION]),
     Index("ix_segments_offset", *_PARTITION, "start_offset"),
     Index("ix_segments_run", "cluster_id", "run_id"),
+    Index("ix_segments_delete_started", "cluster_id", "delete_started_at_ms"),
     sqlite_autoincrement=True,
     comment="remote log segments in every state; DELETE_SEGMENT_FINISHED is a tombstone",
 )

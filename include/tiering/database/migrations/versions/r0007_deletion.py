@@ -36,6 +36,7 @@ def upgrade() -> None:
     )
     op.drop_column("topics", "retention_ms")
     op.drop_column("topics", "retention_bytes")
+    op.create_index("ix_segments_delete_started", "segments", ["cluster_id", "delete_started_at_ms"])
     op.create_table(
         "approvals",
         sa.Column("cluster_id", sa.Text(), nullable=False),

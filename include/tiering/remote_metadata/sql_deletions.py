@@ -1,0 +1,104 @@
+"""Many segments of one partition a step further in their deletion, in one transaction of the caller.
+
+What a crash leaves is what `sql_changes` says: the whole step or nothing of it; repeating it is harmless.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Final
+
+from sqlalchemy import Connection, select, update
+
+from include.tiering.database.clock import NowMs
+from include.tiering.database.fencing import hold_fence
+from include.tiering.database.partition_rows import lock_partition, of_partition
+from include.tiering.database.schema import segments as rows
+from include.tiering.errors import IllegalTransitionError, StateConflictError
+from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.verdict import Verdict
+from include.tiering.remote_metadata.contract import Fence
+from include.tiering.remote_metadata.sql_changes import TIME_OF_STATE, require_same_partition
+from include.tiering.remote_metadata.sql_counters import count_in, count_out
+from include.tiering.remote_metadata.sql_stops import refresh_stop
+
+_DELETION: Final = (RemoteLogSegmentState.DELETE_SEGMENT_STARTED, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
+_IDS_PER_STATEMENT: Final = 500
+
+
+def advance_deletion(
+    connection: Connection,
+    cluster_id: str,
+    segments: Sequence[RemoteLogSegmentMetadata],
+    state: RemoteLogSegmentState,
+    *,
+    event_timestamp_ms: int,
+    fence: Fence,
+    now_ms: NowMs,
+) -> Sequence[RemoteLogSegmentMetadata]:
+    """See `RemoteLogMetadata.advance_deletion`."""
+    for segment in segments:
+        require_same_partition(segment.remote_log_segment_id, fence)
+        if state not in _DELETION or not segment.state.may_become(state):
+            raise IllegalTransitionError(
+                f"{segment.remote_log_segment_id}: {segment.state.name} may not become {state.name} by a deletion"
+            )
+    hold_fence(connection, cluster_id, fence)
+    lock_partition(connection, cluster_id, fence.topic_id_partition)
+    found = _states(connection, cluster_id, segments)
+    there = [one for one in segments if found.get(one.remote_log_segment_id, (None,))[0] in (one.state, state)]
+    changing = [one for one in there if found[one.remote_log_segment_id][0] is not state]
+    advanced = [replace(one, state=state, event_timestamp_ms=event_timestamp_ms) for one in changing]
+    if changing:
+        values = {
+            "state": int(state),
+            "event_timestamp_ms": event_timestamp_ms,
+            "fencing_token": fence.token,
+            TIME_OF_STATE[state]: now_ms(connection),
+        }
+        _write(connection, cluster_id, changing, values)
+        count_out(connection, cluster_id, *changing)
+        count_in(connection, cluster_id, *advanced)
+        if any(found[one.remote_log_segment_id][1] is Verdict.FAILED for one in changing):
+            refresh_stop(connection, cluster_id, fence.topic_id_partition)
+    return [replace(one, state=state, event_timestamp_ms=event_timestamp_ms) for one in there]
+
+
+def _states(
+    connection: Connection, cluster_id: str, segments: Iterable[RemoteLogSegmentMetadata]
+) -> dict[RemoteLogSegmentId, tuple[RemoteLogSegmentState, Verdict]]:
+    found = {}
+    for group in _groups(segments):
+        ids = {str(one.remote_log_segment_id.id): one.remote_log_segment_id for one in group}
+        query = select(rows.c.segment_id, rows.c.state, rows.c.verdict).where(
+            of_partition(rows, cluster_id, group[0].topic_id_partition), rows.c.segment_id.in_(ids)
+        )
+        for row in connection.execute(query):
+            found[ids[row.segment_id]] = (RemoteLogSegmentState(row.state), Verdict(row.verdict))
+    return found
+
+
+def _write(
+    connection: Connection, cluster_id: str, segments: Sequence[RemoteLogSegmentMetadata], values: dict[str, int]
+) -> None:
+    by_state = defaultdict(list)
+    for segment in segments:
+        by_state[segment.state].append(segment)
+    for state, of_state in by_state.items():
+        for group in _groups(of_state):
+            ids = [str(one.remote_log_segment_id.id) for one in group]
+            partition = group[0].topic_id_partition
+            statement = update(rows).where(
+                of_partition(rows, cluster_id, partition), rows.c.segment_id.in_(ids), rows.c.state == int(state)
+            )
+            if connection.execute(statement.values(**values)).rowcount != len(ids):
+                raise StateConflictError(f"{partition}: some of {len(ids)} segments are no longer {state.name}")
+
+
+def _groups(segments: Iterable[RemoteLogSegmentMetadata]) -> Iterator[list[RemoteLogSegmentMetadata]]:
+    left = iter(segments)
+    while group := list(islice(left, _IDS_PER_STATEMENT)):
+        yield group

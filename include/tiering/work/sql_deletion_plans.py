@@ -1,0 +1,194 @@
+"""Plans of runs that delete in SQL: what is to go, and what became of it."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, and_, bindparam, insert, select, update
+
+from include.tiering.database.partition_rows import in_partition, key_of, of_partition, partition_from
+from include.tiering.database.schema import planned_deletions, planned_expirations, runs
+from include.tiering.database.statements import insert_if_absent, stored_text
+from include.tiering.errors import StateConflictError
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.remote_metadata.contract import LeaseRole
+from include.tiering.work.deletion_contract import (
+    DeletionItem,
+    DeletionOutcome,
+    PlannedDeletion,
+    PlannedExpiration,
+    plan_hash,
+)
+
+_RECORD: Final = update(planned_deletions).where(
+    in_partition(planned_deletions),
+    planned_deletions.c.run_id == bindparam("of_run"),
+    planned_deletions.c.segment_id == bindparam("of_segment"),
+    planned_deletions.c.outcome == str(DeletionOutcome.PLANNED),
+)
+_SAME_PARTITION: Final = and_(
+    planned_expirations.c.cluster_id == planned_deletions.c.cluster_id,
+    planned_expirations.c.run_id == planned_deletions.c.run_id,
+    planned_expirations.c.topic_id == planned_deletions.c.topic_id,
+    planned_expirations.c.partition == planned_deletions.c.partition,
+)
+_WITH_PARTITION: Final = (
+    select(
+        planned_deletions,
+        planned_expirations.c.topic,
+        planned_expirations.c.log_start_before,
+        planned_expirations.c.log_start_offset,
+    )
+    .join(planned_expirations, _SAME_PARTITION)
+    .order_by(
+        planned_expirations.c.topic,
+        planned_deletions.c.topic_id,
+        planned_deletions.c.partition,
+        planned_deletions.c.position,
+    )
+)
+
+
+def save_plan(
+    connection: Connection, cluster_id: str, run_id: str, expirations: Sequence[PlannedExpiration], now_ms: int
+) -> None:
+    """See `DeletionStore.save_plan`."""
+    hashed = plan_hash(expirations)
+    run = {"cluster_id": cluster_id, "run_id": run_id, "kind": LeaseRole.EXPIRE, "plan_hash": hashed}
+    if not insert_if_absent(connection, runs, run | {"created_at_ms": now_ms}):
+        known = select(runs.c.kind, runs.c.plan_hash).where(runs.c.cluster_id == cluster_id, runs.c.run_id == run_id)
+        if tuple(connection.execute(known).one()) != (LeaseRole.EXPIRE, hashed):
+            raise StateConflictError(f"run {run_id} has another plan already: use a new run id")
+        return
+    rows = [_expiration_values(cluster_id, run_id, planned) for planned in expirations]
+    deletion_rows = [
+        _deletion_values(cluster_id, run_id, position, deletion)
+        for planned in expirations
+        for position, deletion in enumerate(planned.deletions)
+    ]
+    if rows:
+        connection.execute(insert(planned_expirations), rows)
+    if deletion_rows:
+        connection.execute(insert(planned_deletions), deletion_rows)
+
+
+def read_plan(connection: Connection, cluster_id: str, run_id: str) -> Sequence[PlannedExpiration]:
+    """See `DeletionStore.plan`."""
+    query = _WITH_PARTITION.where(planned_deletions.c.cluster_id == cluster_id, planned_deletions.c.run_id == run_id)
+    return _expirations_of(connection.execute(query).all())
+
+
+def remaining(connection: Connection, cluster_id: str, run_id: str, partition: TopicIdPartition) -> PlannedExpiration:
+    """See `DeletionStore.remaining`."""
+    is_partition = of_partition(planned_expirations, cluster_id, partition)
+    query = select(planned_expirations).where(is_partition, planned_expirations.c.run_id == run_id)
+    row = connection.execute(query).one()
+    left = (
+        _WITH_PARTITION.where(of_partition(planned_deletions, cluster_id, partition))
+        .where(planned_deletions.c.run_id == run_id)
+        .where(planned_deletions.c.outcome == DeletionOutcome.PLANNED)
+    )
+    deletions = tuple(_deletion_of(one) for one in connection.execute(left))
+    return PlannedExpiration(partition, row.log_start_before, row.log_start_offset, deletions)
+
+
+def record_outcomes(
+    connection: Connection, cluster_id: str, run_id: str, items: Sequence[DeletionItem], now_ms: int
+) -> None:
+    """See `DeletionStore.record_outcomes`; the caller holds the fence."""
+    rows = [
+        key_of(cluster_id, item.planned.segment_id.topic_id_partition)
+        | {
+            "of_run": run_id,
+            "of_segment": str(item.planned.segment_id.id),
+            "outcome": item.outcome,
+            "error": item.error,
+            "message": None if item.message is None else stored_text(item.message),
+            "recorded_at_ms": now_ms,
+        }
+        for item in items
+    ]
+    if rows:
+        connection.execute(_RECORD, rows)
+
+
+def list_items(connection: Connection, cluster_id: str, run_id: str) -> Sequence[DeletionItem]:
+    """See `DeletionStore.items`."""
+    query = _WITH_PARTITION.where(planned_deletions.c.cluster_id == cluster_id, planned_deletions.c.run_id == run_id)
+    return [
+        DeletionItem(_deletion_of(row), DeletionOutcome(row.outcome), row.error, row.message)
+        for row in connection.execute(query)
+    ]
+
+
+def has_work(connection: Connection, cluster_id: str, run_id: str, partition: TopicIdPartition | None = None) -> bool:
+    """See `DeletionStore.has_work`; of one partition, or of any."""
+    query = select(planned_deletions.c.position).where(
+        planned_deletions.c.cluster_id == cluster_id,
+        planned_deletions.c.run_id == run_id,
+        planned_deletions.c.outcome == DeletionOutcome.PLANNED,
+    )
+    if partition is not None:
+        query = query.where(of_partition(planned_deletions, cluster_id, partition))
+    return connection.execute(query.limit(1)).one_or_none() is not None
+
+
+def _expirations_of(rows: Sequence[Row[Any]]) -> list[PlannedExpiration]:
+    expirations = []
+    for (topic_id, number, topic), grouped in groupby(rows, key=lambda row: (row.topic_id, row.partition, row.topic)):
+        first, *others = grouped
+        expirations.append(
+            PlannedExpiration(
+                partition_from(topic_id, number, topic),
+                first.log_start_before,
+                first.log_start_offset,
+                tuple(_deletion_of(row) for row in (first, *others)),
+            )
+        )
+    return expirations
+
+
+def _expiration_values(cluster_id: str, run_id: str, planned: PlannedExpiration) -> dict[str, Any]:
+    partition = planned.topic_id_partition
+    return {
+        "cluster_id": cluster_id,
+        "run_id": run_id,
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
+        "topic": partition.topic,
+        "log_start_before": planned.log_start_before,
+        "log_start_offset": planned.log_start_offset,
+    }
+
+
+def _deletion_values(cluster_id: str, run_id: str, position: int, deletion: PlannedDeletion) -> dict[str, Any]:
+    partition = deletion.segment_id.topic_id_partition
+    return {
+        "cluster_id": cluster_id,
+        "run_id": run_id,
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
+        "position": position,
+        "segment_id": str(deletion.segment_id.id),
+        "start_offset": deletion.start_offset,
+        "end_offset": deletion.end_offset,
+        "size_bytes": deletion.size_bytes,
+        "state": int(deletion.state),
+        "reason": deletion.reason,
+        "detail": deletion.detail,
+        "outcome": DeletionOutcome.PLANNED,
+    }
+
+
+def _deletion_of(row: Row[Any]) -> PlannedDeletion:
+    partition = partition_from(row.topic_id, row.partition, row.topic)
+    return PlannedDeletion(
+        RemoteLogSegmentId(partition, Uuid.parse(row.segment_id)),
+        row.start_offset,
+        row.end_offset,
+        row.size_bytes,
+        RemoteLogSegmentState(row.state),
+        row.reason,
+        row.detail,
+    )

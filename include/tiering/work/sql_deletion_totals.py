@@ -1,0 +1,105 @@
+"""What a run deletes, added up by the database: the brake's second opinion.
+
+Nothing here reads the plan's sizes. Segments are counted by their own rows, remote bytes by the counters that every
+state change moves.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import ColumnElement, Connection, and_, case, func, select
+
+from include.tiering.database.schema import (
+    PARTITION_TOTAL,
+    planned_deletions,
+    planned_expirations,
+    segments,
+    size_counters,
+)
+from include.tiering.model.ids import Uuid
+from include.tiering.model.retention import DeletionReason
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.work.deletion_contract import TopicTotals
+
+_FINISHED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+_TOMBSTONE: Final = int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
+_BELOW_LOG_START: Final = (DeletionReason.TIME, DeletionReason.SIZE, DeletionReason.LOG_START)
+
+
+def totals(connection: Connection, cluster_id: str, run_id: str, since_ms: int) -> Sequence[TopicTotals]:
+    """See `DeletionStore.totals`; the window begins at `since_ms` (inclusive)."""
+    recent = _recent_bytes(connection, cluster_id, since_ms)
+    remote = _remote_bytes(connection, cluster_id)
+    is_above = and_(
+        planned_deletions.c.reason.in_(_BELOW_LOG_START),
+        segments.c.end_offset >= planned_expirations.c.log_start_offset,
+    )
+    query = (
+        select(
+            planned_expirations.c.topic_id,
+            func.max(planned_expirations.c.topic).label("topic"),
+            func.count(segments.c.segment_key).label("planned_segments"),
+            _sum_where(segments.c.state == _FINISHED, segments.c.size_bytes).label("planned_bytes"),
+            _sum_where(is_above, 1).label("above_log_start"),
+        )
+        .join(planned_deletions, _same_partition())
+        .join(segments, _same_segment())
+        .where(planned_deletions.c.cluster_id == cluster_id, planned_deletions.c.run_id == run_id)
+        .group_by(planned_expirations.c.topic_id)
+        .order_by("topic", planned_expirations.c.topic_id)
+    )
+    return [
+        TopicTotals(
+            Uuid.parse(row.topic_id),
+            row.topic,
+            row.planned_segments,
+            int(row.planned_bytes),
+            recent.get(row.topic_id, 0),
+            remote.get(row.topic_id, 0),
+            int(row.above_log_start),
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def _recent_bytes(connection: Connection, cluster_id: str, since_ms: int) -> dict[str, int]:
+    query = (
+        select(segments.c.topic_id, func.sum(segments.c.size_bytes))
+        .where(segments.c.cluster_id == cluster_id, segments.c.delete_started_at_ms >= since_ms)
+        .where(segments.c.finished_at_ms.is_not(None))
+        .group_by(segments.c.topic_id)
+    )
+    return {topic_id: int(size_bytes) for topic_id, size_bytes in connection.execute(query)}
+
+
+def _remote_bytes(connection: Connection, cluster_id: str) -> dict[str, int]:
+    query = (
+        select(size_counters.c.topic_id, func.sum(size_counters.c.size_bytes))
+        .where(size_counters.c.cluster_id == cluster_id, size_counters.c.leader_epoch == PARTITION_TOTAL)
+        .where(size_counters.c.state == _FINISHED)
+        .group_by(size_counters.c.topic_id)
+    )
+    return {topic_id: int(size_bytes) for topic_id, size_bytes in connection.execute(query)}
+
+
+def _same_partition() -> ColumnElement[bool]:
+    return and_(
+        planned_deletions.c.cluster_id == planned_expirations.c.cluster_id,
+        planned_deletions.c.run_id == planned_expirations.c.run_id,
+        planned_deletions.c.topic_id == planned_expirations.c.topic_id,
+        planned_deletions.c.partition == planned_expirations.c.partition,
+    )
+
+
+def _same_segment() -> ColumnElement[bool]:
+    return and_(
+        segments.c.cluster_id == planned_deletions.c.cluster_id,
+        segments.c.topic_id == planned_deletions.c.topic_id,
+        segments.c.partition == planned_deletions.c.partition,
+        segments.c.segment_id == planned_deletions.c.segment_id,
+        segments.c.state != _TOMBSTONE,
+    )
+
+
+def _sum_where(condition: ColumnElement[bool], value: ColumnElement[int] | int) -> ColumnElement[int]:
+    return func.coalesce(func.sum(case((condition, value), else_=0)), 0)

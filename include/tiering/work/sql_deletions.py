@@ -1,0 +1,186 @@
+"""Runs that delete, of one cluster, in SQL."""
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, and_, insert, or_, select, tuple_, update
+
+from include.tiering.database.clock import NowMs, database_now_ms
+from include.tiering.database.events import record_event
+from include.tiering.database.fencing import hold_fence
+from include.tiering.database.partition_rows import partition_from
+from include.tiering.database.schema import (
+    approvals,
+    leases,
+    pauses,
+    planned_deletions,
+    planned_expirations,
+    runs,
+)
+from include.tiering.database.statements import stored_text
+from include.tiering.database.transactions import reading, writing
+from include.tiering.errors import StateConflictError
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.remote_metadata.contract import LeaseRole
+from include.tiering.work import sql_deletion_plans, sql_deletion_totals, sql_lease_rows
+from include.tiering.work.contract import ALL_TOPICS, PartitionLease
+from include.tiering.work.deletion_contract import (
+    Approval,
+    DeletionItem,
+    DeletionOutcome,
+    DeletionRun,
+    PlannedExpiration,
+    TopicTotals,
+)
+
+
+class SqlDeletionStore:
+    """`DeletionStore` over the platform's database. Every call is one transaction, dated by the database's clock."""
+
+    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
+        self._engine = engine
+        self._cluster_id = cluster_id
+        self._now_ms = now_ms
+
+    def save_plan(self, run_id: str, expirations: Sequence[PlannedExpiration]) -> DeletionRun:
+        with self._writing() as (connection, now_ms):
+            sql_deletion_plans.save_plan(connection, self._cluster_id, run_id, expirations, now_ms)
+            return self._run(connection, run_id)
+
+    def run(self, run_id: str) -> DeletionRun:
+        with reading(self._engine) as connection:
+            return self._run(connection, run_id)
+
+    def plan(self, run_id: str) -> Sequence[PlannedExpiration]:
+        with reading(self._engine) as connection:
+            return sql_deletion_plans.read_plan(connection, self._cluster_id, run_id)
+
+    def totals(self, run_id: str, *, window_ms: int) -> Sequence[TopicTotals]:
+        with reading(self._engine) as connection:
+            since_ms = self._now_ms(connection) - window_ms
+            return sql_deletion_totals.totals(connection, self._cluster_id, run_id, since_ms)
+
+    def record_brake(self, run_id: str, *, needs_approval: bool, detail: str, author: str) -> None:
+        is_run = and_(runs.c.cluster_id == self._cluster_id, runs.c.run_id == run_id)
+        with self._writing() as (connection, now_ms):
+            connection.execute(update(runs).where(is_run).values(needs_approval=needs_approval))
+            record_event(connection, self._cluster_id, "brake", f"run {run_id}", detail, author, now_ms)
+
+    def approve(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
+        with self._writing() as (connection, now_ms):
+            run = self._run(connection, run_id)
+            if run.plan_hash != plan_hash:
+                raise StateConflictError(f"run {run_id} has the plan {run.plan_hash}, approved was {plan_hash}")
+            if run.approval is not None:
+                return run
+            values = {
+                "cluster_id": self._cluster_id,
+                "run_id": run_id,
+                "plan_hash": plan_hash,
+                "author": stored_text(author),
+                "approved_at_ms": now_ms,
+            }
+            connection.execute(insert(approvals).values(**values))
+            record_event(connection, self._cluster_id, "approval", f"run {run_id}", plan_hash, author, now_ms)
+            return self._run(connection, run_id)
+
+    def claim(
+        self, run_id: str, batch_id: str, *, lease_ms: int, exclude: Collection[TopicIdPartition] = ()
+    ) -> PartitionLease | None:
+        with self._writing() as (connection, now_ms):
+            if not self._run(connection, run_id).is_released:
+                return None
+            for partition in self._claimable(connection, run_id, batch_id, exclude, now_ms):
+                # What was not won is rolled back with its locks: a claim never holds one while it waits for another.
+                with connection.begin_nested() as savepoint:
+                    fence = sql_lease_rows.take(
+                        connection,
+                        self._cluster_id,
+                        partition,
+                        LeaseRole.EXPIRE,
+                        run_id=run_id,
+                        batch_id=batch_id,
+                        now_ms=now_ms,
+                        lease_ms=lease_ms,
+                    )
+                    has_work = sql_deletion_plans.has_work(connection, self._cluster_id, run_id, partition)
+                    if fence is None or not has_work:
+                        savepoint.rollback()
+                        continue
+                return PartitionLease(run_id=run_id, batch_id=batch_id, fence=fence, expires_at_ms=now_ms + lease_ms)
+        return None
+
+    def remaining(self, lease: PartitionLease) -> PlannedExpiration:
+        with reading(self._engine) as connection:
+            partition = lease.fence.topic_id_partition
+            return sql_deletion_plans.remaining(connection, self._cluster_id, lease.run_id, partition)
+
+    def record_outcomes(self, lease: PartitionLease, items: Sequence[DeletionItem]) -> None:
+        with self._writing(durable=False) as (connection, now_ms):
+            hold_fence(connection, self._cluster_id, lease.fence)
+            sql_deletion_plans.record_outcomes(connection, self._cluster_id, lease.run_id, items, now_ms)
+
+    def items(self, run_id: str) -> Sequence[DeletionItem]:
+        with reading(self._engine) as connection:
+            return sql_deletion_plans.list_items(connection, self._cluster_id, run_id)
+
+    def has_work(self, run_id: str) -> bool:
+        with reading(self._engine) as connection:
+            return sql_deletion_plans.has_work(connection, self._cluster_id, run_id)
+
+    def is_leased(self, partition: TopicIdPartition, role: LeaseRole) -> bool:
+        with reading(self._engine) as connection:
+            now_ms = self._now_ms(connection)
+            return sql_lease_rows.is_held(connection, self._cluster_id, partition, role, now_ms)
+
+    def _run(self, connection: Connection, run_id: str) -> DeletionRun:
+        same_run = and_(approvals.c.cluster_id == runs.c.cluster_id, approvals.c.run_id == runs.c.run_id)
+        query = (
+            select(runs, approvals.c.plan_hash.label("approved_hash"), approvals.c.author, approvals.c.approved_at_ms)
+            .outerjoin(approvals, same_run)
+            .where(runs.c.cluster_id == self._cluster_id, runs.c.run_id == run_id, runs.c.kind == LeaseRole.EXPIRE)
+        )
+        row = connection.execute(query).one_or_none()
+        if row is None:
+            raise StateConflictError(f"no run {run_id} that deletes was planned")
+        is_approved = row.approved_hash == row.plan_hash
+        approval = Approval(row.approved_hash, row.author, row.approved_at_ms) if is_approved else None
+        return DeletionRun(run_id, row.plan_hash, row.needs_approval, approval)
+
+    def _claimable(
+        self, connection: Connection, run_id: str, batch_id: str, exclude: Collection[TopicIdPartition], now_ms: int
+    ) -> list[TopicIdPartition]:
+        """Partitions with work that this batch could claim, by topic and partition."""
+        planned = planned_expirations.c
+        same_lease = and_(
+            leases.c.cluster_id == planned.cluster_id,
+            leases.c.topic_id == planned.topic_id,
+            leases.c.partition == planned.partition,
+            leases.c.role == LeaseRole.EXPIRE,
+        )
+        left = select(planned_deletions.c.position).where(
+            planned_deletions.c.cluster_id == planned.cluster_id,
+            planned_deletions.c.run_id == planned.run_id,
+            planned_deletions.c.topic_id == planned.topic_id,
+            planned_deletions.c.partition == planned.partition,
+            planned_deletions.c.outcome == DeletionOutcome.PLANNED,
+        )
+        paused = select(pauses.c.topic).where(pauses.c.cluster_id == self._cluster_id)
+        query = (
+            select(planned.topic_id, planned.partition, planned.topic)
+            .outerjoin(leases, same_lease)
+            .where(planned.cluster_id == self._cluster_id, planned.run_id == run_id, left.exists())
+            .where(or_(leases.c.token.is_(None), sql_lease_rows.is_free(run_id, batch_id, now_ms)))
+            .where(planned.topic.not_in(paused), ~paused.where(pauses.c.topic == ALL_TOPICS).exists())
+            .order_by(planned.topic, planned.topic_id, planned.partition)
+        )
+        if exclude:
+            key = tuple_(planned.topic_id, planned.partition)
+            query = query.where(key.not_in([(str(one.topic_id), one.partition) for one in exclude]))
+        return [partition_from(row.topic_id, row.partition, row.topic) for row in connection.execute(query)]
+
+    @contextmanager
+    def _writing(self, *, durable: bool = True) -> Iterator[tuple[Connection, Any]]:
+        with writing(self._engine, durable=durable) as connection:
+            yield connection, self._now_ms(connection)

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Engine, bindparam, select, update
+from sqlalchemy import Engine, bindparam, inspect, select, update
 from sqlalchemy.engine import make_url
 
 from include.tiering.clock import Clock
 from include.tiering.database.engine import open_engine
 from include.tiering.database.schema import quota_ledger
 from include.tiering.database.statements import insert_if_absent
-from include.tiering.database.transactions import writing
+from include.tiering.database.transactions import reading, writing
 from include.tiering.quota.book_text import book_from_text, book_to_text
 from include.tiering.quota.shares import Book
 
@@ -60,12 +60,19 @@ def open_ledger_engine(metadata_url: str, clock: Clock) -> Engine:
     if url.get_backend_name() != "sqlite":
         return open_engine(metadata_url, clock=clock, patience_ms=PATIENCE_MS)
     path = Path(str(url.database))
-    engine = open_engine(
-        str(url.set(database=str(path.with_name(f"{path.stem}-quota{path.suffix}")))),
-        clock=clock,
-        patience_ms=PATIENCE_MS,
-        durable=False,
-    )
-    with writing(engine) as connection:
-        quota_ledger.create(connection, checkfirst=True)
-    return engine
+    ledger_url = str(url.set(database=str(path.with_name(f"{path.stem}-quota{path.suffix}"))))
+    _make_table(ledger_url, clock)
+    return open_engine(ledger_url, clock=clock, patience_ms=PATIENCE_MS, durable=False)
+
+
+def _make_table(ledger_url: str, clock: Clock) -> None:
+    """With patience: many processes may begin at once. Whoever finds the table does not write."""
+    engine = open_engine(ledger_url, clock=clock, durable=False)
+    try:
+        with reading(engine) as connection:
+            is_there = inspect(connection).has_table(quota_ledger.name)
+        if not is_there:
+            with writing(engine) as connection:
+                quota_ledger.create(connection, checkfirst=True)
+    finally:
+        engine.dispose()

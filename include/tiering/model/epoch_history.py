@@ -59,18 +59,19 @@ def merged(known: LeaderEpochs, seen: LeaderEpochs, seen_log_start: int) -> Merg
     A contradiction is reported as often as it is seen. It is one of:
 
     - a later epoch with a lower start, as above;
-    - one epoch with two starts, where neither side can have forgotten the beginning: the lower start is kept;
+    - an epoch that starts in the midst of `seen` although it is known from a lower offset on: the lower start is kept
+      (the other way round says nothing: what is known may once have come from a cut cache);
     - an epoch with records from `seen_log_start` on that `seen` does not have although it goes on to a later one:
       it is kept, because somebody saw it.
     """
     history: list[LeaderEpochEntry] = []
     contradictions: list[Contradiction] = []
-    may_be_cut = {*known.entries[:1], *seen.entries[:1]}
+    exact = {*seen.entries[1:]}
     for entry in sorted({*known, *seen}, key=lambda one: (-one.epoch, one.start_offset)):
         by = history[-1] if history else None
         if by is None or (entry.epoch < by.epoch and entry.start_offset <= by.start_offset):
             history.append(entry)
-        elif entry.epoch < by.epoch or entry not in may_be_cut:
+        elif entry.epoch < by.epoch or entry in exact:
             contradictions.append(Contradiction(entry, by, kept=False))
     result = LeaderEpochs(tuple(reversed(history)))
     contradictions.extend(_denied(result, seen, seen_log_start))

@@ -75,23 +75,36 @@ class RecordReader:
     quotas: Quotas
     admission: FetchAdmission
 
-    def throttle_ms(self, fetch: PartitionFetch, client: str | None) -> int:
-        """How long this client should stay away from the segment that it asks for; 0 if it may read.
+    def find(self, fetch: PartitionFetch) -> RemoteLogSegmentMetadata:
+        """The served segment that holds the offset.
 
         Raises:
-            OffsetOutOfRangeError: no served segment holds the offset.
+            OffsetOutOfRangeError: there is none.
         """
-        return self.admission.throttle_ms(_scopes(self._segment(fetch), client))
+        partition, offset = fetch.partition, fetch.offset
+        epochs = reversed(self._epochs(partition)) if fetch.leader_epoch is None else [fetch.leader_epoch]
+        for epoch in epochs:
+            segment = self.metadata.segment_for_offset(partition, epoch, offset)
+            if segment is not None:
+                self._require_served(segment)
+                return segment
+        under = "" if fetch.leader_epoch is None else f" under leader epoch {fetch.leader_epoch}"
+        raise OffsetOutOfRangeError(f"{partition}: no segment in remote storage holds offset {offset}{under}")
 
-    def read(self, fetch: PartitionFetch, client: str | None) -> FetchedRecords:
-        """The records, or no record and the throttle time. A quota that is exhausted on the way ends the answer.
+    def throttle_ms(self, segment: RemoteLogSegmentMetadata, client: str | None) -> int:
+        """How long this client should stay away from the segment; 0 if it may read."""
+        return self.admission.throttle_ms(_scopes(segment, client))
+
+    def read(self, fetch: PartitionFetch, first: RemoteLogSegmentMetadata, client: str | None) -> FetchedRecords:
+        """The records from the segment on that was found, or no record and the throttle time.
+
+        A quota that is exhausted on the way ends the answer.
 
         Raises:
-            OffsetOutOfRangeError: no served segment holds the offset.
             RemoteChecksumError: what the store has of a segment is not a segment.
             RemoteStorageError: the store refused or failed.
         """
-        segment: RemoteLogSegmentMetadata | None = self._segment(fetch)
+        segment: RemoteLogSegmentMetadata | None = first
         batches = WholeBatches(fetch.offset, fetch.max_bytes)
         throttle_ms, begun = 0, False
         while segment is not None and not throttle_ms:
@@ -140,18 +153,6 @@ class RecordReader:
             position, missing_bytes = end, batches.missing_bytes
         batches.end()
         return 0
-
-    def _segment(self, fetch: PartitionFetch) -> RemoteLogSegmentMetadata:
-        """The served segment that holds the offset."""
-        partition, offset = fetch.partition, fetch.offset
-        epochs = reversed(self._epochs(partition)) if fetch.leader_epoch is None else [fetch.leader_epoch]
-        for epoch in epochs:
-            segment = self.metadata.segment_for_offset(partition, epoch, offset)
-            if segment is not None:
-                self._require_served(segment)
-                return segment
-        under = "" if fetch.leader_epoch is None else f" under leader epoch {fetch.leader_epoch}"
-        raise OffsetOutOfRangeError(f"{partition}: no segment in remote storage holds offset {offset}{under}")
 
     def _next_segment(self, segment: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata | None:
         """The served segment that goes on after this one, under its last leader epoch or a later one."""

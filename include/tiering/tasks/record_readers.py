@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from include.tiering.errors import QueueClosedError, QueueFullError, TieringError
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.observability import for_partition, get_logger
 from include.tiering.quota.byte_bounded_queue import ByteBoundedQueue, Taken
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch, RecordReader
@@ -28,6 +29,7 @@ PUT_SECONDS: Final = 0.5
 @dataclass(frozen=True, slots=True)
 class _Task:
     fetch: PartitionFetch
+    segment: RemoteLogSegmentMetadata
     client: str | None
     answers: "SimpleQueue[_Answer]"
 
@@ -89,17 +91,18 @@ class RecordReaders:
         outstanding = 0
         try:
             for fetch in fetches:
-                refused = self._refused(fetch, client)
-                task = _Task(fetch, client, answers)
-                while refused is None and (error := self._offer(task, 0 if outstanding else self._put_seconds)):
+                found = self._found(fetch, client, answers)
+                while isinstance(found, _Task) and (
+                    error := self._offer(found, 0 if outstanding else self._put_seconds)
+                ):
                     if outstanding:
                         # The room may be our own: let an answer go before waiting for others.
                         outstanding -= 1
                         yield from self._handed_over(answers.get())
                     else:
-                        refused = FetchedRecords.without_records(fetch, error=error)
-                if refused is not None:
-                    yield self._reported(refused)
+                        found = FetchedRecords.without_records(fetch, error=error)
+                if isinstance(found, FetchedRecords):
+                    yield self._reported(found)
                 else:
                     outstanding += 1
             while outstanding:
@@ -109,13 +112,18 @@ class RecordReaders:
             for _ in range(outstanding):
                 answers.get().taken.done()
 
-    def _refused(self, fetch: PartitionFetch, client: str | None) -> FetchedRecords | None:
-        """The answer that needs no reader: a throttle time, or no such offset."""
+    def _found(
+        self, fetch: PartitionFetch, client: str | None, answers: "SimpleQueue[_Answer]"
+    ) -> _Task | FetchedRecords:
+        """What a reader has to do, or the answer that needs none: a throttle time, or no such offset."""
         try:
-            throttle_ms = self._reader.throttle_ms(fetch, client)
+            segment = self._reader.find(fetch)
         except TieringError as error:
             return FetchedRecords.without_records(fetch, error=error)
-        return FetchedRecords.without_records(fetch, throttle_ms=throttle_ms) if throttle_ms else None
+        throttle_ms = self._reader.throttle_ms(segment, client)
+        if throttle_ms:
+            return FetchedRecords.without_records(fetch, throttle_ms=throttle_ms)
+        return _Task(fetch, segment, client, answers)
 
     def _offer(self, task: _Task, seconds: float) -> TieringError | None:
         """None if a reader will answer, else why none will."""
@@ -135,7 +143,7 @@ class RecordReaders:
 
     def _read(self, task: _Task) -> FetchedRecords | None:
         try:
-            return self._reader.read(task.fetch, task.client)
+            return self._reader.read(task.fetch, task.segment, task.client)
         except TieringError as error:
             return FetchedRecords.without_records(task.fetch, error=error)
         except Exception:

@@ -11,7 +11,7 @@ from include.tiering.quota.contract import ByteLimiter
 from include.tiering.quota.fetch_admission import FetchAdmission
 from include.tiering.quota.scopes import QuotaKind, QuotaLevel, Scope
 from include.tiering.remote_metadata.contract import SegmentRow
-from include.tiering.tasks.fetch_records import PartitionFetch, RecordReader, write_records
+from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch, RecordReader, write_records
 from tests.doubles.copied_segments import CopiedPartition, copied_partition
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata import MemoryMetadata
@@ -53,6 +53,12 @@ class Deployment:
     def partition(self):
         return self.rows[0].metadata.topic_id_partition
 
+    def read(self, fetch: PartitionFetch, client: str | None) -> FetchedRecords:
+        return self.reader.read(fetch, self.reader.find(fetch), client)
+
+    def throttle_ms(self, fetch: PartitionFetch, client: str | None) -> int:
+        return self.reader.throttle_ms(self.reader.find(fetch), client)
+
     def log(self, number: int) -> bytes:
         return self.copied.object_path(self.rows[number], "log").read_bytes()
 
@@ -63,7 +69,7 @@ def deployment(tmp_path: Path) -> Deployment:
 
 
 def test_an_answer_goes_on_into_the_next_segments(deployment: Deployment) -> None:
-    found = deployment.reader.read(PartitionFetch(deployment.partition, 0, 10_000_000), "reports")
+    found = deployment.read(PartitionFetch(deployment.partition, 0, 10_000_000), "reports")
     assert bytes(found.records) == b"".join(deployment.log(number) for number in range(3))
     assert found.next_offset == deployment.rows[2].metadata.end_offset + 1
     assert found.base_offset == deployment.rows[0].metadata.start_offset
@@ -71,47 +77,45 @@ def test_an_answer_goes_on_into_the_next_segments(deployment: Deployment) -> Non
 
 
 def test_every_byte_is_charged_before_it_is_read(deployment: Deployment) -> None:
-    deployment.reader.read(PartitionFetch(deployment.partition, 0, 10_000_000), None)
+    deployment.read(PartitionFetch(deployment.partition, 0, 10_000_000), None)
     logs = sum(row.metadata.segment_size_bytes for row in deployment.rows)
     assert logs < deployment.quotas.limiter.total_bytes < logs * 1.05
 
 
 def test_a_small_fetch_reads_little(deployment: Deployment) -> None:
-    deployment.reader.read(
-        PartitionFetch(deployment.partition, deployment.rows[0].metadata.end_offset // 2, 2_000), None
-    )
+    deployment.read(PartitionFetch(deployment.partition, deployment.rows[0].metadata.end_offset // 2, 2_000), None)
     assert deployment.quotas.limiter.total_bytes < deployment.rows[0].metadata.segment_size_bytes / 2
 
 
 def test_an_exhausted_quota_answers_with_nothing_and_the_throttle_time(deployment: Deployment) -> None:
     deployment.quotas.shares[CLIENT] = 1_000.0
     fetch = PartitionFetch(deployment.partition, 0, 4_000)
-    assert deployment.reader.throttle_ms(fetch, "reports") == 0
-    first = deployment.reader.read(fetch, "reports")
+    assert deployment.throttle_ms(fetch, "reports") == 0
+    first = deployment.read(fetch, "reports")
     assert first.records
-    throttle_ms = deployment.reader.throttle_ms(fetch, "reports")
+    throttle_ms = deployment.throttle_ms(fetch, "reports")
     assert throttle_ms > 0
     charged = deployment.quotas.limiter.total_bytes
-    second = deployment.reader.read(fetch, "reports")
+    second = deployment.read(fetch, "reports")
     assert (second.throttle_ms, second.records, second.next_offset) == (throttle_ms, b"", 0)
-    assert deployment.reader.throttle_ms(fetch, "others") == 0
+    assert deployment.throttle_ms(fetch, "others") == 0
     # A window younger than one sample is measured as one: what it says first is up to that much too short.
     for _ in range(2):
-        deployment.clock.advance(deployment.reader.throttle_ms(fetch, "reports") / 1000)
-    assert deployment.reader.read(fetch, "reports").records == first.records
+        deployment.clock.advance(deployment.throttle_ms(fetch, "reports") / 1000)
+    assert deployment.read(fetch, "reports").records == first.records
     assert deployment.quotas.limiter.total_bytes > charged
 
 
 def test_a_batch_that_takes_more_than_its_reader_asked_for_is_read_to_its_end(deployment: Deployment) -> None:
     """It was begun within the quota; else the reader would be charged for ever and never get on."""
     deployment.quotas.shares[CLIENT] = 1.0
-    found = deployment.reader.read(PartitionFetch(deployment.partition, 0, 100), "reports")
+    found = deployment.read(PartitionFetch(deployment.partition, 0, 100), "reports")
     assert len(found.records) > 100
 
 
 def test_a_quota_that_ends_on_the_way_ends_the_answer(deployment: Deployment) -> None:
     deployment.quotas.shares[CLIENT] = 1_000.0
-    found = deployment.reader.read(PartitionFetch(deployment.partition, 0, 10_000_000), "reports")
+    found = deployment.read(PartitionFetch(deployment.partition, 0, 10_000_000), "reports")
     assert bytes(found.records) == deployment.log(0)
     assert (found.throttle_ms, found.next_offset) == (0, deployment.rows[0].metadata.end_offset + 1)
 
@@ -120,18 +124,18 @@ def test_a_quota_that_ends_on_the_way_ends_the_answer(deployment: Deployment) ->
 def test_only_served_segments_are_read(deployment: Deployment, verdict: Verdict) -> None:
     second = deployment.rows[1]
     deployment.metadata.put(replace(second, verdict=verdict))
-    found = deployment.reader.read(PartitionFetch(deployment.partition, 0, 10_000_000), None)
+    found = deployment.read(PartitionFetch(deployment.partition, 0, 10_000_000), None)
     assert bytes(found.records) == deployment.log(0)
     with pytest.raises(OffsetOutOfRangeError, match=f"its verdict is {verdict}"):
-        deployment.reader.read(PartitionFetch(deployment.partition, second.metadata.start_offset, 1), None)
+        deployment.read(PartitionFetch(deployment.partition, second.metadata.start_offset, 1), None)
 
 
 def test_what_no_segment_holds_is_out_of_range(deployment: Deployment) -> None:
     beyond = deployment.rows[2].metadata.end_offset + 1
     with pytest.raises(OffsetOutOfRangeError, match=f"no segment in remote storage holds offset {beyond}$"):
-        deployment.reader.read(PartitionFetch(deployment.partition, beyond, 1), None)
+        deployment.read(PartitionFetch(deployment.partition, beyond, 1), None)
     with pytest.raises(OffsetOutOfRangeError, match="holds offset 0 under leader epoch 77"):
-        deployment.reader.read(PartitionFetch(deployment.partition, 0, 1, leader_epoch=77), None)
+        deployment.read(PartitionFetch(deployment.partition, 0, 1, leader_epoch=77), None)
 
 
 def test_damage_in_the_store_is_named_and_nothing_of_it_is_given(deployment: Deployment) -> None:
@@ -140,14 +144,14 @@ def test_damage_in_the_store_is_named_and_nothing_of_it_is_given(deployment: Dep
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(RemoteChecksumError, match="is damaged in the store: "):
-        deployment.reader.read(PartitionFetch(deployment.partition, 0, 10_000_000), None)
+        deployment.read(PartitionFetch(deployment.partition, 0, 10_000_000), None)
 
 
 def test_a_damaged_index_fails_the_fetch(deployment: Deployment) -> None:
     path = deployment.copied.object_path(deployment.rows[0], "indexes")
     path.write_bytes(bytes(path.stat().st_size))
     with pytest.raises(RemoteChecksumError, match="is damaged in the store: "):
-        deployment.reader.read(PartitionFetch(deployment.partition, 0, 1), None)
+        deployment.read(PartitionFetch(deployment.partition, 0, 1), None)
 
 
 @pytest.mark.parametrize("arguments", [(-1, 1, None), (0, 0, None), (0, 1, -1)])
@@ -157,7 +161,7 @@ def test_what_cannot_be_asked_is_refused(deployment: Deployment, arguments: tupl
 
 
 def test_a_file_is_named_after_its_offsets(deployment: Deployment, tmp_path: Path) -> None:
-    found = deployment.reader.read(PartitionFetch(deployment.partition, 0, 1), None)
+    found = deployment.read(PartitionFetch(deployment.partition, 0, 1), None)
     path = write_records(found, tmp_path / "out")
     assert path.name == f"{found.base_offset:020d}-{found.next_offset - 1:020d}.batches"
     assert path.parent.name == str(deployment.partition)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from include.tiering.errors import OffsetOutOfRangeError, QueueFullError, RemoteStorageUnavailableError
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
 from include.tiering.tasks.record_readers import RecordReaders
-from tests.doubles.segments import partition_of
+from tests.doubles.segments import partition_of, segment_of
 
 Read = Callable[[PartitionFetch], bytes]
 
@@ -21,12 +22,17 @@ class ScriptedReader:
         self.throttles: dict[int, int] = {}
         self.clients: list[str | None] = []
 
-    def throttle_ms(self, fetch: PartitionFetch, client: str | None) -> int:
+    def find(self, fetch: PartitionFetch) -> RemoteLogSegmentMetadata:
+        """Segment n holds offset n alone."""
         if fetch.offset >= 1_000:
             raise OffsetOutOfRangeError(f"no segment holds {fetch.offset}")
-        return self.throttles.get(fetch.offset, 0)
+        return segment_of(fetch.partition, fetch.offset, fetch.offset, fetch.offset)
 
-    def read(self, fetch: PartitionFetch, client: str | None) -> FetchedRecords:
+    def throttle_ms(self, segment: RemoteLogSegmentMetadata, client: str | None) -> int:
+        return self.throttles.get(segment.start_offset, 0)
+
+    def read(self, fetch: PartitionFetch, first: RemoteLogSegmentMetadata, client: str | None) -> FetchedRecords:
+        assert first.start_offset == fetch.offset
         self.clients.append(client)
         return FetchedRecords(fetch, fetch.offset, fetch.offset + 1, self.on_read(fetch))
 

@@ -30,8 +30,11 @@ TieringError
 |-- QueueFullError                   no room in a bounded queue in time       (retriable)
 |-- QueueEmptyError                  nothing came to a queue in time          (retriable)
 |-- QueueClosedError                 a queue takes, or has, nothing more
+|-- AirflowApiError                  Airflow's REST API refused a request
+|   `-- AirflowApiUnavailableError   no answer                              (retriable)
 |-- LeaseLostError                   the fencing token is no longer the newest (retriable)
 |-- QuotaExceededError               a topic brings in more than its threshold  (retriable)
+|-- ApprovalRequiredError            a plan that deletes was stopped by the brake and nobody approved it
 |-- JudgeError                       a quality rule could not be applied: no verdict is given
 `-- SendingStoppedError              paused, or the parent process died       (retriable)
 """
@@ -199,6 +202,16 @@ class QueueClosedError(TieringError):
     """A queue was closed: it takes nothing more, or has nothing more to give."""
 
 
+class AirflowApiError(TieringError):
+    """Airflow's REST API refused a request, or gave no answer of its own."""
+
+
+class AirflowApiUnavailableError(AirflowApiError):
+    """No answer: the API server is starting, stopping or away."""
+
+    retriable = True
+
+
 class LeaseLostError(TieringError):
     """Somebody else holds a newer fencing token for this partition: stop at once, change nothing."""
 
@@ -235,6 +248,11 @@ class QuotaExceededError(TieringError):
         self.topic_threshold = topic_threshold
         self.total_rate = total_rate
         self.total_threshold = total_threshold
+
+
+class ApprovalRequiredError(TieringError):
+    """A plan that deletes may not be carried out: the brake stopped it, or has not looked at it, and nobody approved
+    exactly this plan."""
 
 
 class JudgeError(TieringError):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from include.tiering.quota.contract import ByteLimiter, GoOn
+from include.tiering.quota.contract import ByteLimiter, GoOn, RequestLimiter, RequestsAsBytes
 
 
 @dataclass
@@ -14,6 +14,9 @@ class SameLimiter:
 
     def fetch(self, broker_id: int, topic: str, client: str | None = None) -> ByteLimiter:
         return self.limiter
+
+    def delete(self, topic: str, *, go_on: GoOn) -> RequestLimiter:
+        return RequestsAsBytes(_Asking(self.limiter, go_on))
 
 
 @dataclass

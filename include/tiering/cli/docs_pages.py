@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from include.tiering.observability.catalogue import METRICS, MetricKind
-from include.tiering.quota.config_catalogue import LIMITS, RETENTIONS, DynamicConfig
+from include.tiering.quota.config_catalogue import DELETE_LIMIT, LIMITS, POOL_SIZES, RETENTIONS, DynamicConfig
 from include.tiering.quota.contract import UNLIMITED
 from include.tiering.settings import LogDir
 from include.tiering.settings.catalogue import Setting, all_settings
@@ -92,11 +92,22 @@ def settings_page() -> str:
             "way, on `brokers: default`. `./tiering configs --describe` shows values, where they come from, and who",
             "changed what.",
             "",
+            "## Pools",
+            "",
+            "Airflow keeps the sizes of its pools. Change them there, on the page Admin, Pools, or in the same way as",
+            "quotas, which changes the pool in Airflow (`airflow.login_file` of a user with the role `op`). 0 is a pause.",
+            "Waiting batches start as soon as there are slots; surplus ones end after their segment.",
+            "",
+            "| name | on | what it is the size of |",
+            "|---|---|---|",
+            *map(_limit_row, POOL_SIZES),
+            "",
             "## Retention",
             "",
             "How long a topic that this platform owns is kept is set in the same way, on the topic by name; there is",
             "no default of all topics. What is not set, or is -1, is kept for ever, whatever the brokers' own",
-            "retention. Nothing goes before a run of expiration, and a large share waits for an approval.",
+            "retention. Nothing goes before a run of expiration, and a large share waits for an approval. How fast",
+            f"it goes: `{DELETE_LIMIT.name}` on `{DELETE_LIMIT.places}`, {DELETE_LIMIT.accepts}.",
             "",
             "| name | on | what it does |",
             "|---|---|---|",

@@ -167,6 +167,44 @@ THROTTLES: Final = Metric(
     "Grants that had to wait: seconds by grants is the average wait of all processes, over any time.",
 )
 
+DELETE_REQUESTS: Final = Metric(
+    "RemoteDeleteRequestsPerSec",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Remote log segments whose deletion ended, well or not.",
+)
+DELETE_ERRORS: Final = Metric(
+    "RemoteDeleteErrorsPerSec",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Those of them that could not be deleted and are left to the next run.",
+)
+DELETE_CALLS: Final = Metric(
+    "tiering_delete_requests",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Requests of expiration that delete objects, up to 999 each.",
+)
+DELETE_THROTTLED_SECONDS: Final = Metric(
+    "tiering_delete_throttled_seconds",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Seconds that they waited for `tiering.delete.max.requests.per.second`.",
+)
+DELETE_RATE: Final = Metric(
+    "tiering_delete_request_rate",
+    MetricKind.GAUGE,
+    (),
+    "Such requests a second, over eleven seconds; the sum of all processes.",
+    Across.SUM,
+)
+DELETE_MAX_RATE: Final = Metric(
+    "tiering_delete_max_requests_per_second",
+    MetricKind.GAUGE,
+    (),
+    "The most of them that are in force, +Inf without a limit.",
+)
+
 METRICS: Final = (
     COPY_BYTES,
     COPY_REQUESTS,
@@ -188,4 +226,10 @@ METRICS: Final = (
     THROTTLED_BYTES,
     THROTTLED_SECONDS,
     THROTTLES,
+    DELETE_REQUESTS,
+    DELETE_ERRORS,
+    DELETE_CALLS,
+    DELETE_THROTTLED_SECONDS,
+    DELETE_RATE,
+    DELETE_MAX_RATE,
 )

@@ -25,6 +25,12 @@ from include.tiering.observability.catalogue import (
     COPY_SENT_BYTES,
     COPY_THROTTLE_AVG,
     COPY_THROTTLE_MAX,
+    DELETE_CALLS,
+    DELETE_ERRORS,
+    DELETE_MAX_RATE,
+    DELETE_RATE,
+    DELETE_REQUESTS,
+    DELETE_THROTTLED_SECONDS,
     FETCH_BYTE_RATE,
     FETCH_THROTTLE_AVG,
     FETCH_THROTTLE_MAX,
@@ -42,8 +48,9 @@ from include.tiering.observability.catalogue import (
     MetricKind,
 )
 from include.tiering.observability.publisher import Publisher
-from include.tiering.observability.quota_tally import QuotaTally, WindowLength
-from include.tiering.quota.scopes import QuotaKind, QuotaLevel, Scope
+from include.tiering.observability.quota_tally import QuotaTally, TopicTally, WindowLength
+from include.tiering.quota.contract import UNLIMITED
+from include.tiering.quota.scopes import UNITS_PER_REQUEST, QuotaKind, QuotaLevel, Scope
 
 _RATE: Final = {QuotaKind.COPY: COPY_BYTE_RATE, QuotaKind.FETCH: FETCH_BYTE_RATE}
 _THROTTLE_AVG: Final = {QuotaKind.COPY: COPY_THROTTLE_AVG, QuotaKind.FETCH: FETCH_THROTTLE_AVG}
@@ -80,6 +87,11 @@ class PrometheusRecorder:
         self._counters[COPY_ERRORS].labels(topic).inc()
         self._counters[COPY_ERRORS_BY_CLASS].labels(topic, error).inc()
 
+    def segments_deleted(self, topic: str, *, deleted: int, failed: int) -> None:
+        """So many segments are gone, or could not be deleted."""
+        self._counters[DELETE_REQUESTS].labels(topic).inc(deleted + failed)
+        self._counters[DELETE_ERRORS].labels(topic).inc(failed)
+
     def topic_brought_in(self, topic: str, meter: str, size_bytes: int, records: int) -> None:
         """One segment counted in one meter of topic quotas."""
         self._counters[TOPIC_BYTES_IN].labels(topic, meter).inc(size_bytes)
@@ -108,6 +120,10 @@ class PrometheusRecorder:
 
     def in_force(self, scope: Scope, bytes_per_second: int | None) -> None:
         """See `QuotaObserver`."""
+        if scope.kind is QuotaKind.DELETE:
+            most = float("inf") if bytes_per_second in (None, UNLIMITED) else bytes_per_second / UNITS_PER_REQUEST
+            self._gauges[DELETE_MAX_RATE].set(most)
+            return
         entity = scope.name or ("" if scope.level is QuotaLevel.TOTAL else _DEFAULT_ENTITY)
         limit = float("inf") if bytes_per_second is None else bytes_per_second
         self._gauges[QUOTA].labels(scope.kind.value, scope.level.value, entity).set(limit)
@@ -127,17 +143,26 @@ class PrometheusRecorder:
 
     def _publish(self) -> bool:
         for (kind, topic), tally in self._tally.drain().items():
+            if kind is QuotaKind.DELETE:
+                self._publish_deletes(topic, tally)
+                continue
             self._counters[GRANTED_BYTES].labels(kind.value, topic).inc(tally.granted_bytes)
             if tally.throttles:
                 self._counters[THROTTLED_BYTES].labels(kind.value, topic).inc(tally.throttled_bytes)
                 self._counters[THROTTLED_SECONDS].labels(kind.value, topic).inc(tally.throttled_seconds)
                 self._counters[THROTTLES].labels(kind.value, topic).inc(tally.throttles)
         all_figures = {kind: self._tally.figures(kind) for kind in QuotaKind}
-        for kind, figures in all_figures.items():
+        self._gauges[DELETE_RATE].set(all_figures[QuotaKind.DELETE].bytes_per_second / UNITS_PER_REQUEST)
+        for kind in _RATE:
+            figures = all_figures[kind]
             self._gauges[_RATE[kind]].set(figures.bytes_per_second)
             self._gauges[_THROTTLE_AVG[kind]].set(figures.throttle_avg_ms)
             self._gauges[_THROTTLE_MAX[kind]].set(figures.throttle_max_ms)
         return not all(figures.is_idle for figures in all_figures.values())
+
+    def _publish_deletes(self, topic: str, tally: TopicTally) -> None:
+        self._counters[DELETE_CALLS].labels(topic).inc(tally.granted_bytes / UNITS_PER_REQUEST)
+        self._counters[DELETE_THROTTLED_SECONDS].labels(topic).inc(tally.throttled_seconds)
 
 
 @cache

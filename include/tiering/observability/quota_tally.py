@@ -17,6 +17,7 @@ KIP_956_WINDOWS: Final[Mapping[QuotaKind, WindowLength]] = {
     QuotaKind.COPY: (61, 1_000),
     QuotaKind.FETCH: (11, 1_000),
 }
+_WINDOWS: Final[Mapping[QuotaKind, WindowLength]] = {**KIP_956_WINDOWS, QuotaKind.DELETE: (11, 1_000)}
 
 
 @dataclass(slots=True)
@@ -50,13 +51,13 @@ class QuotaTally:
         self._clock = clock
         self._lock = threading.Lock()
         self._by_topic: dict[tuple[QuotaKind, str], TopicTally] = {}
-        self.measure_over(KIP_956_WINDOWS)
+        self.measure_over(_WINDOWS)
 
     def measure_over(self, windows: Mapping[QuotaKind, WindowLength]) -> None:
-        """Begin with empty windows of these lengths, one for each kind."""
+        """Begin with empty windows, of these lengths where a kind is named."""
         with self._lock:
-            self._lengths = dict(windows)
-            self._windows = {kind: QuotaWindow(*length) for kind, length in windows.items()}
+            self._lengths = {**_WINDOWS, **windows}
+            self._windows = {kind: QuotaWindow(*length) for kind, length in self._lengths.items()}
             self._throttle_times = {kind: ThrottleTimes() for kind in QuotaKind}
 
     def clear_windows(self) -> None:

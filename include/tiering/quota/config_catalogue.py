@@ -29,6 +29,9 @@ NARROW_COPY_QUOTA: Final = "tiering.copy.max.bytes.per.second"
 NARROW_FETCH_QUOTA: Final = "tiering.fetch.max.bytes.per.second"
 """Of a topic, and for fetches also of a client."""
 
+DELETE_RATE: Final = "tiering.delete.max.requests.per.second"
+MOST_DELETE_REQUESTS: Final = 1_000_000
+
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}\Z")
 _MOST_SHOWN: Final = 100
 
@@ -83,7 +86,7 @@ class DynamicConfig:
 @cache
 def all_configs() -> tuple[DynamicConfig, ...]:
     """Quotas from the widest scope to the narrowest, thresholds, retention, sizes of pools, then settings."""
-    return (*LIMITS, *RETENTIONS, *POOL_SIZES, *map(_of_setting, dynamic_settings()))
+    return (*LIMITS, DELETE_LIMIT, *RETENTIONS, *POOL_SIZES, *map(_of_setting, dynamic_settings()))
 
 
 @cache
@@ -234,6 +237,20 @@ _THRESHOLDS: Final = (
         "be above a total; topics without one share the rest.",
         on_default=False,
     ),
+)
+
+DELETE_LIMIT: Final = DynamicConfig(
+    DELETE_RATE,
+    EntityType.BROKERS,
+    True,
+    False,
+    f"integer, 0 (unlimited) to {MOST_DELETE_REQUESTS}",
+    "requests a second",
+    "unlimited",
+    "Requests of expiration that delete objects, up to 999 each, in all. They never wait for a copy quota.",
+    (QuotaKind.DELETE, QuotaLevel.TOTAL),
+    at_least=0,
+    at_most=MOST_DELETE_REQUESTS,
 )
 
 LIMITS: Final = (*_QUOTAS, *_THRESHOLDS)

@@ -89,7 +89,7 @@ def quotas_in_force(snapshot: ConfigSnapshot) -> QuotasInForce:
         for entity, value in _set_values(snapshot.values, config.name, config.entity_type).items():
             scope = config.scope(entity)
             if scope is not None and config.is_legal_on(entity):
-                quotas[scope] = value
+                quotas[scope] = min(value * scope.kind.units, UNLIMITED) if value else UNLIMITED
     return QuotasInForce(snapshot.version, quotas)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from include.tiering.quota.scopes import QuotaKind, Scope
+from include.tiering.quota.scopes import UNITS_PER_REQUEST, QuotaKind, Scope
 
 GoOn = Callable[[], None]
 """Returns while work may go on, waits through a short pause, raises SendingStoppedError or LeaseLostError otherwise."""
@@ -41,8 +41,33 @@ def take_all(limiter: ByteLimiter, size_bytes: int) -> None:
         left_bytes -= limiter.take(left_bytes)
 
 
+class RequestLimiter(Protocol):
+    """Grants requests, one by one."""
+
+    def take(self) -> None:
+        """Blocks until one more request may be sent; it is charged.
+
+        Raises:
+            SendingStoppedError, LeaseLostError: as for `ByteLimiter.take`.
+        """
+        ...
+
+
+class RequestsAsBytes:
+    """A `RequestLimiter` over one of bytes: a request is `UNITS_PER_REQUEST` of them."""
+
+    def __init__(self, limiter: ByteLimiter) -> None:
+        self._limiter = limiter
+
+    def take(self) -> None:
+        take_all(self._limiter, UNITS_PER_REQUEST)
+
+
 class QuotaObserver(Protocol):
-    """Told what limiters do, some hundred times a second and by several threads: it must be cheap and never raise."""
+    """Told what limiters do, some hundred times a second and by several threads: it must be cheap and never raise.
+
+    What is called bytes here are `QuotaKind.units` where the kind counts something else.
+    """
 
     def granted(self, kind: QuotaKind, topic: str, size_bytes: int) -> None:
         """These bytes were charged, whether they waited or not."""
@@ -71,6 +96,10 @@ class Quotas(Protocol):
         """For remote bytes of one topic that this broker's segments hold, for a client or for the platform itself."""
         ...
 
+    def delete(self, topic: str, *, go_on: GoOn) -> RequestLimiter:
+        """For requests that delete objects of one topic. `go_on` is asked before every grant."""
+        ...
+
     def share(self, scope: Scope) -> float | None:
         """Bytes a second that this process may move in a scope now; None without a limit, 0 while it is unknown."""
         ...
@@ -97,6 +126,9 @@ class NoQuotas:
 
     def fetch(self, broker_id: int, topic: str, client: str | None = None) -> ByteLimiter:
         return UnlimitedBytes()
+
+    def delete(self, topic: str, *, go_on: GoOn) -> RequestLimiter:
+        return RequestsAsBytes(UnlimitedBytes(go_on))
 
     def share(self, scope: Scope) -> float | None:
         return None

@@ -4,19 +4,32 @@ Every byte is charged at all levels that have a quota. A missing quota is no lim
 
     copy    total | broker | topic              uploads, their retries
     fetch   total | broker | topic | client     read-backs, fetches, restores
+    delete  total                               requests that delete objects, not bytes
 
 The broker of a copy is the one whose log dir is read; that of a fetch is the one whose segment it was.
+
+A delete request is paced like `UNITS_PER_REQUEST` bytes: rates are spread in slices of a few milliseconds, and one
+request a second has as many slices as a million bytes a second.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+UNITS_PER_REQUEST: Final = 1_000_000
 
 
 class QuotaKind(StrEnum):
-    """Copy and fetch are separate: neither ever waits for the other."""
+    """Each is separate: none ever waits for another."""
 
     COPY = "copy"
     FETCH = "fetch"
+    DELETE = "delete"
+
+    @property
+    def units(self) -> int:
+        """What one of the things that this kind counts is to a limiter: a byte is 1."""
+        return UNITS_PER_REQUEST if self is QuotaKind.DELETE else 1
 
 
 class QuotaLevel(StrEnum):
@@ -68,3 +81,8 @@ def fetch_scopes(broker_id: int, topic: str, client: str | None = None) -> tuple
         Scope(QuotaKind.FETCH, QuotaLevel.TOPIC, topic),
     )
     return scopes if client is None else (*scopes, Scope(QuotaKind.FETCH, QuotaLevel.CLIENT, client))
+
+
+def delete_scopes() -> tuple[Scope, ...]:
+    """All scopes that must grant a request that deletes objects."""
+    return (Scope(QuotaKind.DELETE, QuotaLevel.TOTAL),)

@@ -7,10 +7,17 @@ from collections.abc import Callable
 
 from include.tiering.clock import Clock
 from include.tiering.quota.book_ledger import BookLedger
-from include.tiering.quota.contract import ByteLimiter, GoOn, QuotaObserver, QuotasInForce
+from include.tiering.quota.contract import (
+    ByteLimiter,
+    GoOn,
+    QuotaObserver,
+    QuotasInForce,
+    RequestLimiter,
+    RequestsAsBytes,
+)
 from include.tiering.quota.limiter import ScopedLimiter
 from include.tiering.quota.process_pacing import ProcessPacing
-from include.tiering.quota.scopes import Scope, copy_scopes, fetch_scopes
+from include.tiering.quota.scopes import Scope, copy_scopes, delete_scopes, fetch_scopes
 from include.tiering.quota.share_holder import ShareHolder
 from include.tiering.quota.shares import NO_QUOTAS, Book
 
@@ -48,6 +55,10 @@ class SharedQuotas:
     def fetch(self, broker_id: int, topic: str, client: str | None = None) -> ByteLimiter:
         self._start()
         return self._limiter(fetch_scopes(broker_id, topic, client), topic, lambda: None)
+
+    def delete(self, topic: str, *, go_on: GoOn) -> RequestLimiter:
+        self._start()
+        return RequestsAsBytes(self._limiter(delete_scopes(), topic, go_on))
 
     def share(self, scope: Scope) -> float | None:
         """Bytes a second that this process may move in a scope now; None without a limit, 0 without news."""

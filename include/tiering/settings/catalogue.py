@@ -128,7 +128,7 @@ def _accepts(name: str, field: FieldInfo) -> str:
         return "list of text"
     if kind is bool:
         return "true or false"
-    words = "integer" if kind is int else "text"
+    words = {int: "integer", float: "number"}.get(kind, "text")
     for bound in field.metadata:
         if isinstance(bound, Ge):
             words += f", at least {bound.ge}"

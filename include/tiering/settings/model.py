@@ -20,10 +20,12 @@ from pydantic import (
 )
 
 from include.tiering.errors import SettingError
+from include.tiering.settings.accounting import PricesSettings, SizesSettings
 from include.tiering.settings.operational import (
     CopierSettings,
     CopyFairnessSettings,
     CopyQuotaWindowSettings,
+    ExpirationSettings,
     FetchQuotaWindowSettings,
     QueueSettings,
     ReaderSettings,
@@ -138,6 +140,24 @@ class MetadataSettings(Section):
     )
 
 
+class AirflowSettings(Section):
+    """The Airflow that runs the DAGs: the truth of how large the pools are."""
+
+    url: Annotated[str, BeforeValidator(check_endpoint_url)] = Field(
+        default="http://localhost:8080",
+        description="Address of Airflow's API server, asked for the sizes of the pools and told new ones. Airflow's "
+        "own tasks use `[tiering] api_login_file` of airflow.cfg where no login is set here.",
+    )
+    login_file: Path | None = Field(
+        default=None,
+        description='JSON file `{"username": ..., "password": ...}`, readable by its owner alone: a user with the role '
+        "`viewer`, or `op` to resize pools. `make up` writes one.",
+    )
+    token: SecretStr | None = Field(
+        default=None, description="Token of Airflow's API, instead of a login. Airflow lets one expire after a day."
+    )
+
+
 class TieringSettings(Section):
     """All settings, frozen. `TieringSettings()` holds the defaults; `load_settings` reads the places they come from."""
 
@@ -150,6 +170,7 @@ class TieringSettings(Section):
     )
     remote_storage: RemoteStorageSettings = Field(default_factory=RemoteStorageSettings)
     metadata: MetadataSettings = Field(default_factory=MetadataSettings)
+    airflow: AirflowSettings = Field(default_factory=AirflowSettings)
     copier: CopierSettings = Field(default_factory=CopierSettings)
     copy_fairness: CopyFairnessSettings = Field(default_factory=CopyFairnessSettings)
     queue: QueueSettings = Field(default_factory=QueueSettings)
@@ -157,6 +178,9 @@ class TieringSettings(Section):
     fetch_quota_window: FetchQuotaWindowSettings = Field(default_factory=FetchQuotaWindowSettings)
     topic_quotas: TopicQuotasSettings = Field(default_factory=TopicQuotasSettings)
     reader: ReaderSettings = Field(default_factory=ReaderSettings)
+    sizes: SizesSettings = Field(default_factory=SizesSettings)
+    prices: PricesSettings = Field(default_factory=PricesSettings)
+    expiration: ExpirationSettings = Field(default_factory=ExpirationSettings)
     unfinished_copy: UnfinishedCopySettings = Field(default_factory=UnfinishedCopySettings)
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=lambda: MappingProxyType({}))

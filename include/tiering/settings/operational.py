@@ -118,6 +118,40 @@ class FetchQuotaWindowSettings(DynamicSection):
     )
 
 
+class ExpirationSettings(DynamicSection):
+    """Pace of expiration, and when it asks a person first."""
+
+    prefix = "tiering.expiration"
+
+    max_share: float = operational(
+        0.2,
+        "Largest share of a topic's remote bytes that expiration deletes within 24 hours without an approval: what is "
+        "planned and what was deleted lately, of what there would be without either.",
+        unit="share",
+        at_least=0,
+        at_most=1,
+    )
+    min_bytes: int = operational(
+        1_073_741_824,
+        "Bytes of a topic that expiration deletes within 24 hours without an approval, whatever their share.",
+        unit="bytes",
+        at_least=0,
+        at_most=MOST_LONG,
+    )
+    batch_max_seconds: int = operational(
+        600,
+        "A batch of expiration begins no further group of segments after this time; the next run takes the rest.",
+        unit="seconds",
+        at_least=1,
+    )
+    max_batches: int = operational(
+        4,
+        "Most batches that one run of `tiering_expiration` starts; their pool decides how many run at once.",
+        unit="batches",
+        at_least=1,
+    )
+
+
 class UnfinishedCopySettings(DynamicSection):
     """What happens to a copy that nobody works on any more."""
 

@@ -22,17 +22,17 @@ class DynamicSection(Section):
 
 
 def operational(
-    default: int | bool,
+    default: float | bool,
     sentence: str,
     *,
     unit: str | None = None,
     dynamic: bool = True,
-    at_least: int | None = None,
-    at_most: int = MOST_INT,
+    at_least: float | None = None,
+    at_most: float = MOST_INT,
     accepts: str | None = None,
     aliases: tuple[str, ...] = (),
 ) -> Any:
-    """A field of a `DynamicSection`, an integer between inclusive bounds or a switch.
+    """A field of a `DynamicSection`, a number between inclusive bounds or a switch.
 
     `accepts` says in words what type and bounds do not; `aliases` are other full names under which the user may set it.
     """

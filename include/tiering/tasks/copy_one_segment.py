@@ -15,16 +15,17 @@ FINISHED only after the store proved what it has and the source proved that it i
 
     abandoning  DELETE_SEGMENT_STARTED                     that row, all objects               A
                 objects deleted                            that row                            A
-                DELETE_SEGMENT_FINISHED                    a tombstone                         expires
+                DELETE_SEGMENT_FINISHED                    a tombstone                         -
 
-A: whoever holds the partition's lease next, before it copies anything (`abandon_leftovers`).
+A: whoever holds the partition's lease to copy next, before it copies anything (`abandon_leftovers`); if nobody copies
+   there any more, expiration after `tiering.unfinished.copy.expiry.ms`.
 B: the same, when it finds the planned offsets copied (outcome SKIPPED).
 VERIFIED: a store that named its own checksum in its answer to each write has said it; any other is asked now.
 An interrupted upload is never resumed: the next attempt has a new id, so its objects cannot mix with these.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -138,12 +139,14 @@ class SegmentCopier:
             raise SourceChangedError(str(partition), f"the topic's owner is now: {owner}")
 
     def abandon_leftovers(self, fence: Fence) -> int:
-        """Remove every attempt of the leased partition that nobody works on any more; returns how many.
+        """Remove every attempt of the leased partition that never was FINISHED; returns how many.
 
-        Holding the lease is the proof that nobody does.
+        Holding the lease is the proof that nobody works on it any more. What was FINISHED is expiration's to delete,
+        which has a lease of its own.
         """
         partition = fence.topic_id_partition
-        leftovers = [row.metadata for row in self.metadata.list_segments(partition) if not row.metadata.is_finished]
+        rows = self.metadata.list_segments(partition)
+        leftovers = [row.metadata for row in rows if not row.metadata.is_finished and row.finished_at_ms is None]
         for attempt in leftovers:
             self.abandon(attempt, fence)
         return len(leftovers)
@@ -156,14 +159,14 @@ class SegmentCopier:
         """
         partition, start = attempt.topic_id_partition, attempt.start_offset
         if attempt.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
-            self._advance(attempt, RemoteLogSegmentState.DELETE_SEGMENT_STARTED, fence, expected=attempt.state)
+            self._advance_deletion(attempt, RemoteLogSegmentState.DELETE_SEGMENT_STARTED, fence)
             self.observe(CopyStep.DELETE_STARTED, partition, start)
         failures = self.storage.delete_log_segments([attempt])
         if failures:
             raise RemoteStorageError(f"{failures[0].key}: could not be deleted: {failures[0].message}")
         self.observe(CopyStep.OBJECTS_DELETED, partition, start)
-        deleting = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
-        self._advance(attempt, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED, fence, expected=deleting)
+        deleting = replace(attempt, state=RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
+        self._advance_deletion(deleting, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED, fence)
         self.observe(CopyStep.DELETE_FINISHED, partition, start)
 
     def _try_to_abandon(self, attempt: RemoteLogSegmentMetadata, fence: Fence) -> None:
@@ -214,6 +217,10 @@ class SegmentCopier:
             attempt.remote_log_segment_id, state, self.clock.now_ms(), attempt.broker_id, attempt.custom_metadata
         )
         self.metadata.update_segment(update, expected=expected, fence=fence)
+
+    def _advance_deletion(self, attempt: RemoteLogSegmentMetadata, state: RemoteLogSegmentState, fence: Fence) -> None:
+        """An expiration that took the same attempt for abandoned may be a step ahead: its objects go all the same."""
+        self.metadata.advance_deletion([attempt], state, event_timestamp_ms=self.clock.now_ms(), fence=fence)
 
     def _new_attempt(
         self, replica_id: ReplicaId, opened: OpenSegment, checked: CheckedSegment

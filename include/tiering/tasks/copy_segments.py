@@ -28,6 +28,8 @@ from include.tiering.observability import for_partition, get_logger
 from include.tiering.quota.contract import ByteLimiter, Quotas
 from include.tiering.quota.topic_quota import NO_TOPIC_QUOTAS, TopicQuotas
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
+from include.tiering.tasks.batch_room import BatchEnd as BatchEnd
+from include.tiering.tasks.batch_room import BatchRoom
 from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.tasks.topic_admission import TopicAdmission
@@ -36,15 +38,6 @@ from include.tiering.work.contract import Lease, Placement, PlannedSegment, Segm
 
 _log: Final = get_logger(__name__)
 _PAUSE_POLL_SECONDS: Final = 0.5
-
-
-class BatchEnd(StrEnum):
-    """Why a batch ended."""
-
-    NO_WORK = "no work left"
-    TIME_OVER = "its time is over"
-    SURPLUS = "its pool was made smaller"
-    STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +120,7 @@ class CopyBatch:
         )
         self._on_copied = on_copied
         self._admission = TopicAdmission(topic_quotas, clock)
-        self._deadline = clock.monotonic() + limits.max_seconds
+        self._room = BatchRoom(work, gate, clock, batch_id=batch_id, pool=limits.pool, max_seconds=limits.max_seconds)
         self._given_up: set[TopicIdPartition] = set()
         self._copied: list[CopiedSegment] = []
         self._failed: list[FailedSegment] = []
@@ -143,7 +136,7 @@ class CopyBatch:
         return BatchResult(tuple(self._copied), tuple(self._failed), sent_bytes, seconds, ended, throttled)
 
     def _pull(self) -> BatchEnd:
-        while (ended := self._reason_to_end()) is None:
+        while (ended := self._room.reason_to_end()) is None:
             lease = self._heartbeat.claim(lambda: self._turns.claim(self._excluded()))
             if lease is None:
                 if not self._wait_for_work():
@@ -168,23 +161,6 @@ class CopyBatch:
         self._clock.sleep(_PAUSE_POLL_SECONDS)
         return True
 
-    def _reason_to_end(self) -> BatchEnd | None:
-        if self._gate.stop_reason is not None:
-            return BatchEnd.STOPPED
-        if self._clock.monotonic() >= self._deadline:
-            return BatchEnd.TIME_OVER
-        if self._is_surplus():
-            return BatchEnd.SURPLUS
-        return None
-
-    def _is_surplus(self) -> bool:
-        """Youngest batches first leave a pool that became too small."""
-        pool = self._limits.pool
-        slots = self._work.pool_size(pool) if pool is not None else None
-        if pool is None or slots is None or slots < 0:
-            return False
-        return self._batch_id in self._work.live_batches(pool)[slots:]
-
     def _note_throttled(self) -> tuple[TopicIdPartition, ...]:
         throttled = self._admission.throttled()
         for partition, error in throttled.items():
@@ -204,7 +180,7 @@ class CopyBatch:
         partition = lease.replica_id.topic_id_partition
         limiter = self._quotas.copy(lease.replica_id.broker_id, partition.topic, go_on=self._gate.check)
         queue = list(planned)
-        while queue and self._reason_to_end() is None:
+        while queue and self._room.reason_to_end() is None:
             if self._gate.paused:
                 self._clock.sleep(_PAUSE_POLL_SECONDS)
                 continue

@@ -16,6 +16,9 @@ DEFAULTS = {
     "remote_storage.secret_access_key": "unset",
     "remote_storage.session_token": "unset",
     "metadata.url": "sqlite:///$XDG_STATE_HOME/tiering/metadata.sqlite (~/.local/state if unset)",
+    "airflow.url": "http://localhost:8080",
+    "airflow.login_file": "unset",
+    "airflow.token": "unset",
     "tiering.copier.batch.max.seconds": "600",
     "tiering.copier.max.batches": "16",
     "tiering.copier.lease.ms": "30000",
@@ -28,9 +31,13 @@ DEFAULTS = {
     "remote.log.manager.fetch.quota.window.size.seconds": "1",
     "tiering.topic.quotas.enable": "false",
     "remote.log.reader.threads": "10",
+    "tiering.expiration.max.share": "0.2",
+    "tiering.expiration.min.bytes": "1073741824",
+    "tiering.expiration.batch.max.seconds": "600",
+    "tiering.expiration.max.batches": "4",
     "tiering.unfinished.copy.expiry.ms": "86400000",
 }
-DEPLOYMENT_SECTIONS = ("cluster.", "topics.", "log_dirs", "remote_storage.", "metadata.")
+DEPLOYMENT_SECTIONS = ("cluster.", "topics.", "log_dirs", "remote_storage.", "metadata.", "airflow.")
 
 
 def test_names_and_defaults() -> None:
@@ -40,7 +47,7 @@ def test_names_and_defaults() -> None:
 def test_a_dynamic_setting_has_a_name_in_kafkas_style_and_says_its_unit() -> None:
     dynamic = {setting.name for setting in all_settings() if setting.dynamic}
     operational = {name for name in DEFAULTS if not name.startswith(DEPLOYMENT_SECTIONS)}
-    assert dynamic == operational - {"tiering.copier.lease.ms"}
+    assert dynamic == operational - {"tiering.copier.lease.ms", "remote.log.reader.threads"}
     without_unit = {name for name in operational if by_name()[name].unit is None}
     assert without_unit == {"tiering.copy.fairness.enable", "tiering.topic.quotas.enable"}
 

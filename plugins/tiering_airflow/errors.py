@@ -1,5 +1,7 @@
 """What can go wrong between Airflow and the library. Rooted in TieringError, so each says whether to retry."""
 
+from include.tiering.errors import AirflowApiError as AirflowApiError
+from include.tiering.errors import AirflowApiUnavailableError as AirflowApiUnavailableError
 from include.tiering.errors import TieringError
 
 
@@ -17,16 +19,6 @@ class PlanFindingsError(TieringError):
 
 class SizeDifferenceError(TieringError):
     """The sizes counted by Spark differ from the counters: a finding, never silently corrected."""
-
-
-class AirflowApiError(TieringError):
-    """Airflow's REST API refused a request or did not answer."""
-
-
-class AirflowApiUnavailableError(AirflowApiError):
-    """No answer: the API server is starting, stopping or away."""
-
-    retriable = True
 
 
 class SparkJobError(TieringError):

@@ -21,6 +21,8 @@ _ALLOWED: Final[dict[str, frozenset[str]]] = {
     "include/tiering/remote_metadata": frozenset({"sqlalchemy"}),
     "include/tiering/work": frozenset({"sqlalchemy"}),
     "include/tiering/quota": frozenset({"sqlalchemy"}),
+    "include/tiering/pools/airflow_api.py": frozenset({"httpx"}),
+    "include/tiering/pools/sql_mirror.py": frozenset({"sqlalchemy"}),
     "include/tiering/database": frozenset({"sqlalchemy", "alembic"}),
     "include/tiering/settings": frozenset({"annotated_types", "pydantic"}),
     "include/tiering/observability": frozenset({"prometheus_client"}),

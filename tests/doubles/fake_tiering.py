@@ -16,13 +16,16 @@ from include.tiering.tasks.alter_configs import AlteredConfigs, alter_configs
 from include.tiering.tasks.copy_segments import BatchEnd, BatchResult, FailedSegment
 from include.tiering.tasks.fetch_partition import FetchedSegment
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
+from include.tiering.tasks.mirror_pools import PoolsStatus, look_at_pools, mirrored_pools
 from include.tiering.tasks.plan_copy import CopyPlan
 from include.tiering.tasks.readiness import Check
+from include.tiering.tasks.resize_pools import asks_for_pools, resize_pools
 from include.tiering.tasks.verify_segments import VerifyReport
 from include.tiering.work.contract import ALL_TOPICS, BatchProgress, WorkItem
 from tests.doubles import sample_values as sample
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_configs import MemoryConfigStore, ScriptedLedger
+from tests.doubles.memory_pools import MemoryMirror, MemoryPools
 
 
 class FakeWork:
@@ -33,7 +36,6 @@ class FakeWork:
         self.authors: list[str] = []
         self.run_items: list[WorkItem] = []
         self.reports: list[BatchProgress] = []
-        self.pool_sizes: dict[str, int] = {}
 
     def items(self, run_id: str) -> Sequence[WorkItem]:
         return self.run_items
@@ -51,9 +53,6 @@ class FakeWork:
 
     def paused_topics(self) -> frozenset[str]:
         return frozenset(self.paused)
-
-    def pool_size(self, pool: str) -> int | None:
-        return self.pool_sizes.get(pool)
 
     def live_batches(self, pool: str) -> Sequence[str]:
         return [report.batch_id for report in self.reports if report.pool == pool]
@@ -79,6 +78,8 @@ class FakeTiering:
         self.configs = MemoryConfigStore()
         self.quota_ledger = ScriptedLedger()
         self.topic_quotas = NO_TOPIC_QUOTAS
+        self.pools = MemoryPools()
+        self.pool_mirror = MemoryMirror()
         self.on_batch: Callable[[Callable[[], bool]], None] = lambda parent_alive: None
 
     @contextmanager
@@ -126,8 +127,24 @@ class FakeTiering:
         self._called("effective_settings", {})
         return with_dynamic(self.settings, self.configs.of_entity(ALL_BROKERS))
 
+    def pools_status(self, *, ask_airflow: bool = True) -> PoolsStatus:
+        self._called("pools_status", {"ask_airflow": ask_airflow})
+        if ask_airflow:
+            return look_at_pools(self.pools, self.pool_mirror, self.work)  # type: ignore[arg-type]
+        return mirrored_pools(self.pool_mirror, self.work)  # type: ignore[arg-type]
+
     def alter_configs(self, entity: ConfigEntity, changes: Mapping[str, str | None], *, author: str) -> AlteredConfigs:
         self._called("alter_configs", {"entity": entity, "changes": changes})
+        if asks_for_pools(changes):
+            return resize_pools(
+                entity,
+                changes,
+                pools=self.pools,
+                mirror=self.pool_mirror,
+                store=self.configs,
+                clock=ManualClock(),
+                author=author,
+            )
         return alter_configs(
             entity, changes, store=self.configs, ledger=self.quota_ledger, clock=ManualClock(), author=author
         )

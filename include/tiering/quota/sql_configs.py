@@ -8,11 +8,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, delete, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, delete, func, select
 
 from include.tiering.database.clock import NowMs, database_now_ms
+from include.tiering.database.config_history import append_change, one_change_at_a_time
 from include.tiering.database.schema import dynamic_config_changes, dynamic_configs
-from include.tiering.database.statements import serialise_writers, stored_text, upsert
+from include.tiering.database.statements import stored_text, upsert
 from include.tiering.database.transactions import reading, writing
 from include.tiering.quota.config_store import (
     ConfigAlteration,
@@ -52,8 +53,7 @@ class SqlConfigStore:
         check: Callable[[ConfigValues], None] = accept_all,
     ) -> ConfigAlteration:
         with writing(self._engine) as connection:
-            # One writer at a time, so that a reader who saw a version never misses a change below it.
-            serialise_writers(connection, f"dynamic configs of {self._cluster_id}")
+            one_change_at_a_time(connection, self._cluster_id)
             before = self._all(connection)
             known = before.get(entity, {})
             own = {name: value for name, value in {**known, **changes}.items() if value is not None}
@@ -106,8 +106,15 @@ class SqlConfigStore:
         else:
             upsert(connection, dynamic_configs, {**key, "name": name, "value": new})
         change = ConfigChange(entity, name, old, new, stored_text(author), self._now_ms(connection))
-        row = {"old_value": old, "new_value": new, "author": change.author, "changed_at_ms": change.changed_at_ms}
-        connection.execute(insert(dynamic_config_changes).values(**key, name=name, **row))
+        append_change(
+            connection,
+            **key,
+            name=name,
+            old_value=old,
+            new_value=new,
+            author=change.author,
+            changed_at_ms=change.changed_at_ms,
+        )
         return change
 
 

@@ -8,9 +8,11 @@ from typing import Final
 from include.tiering.quota.config_catalogue import DynamicConfig, configs_of
 from include.tiering.quota.config_store import ConfigChange, ConfigEntity, ConfigValues, EntityType
 from include.tiering.quota.contract import QuotaWorker
+from include.tiering.reports.pools import slots_words, source_of
 from include.tiering.reports.presentation import Document, Presentation, Table, count
 from include.tiering.settings import TieringSettings
 from include.tiering.tasks.alter_configs import AlteredConfigs
+from include.tiering.tasks.mirror_pools import PoolsStatus, PoolStatus
 
 _DEFAULT_SOURCE: Final = "default"
 
@@ -35,12 +37,18 @@ def entities_with_configs(values: ConfigValues, entity_type: EntityType | None =
     )
 
 
-def describe(entity: ConfigEntity, values: ConfigValues, settings: TieringSettings) -> tuple[DescribedConfig, ...]:
-    """Every config that may be set on the entity, then what is set on it without being known to this version."""
+def describe(
+    entity: ConfigEntity, values: ConfigValues, settings: TieringSettings, pools: PoolsStatus | None = None
+) -> tuple[DescribedConfig, ...]:
+    """Every config that may be set on the entity, then what is set on it without being known to this version.
+
+    Sizes of pools are Airflow's, not ours: they are left out if `pools` is None.
+    """
     configs = configs_of(entity)
     unknown = sorted(set(values.get(entity, {})) - {config.name for config in configs})
     return (
-        *(_described(entity, config, values, settings) for config in configs),
+        *(_described(entity, config, values, settings) for config in configs if config.pool is None),
+        *(_pool_size(entity, config, pool) for config in configs for pool in _pools_of(config, pools)),
         *(DescribedConfig(entity, name, values[entity][name], "dynamic, unknown here") for name in unknown),
     )
 
@@ -67,6 +75,7 @@ def present_alteration(altered: AlteredConfigs) -> Presentation:
             "changed": list(map(_change_document, altered.changes)),
             "taken_by": list(map(_worker_document, altered.taken_by)),
             "not_taken_by": list(map(_worker_document, altered.not_taken_by)),
+            "notes": list(altered.notes),
         },
         lambda: (_changes_table(altered.changes),) if altered.changes else (),
         alteration_words(altered),
@@ -78,6 +87,8 @@ def alteration_words(altered: AlteredConfigs) -> str:
     """What was changed where, and who has taken it, in a line."""
     changed = count(len(altered.changes), "config") + " changed" if altered.changes else "nothing to change"
     words = f"{altered.entity}: {changed}, version {altered.version}; "
+    if altered.notes:
+        return words + "; ".join(altered.notes)
     workers = len(altered.taken_by) + len(altered.not_taken_by)
     if not workers:
         return words + "no worker runs"
@@ -100,6 +111,15 @@ def _described(
         value, origin = config.setting.text(settings), settings.origin(config.name)
         return DescribedConfig(entity, config.name, value, origin, config.unit)
     return DescribedConfig(entity, config.name, config.default, _DEFAULT_SOURCE, config.unit)
+
+
+def _pools_of(config: DynamicConfig, status: PoolsStatus | None) -> Iterator[PoolStatus]:
+    if status is not None:
+        yield from (pool for pool in status.pools if pool.spec.name == config.pool)
+
+
+def _pool_size(entity: ConfigEntity, config: DynamicConfig, pool: PoolStatus) -> DescribedConfig:
+    return DescribedConfig(entity, config.name, slots_words(pool.slots), source_of(pool), config.unit)
 
 
 def _description_tables(described: Sequence[DescribedConfig], history: Sequence[ConfigChange]) -> Iterator[Table]:

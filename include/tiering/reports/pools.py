@@ -1,39 +1,71 @@
-"""The pools of Airflow as running batches see them: mirrored in SQL."""
+"""Airflow's pools: sizes, what is in use, and who of us works in them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Final
 
+from include.tiering.pools.contract import UNLIMITED_SLOTS
 from include.tiering.reports.presentation import Document, Presentation, Table, count
+from include.tiering.tasks.mirror_pools import PoolsStatus, PoolStatus
+
+AIRFLOW: Final = "Airflow pool"
+MIRROR: Final = "Airflow pool, as seen last"
+UNSEEN: Final = "never seen"
 
 
-@dataclass(frozen=True, slots=True)
-class PoolMirror:
-    """`slots` is None until something that may ask Airflow wrote it. `live_batches` hold a slot now, oldest first."""
-
-    name: str
-    slots: int | None
-    live_batches: Sequence[str] = ()
-
-
-def present_pools(pools: Sequence[PoolMirror]) -> Presentation:
-    live = sum(len(pool.live_batches) for pool in pools)
+def present_pools(status: PoolsStatus) -> Presentation:
+    """Ok also without Airflow: the mirror is what batches go by."""
+    live = sum(len(pool.live_batches) for pool in status.pools)
+    summary = f"{count(len(status.pools), 'pool')}, {count(live, 'live batch', 'live batches')}"
+    paused = [pool.spec.name for pool in status.pools if pool.slots == 0]
+    if paused:
+        summary += f"; paused by a size of 0: {', '.join(paused)}"
+    if status.unavailable is not None:
+        summary += f"; Airflow could not be asked, sizes are as seen last: {status.unavailable}"
     return Presentation(
-        lambda: pools_document(pools),
-        lambda: (pools_table(pools),),
-        f"{count(len(pools), 'pool')}, {count(live, 'slot')} in use",
+        lambda: {**pools_document(status), "airflow": status.unavailable or "answers"},
+        lambda: (pools_table(status),),
+        summary,
     )
 
 
-def pools_document(pools: Sequence[PoolMirror]) -> Document:
+def pools_document(status: PoolsStatus) -> Document:
+    """`slots` and the other figures are null where they are not known; unlimited `slots` are -1, as in Airflow."""
+    return {"pools": list(map(_document, status.pools))}
+
+
+def pools_table(status: PoolsStatus) -> Table:
+    heads = ("pool", "slots>", "running>", "queued>", "live batches>", "from")
+    return Table("pools", heads, tuple(map(_row, status.pools)))
+
+
+def slots_words(slots: int | None) -> str:
+    if slots is None:
+        return "not known"
+    return "unlimited" if slots == UNLIMITED_SLOTS else str(slots)
+
+
+def source_of(pool: PoolStatus) -> str:
+    """Where its size comes from."""
+    if pool.usage is not None:
+        return AIRFLOW
+    return UNSEEN if pool.seen is None else MIRROR
+
+
+def _document(pool: PoolStatus) -> Document:
+    usage = pool.usage
     return {
-        "pools": [{"name": pool.name, "slots": pool.slots, "live_batches": list(pool.live_batches)} for pool in pools]
+        "name": pool.spec.name,
+        "config": pool.spec.config_name,
+        "slots": -1 if pool.slots == UNLIMITED_SLOTS else pool.slots,
+        "running": None if usage is None else usage.running,
+        "queued": None if usage is None else usage.queued + usage.scheduled,
+        "deferred": None if usage is None else usage.deferred,
+        "live_batches": list(pool.live_batches),
+        "source": source_of(pool),
+        "seen_at_ms": None if pool.seen is None else pool.seen.seen_at_ms,
     }
 
 
-def pools_table(pools: Sequence[PoolMirror]) -> Table:
-    return Table("pools", ("pool", "slots>", "in use>"), tuple(map(_row, pools)))
-
-
-def _row(pool: PoolMirror) -> tuple[str, ...]:
-    slots = "not known yet" if pool.slots is None else "unlimited" if pool.slots < 0 else str(pool.slots)
-    return (pool.name, slots, str(len(pool.live_batches)))
+def _row(pool: PoolStatus) -> tuple[str, ...]:
+    usage = pool.usage
+    in_use = ("", "") if usage is None else (str(usage.running), str(usage.queued + usage.scheduled))
+    return (pool.spec.name, slots_words(pool.slots), *in_use, str(len(pool.live_batches)), source_of(pool))

@@ -1,16 +1,17 @@
 """The settings with their origins, and what is paused or running now."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from include.tiering.quota.topic_quota import TopicQuotaReport
-from include.tiering.reports.pools import PoolMirror, pools_document, pools_table
+from include.tiering.reports.pools import pools_document, pools_table
 from include.tiering.reports.presentation import Document, Presentation, Table, count
 from include.tiering.reports.topic_quotas import topic_quotas_document, topic_quotas_table
 from include.tiering.settings.catalogue import all_settings
 from include.tiering.settings.model import TieringSettings
+from include.tiering.tasks.mirror_pools import PoolsStatus
 from include.tiering.work.contract import ALL_TOPICS
 
 
@@ -20,7 +21,7 @@ class Activity:
     topics bring in."""
 
     paused_topics: Collection[str]
-    pools: Sequence[PoolMirror]
+    pools: PoolsStatus
     topic_quotas: TopicQuotaReport = field(default_factory=TopicQuotaReport)
 
 
@@ -29,7 +30,7 @@ def present_status(settings: TieringSettings, activity: Activity | None, unavail
     if activity is None:
         summary = f"activity is not known: {unavailable}"
     else:
-        running = sum(len(pool.live_batches) for pool in activity.pools)
+        running = sum(len(pool.live_batches) for pool in activity.pools.pools)
         summary = f"{paused_words(activity.paused_topics)}; {count(running, 'batch runs', 'batches run')}"
     return Presentation(
         lambda: _document(settings, activity, unavailable),

@@ -29,6 +29,7 @@ class AlteredConfigs:
     """What was changed (nothing if all was so before), and which running workers have taken it.
 
     `not_taken_by` also holds workers that died a moment ago: they are counted until others have seen them silent.
+    `notes` say what follows, in words, where the change was not one that workers take: sizes of pools.
     """
 
     entity: ConfigEntity
@@ -36,6 +37,7 @@ class AlteredConfigs:
     changes: tuple[ConfigChange, ...]
     taken_by: tuple[QuotaWorker, ...]
     not_taken_by: tuple[QuotaWorker, ...]
+    notes: tuple[str, ...] = ()
 
 
 def alter_configs(

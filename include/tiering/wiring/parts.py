@@ -13,12 +13,19 @@ from include.tiering.cluster.unknown_facts import UnknownFacts
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import current_revision
 from include.tiering.database.store_identity import StoreIdentities, known_clusters
-from include.tiering.errors import ClusterFactsError, MetadataUnavailableError, SettingError, SourceError
+from include.tiering.errors import (
+    ClusterFactsError,
+    MetadataUnavailableError,
+    SettingError,
+    SourceError,
+)
 from include.tiering.log_source.contract import LogSource
 from include.tiering.log_source.log_dir.dirs import LogDir, identify
 from include.tiering.log_source.log_dir.source import LogDirSource
 from include.tiering.observability.counted_topic_quotas import CountedTopicQuotas
 from include.tiering.observability.metrics import process_recorder
+from include.tiering.pools.contract import PoolMirror, Pools
+from include.tiering.pools.sql_mirror import SqlPoolMirror
 from include.tiering.quota.book_ledger import AnnouncingLedger, BookLedger
 from include.tiering.quota.config_rules import quotas_in_force
 from include.tiering.quota.config_store import ALL_BROKERS, ConfigStore
@@ -53,6 +60,8 @@ class Parts:
         if isinstance(quotas := self.__dict__.get("quotas"), SharedQuotas):
             quotas.close()
             process_recorder().settle()
+        if "pools" in self.__dict__:
+            self.pools.close()
         for engine in ("_ledger_engine", "engine"):
             if engine in self.__dict__:
                 self.__dict__[engine].dispose()
@@ -87,6 +96,20 @@ class Parts:
     @cached_property
     def work(self) -> WorkStore:
         return SqlWorkStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def pools(self) -> Pools:
+        """Airflow is first asked, and a login first looked for, by a call."""
+        # An HTTP client takes half a second to import: only those who ask Airflow wait.
+        from include.tiering.pools.airflow_pools import AirflowPools
+
+        airflow = self.settings.airflow
+        token = None if airflow.token is None else airflow.token.get_secret_value()
+        return AirflowPools.at(airflow.url, login_file=airflow.login_file, token=token)
+
+    @cached_property
+    def pool_mirror(self) -> PoolMirror:
+        return SqlPoolMirror(self.engine, self.cluster_id)
 
     @cached_property
     def quotas(self) -> Quotas:

@@ -3,7 +3,7 @@
 import os
 import secrets
 import socket
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,6 @@ from include.tiering.errors import SettingError
 from include.tiering.log_source.contract import ScanReport
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observability.metrics import process_recorder
-from include.tiering.quota.config_store import ConfigEntity
 from include.tiering.quota.contract import Quotas
 from include.tiering.quota.fetch_admission import FetchAdmission
 from include.tiering.quota.scopes import QuotaKind
@@ -23,7 +22,6 @@ from include.tiering.remote_metadata.sql_export import KeyRange, export_segments
 from include.tiering.remote_storage.contract import StoreMarker
 from include.tiering.reports.copy import CopyRun
 from include.tiering.settings import TieringSettings, load_settings
-from include.tiering.tasks.alter_configs import AlteredConfigs, alter_configs
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
 from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier, StepObserver
 from include.tiering.tasks.copy_segments import BatchLimits, BatchResult, CopyBatch
@@ -35,7 +33,7 @@ from include.tiering.tasks.readiness import Check, run_checks
 from include.tiering.tasks.record_readers import RecordReaders
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.tasks.verify_segments import VerifyReport, verify_segments
-from include.tiering.wiring.parts import Parts
+from include.tiering.wiring.pool_verbs import PoolVerbs
 from include.tiering.wiring.set_up import readiness_probes, set_up
 from include.tiering.work.contract import BatchProgress, Placement
 
@@ -53,7 +51,7 @@ def _count(result: BatchResult) -> None:
         recorder.copy_failed(failure.item.topic_id_partition.topic, str(failure.item.error))
 
 
-class Tiering(Parts):
+class Tiering(PoolVerbs):
     """The library as its entry points see it. Close it, or use `open_tiering`."""
 
     def __init__(
@@ -204,7 +202,7 @@ class Tiering(Parts):
         )
         with RecordReaders(
             RecordReader(self.metadata, self.storage, self.quotas, admission),
-            threads=settings.reader.threads,
+            threads=self.reader_threads(),
             max_requests=settings.queue.max_requests,
             max_bytes=settings.queue.max_bytes,
             on_throttled=partial(process_recorder().throttled, QuotaKind.FETCH),
@@ -215,12 +213,6 @@ class Tiering(Parts):
         """One answer for each partition, as they come; see `RecordReaders.fetch`."""
         with self.record_readers() as readers:
             yield from readers.fetch(fetches, client)
-
-    def alter_configs(self, entity: ConfigEntity, changes: Mapping[str, str | None], *, author: str) -> AlteredConfigs:
-        """Change dynamic configs and wait until running workers have taken them; see the task."""
-        return alter_configs(
-            entity, changes, store=self.configs, ledger=self.quota_ledger, clock=self.clock, author=author
-        )
 
     def _segment_copier(self) -> SegmentCopier:
         return SegmentCopier(

@@ -249,14 +249,15 @@ def test_ready(run: Run, tiering: FakeTiering, checks: list[Check], code: int) -
 
 
 def test_status_and_pools(document: Document, tiering: FakeTiering) -> None:
-    tiering.work.pool_sizes = {"remote_log_copier": 2}
     tiering.work.reports = [
         BatchProgress("run-1", "run-1.0", "remote_log_copier", "h", 1, "orders-0", 10, 20, 5.0, False)
     ]
-    pools = [{"name": "remote_log_copier", "slots": 2, "live_batches": ["run-1.0"]}]
-    assert document("pools")["pools"] == pools
+    asked = document("pools")["pools"]
+    assert [(pool["slots"], pool["live_batches"]) for pool in asked] == [(2, ["run-1.0"]), (2, []), (2, [])]
+    assert {pool["source"] for pool in asked} == {"Airflow pool"}
     shown = document("status", TIERING_CLUSTER__NAME="prod")
-    assert shown["pools"] == pools
+    assert [(pool["slots"], pool["live_batches"]) for pool in shown["pools"]] == [(2, ["run-1.0"]), (2, []), (2, [])]
+    assert {pool["source"] for pool in shown["pools"]} == {"Airflow pool, as seen last"}
     assert {
         "name": "cluster.name",
         "value": "prod",

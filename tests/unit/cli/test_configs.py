@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from include.tiering.errors import MetadataUnavailableError
+from include.tiering.errors import AirflowApiUnavailableError, MetadataUnavailableError
 from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from tests.doubles.fake_tiering import FakeTiering
 from tests.doubles.memory_configs import ScriptedLedger
+from tests.doubles.memory_pools import usage
 
 Run = Callable[..., Result]
 Document = Callable[..., Any]
@@ -168,3 +169,47 @@ def test_help_teaches_by_example(run: Run) -> None:
     assert "--add-config" in shown
     assert "remote.log.manager.copy.max.bytes.per.second=52428800" in shown
     assert "0 done, 1 refused by a rule" in shown.replace("\n", " ")
+
+
+COPIER = "remote.log.manager.copier.thread.pool.size"
+
+
+def test_the_size_of_a_pool_is_changed_in_airflow(run: Run, document: Document, tiering: FakeTiering) -> None:
+    tiering.pools.known["remote_log_copier"] = usage(2, running=2, scheduled=3)
+    tiering.pools.executor_parallelism = 4
+    result = run("configs", "--alter", *BROKERS, "--add-config", f"{COPIER}=6")
+    assert result.exit_code == 0
+    assert "remote_log_copier has 6 slots: 3 of 3 waiting start" in result.stdout
+    assert "warning: remote_log_copier has 6 slots, the executor runs 4 tasks at once" in result.stdout
+    assert "2 slots stay empty" in result.stdout
+    assert tiering.pools.resized == [("remote_log_copier", 6)]
+    assert tiering.configs.of_entity(ALL_BROKERS) == {}
+    shown = {config["name"]: config for config in document("configs", "--describe", *BROKERS)["configs"]}
+    assert (shown[COPIER]["value"], shown[COPIER]["source"], shown[COPIER]["unit"]) == ("6", "Airflow pool", "slots")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("--add-config", f"{COPIER}=-1"), 2, "integer, 0 (a pause) to"),
+        (("--delete-config", COPIER), 1, "a pool always has a size"),
+        (("--add-config", f"{COPIER}=3,{COPY}=5"), 2, "change them one after the other"),
+    ],
+)
+def test_a_size_that_makes_no_sense_is_refused(
+    run: Run, tiering: FakeTiering, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    result = run("configs", "--alter", *BROKERS, *arguments)
+    assert (result.exit_code, tiering.pools.resized) == (code, [])
+    assert words in result.stderr
+
+
+def test_without_airflow_a_size_cannot_be_changed_but_is_shown(
+    run: Run, document: Document, tiering: FakeTiering
+) -> None:
+    document("pools")
+    tiering.pools.fails = AirflowApiUnavailableError("away")
+    result = run("configs", "--alter", *BROKERS, "--add-config", f"{COPIER}=6")
+    assert (result.exit_code, result.stderr) == (3, "error: away\n")
+    shown = {config["name"]: config for config in document("configs", "--describe", *BROKERS)["configs"]}
+    assert (shown[COPIER]["value"], shown[COPIER]["source"]) == ("2", "Airflow pool, as seen last")

@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from include.tiering.log_source.contract import IneligibleReason, LogSegment
+from include.tiering.pools.contract import POOLS, UNLIMITED_SLOTS, PoolUsage, SeenPool
 from include.tiering.quality.judge import QualityFinding
 from include.tiering.reports.copy import CopyRun, present_copy
 from include.tiering.reports.fetch import present_fetch, present_records
 from include.tiering.reports.plan import present_plan
-from include.tiering.reports.pools import PoolMirror, present_pools
+from include.tiering.reports.pools import present_pools
 from include.tiering.reports.ready import present_ready
 from include.tiering.reports.scan import present_scan
 from include.tiering.reports.sizes import present_sizes
@@ -17,6 +18,7 @@ from include.tiering.reports.status import Activity, present_status
 from include.tiering.reports.verify import present_verify
 from include.tiering.settings import load_settings
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
+from include.tiering.tasks.mirror_pools import PoolsStatus, PoolStatus
 from include.tiering.tasks.plan_copy import HeldBack, HeldBackPartition
 from include.tiering.tasks.readiness import Check
 from include.tiering.tasks.verify_segments import VerifyReport
@@ -276,20 +278,69 @@ def test_ready() -> None:
     assert present_ready(checks[:1]).ok
 
 
+def _pools() -> PoolsStatus:
+    """One that Airflow answered for, one that was seen before, one that nobody has seen."""
+    copier, expiration, reader = POOLS
+    return PoolsStatus(
+        (
+            PoolStatus(copier, PoolUsage(2, 1, 1, 3, 4), SeenPool(2, 1_000), ["run-1.0"]),
+            PoolStatus(expiration, None, SeenPool(UNLIMITED_SLOTS, 1_000)),
+            PoolStatus(reader, None, None),
+        ),
+        "no answer",
+    )
+
+
 def test_pools() -> None:
-    pools = [PoolMirror("remote_log_copier", 2, ["run-1.0"]), PoolMirror("remote_log_reader", None)]
-    assert present_pools(pools).document() == {
+    presented = present_pools(_pools())
+    unknown = {"running": None, "queued": None, "deferred": None, "live_batches": []}
+    assert presented.document() == {
         "pools": [
-            {"name": "remote_log_copier", "slots": 2, "live_batches": ["run-1.0"]},
-            {"name": "remote_log_reader", "slots": None, "live_batches": []},
-        ]
+            {
+                "name": "remote_log_copier",
+                "config": "remote.log.manager.copier.thread.pool.size",
+                "slots": 2,
+                "running": 1,
+                "queued": 4,
+                "deferred": 4,
+                "live_batches": ["run-1.0"],
+                "source": "Airflow pool",
+                "seen_at_ms": 1_000,
+            },
+            {
+                **unknown,
+                "name": "remote_log_expiration",
+                "config": "remote.log.manager.expiration.thread.pool.size",
+                "slots": -1,
+                "source": "Airflow pool, as seen last",
+                "seen_at_ms": 1_000,
+            },
+            {
+                **unknown,
+                "name": "remote_log_reader",
+                "config": "remote.log.reader.threads",
+                "slots": None,
+                "source": "never seen",
+                "seen_at_ms": None,
+            },
+        ],
+        "airflow": "no answer",
     }
+    rows = presented.tables()[0].rows
+    assert rows[0] == ("remote_log_copier", "2", "1", "4", "1", "Airflow pool")
+    assert [row[1] for row in rows] == ["2", "unlimited", "not known"]
+    assert presented.summary == ("3 pools, 1 live batch; Airflow could not be asked, sizes are as seen last: no answer")
+    assert presented.ok
+
+
+def test_a_pool_of_size_0_is_a_pause() -> None:
+    status = PoolsStatus((PoolStatus(POOLS[0], PoolUsage(0, 0, 0, 0, 0), None),))
+    assert present_pools(status).summary == "1 pool, 0 live batches; paused by a size of 0: remote_log_copier"
 
 
 def test_status() -> None:
     settings = load_settings(environ={"TIERING_METADATA__URL": "postgresql://u:hunter2@h/db"})
-    pool = PoolMirror("remote_log_copier", 2, ["run-1.0"])
-    presented = present_status(settings, Activity(frozenset({"pay", "orders"}), [pool]))
+    presented = present_status(settings, Activity(frozenset({"pay", "orders"}), _pools()))
     document = presented.document()
     by_name = {setting.pop("name"): setting for setting in document.pop("settings")}
     assert by_name["metadata.url"] == {
@@ -300,7 +351,7 @@ def test_status() -> None:
     assert by_name["tiering.copier.batch.max.seconds"] == {"value": 600, "origin": "default", "dynamic": True}
     assert document == {
         "paused_topics": ["orders", "pay"],
-        "pools": [{"name": "remote_log_copier", "slots": 2, "live_batches": ["run-1.0"]}],
+        "pools": present_pools(_pools()).document()["pools"],
         "topic_quotas": {"enabled": False, "total_thresholds": {}, "topic_thresholds": {}, "brokers": []},
     }
     assert presented.summary == "paused: orders, pay; 1 batch runs"
@@ -315,4 +366,4 @@ def test_status_without_a_database() -> None:
 
 @pytest.mark.parametrize(("topics", "words"), [({"*"}, "all topics are paused"), (set(), "nothing is paused")])
 def test_pause_in_words(topics: set[str], words: str) -> None:
-    assert present_status(load_settings(environ={}), Activity(topics, [])).summary.startswith(words)
+    assert present_status(load_settings(environ={}), Activity(topics, PoolsStatus(()))).summary.startswith(words)

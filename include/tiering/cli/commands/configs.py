@@ -50,6 +50,8 @@ def configs(
     * all of them together 80 MiB: `... --entity-default --add-config tiering.copy.total.max.bytes.per.second=83886080`
     * one client less than the others: `./tiering configs --alter --entity-type clients --entity-name reporting
       --add-config tiering.fetch.max.bytes.per.second=1048576`
+    * four copy batches at once, in Airflow's pool: `... --entity-default --add-config
+      remote.log.manager.copier.thread.pool.size=4`; 0 is a pause
     * no longer: `./tiering configs --alter --entity-type clients --entity-name reporting --delete-config
       tiering.fetch.max.bytes.per.second`
 
@@ -87,12 +89,15 @@ def _described(
     tiering: "Tiering", entity_type: str | None, entity: "ConfigEntity | None", *, whole_history: bool
 ) -> "Presentation":
     from include.tiering.quota.config_rules import checked_entity
+    from include.tiering.quota.config_store import ALL_BROKERS
     from include.tiering.reports.configs import describe, entities_with_configs, present_configs
 
     values = tiering.configs.snapshot().values
     kind = None if entity_type is None else checked_entity(entity_type, None).entity_type
     entities = (entity,) if entity is not None else entities_with_configs(values, kind)
-    described = [config for one in entities for config in describe(one, values, tiering.settings)]
+    # Asking Airflow may take seconds: it is asked only where sizes of pools are shown.
+    pools = tiering.pools_status() if ALL_BROKERS in entities else None
+    described = [config for one in entities for config in describe(one, values, tiering.settings, pools)]
     changes = [one for one in tiering.configs.history(entity) if kind in (None, one.entity.entity_type)]
     return present_configs(described, changes if whole_history else changes[-LATEST_CHANGES:])
 

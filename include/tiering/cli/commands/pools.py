@@ -1,6 +1,4 @@
-"""`./tiering pools`: the mirrored sizes of Airflow's pools."""
-
-from typing import TYPE_CHECKING, Final
+"""`./tiering pools`: Airflow's pools, whose sizes are those of Kafka's thread pools."""
 
 import typer
 
@@ -8,26 +6,18 @@ from include.tiering.cli.options import Json
 from include.tiering.cli.output import finish
 from include.tiering.cli.session import session_of
 
-if TYPE_CHECKING:
-    from include.tiering.reports.pools import PoolMirror
-    from include.tiering.wiring import Tiering
-
-POOLS: Final = ("remote_log_copier",)
-
 
 def pools(ctx: typer.Context, as_json: Json = False) -> None:
-    """Show the pools that batches run in, as the batches see them: slots, and how many are in use.
+    """Show the pools that batches run in: slots, tasks that run, tasks that wait for a slot or a worker, live batches.
 
-    Airflow is the truth of a pool's size; change it there. The mirror follows while tasks of the pool run.
+    Airflow is the truth of a pool's size. Where it cannot be asked (airflow.url, airflow.login_file), sizes are those
+    that somebody saw last. Resize a pool in Airflow, or here:
+
+    * `./tiering configs --alter --entity-type brokers --entity-default --add-config
+      remote.log.manager.copier.thread.pool.size=4`; 0 is a pause.
     """
     with session_of(ctx).opened() as tiering:
-        found = mirrored_pools(tiering)
+        status = tiering.pools_status()
     from include.tiering.reports.pools import present_pools
 
-    finish(present_pools(found), as_json=as_json)
-
-
-def mirrored_pools(tiering: "Tiering") -> "list[PoolMirror]":
-    from include.tiering.reports.pools import PoolMirror
-
-    return [PoolMirror(name, tiering.work.pool_size(name), tiering.work.live_batches(name)) for name in POOLS]
+    finish(present_pools(status), as_json=as_json)

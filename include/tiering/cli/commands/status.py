@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from include.tiering.cli.commands.pools import mirrored_pools
 from include.tiering.cli.exit_codes import code_of
 from include.tiering.cli.options import Json
 from include.tiering.cli.output import finish
@@ -38,5 +37,6 @@ def _now(session: Session) -> "tuple[TieringSettings, Activity]":
     from include.tiering.reports.status import Activity
 
     with session.opened() as tiering:
-        activity = Activity(tiering.work.paused_topics(), mirrored_pools(tiering), tiering.topic_quotas.report())
+        pools = tiering.pools_status(ask_airflow=False)
+        activity = Activity(tiering.work.paused_topics(), pools, tiering.topic_quotas.report())
         return tiering.effective_settings(), activity

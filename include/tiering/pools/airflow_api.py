@@ -1,0 +1,135 @@
+"""Airflow's REST API over HTTP, with a token of the user's or with a login from a file that only its owner may read."""
+
+import json
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+import httpx
+
+from include.tiering.errors import AirflowApiError, AirflowApiUnavailableError
+
+_T = TypeVar("_T")
+_OTHERS_MAY_READ: Final = stat.S_IRWXG | stat.S_IRWXO
+_AWAY: Final = frozenset({502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A user of Airflow. Reading pools needs the role `viewer`, resizing them `op`."""
+
+    username: str
+    password: str = field(repr=False)
+
+    @classmethod
+    def from_file(cls, path: Path) -> Self:
+        """JSON: `{"username": ..., "password": ...}`.
+
+        Raises:
+            AirflowApiError: it is absent, malformed, or others than its owner may read it.
+        """
+        try:
+            mode = stat.S_IMODE(path.stat().st_mode)
+            content = json.loads(path.read_text())
+            login = cls(content["username"], content["password"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise AirflowApiError(f"{path} holds no login for Airflow's API: {type(error).__name__}") from error
+        if mode & _OTHERS_MAY_READ:
+            raise AirflowApiError(f"{path} holds a password and others may read it (mode {mode:04o}): chmod 600 it")
+        return login
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token that somebody else fetched; when it has expired, requests are refused."""
+
+    text: str = field(repr=False)
+
+
+class AirflowApi:
+    """JSON over HTTP. With a login, a token is fetched when it is needed, and again when it has expired.
+
+    Close it after use.
+    """
+
+    def __init__(self, base_url: str, credentials: Login | Token, *, timeout_seconds: float = 30.0) -> None:
+        self._client = httpx.Client(base_url=base_url.rstrip("/"), timeout=timeout_seconds)
+        self._login = credentials if isinstance(credentials, Login) else None
+        if isinstance(credentials, Token):
+            self._bear(credentials.text)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def get(self, path: str, **query: str | list[str]) -> Any:
+        """`path` starts with a slash and follows `/api/v2`.
+
+        Raises:
+            AirflowApiError: a refusal, with Airflow's own words.
+            AirflowApiUnavailableError: no answer.
+        """
+        return self._request("GET", path, params=query)
+
+    def post(self, path: str, body: Any) -> Any:
+        return self._request("POST", path, json=body)
+
+    def patch(self, path: str, body: Any) -> Any:
+        return self._request("PATCH", path, json=body)
+
+    def _request(self, method: str, path: str, **arguments: Any) -> Any:
+        if "Authorization" not in self._client.headers:
+            self._authorize()
+        response = self._send(method, f"/api/v2{path}", **arguments)
+        if response.status_code == httpx.codes.UNAUTHORIZED and self._login is not None:
+            self._authorize()
+            response = self._send(method, f"/api/v2{path}", **arguments)
+        return _content(response)
+
+    def _authorize(self) -> None:
+        if self._login is None:
+            return
+        login = {"username": self._login.username, "password": self._login.password}
+        answer = self._send("POST", "/auth/token", json=login)
+        if not answer.is_success and answer.status_code not in _AWAY:
+            # Airflow repeats a login that it does not understand, password included.
+            raise AirflowApiError(f"Airflow's API at {self._client.base_url} refused the login ({answer.status_code})")
+        self._bear(member(_content(answer), "access_token", str))
+
+    def _bear(self, token: str) -> None:
+        self._client.headers["Authorization"] = f"Bearer {token}"
+
+    def _send(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        try:
+            return self._client.request(method, path, **arguments)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            where = self._client.base_url
+            raise AirflowApiUnavailableError(f"Airflow's API at {where} does not answer: {error}") from error
+
+
+def _content(response: httpx.Response) -> Any:
+    """Raises AirflowApiError with the first words of a refusal, or if it is no answer of this API."""
+    request = response.request
+    if response.is_success:
+        try:
+            return response.json() if response.content else None
+        except ValueError as error:
+            raise AirflowApiError(
+                f"{request.method} {request.url} was not answered with JSON: is it Airflow?"
+            ) from error
+    kind = AirflowApiUnavailableError if response.status_code in _AWAY else AirflowApiError
+    raise kind(f"{request.method} {request.url.path} was refused with {response.status_code}: {response.text[:500]}")
+
+
+def member(content: Any, name: str, kind: type[_T]) -> _T:
+    """Raises AirflowApiError unless `content` is an object with such a member."""
+    found = content.get(name) if isinstance(content, dict) else None
+    if not isinstance(found, kind):
+        raise AirflowApiError(f"Airflow's API gave an answer without {name}: is it Airflow's?")
+    return found

@@ -12,6 +12,7 @@ MASK: Final = "***"
 # A queue is part of a task id in Airflow, a Spark resource part of a name in Spark's configuration.
 QUEUE_NAME: Final = r"^[a-zA-Z0-9._-]{1,200}$"
 SPARK_RESOURCE_NAME: Final = r"^[a-zA-Z][a-zA-Z0-9_-]{0,99}$"
+_PRICE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?\Z")
 _TOPIC_PATTERN: Final = re.compile(r"[a-zA-Z0-9._*?\[\]!-]{1,249}\Z")
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
 _DATABASES: Final = ("sqlite", "postgresql", "postgresql+psycopg")
@@ -59,6 +60,20 @@ def check_byte_bound(value: int) -> int:
     if value == 0:
         raise ValueError("0 bytes would admit nothing; accepted: an integer of at least 1, or -1 for no bound")
     return value
+
+
+def check_absolute_path(path: Any) -> Any:
+    if isinstance(path, str) and (not path.startswith("/") or ".." in PurePosixPath(path).parts or "\0" in path):
+        raise ValueError("accepted is an absolute path without '..'")
+    return path
+
+
+def check_price(price: Any) -> Any:
+    """Text or a number of TOML, as text: 0.023 must not become another number on its way."""
+    text = str(price) if isinstance(price, (str, int, float)) and not isinstance(price, bool) else ""
+    if _PRICE.match(text) is None:
+        raise ValueError("accepted is a decimal number such as 0.023, without sign or exponent")
+    return text
 
 
 def check_remote_storage_url(url: Any) -> Any:

@@ -36,8 +36,15 @@ DEFAULTS = {
     "tiering.expiration.batch.max.seconds": "600",
     "tiering.expiration.max.batches": "4",
     "tiering.unfinished.copy.expiry.ms": "86400000",
+    "sizes.history_path": "unset",
+    "sizes.history_days": "400",
+    "prices.currency": "USD",
+    "prices.gib_month": "unset",
+    "prices.put_requests": "unset",
+    "prices.get_requests": "unset",
+    "prices.delete_requests": "unset",
 }
-DEPLOYMENT_SECTIONS = ("cluster.", "topics.", "log_dirs", "remote_storage.", "metadata.", "airflow.")
+DEPLOYMENT_SECTIONS = ("sizes.", "prices.", "cluster.", "topics.", "log_dirs", "remote_storage.", "metadata.", "airflow.")
 
 
 def test_names_and_defaults() -> None:

@@ -49,8 +49,7 @@ class RepeatedBlock:
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
         self._block = memoryview(os.urandom(MIB) * 2)
-        steps = range(RUNNING_CRC32C_STEP_BYTES, size_bytes + RUNNING_CRC32C_STEP_BYTES, RUNNING_CRC32C_STEP_BYTES)
-        self.running_crc32c = [self._crc32c_up_to(min(end, size_bytes)) for end in steps]
+        self.running_crc32c = list(self._running_crc32c())
 
     @property
     def crc32c(self) -> int:
@@ -62,13 +61,18 @@ class RepeatedBlock:
         buffer[:size_bytes] = self._block[first : first + size_bytes]
         return size_bytes
 
-    def _crc32c_up_to(self, end: int) -> int:
-        blocks, rest_bytes = divmod(end, MIB)
+    def _running_crc32c(self) -> Iterator[int]:
+        """Of the first step, of the first two, and last of all of it."""
         block_crc32c = extend_crc32c(0, self._block[:MIB])
         crc32c = 0
-        for _ in range(blocks):
+        for end in range(MIB, self.size_bytes + 1, MIB):
             crc32c = append_crc32c(crc32c, block_crc32c, MIB)
-        return append_crc32c(crc32c, extend_crc32c(0, self._block[:rest_bytes]), rest_bytes)
+            if end % RUNNING_CRC32C_STEP_BYTES == 0:
+                yield crc32c
+        if rest_bytes := self.size_bytes % MIB:
+            crc32c = append_crc32c(crc32c, extend_crc32c(0, self._block[:rest_bytes]), rest_bytes)
+        if self.size_bytes % RUNNING_CRC32C_STEP_BYTES:
+            yield crc32c
 
 
 @dataclass
@@ -93,25 +97,26 @@ class CountingLimiter:
 
 @dataclass
 class Sender:
+    """`body` is what its mode sends again and again."""
+
     store: S3ObjectStore
     limiter: CountingLimiter
     stopped: threading.Event
+    body: RepeatedBlock
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def busy(self, segment_bytes: int) -> None:
-        body = RepeatedBlock(segment_bytes)
+    def busy(self) -> None:
         while True:
-            self._put(body)
+            self._put()
 
     def idle(self) -> None:
-        self._put(RepeatedBlock(IDLE_BYTES))
+        self._put()
         self.stopped.wait()
 
-    def slow(self, bytes_per_second: int) -> None:
-        body = RepeatedBlock(round(bytes_per_second * SLOW_PERIOD_S))
+    def slow(self) -> None:
         begun_s = time.monotonic()
         for number in itertools.count(1):
-            self._put(body)
+            self._put()
             if self.stopped.wait(begun_s + number * SLOW_PERIOD_S - time.monotonic()):
                 return
 
@@ -119,15 +124,20 @@ class Sender:
         while True:
             self.limiter.take(BLOCK_BYTES)
 
-    def _put(self, body: RepeatedBlock) -> None:
+    def _put(self) -> None:
         self.store.put(
             f"{os.getpid()}-{next(self._numbers)}",
-            body,
-            body.crc32c,
+            self.body,
+            self.body.crc32c,
             limiter=self.limiter,
             on_sent=lambda _: None,
-            running_crc32c=body.running_crc32c,
+            running_crc32c=self.body.running_crc32c,
         )
+
+
+def body_bytes(mode: str, amount: int) -> int:
+    """Segments of busy; of slow the part of its rate that falls to one period."""
+    return {"busy": amount, "slow": round(amount * SLOW_PERIOD_S)}.get(mode, IDLE_BYTES)
 
 
 def s3_store(settings: TieringSettings) -> S3ObjectStore:
@@ -182,7 +192,7 @@ def timed_rounds() -> Iterator[list[float]]:
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description="Upload under quotas until told to stop.")
     parser.add_argument("mode", choices=("busy", "idle", "slow", "take"))
-    parser.add_argument("amount", type=int, nargs="*", help="segment bytes of busy, bytes a second of slow")
+    parser.add_argument("amount", type=int, nargs="?", default=0, help="segment bytes of busy, bytes a second of slow")
     parser.add_argument("--broker-id", type=int, default=1)
     parser.add_argument("--topic", default="bench")
     options = parser.parse_args(arguments)
@@ -195,7 +205,7 @@ def main(arguments: Sequence[str]) -> None:
     settings = load_settings()
     with open_tiering(settings) as tiering:
         limiter = CountingLimiter(tiering.quotas.copy(options.broker_id, options.topic, go_on=go_on))
-        sender = Sender(s3_store(settings), limiter, stopped)
+        sender = Sender(s3_store(settings), limiter, stopped, RepeatedBlock(body_bytes(options.mode, options.amount)))
         sender.store.stat("warm-up")
         tell({"ready": os.getpid()})
         sys.stdin.readline()
@@ -208,7 +218,7 @@ def main(arguments: Sequence[str]) -> None:
         threading.Thread(target=wait_for_stop, daemon=True).start()
         with counted_statements() as statement_seconds, timed_rounds() as round_seconds:
             with suppress(SendingStoppedError):
-                getattr(sender, options.mode)(*options.amount)
+                getattr(sender, options.mode)()
             account = {
                 "mode": options.mode,
                 "charged_bytes": limiter.charged_bytes,

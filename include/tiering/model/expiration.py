@@ -188,12 +188,12 @@ def _unknowns(given: RetentionInput, kept: Sequence[RemoteLogSegmentMetadata]) -
     if given.retention_bytes is not None and given.local_only_bytes is None:
         yield "local-only bytes are unknown: they count as 0"
     if not given.lineage.entries and finished:
-        yield f"no leader epoch is known: {len(finished)} segments stay whatever their age and size"
+        yield f"no leader epoch is known: whatever their age and size, segments stay: {len(finished)}"
     if given.retention_ms is None:
         return
     undated = [one for one in finished if one.max_timestamp_ms < 0]
     if undated:
-        yield f"{len(undated)} segments have no timestamp: their age counts from the last event of their copy"
+        yield f"segments without a timestamp, whose age counts from the last event of their copy: {len(undated)}"
     ahead_ms = max((one.max_timestamp_ms - given.now_ms for one in finished), default=0)
     if ahead_ms > 0:
         yield f"timestamps lie up to {ahead_ms} ms in the future: time reaches neither them nor what follows them"

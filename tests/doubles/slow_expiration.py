@@ -1,0 +1,134 @@
+"""What expires, slowly: a broker's runs one after the other, written from the prose of its rules.
+
+No history is compared with another: which epoch wrote an offset is asked offset by offset. No excess is carried along:
+after each deletion everything is added up again.
+"""
+
+from dataclasses import dataclass, field
+
+from include.tiering.model.retention import RetentionInput
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata as Segment
+from tests.doubles.segments import DELETE_FINISHED, DELETE_STARTED, FINISHED, STARTED
+
+BEYOND_ALL = 100
+"""Every offset and every start offset of a generated log lies below it."""
+
+Deletion = tuple[Segment, str]
+
+
+@dataclass
+class SlowExpiration:
+    """Decides once; `deletions` and `log_start_offset` are the result."""
+
+    given: RetentionInput
+    deletions: list[Deletion] = field(default_factory=list)
+    log_start_offset: int = 0
+
+    def __post_init__(self) -> None:
+        self.log_start_offset = self.given.log_start_offset
+        for segment in self._listed(self.given.segments):
+            if not self._is_live(segment) and segment.state is DELETE_STARTED:
+                self.deletions.append((segment, "unfinished delete"))
+        for segment in self._listed(self.given.segments):
+            age_ms = self.given.now_ms - segment.event_timestamp_ms
+            is_old = age_ms >= self.given.unfinished_copy_expiry_ms
+            if not self._is_live(segment) and segment.state is STARTED and is_old:
+                self.deletions.append((segment, "abandoned copy"))
+        while self._run():
+            pass
+
+    def _run(self) -> bool:
+        before = len(self.deletions)
+        self._visit_lineage()
+        for segment in self._listed(self._alive()):
+            is_older = max(epoch for epoch, _ in segment.segment_leader_epochs) < min(self._epochs(), default=-1)
+            if is_older and segment.end_offset < self.log_start_offset and not self._is_live(segment):
+                self.deletions.append((segment, "unreferenced leader epoch"))
+        for segment, reason in self.deletions[before:]:
+            if reason in ("time", "size") and segment.state is FINISHED and segment.end_offset >= self.log_start_offset:
+                self.log_start_offset = segment.end_offset + 1
+        return len(self.deletions) > before
+
+    def _visit_lineage(self) -> None:
+        visited = []
+        for epoch in sorted(self._epochs()):
+            for segment in self._listed(self._alive()):
+                if segment in visited or epoch not in dict(segment.segment_leader_epochs):
+                    continue
+                visited.append(segment)
+                if self._is_live(segment):
+                    return
+                if (reason := self._breach(segment)) is not None:
+                    self.deletions.append((segment, reason))
+                elif self._is_within(segment):
+                    return
+
+    def _breach(self, segment: Segment) -> str | None:
+        if self._is_below(segment):
+            return "log start"
+        if not self._is_within(segment):
+            return None
+        if self.given.retention_ms is not None and self.given.retention_ms <= self.given.now_ms:
+            timestamp_ms = segment.max_timestamp_ms if segment.max_timestamp_ms != -1 else segment.event_timestamp_ms
+            if self.given.now_ms - timestamp_ms > self.given.retention_ms:
+                return "time"
+        if self.given.retention_bytes is not None and segment.state is FINISHED:
+            total = self.total_bytes()
+            if total > self.given.retention_bytes and total - segment.segment_size_bytes >= self.given.retention_bytes:
+                return "size"
+        return None
+
+    def total_bytes(self) -> int:
+        """What counts for the size limit now."""
+        remote = (
+            one.segment_size_bytes
+            for one in self._alive()
+            if one.state is FINISHED and self._is_within(one) and not self._is_below(one)
+        )
+        return (self.given.local_only_bytes or 0) + sum(remote)
+
+    def first_within(self) -> Segment | None:
+        """The first segment of the lineage that stays."""
+        return next((one for one in self._listed(self._alive()) if self._is_within(one)), None)
+
+    def _is_below(self, segment: Segment) -> bool:
+        latest = max(epoch for epoch, _ in segment.segment_leader_epochs)
+        return segment.end_offset < self.log_start_offset and latest <= min(self._epochs(), default=-1)
+
+    def _is_within(self, segment: Segment) -> bool:
+        """Offset by offset: from the first one that is remembered, one epoch wrote it in both."""
+        if self.given.log_end_offset is not None and segment.end_offset >= self.given.log_end_offset:
+            return False
+        remembered = self._remembered()
+        offsets = [offset for offset in range(segment.start_offset, segment.end_offset + 1) if offset in remembered]
+        if not offsets:
+            return segment.segment_leader_epochs.epoch_for(segment.end_offset) == min(self._epochs(), default=None)
+        return all(
+            segment.segment_leader_epochs.epoch_for(offset) == self.given.lineage.epoch_for(offset)
+            for offset in offsets
+        )
+
+    def _remembered(self) -> range:
+        starts = [start for _, start in self.given.lineage]
+        return range(max(self.log_start_offset, min(starts)), BEYOND_ALL) if starts else range(0)
+
+    def _epochs(self) -> set[int]:
+        """Those that wrote an offset which is remembered."""
+        found = {self.given.lineage.epoch_for(offset) for offset in self._remembered()}
+        return {epoch for epoch in found if epoch is not None}
+
+    def _alive(self) -> list[Segment]:
+        gone = [segment for segment, _ in self.deletions]
+        kept = [one for one in self.given.segments if one not in gone]
+        return [one for one in kept if one.state not in (DELETE_STARTED, DELETE_FINISHED)]
+
+    def _is_live(self, segment: Segment) -> bool:
+        return segment.remote_log_segment_id in self.given.under_live_work
+
+    @staticmethod
+    def _listed(segments: tuple[Segment, ...] | list[Segment]) -> list[Segment]:
+        """By start offset, readable ones first, of these the longest first, else by arrival."""
+        finished = sorted((one for one in segments if one.state is FINISHED), key=lambda one: -one.end_offset)
+        return sorted(
+            [*finished, *(one for one in segments if one.state is not FINISHED)], key=lambda s: s.start_offset
+        )

@@ -18,11 +18,11 @@ export PATH := $(ROOT)/.venv/bin:$(ROOT)/.cache/bin:$(ROOT)/.cache/uv/bin:$(PATH
 export UV_PYTHON_PREFERENCE := only-system
 
 .PHONY: help setup demo up down test test-unit test-integration test-browser lint check docs requirements \
-        bench bench-check bench-copy bench-queue bench-quota bench-scan bench-start s3-server clean
+        bench bench-check bench-copy bench-queue bench-quota bench-quota-airflow bench-scan bench-start s3-server clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target sentence; do \
-	    printf '  make %-17s %s\n' "$$target" "$$sentence"; done
+	    printf '  make %-19s %s\n' "$$target" "$$sentence"; done
 
 # --- set-up ---------------------------------------------------------------------------------------------------------
 
@@ -134,6 +134,9 @@ bench-queue: setup ## throughput of the byte-bounded queue beside queue.Queue, a
 
 bench-quota: setup .cache/bin/.rclone-$(RCLONE_VERSION) ## quotas as a receiver sees them, judged (25 minutes; FULL=1: an hour; POSTGRESQL=1)
 	@$(BENCH) quota
+
+bench-quota-airflow: setup ## quota and pool of a running tiering_copy changed in a real Airflow, judged and drawn (6 minutes)
+	@$(PYTHON) -m tests.benchmark.quota_in_airflow --plot docs/images/quota-in-airflow.svg
 
 bench-scan: setup ## scan of 2,000 partitions with 50 segments each
 	@$(BENCH) scan

@@ -46,6 +46,16 @@ class StoredObject:
 
 
 @dataclass(frozen=True, slots=True)
+class SegmentObject:
+    """One object that a key names as a segment's. Anybody may have written it."""
+
+    segment_id: RemoteLogSegmentId
+    start_offset: int
+    kind: ObjectKind
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteFailure:
     """One object that could not be deleted; everything else of the request was."""
 
@@ -128,11 +138,19 @@ class RemoteStorage(Protocol):
         ...
 
     def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
-        """Remove every object, open upload and temporary file of these attempts. Absent ones are fine."""
+        """Remove every object, open upload and temporary file of these attempts. Absent ones are fine.
+
+        Requests grow with the number of objects by the hundred, not one by one. An attempt that is given as FINISHED
+        has no open upload, so none is looked for.
+        """
         ...
 
     def list_objects(self) -> Iterator[tuple[str, int]]:
         """(key, size) of every object under the prefix, the marker included; keys are relative to the prefix."""
+        ...
+
+    def list_segment_objects(self) -> Iterator[SegmentObject]:
+        """Every object under the prefix whose key a segment of this layout could have; others are left out."""
         ...
 
     def read_marker(self) -> StoreMarker | None: ...

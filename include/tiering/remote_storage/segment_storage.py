@@ -17,7 +17,12 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from include.tiering.errors import RemoteObjectExistsError, RemoteResourceNotFoundError, RemoteStorageError
+from include.tiering.errors import (
+    ObjectKeyError,
+    RemoteObjectExistsError,
+    RemoteResourceNotFoundError,
+    RemoteStorageError,
+)
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
@@ -26,6 +31,7 @@ from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
 from include.tiering.remote_storage.contract import (
     DeleteFailure,
     ProgressCallback,
+    SegmentObject,
     StoredObject,
     StoreMarker,
 )
@@ -103,7 +109,7 @@ class SegmentStorage:
 
     def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
         owners = {key: segment for segment in segments for _, key in reversed(self._layout.keys(segment))}
-        failures = list(self._abort_uploads(owners))
+        failures = list(self._abort_uploads({key: one for key, one in owners.items() if not one.is_finished}))
         for failure in self._store.delete(tuple(owners)):
             segment_id = owners[failure.key].remote_log_segment_id
             failures.append(DeleteFailure(segment_id, failure.key, failure.message, failure.retriable))
@@ -111,6 +117,14 @@ class SegmentStorage:
 
     def list_objects(self) -> Iterator[tuple[str, int]]:
         return ((found.key, found.size_bytes) for found in self._store.list_objects())
+
+    def list_segment_objects(self) -> Iterator[SegmentObject]:
+        for found in self._store.list_objects():
+            try:
+                key = self._layout.parse_key(found.key)
+            except ObjectKeyError:
+                continue
+            yield SegmentObject(key.segment_id, key.start_offset, key.kind, found.size_bytes)
 
     def read_marker(self) -> StoreMarker | None:
         try:
@@ -168,7 +182,7 @@ class SegmentStorage:
         return crc32c
 
     def _abort_uploads(self, owners: dict[str, RemoteLogSegmentMetadata]) -> Iterator[DeleteFailure]:
-        """Remove what unfinished writes of these keys left; one listing per directory of keys."""
+        """Remove what unfinished writes of these keys left; one listing per directory of keys, none without keys."""
         for directory in sorted({key.rpartition("/")[0] for key in owners}):
             for upload in self._store.list_open_uploads(f"{directory}/"):
                 if upload.key not in owners:

@@ -84,6 +84,10 @@ class BatchHeartbeat:
         with self._lock:
             self._planned_bytes += size_bytes
 
+    def add_done(self, size_bytes: int) -> None:
+        """Count bytes of which nothing is sent."""
+        self._done_bytes += size_bytes
+
     @contextmanager
     def counting(self, segment_bytes: int) -> Iterator[Callable[[int], None]]:
         """Count the bytes of one segment as they are sent; a copy that fails takes its bytes back."""

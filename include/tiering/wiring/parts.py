@@ -46,7 +46,9 @@ from include.tiering.remote_storage.location import open_storage
 from include.tiering.remote_storage.marker import GuardedStorage
 from include.tiering.settings import RemoteStorageSettings, TieringSettings, with_dynamic
 from include.tiering.work.contract import ANYWHERE, Placement, WorkStore
+from include.tiering.work.deletion_contract import DeletionStore
 from include.tiering.work.sql import SqlWorkStore
+from include.tiering.work.sql_deletions import SqlDeletionStore
 
 
 class Parts:
@@ -110,6 +112,10 @@ class Parts:
     @cached_property
     def pool_mirror(self) -> PoolMirror:
         return SqlPoolMirror(self.engine, self.cluster_id)
+
+    @cached_property
+    def deletions(self) -> DeletionStore:
+        return SqlDeletionStore(self.engine, self.cluster_id)
 
     @cached_property
     def quotas(self) -> Quotas:

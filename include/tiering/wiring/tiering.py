@@ -5,6 +5,7 @@ import secrets
 import socket
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,15 @@ from include.tiering.errors import SettingError
 from include.tiering.log_source.contract import ScanReport
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observability.metrics import process_recorder
+from include.tiering.quality.rules import RULES
 from include.tiering.quota.contract import Quotas
 from include.tiering.quota.fetch_admission import FetchAdmission
 from include.tiering.quota.scopes import QuotaKind
-from include.tiering.remote_metadata.contract import PartitionSize, SegmentRow
-from include.tiering.remote_metadata.sql_export import KeyRange, export_segments, split_segments
 from include.tiering.remote_storage.contract import StoreMarker
 from include.tiering.reports.copy import CopyRun
 from include.tiering.settings import TieringSettings, load_settings
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
-from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier, StepObserver
+from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier
 from include.tiering.tasks.copy_segments import BatchLimits, BatchResult, CopyBatch
 from include.tiering.tasks.fetch_partition import FetchedSegment, fetch_partition
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch, RecordReader
@@ -31,10 +31,13 @@ from include.tiering.tasks.own_topics import register_owners
 from include.tiering.tasks.plan_copy import CopyPlan, plan_copy
 from include.tiering.tasks.readiness import Check, run_checks
 from include.tiering.tasks.record_readers import RecordReaders
+from include.tiering.tasks.remember_epochs import remember_leader_epochs
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.tasks.verify_segments import VerifyReport, verify_segments
+from include.tiering.wiring.expiration_verbs import ExpirationVerbs
 from include.tiering.wiring.pool_verbs import PoolVerbs
 from include.tiering.wiring.set_up import readiness_probes, set_up
+from include.tiering.wiring.size_verbs import SizeVerbs
 from include.tiering.work.contract import BatchProgress, Placement
 
 
@@ -51,7 +54,7 @@ def _count(result: BatchResult) -> None:
         recorder.copy_failed(failure.item.topic_id_partition.topic, str(failure.item.error))
 
 
-class Tiering(PoolVerbs):
+class Tiering(PoolVerbs, SizeVerbs, ExpirationVerbs):
     """The library as its entry points see it. Close it, or use `open_tiering`."""
 
     def __init__(
@@ -61,7 +64,7 @@ class Tiering(PoolVerbs):
         clock: Clock | None = None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
         quotas: Quotas | None = None,
-        observe: StepObserver = _ignore,
+        observe: Callable[[StrEnum, TopicIdPartition, int], None] = _ignore,
     ) -> None:
         super().__init__(settings, clock=clock)
         self._random_bytes = random_bytes
@@ -100,6 +103,7 @@ class Tiering(PoolVerbs):
             )
         if not dry_run:
             register_owners(report, self.registry)
+            remember_leader_epochs(report, self.metadata, self.registry)
         plan = plan_copy(
             run_id,
             report,
@@ -162,7 +166,7 @@ class Tiering(PoolVerbs):
         return verify_segments(
             self.metadata,
             self.storage,
-            GreatExpectationsJudge(),
+            GreatExpectationsJudge(RULES),
             run_id=run_id,
             quotas=self.quotas,
             clock=self.clock,
@@ -174,20 +178,6 @@ class Tiering(PoolVerbs):
         began_ms = min((batch.started_at_ms for batch in batches), default=0)
         ended_ms = max((batch.updated_at_ms for batch in batches), default=0)
         return CopyRun(run_id, self.work.items(run_id), (ended_ms - began_ms) / 1000)
-
-    def sizes(self) -> Sequence[PartitionSize]:
-        """FINISHED sizes from the counters, published as RemoteLogSizeBytes (KIP-852)."""
-        sizes = self.metadata.partition_sizes()
-        process_recorder().remote_log_sizes(sizes)
-        return sizes
-
-    def segment_ranges(self, ranges: int) -> Sequence[KeyRange]:
-        """At most `ranges` ranges that together hold every segment of now once."""
-        return split_segments(self.engine, self.cluster_id, ranges)
-
-    def export_segments(self, key_range: KeyRange) -> Iterator[SegmentRow]:
-        """Segments of one range, in pages: memory stays flat however many there are."""
-        return export_segments(self.engine, self.cluster_id, key_range)
 
     def fetch_partition(self, partition: TopicIdPartition, output_dir: Path) -> Iterator[FetchedSegment]:
         return fetch_partition(partition, output_dir, metadata=self.metadata, storage=self.storage, quotas=self.quotas)

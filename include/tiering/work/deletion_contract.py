@@ -101,7 +101,7 @@ class TopicTotals:
         planned_bytes: of those that are FINISHED.
         recent_bytes: of segments that were FINISHED and whose deletion began within the window that was asked for.
         remote_bytes: FINISHED now.
-        above_log_start: planned deletions for time, size or log start that reach the log start which the plan sets.
+        above_log_start: FINISHED ones planned for time, size or log start that reach the log start which the plan sets.
     """
 
     topic_id: Uuid
@@ -171,6 +171,10 @@ class DeletionStore(Protocol):
 
     def has_work(self, run_id: str) -> bool:
         """Whether a planned deletion is left, released or not."""
+        ...
+
+    def now_ms(self) -> int:
+        """The database's clock, by which retention is decided."""
         ...
 
     def is_leased(self, partition: TopicIdPartition, role: LeaseRole) -> bool:

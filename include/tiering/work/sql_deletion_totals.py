@@ -31,6 +31,7 @@ def totals(connection: Connection, cluster_id: str, run_id: str, since_ms: int) 
     recent = _recent_bytes(connection, cluster_id, since_ms)
     remote = _remote_bytes(connection, cluster_id)
     is_above = and_(
+        segments.c.state == _FINISHED,
         planned_deletions.c.reason.in_(_BELOW_LOG_START),
         segments.c.end_offset >= planned_expirations.c.log_start_offset,
     )

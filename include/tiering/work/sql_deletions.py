@@ -129,6 +129,10 @@ class SqlDeletionStore:
         with reading(self._engine) as connection:
             return sql_deletion_plans.has_work(connection, self._cluster_id, run_id)
 
+    def now_ms(self) -> int:
+        with reading(self._engine) as connection:
+            return self._now_ms(connection)
+
     def is_leased(self, partition: TopicIdPartition, role: LeaseRole) -> bool:
         with reading(self._engine) as connection:
             now_ms = self._now_ms(connection)

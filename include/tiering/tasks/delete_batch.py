@@ -1,0 +1,168 @@
+"""One batch of a run that deletes: a stream that pulls partitions and deletes their planned segments in order.
+
+It takes a lease to expire a partition, deletes what is planned of it in groups, gives it back and takes the next, until
+nothing is left, its time is over, or its pool has no room for it any more. Before each group it asks whether the topic
+is still ours, waits while paused, and pays for one request. It never waits for a copy quota.
+
+What a killed batch leaves: a lease that expires, and what `delete_segments` says of the group it was in.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from include.tiering.errors import ApprovalRequiredError, LeaseLostError, SendingStoppedError, TieringError
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.observability import for_partition, get_logger
+from include.tiering.quota.contract import Quotas, RequestLimiter
+from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
+from include.tiering.tasks.batch_room import BatchEnd, BatchRoom
+from include.tiering.tasks.delete_segments import SEGMENTS_PER_GROUP, Doomed, FailedDeletion, SegmentDeleter
+from include.tiering.tasks.send_gate import SendGate
+from include.tiering.work.contract import PartitionLease, WorkStore
+from include.tiering.work.deletion_contract import DeletionItem, DeletionOutcome, PlannedDeletion
+
+_log: Final = get_logger(__name__)
+_PAUSE_POLL_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteResult:
+    """What one batch did. What it left is still planned, or in DELETE_SEGMENT_STARTED for the next run."""
+
+    deleted: tuple[PlannedDeletion, ...]
+    failed: tuple[FailedDeletion, ...]
+    seconds: float
+    ended: BatchEnd
+
+    @property
+    def worth_retrying(self) -> bool:
+        """True if something failed and nothing of it needs a person."""
+        return bool(self.failed) and all(failure.retriable for failure in self.failed)
+
+
+class DeleteBatch:
+    """Runs once, for a run that was released."""
+
+    def __init__(
+        self,
+        deleter: SegmentDeleter,
+        work: WorkStore,
+        quotas: Quotas,
+        gate: SendGate,
+        heartbeat: BatchHeartbeat,
+        room: BatchRoom,
+        *,
+        run_id: str,
+        batch_id: str,
+        lease_ms: int,
+    ) -> None:
+        self._deleter = deleter
+        self._work = work
+        self._quotas = quotas
+        self._gate = gate
+        self._heartbeat = heartbeat
+        self._room = room
+        self._run_id = run_id
+        self._batch_id = batch_id
+        self._lease_ms = lease_ms
+        self._given_up: set[TopicIdPartition] = set()
+        self._deleted: list[PlannedDeletion] = []
+        self._failed: list[FailedDeletion] = []
+
+    def run(self) -> DeleteResult:
+        """Pull partitions until there is a reason to end.
+
+        Raises:
+            ApprovalRequiredError: the run is not released.
+            StateConflictError: no such run was planned.
+        """
+        run = self._deleter.deletions.run(self._run_id)
+        if not run.is_released:
+            raise ApprovalRequiredError(
+                f"run {self._run_id}: nothing is deleted before plan {run.plan_hash} passed the brake or was approved"
+            )
+        started = self._deleter.clock.monotonic()
+        with self._heartbeat:
+            ended = self._pull()
+        seconds = self._deleter.clock.monotonic() - started
+        return DeleteResult(tuple(self._deleted), tuple(self._failed), seconds, ended)
+
+    def _pull(self) -> BatchEnd:
+        while (ended := self._room.reason_to_end()) is None:
+            lease = self._heartbeat.claim(self._claim)
+            if lease is None:
+                if not self._wait_out_a_pause():
+                    return BatchEnd.NO_WORK
+                continue
+            try:
+                self._expire(lease)
+            except (LeaseLostError, SendingStoppedError) as error:
+                for_partition(_log, lease.fence.topic_id_partition).warning("%s", error)
+            finally:
+                self._heartbeat.release()
+        return ended
+
+    def _claim(self) -> PartitionLease | None:
+        return self._deleter.deletions.claim(
+            self._run_id, self._batch_id, lease_ms=self._lease_ms, exclude=self._given_up
+        )
+
+    def _wait_out_a_pause(self) -> bool:
+        """True if paused topics still hold work of this run, after a short wait."""
+        if not self._work.paused_topics() or not self._deleter.deletions.has_work(self._run_id):
+            return False
+        self._deleter.clock.sleep(_PAUSE_POLL_SECONDS)
+        return True
+
+    def _expire(self, lease: PartitionLease) -> None:
+        planned = self._deleter.deletions.remaining(lease)
+        self._heartbeat.add_planned(sum(one.size_bytes for one in planned.deletions))
+        partition = lease.fence.topic_id_partition
+        limiter = self._quotas.delete(partition.topic, go_on=self._gate.check)
+        try:
+            if not self._deleter.is_ours(lease, planned.deletions):
+                return
+            queue, gone = self._deleter.begin(lease, planned)
+            self._count(gone)
+            while queue and partition not in self._given_up and self._room.reason_to_end() is None:
+                if self._gate.paused:
+                    self._deleter.clock.sleep(_PAUSE_POLL_SECONDS)
+                    continue
+                if not self._deleter.is_ours(lease, [one for one, _ in queue]):
+                    return
+                group, queue = queue[:SEGMENTS_PER_GROUP], queue[SEGMENTS_PER_GROUP:]
+                self._delete(lease, group, limiter)
+        except (LeaseLostError, SendingStoppedError):
+            raise
+        except TieringError as error:
+            self._give_up(lease, planned.deletions, error)
+
+    def _delete(self, lease: PartitionLease, group: Sequence[Doomed], limiter: RequestLimiter) -> None:
+        limiter.take()
+        try:
+            outcome = self._deleter.delete(lease, group)
+        except (LeaseLostError, SendingStoppedError):
+            raise
+        except TieringError as error:
+            self._give_up(lease, [one for one, _ in group], error)
+            return
+        self._count(outcome.deleted)
+        self._failed.extend(outcome.failed)
+        if any(failure.retriable for failure in outcome.failed):
+            self._given_up.add(lease.fence.topic_id_partition)
+
+    def _count(self, deleted: Sequence[PlannedDeletion]) -> None:
+        self._deleted.extend(deleted)
+        self._heartbeat.add_done(sum(one.size_bytes for one in deleted))
+
+    def _give_up(self, lease: PartitionLease, planned: Sequence[PlannedDeletion], error: TieringError) -> None:
+        """Leave the partition: for this batch if another try may help, else for the run."""
+        for_partition(_log, lease.fence.topic_id_partition).warning("deletion stopped: %s", error)
+        self._given_up.add(lease.fence.topic_id_partition)
+        failed = [
+            FailedDeletion(DeletionItem(one, DeletionOutcome.FAILED, type(error).__name__, str(error)), error.retriable)
+            for one in planned
+        ]
+        self._failed.extend(failed)
+        self._deleter.leave(lease, failed)

@@ -1,0 +1,163 @@
+"""What is to be deleted: the retention decision of every partition of topics that the platform owns, as a plan.
+
+Everything that is decided from is ours and comes from SQL: log start, leader epochs, segments in any state, retention.
+Of the brokers only the bytes that are not remote yet are asked, and only for topics with a retention.bytes; where they
+cannot be known they count as nothing, which deletes less, and the plan names it. Planning changes nothing; the plan is
+stored by the caller, and each batch asks for the owner and the state of every segment again.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from include.tiering.log_source.contract import Replica, ScanReport
+from include.tiering.log_source.topic_patterns import matches
+from include.tiering.model.expiration import decide_deletions
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.retention import DeletionDecision, RetentionInput
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.quota.topic_retention import TopicRetention
+from include.tiering.remote_metadata.contract import LeaseRole, RemoteLogMetadata, SegmentRow, TopicRegistry
+from include.tiering.work.deletion_contract import DeletionStore, PlannedDeletion, PlannedExpiration, plan_hash
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """What could not be known of a partition and made the plan delete less."""
+
+    topic_id_partition: TopicIdPartition
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExpirationPlan:
+    """Partitions of which something goes, by topic and partition. `plan_hash` identifies what the plan does."""
+
+    run_id: str
+    expirations: tuple[PlannedExpiration, ...]
+    unknowns: tuple[Unknown, ...]
+
+    @property
+    def plan_hash(self) -> str:
+        return plan_hash(self.expirations)
+
+    @property
+    def segments(self) -> int:
+        return sum(len(planned.deletions) for planned in self.expirations)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(deletion.size_bytes for planned in self.expirations for deletion in planned.deletions)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpirationPlanner:
+    """Everything that a plan reads. `retentions` holds what is set, by topic name."""
+
+    metadata: RemoteLogMetadata
+    registry: TopicRegistry
+    deletions: DeletionStore
+    retentions: Mapping[str, TopicRetention]
+    unfinished_copy_expiry_ms: int
+
+    def owned_partitions(self, patterns: Collection[str] = ()) -> Sequence[TopicIdPartition]:
+        """Partitions with segments whose topic is the platform's, and whose name matches if there are patterns."""
+        return [
+            partition
+            for partition in self.metadata.partitions()
+            if (not patterns or matches(partition.topic, patterns))
+            and self.registry.owner(partition.topic_id) is TopicOwner.PLATFORM
+        ]
+
+    def topics_by_size(self, partitions: Collection[TopicIdPartition]) -> Collection[str]:
+        """Names of those topics for whose decision local bytes count."""
+        names = {partition.topic for partition in partitions}
+        return sorted(name for name in names if self._retention(name).retention_bytes is not None)
+
+    def plan(
+        self, run_id: str, partitions: Sequence[TopicIdPartition], report: ScanReport | None, *, now_ms: int
+    ) -> ExpirationPlan:
+        """Decide for each partition. `report` is a scan of `topics_by_size`; None: no log dir can be read.
+
+        `now_ms` is the database's clock.
+        """
+        replicas = {replica.topic_id_partition: replica for replica in _chosen(report)}
+        expirations: list[PlannedExpiration] = []
+        unknowns: list[Unknown] = []
+        for partition in partitions:
+            given = self._input(partition, replicas.get(partition), now_ms)
+            outcome = decide_deletions(given)
+            unknowns.extend(Unknown(partition, sentence) for sentence in outcome.unknowns)
+            if outcome.decisions:
+                deletions = tuple(map(_planned, outcome.decisions))
+                expirations.append(
+                    PlannedExpiration(partition, given.log_start_offset, outcome.log_start_offset, deletions)
+                )
+        return ExpirationPlan(run_id, tuple(expirations), tuple(unknowns))
+
+    def _input(self, partition: TopicIdPartition, replica: Replica | None, now_ms: int) -> RetentionInput:
+        truth = self.metadata.partition_truth(partition)
+        rows = self.metadata.list_segments(partition)
+        retention = self._retention(partition.topic)
+        highest = self.metadata.highest_copied_offset(partition)
+        return RetentionInput(
+            topic_id_partition=partition,
+            segments=tuple(row.metadata for row in rows),
+            lineage=truth.leader_epochs,
+            log_start_offset=truth.log_start_offset,
+            now_ms=now_ms,
+            # A broker that lost its log, or whose log was cut, has a lower end: its epochs tell which segments are
+            # foreign, and nothing that was archived becomes so because a broker forgot.
+            log_end_offset=None,
+            local_only_bytes=None if replica is None else local_only_bytes(replica, highest, truth.log_start_offset),
+            retention_ms=retention.retention_ms,
+            retention_bytes=retention.retention_bytes,
+            unfinished_copy_expiry_ms=self.unfinished_copy_expiry_ms,
+            under_live_work=self._under_live_work(partition, rows),
+        )
+
+    def _under_live_work(
+        self, partition: TopicIdPartition, rows: Sequence[SegmentRow]
+    ) -> frozenset[RemoteLogSegmentId]:
+        started = [
+            row.metadata.remote_log_segment_id
+            for row in rows
+            if row.metadata.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
+        ]
+        if not started or not self.deletions.is_leased(partition, LeaseRole.COPY):
+            return frozenset()
+        return frozenset(started)
+
+    def _retention(self, topic: str) -> TopicRetention:
+        return self.retentions.get(topic, TopicRetention())
+
+
+def local_only_bytes(replica: Replica, highest_copied_offset: int | None, log_start_offset: int) -> int:
+    """Bytes of the replica that are not remote: segments wholly behind what was copied, the active one included.
+
+    One that is remote in part counts as remote: the total is rather too low, which deletes less.
+    """
+    first = max(replica.log_start_offset, log_start_offset)
+    highest = -1 if highest_copied_offset is None else highest_copied_offset
+    return sum(
+        segment.size_bytes
+        for segment in replica.segments
+        if segment.base_offset > highest and segment.end_offset >= first
+    )
+
+
+def _chosen(report: ScanReport | None) -> Sequence[Replica]:
+    return [] if report is None else [replica for replica in report.replicas if replica.chosen]
+
+
+def _planned(decision: DeletionDecision) -> PlannedDeletion:
+    segment = decision.segment
+    return PlannedDeletion(
+        segment.remote_log_segment_id,
+        segment.start_offset,
+        segment.end_offset,
+        segment.segment_size_bytes,
+        segment.state,
+        str(decision.reason),
+        ", ".join(f"{name} {value}" for name, value in decision.numbers),
+    )

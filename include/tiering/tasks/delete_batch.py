@@ -56,6 +56,7 @@ class DeleteBatch:
         run_id: str,
         batch_id: str,
         lease_ms: int,
+        segments_per_group: int = SEGMENTS_PER_GROUP,
     ) -> None:
         self._deleter = deleter
         self._work = work
@@ -66,6 +67,7 @@ class DeleteBatch:
         self._run_id = run_id
         self._batch_id = batch_id
         self._lease_ms = lease_ms
+        self._segments_per_group = segments_per_group
         self._given_up: set[TopicIdPartition] = set()
         self._deleted: list[PlannedDeletion] = []
         self._failed: list[FailedDeletion] = []
@@ -131,7 +133,7 @@ class DeleteBatch:
                     continue
                 if not self._deleter.is_ours(lease, [one for one, _ in queue]):
                     return
-                group, queue = queue[:SEGMENTS_PER_GROUP], queue[SEGMENTS_PER_GROUP:]
+                group, queue = queue[: self._segments_per_group], queue[self._segments_per_group :]
                 self._delete(lease, group, limiter)
         except (LeaseLostError, SendingStoppedError):
             raise

@@ -9,8 +9,10 @@ from sqlalchemy import Engine
 from include.tiering.clock import Clock, SystemClock
 from include.tiering.cluster.contract import ClusterFacts
 from include.tiering.cluster.metadata_log import MetadataLog
+from include.tiering.cluster.missed_facts import MissedFacts
 from include.tiering.cluster.unknown_facts import UnknownFacts
 from include.tiering.database.engine import open_engine
+from include.tiering.database.facts_memory import FactsMemory
 from include.tiering.database.migrations import current_revision
 from include.tiering.database.store_identity import StoreIdentities, known_clusters
 from include.tiering.errors import (
@@ -75,7 +77,11 @@ class Parts:
     @cached_property
     def facts(self) -> ClusterFacts:
         paths = [log_dir.path for log_dir in self.settings.log_dirs]
-        return MetadataLog(paths) if MetadataLog.is_in(paths) else UnknownFacts()
+        return MetadataLog(paths) if MetadataLog.is_in(paths) else MissedFacts(UnknownFacts(), self._facts_were_known)
+
+    @cached_property
+    def facts_memory(self) -> FactsMemory:
+        return FactsMemory(self.engine, self.cluster_id)
 
     @cached_property
     def source(self) -> LogSource:
@@ -198,6 +204,12 @@ class Parts:
                 identity = identify(LogDir(log_dir.broker_id, log_dir.path))
                 placements[identity.broker_id, identity.directory_id] = placement
         return placements
+
+    def _facts_were_known(self) -> bool:
+        """Not as far as we know where there is no database: then nothing can be copied either."""
+        with suppress(MetadataUnavailableError):
+            return self.facts_memory.were_known()
+        return False
 
     def _quota_observer(self) -> QuotaObserver:
         recorder, settings = process_recorder(), self.effective_settings()

@@ -102,6 +102,8 @@ class Tiering(PoolVerbs, SizeVerbs, ExpirationVerbs):
                 f"log_dirs belong to cluster {report.cluster_id}, the database serves cluster {self.cluster_id}"
             )
         if not dry_run:
+            if self.facts.cluster_id() is not None:
+                self.facts_memory.remember()
             register_owners(report, self.registry)
             remember_leader_epochs(report, self.metadata, self.registry)
         plan = plan_copy(

@@ -34,7 +34,10 @@ class Ownership:
 
 
 def ownership(partition: TopicIdPartition, facts: ClusterFacts | None, *, named: bool, cleaned: bool) -> Ownership:
-    """`facts` None: they could not be read. A removal must be seen; absence alone says nothing."""
+    """`facts` None: they could not be read, and nobody's word stands in for them.
+
+    A removal must be seen; absence alone says nothing.
+    """
     topic = facts.topic(partition.topic_id) if facts else None
     partition_facts = topic.partitions.get(partition.partition) if topic else None
     removed = (
@@ -45,7 +48,9 @@ def ownership(partition: TopicIdPartition, facts: ClusterFacts | None, *, named:
     return Ownership(
         leader=partition_facts.leader if partition_facts else None,
         leader_epoch=partition_facts.leader_epoch if partition_facts else None,
-        refusal=topic_refusal(partition.topic, topic, removed=removed, named=named, cleaned=cleaned),
+        refusal=topic_refusal(
+            partition.topic, topic, removed=removed, named=named and facts is not None, cleaned=cleaned
+        ),
     )
 
 

@@ -28,8 +28,11 @@ _log: Final = logging.getLogger(__name__)
 PERIOD_SECONDS: Final = 0.55
 """Two statements a round: 3.6 a second, which leaves room for rounds out of turn."""
 
-_OUT_OF_TURN_SECONDS: Final = 0.1
-"""A sender that has nothing at all asks again after this long, while the statements of the last seconds allow it."""
+_OUT_OF_TURN_SECONDS: Final = 0.2
+"""A sender that has nothing at all asks again after this long, while the statements of the last seconds allow it.
+
+Three such rounds reach beyond one period: by then everybody has made room once.
+"""
 
 _MEAN_SECONDS: Final = 0.5
 _ROUNDS_AHEAD: Final = 3

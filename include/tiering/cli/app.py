@@ -8,7 +8,10 @@ import typer
 
 from include.tiering.cli.commands.configs import configs
 from include.tiering.cli.commands.copy import copy
+from include.tiering.cli.commands.delete_records import delete_records
+from include.tiering.cli.commands.expire import expire
 from include.tiering.cli.commands.fetch import fetch
+from include.tiering.cli.commands.log_dirs import log_dirs
 from include.tiering.cli.commands.migrate import migrate
 from include.tiering.cli.commands.pause import pause, resume
 from include.tiering.cli.commands.plan import plan
@@ -45,7 +48,7 @@ def root(
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Log what happens, and show tracebacks.")] = False,
 ) -> None:
-    """Copy Kafka's rolled segments to remote storage, check them, size them, read them back."""
+    """Copy Kafka's rolled segments to remote storage, check them, size them, expire them, read them back."""
     ctx.obj = Session(config, session_of(ctx).open_tiering)
     log_to_stderr(logging.DEBUG if debug else logging.WARNING)
 
@@ -56,6 +59,13 @@ COMMANDS: Final = (
     (copy, "Copy what is eligible and not remote yet.", "copy --topic orders --topic 'payments.*'"),
     (verify, "Judge copied segments and store a verdict.", "verify && ./tiering sizes"),
     (sizes, "Show the remote log size by partition and epoch.", "sizes --json"),
+    (log_dirs, "Show the log dirs beside the remote tier.", "log-dirs --json"),
+    (expire, "Delete remote segments that expire.", "expire --dry-run"),
+    (
+        delete_records,
+        "Drop a partition's archived records before an offset.",
+        "delete-records orders --partition 0 --before-offset 1000",
+    ),
     (fetch, "Read a partition back from remote storage.", "fetch orders 0 --output /tmp/restored"),
     (pause, "Stop all sending, or that of one topic.", "pause --topic orders"),
     (resume, "Let sending go on.", "resume --topic orders"),

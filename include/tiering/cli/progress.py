@@ -16,9 +16,18 @@ _POLL_SECONDS: Final = 0.5
 class RunProgress:
     """Follows what the batches of a run report to SQL, from a thread of its own."""
 
-    def __init__(self, work: WorkStore, run_id: str, planned_bytes: int, console: Console | None = None) -> None:
+    def __init__(
+        self,
+        work: WorkStore,
+        run_id: str,
+        planned_bytes: int,
+        console: Console | None = None,
+        *,
+        verb: str = "copying",
+    ) -> None:
         self._work = work
         self._run_id = run_id
+        self._verb = verb
         console = console if console is not None else Console(stderr=True)
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
@@ -30,7 +39,7 @@ class RunProgress:
             disable=not console.is_terminal,
             transient=True,
         )
-        self._task = self._progress.add_task("copying", total=planned_bytes)
+        self._task = self._progress.add_task(verb, total=planned_bytes)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="progress", daemon=True)
 
@@ -55,7 +64,7 @@ class RunProgress:
             paused = self._work.paused_topics()
         except MetadataUnavailableError:
             return
-        current = next((report.partition for report in reports if not report.finished and report.partition), "copying")
+        current = next((report.partition for report in reports if not report.finished and report.partition), self._verb)
         description = f"{current} (paused: {', '.join(sorted(paused))})" if paused else current
         self._progress.update(
             self._task, completed=sum(report.done_bytes for report in reports), description=description

@@ -18,7 +18,8 @@ from include.tiering.tasks.delete_batch import DeleteBatch, DeleteResult
 from include.tiering.tasks.delete_segments import SegmentDeleter
 from include.tiering.tasks.plan_expiration import ExpirationPlan, ExpirationPlanner
 from include.tiering.tasks.send_gate import SendGate
-from include.tiering.wiring.parts import Parts
+from include.tiering.tasks.truncate import Truncation, plan_truncation, truncate
+from include.tiering.wiring.size_verbs import SizeVerbs
 from include.tiering.work.contract import BatchProgress
 from include.tiering.work.deletion_contract import DeletionRun
 
@@ -32,7 +33,7 @@ def _count(result: DeleteResult) -> None:
         process_recorder().segments_deleted(topic, deleted=deleted.count(topic), failed=failed.count(topic))
 
 
-class ExpirationVerbs(Parts):
+class ExpirationVerbs(SizeVerbs):
     """Deletes only what is planned, and only after the brake let the run pass or a person approved its plan."""
 
     _observe: Callable[[StrEnum, TopicIdPartition, int], None]
@@ -106,14 +107,16 @@ class ExpirationVerbs(Parts):
             lease_ms=lease_ms,
         ).run()
         _count(result)
+        self.sizes()
         return result
 
-    def delete_records(self, partition: TopicIdPartition, before_offset: int, *, author: str) -> int:
-        """Raise our log start to `before_offset` (exclusive end of what goes); returns the log start that holds.
+    def truncation(self, partition: TopicIdPartition, before_offset: int) -> Truncation:
+        """What `delete_records` would do. Raises SettingError if it may not."""
+        return plan_truncation(partition, before_offset, metadata=self.metadata, registry=self.registry)
 
-        Nothing is deleted yet: the next run of expiration takes what lies wholly below.
-        """
-        return self.metadata.raise_log_start(partition, before_offset, reason="delete-records", author=author)
+    def delete_records(self, planned: Truncation, *, author: str) -> Truncation:
+        """Raise our log start; the next run of expiration deletes what lies wholly below."""
+        return truncate(planned, metadata=self.metadata, author=author)
 
     def _retentions(self) -> dict[str, TopicRetention]:
         """What is set, by topic name."""

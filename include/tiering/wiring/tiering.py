@@ -29,14 +29,13 @@ from include.tiering.tasks.fetch_partition import FetchedSegment, fetch_partitio
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch, RecordReader
 from include.tiering.tasks.own_topics import register_owners
 from include.tiering.tasks.plan_copy import CopyPlan, plan_copy
-from include.tiering.tasks.readiness import Check, run_checks
 from include.tiering.tasks.record_readers import RecordReaders
 from include.tiering.tasks.remember_epochs import remember_leader_epochs
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.tasks.verify_segments import VerifyReport, verify_segments
 from include.tiering.wiring.expiration_verbs import ExpirationVerbs
-from include.tiering.wiring.pool_verbs import PoolVerbs
-from include.tiering.wiring.set_up import readiness_probes, set_up
+from include.tiering.wiring.readiness_verbs import ReadinessVerbs
+from include.tiering.wiring.set_up import set_up
 from include.tiering.wiring.size_verbs import SizeVerbs
 from include.tiering.work.contract import BatchProgress, Placement
 
@@ -54,7 +53,7 @@ def _count(result: BatchResult) -> None:
         recorder.copy_failed(failure.item.topic_id_partition.topic, str(failure.item.error))
 
 
-class Tiering(PoolVerbs, SizeVerbs, ExpirationVerbs):
+class Tiering(ReadinessVerbs, ExpirationVerbs, SizeVerbs):
     """The library as its entry points see it. Close it, or use `open_tiering`."""
 
     def __init__(
@@ -75,10 +74,6 @@ class Tiering(PoolVerbs, SizeVerbs, ExpirationVerbs):
     def migrate(self) -> StoreMarker:
         """Set the deployment up; see `set_up`."""
         return set_up(self, self._random_bytes)
-
-    def readiness(self, *, pool: str | None = None) -> tuple[Check, ...]:
-        """Schema, store, log dirs and, if one is named, the pool."""
-        return run_checks(readiness_probes(self, pool))
 
     def scan(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
         return self.source.scan(topics=topics, deep=deep)

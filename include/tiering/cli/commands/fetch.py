@@ -8,6 +8,7 @@ import typer
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.cli.options import Json
 from include.tiering.cli.output import finish
+from include.tiering.cli.partitions import remote_partition
 from include.tiering.cli.session import session_of
 from include.tiering.errors import SettingError
 from include.tiering.units import MIB
@@ -55,7 +56,7 @@ def fetch(
     if offset is None and (epoch, max_bytes, client) != (None, None, None):
         raise SettingError("--epoch, --max-bytes and --client need --offset: a whole partition is read without them")
     with session_of(ctx).opened() as tiering:
-        found = _partition(tiering, topic, partition, topic_id)
+        found = remote_partition(tiering, topic, partition, topic_id)
         if offset is None:
             presentation = _all_of(tiering, found, output)
         else:
@@ -84,16 +85,3 @@ def _from(
     if fetched.error is not None:
         raise fetched.error
     return present_records(fetched, write_records(fetched, output) if fetched.records else None)
-
-
-def _partition(tiering: "Tiering", topic: str, partition: int, topic_id: str | None) -> "TopicIdPartition":
-    """Raises SettingError unless exactly one partition with remote data is meant."""
-    remote = [size.topic_id_partition for size in tiering.sizes()]
-    named = [p for p in remote if p.topic == topic and p.partition == partition]
-    meant = [p for p in named if topic_id in (None, str(p.topic_id))]
-    if len(meant) == 1:
-        return meant[0]
-    if not named:
-        raise SettingError(f"{topic}-{partition}: nothing of it is in remote storage; ./tiering sizes lists what is")
-    ids = ", ".join(str(p.topic_id) for p in named)
-    raise SettingError(f"{topic}-{partition}: topics of this name have the ids {ids}: choose one with --topic-id")

@@ -1,0 +1,120 @@
+"""`./tiering expire`: plan what expires, ask, and delete it in this process."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from include.tiering.cli.confirm import Approve, agrees, is_asked_on_a_terminal
+from include.tiering.cli.exit_codes import ExitCode
+from include.tiering.cli.interrupt import Interrupt
+from include.tiering.cli.options import Json, Topics
+from include.tiering.cli.output import finish, output_for
+from include.tiering.cli.runs import new_run_id
+from include.tiering.cli.session import author, session_of
+from include.tiering.errors import SettingError
+
+if TYPE_CHECKING:
+    from include.tiering.reports.expire import ExpireRun
+    from include.tiering.tasks.brake import BrakeReport
+    from include.tiering.tasks.delete_batch import DeleteResult
+    from include.tiering.tasks.plan_expiration import ExpirationPlan
+    from include.tiering.wiring import Tiering
+
+
+def expire(
+    ctx: typer.Context,
+    topic: Topics = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go and why; delete nothing.")] = False,
+    approve: Approve = False,
+    approve_plan: Annotated[
+        str | None,
+        typer.Option("--approve-plan", help="Agree to the plan with this hash and to no other.", metavar="HASH"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Delete the remote segments that expire, of topics that this platform owns.
+
+    What expires follows from our own log start, leader epochs and retention: `retention.ms` and `retention.bytes` of
+    `./tiering configs --entity-type topics`. Unset keeps for ever, whatever the brokers' retention. Copies that were
+    begun and never finished go too, and deletions that were interrupted are carried on.
+
+    It asks before it deletes. Without a terminal, or if more of a topic goes at once than
+    `tiering.expiration.max.share` allows, it takes --approve, or --approve-plan with the hash that --dry-run shows.
+    """
+    if dry_run + approve + (approve_plan is not None) > 1:
+        raise SettingError("--dry-run, --approve and --approve-plan exclude each other")
+    with session_of(ctx).opened() as tiering, Interrupt() as interrupt:
+        plan = tiering.plan_expiration(new_run_id(), topics=tuple(topic or ()))
+        brake = tiering.brake(plan.run_id)
+        refusal, results = None, []
+        if plan.expirations and not dry_run:
+            refusal = _refusal(tiering, plan, brake, approve=approve, approve_plan=approve_plan, as_json=as_json)
+            if refusal is None:
+                results = _delete_all(tiering, plan, interrupt)
+        run = _run(tiering, plan, brake, refusal)
+    from include.tiering.reports.expire import present_expire
+
+    code = interrupt.exit_code if interrupt.requested else _code(results)
+    finish(present_expire(run), as_json=as_json, otherwise=code)
+    if interrupt.requested or any(result.failed for result in results):
+        raise typer.Exit(code)
+
+
+def _refusal(
+    tiering: "Tiering",
+    plan: "ExpirationPlan",
+    brake: "BrakeReport",
+    *,
+    approve: bool,
+    approve_plan: str | None,
+    as_json: bool,
+) -> str | None:
+    """Why nothing may be deleted; None once somebody agreed, which is recorded."""
+    if approve_plan is not None and approve_plan != plan.plan_hash:
+        return f"the plan is {plan.plan_hash} now, another one than was approved: look at it again with --dry-run"
+    if not approve and approve_plan is None:
+        flags = f"--approve, or --approve-plan {plan.plan_hash}"
+        if brake.needs_approval:
+            return f"it needs {flags}"
+        if not is_asked_on_a_terminal():
+            return f"without a terminal it needs {flags}"
+        if not _agrees(_run(tiering, plan, brake, None), as_json=as_json):
+            return "not confirmed"
+    tiering.approve(plan.run_id, plan.plan_hash, author=author())
+    return None
+
+
+def _agrees(run: "ExpireRun", *, as_json: bool) -> bool:
+    from include.tiering.reports.expire import planned_sentence, present_expire
+
+    if not as_json:
+        output_for(as_json=False, is_terminal=True).show(present_expire(run))
+    return agrees(f"Delete {planned_sentence(run)} from remote storage?")
+
+
+def _delete_all(tiering: "Tiering", plan: "ExpirationPlan", interrupt: Interrupt) -> "list[DeleteResult]":
+    """Batches one after another, until one ends for another reason than its time."""
+    from include.tiering.cli.progress import RunProgress
+    from include.tiering.tasks.batch_room import BatchEnd
+
+    results: list[DeleteResult] = []
+    with RunProgress(tiering.work, plan.run_id, plan.size_bytes, verb="deleting"):
+        while not results or results[-1].ended is BatchEnd.TIME_OVER:
+            batch_id = f"{plan.run_id}.{len(results)}"
+            results.append(tiering.delete_batch(plan.run_id, batch_id, parent_alive=lambda: not interrupt.requested))
+    return results
+
+
+def _run(tiering: "Tiering", plan: "ExpirationPlan", brake: "BrakeReport", refusal: str | None) -> "ExpireRun":
+    from include.tiering.reports.expire import ExpireRun
+
+    store = tiering.deletions
+    return ExpireRun(store.run(plan.run_id), plan.expirations, store.items(plan.run_id), brake, plan.unknowns, refusal)
+
+
+def _code(results: "list[DeleteResult]") -> ExitCode:
+    """What failed is worth retrying only if nothing of it needs a person."""
+    failed = [failure for result in results for failure in result.failed]
+    if failed and all(failure.retriable for failure in failed):
+        return ExitCode.RETRY
+    return ExitCode.FINDINGS

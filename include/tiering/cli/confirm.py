@@ -1,0 +1,17 @@
+"""Whether a person agrees: what deletes or truncates asks first, and without a terminal needs it said in advance."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+Approve = Annotated[bool, typer.Option("--approve", help="Agree in advance to what this command is about to do.")]
+
+
+def is_asked_on_a_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def agrees(question: str) -> bool:
+    """Ask on standard error; anything but a yes is a no."""
+    return typer.confirm(question, default=False, err=True)

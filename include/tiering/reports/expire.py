@@ -1,0 +1,183 @@
+"""What expiration deletes and why, what the brake says of it, and what became of it."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from include.tiering.reports.presentation import Document, Presentation, Table, count, labels
+from include.tiering.tasks.brake import BrakeReport, TopicAction
+from include.tiering.tasks.plan_expiration import Unknown
+from include.tiering.units import format_bytes
+from include.tiering.work.deletion_contract import (
+    DeletionItem,
+    DeletionOutcome,
+    DeletionRun,
+    PlannedExpiration,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireRun:
+    """A run as it stands. `items` holds every planned deletion once.
+
+    `brake` is None where only the stored answer is known; `refusal` says why nothing was deleted although something was
+    planned.
+    """
+
+    run: DeletionRun
+    expirations: Sequence[PlannedExpiration]
+    items: Sequence[DeletionItem]
+    brake: BrakeReport | None = None
+    unknowns: Sequence[Unknown] = ()
+    refusal: str | None = None
+
+    def of(self, outcome: DeletionOutcome) -> list[DeletionItem]:
+        return [item for item in self.items if item.outcome is outcome]
+
+    @property
+    def needs_approval(self) -> bool:
+        return self.run.needs_approval is not False
+
+    @property
+    def reasons(self) -> Sequence[str]:
+        return () if self.brake is None else self.brake.reasons
+
+
+def present_expire(run: ExpireRun) -> Presentation:
+    """Not `ok`: something failed, or was refused."""
+    ok = run.refusal is None and not run.of(DeletionOutcome.FAILED)
+    return Presentation(lambda: _document(run), lambda: _tables(run), _summary(run), ok=ok)
+
+
+def planned_sentence(run: ExpireRun) -> str:
+    """`3 segments (1.2 GiB) of 2 partitions`"""
+    partitions = count(len(run.expirations), "partition")
+    return f"{count(len(run.items), 'segment')} ({format_bytes(_bytes(run.items))}) of {partitions}"
+
+
+def _summary(run: ExpireRun) -> str:
+    if not run.items:
+        return "nothing expires"
+    if run.refusal is not None:
+        return f"{planned_sentence(run)} would go, nothing was deleted: {run.refusal}"
+    deleted, failed = run.of(DeletionOutcome.DELETED), run.of(DeletionOutcome.FAILED)
+    if not deleted and not failed:
+        waits = ", and needs an approval" if run.needs_approval else ""
+        return f"expires: {planned_sentence(run)}{waits} (plan {run.run.plan_hash})"
+    return (
+        f"deleted {count(len(deleted), 'segment')}, {format_bytes(_bytes(deleted))}; {len(failed)} failed,"
+        f" {len(run.of(DeletionOutcome.SKIPPED))} skipped, {len(run.of(DeletionOutcome.PLANNED))} left"
+    )
+
+
+def _document(run: ExpireRun) -> Document:
+    approval = run.run.approval
+    return {
+        "run_id": run.run.run_id,
+        "plan_hash": run.run.plan_hash,
+        "decisions": [_decision(item) for item in run.items],
+        "log_start_offsets": [
+            {**labels(one.topic_id_partition), "from": one.log_start_before, "to": one.log_start_offset}
+            for one in run.expirations
+            if one.log_start_offset != one.log_start_before
+        ],
+        "shares": [] if run.brake is None else [_share(action) for action in run.brake.actions],
+        "needs_approval": run.needs_approval,
+        "reasons": list(run.reasons),
+        "approved_by": None if approval is None else approval.author,
+        "refusal": run.refusal,
+        "unknowns": [{**labels(one.topic_id_partition), "message": one.sentence} for one in run.unknowns],
+        "bytes": _bytes(run.items),
+        "deleted_bytes": _bytes(run.of(DeletionOutcome.DELETED)),
+    }
+
+
+def _decision(item: DeletionItem) -> Document:
+    planned = item.planned
+    document = {
+        **labels(planned.segment_id.topic_id_partition),
+        "segment_id": str(planned.segment_id.id),
+        "start_offset": planned.start_offset,
+        "end_offset": planned.end_offset,
+        "bytes": planned.size_bytes,
+        "reason": planned.reason,
+        "detail": planned.detail,
+        "outcome": str(item.outcome),
+    }
+    return document if item.error is None else {**document, "error": item.error, "message": item.message}
+
+
+def _share(action: TopicAction) -> Document:
+    return {
+        "topic": action.topic,
+        "topic_id": str(action.topic_id),
+        "share": round(action.share, 6),
+        "planned_bytes": action.planned_bytes,
+        "recent_bytes": action.recent_bytes,
+        "remote_bytes": action.remote_bytes,
+    }
+
+
+def _tables(run: ExpireRun) -> tuple[Table, ...]:
+    return (*_partitions(run), *_shares(run), *_failures(run), *_unknowns(run))
+
+
+def _partitions(run: ExpireRun) -> tuple[Table, ...]:
+    by_partition: dict[str, list[DeletionItem]] = {}
+    for item in run.items:
+        by_partition.setdefault(str(item.planned.segment_id.topic_id_partition), []).append(item)
+    rows = tuple(_row(one, by_partition[str(one.topic_id_partition)]) for one in run.expirations)
+    columns = ("partition", "segments>", "bytes>", "why", "log start>", "deleted>")
+    return (Table(f"expires, run {run.run.run_id}", columns, rows),) if rows else ()
+
+
+def _row(planned: PlannedExpiration, items: Sequence[DeletionItem]) -> tuple[str, ...]:
+    reasons = Counter(item.planned.reason for item in items)
+    moved = planned.log_start_offset != planned.log_start_before
+    return (
+        str(planned.topic_id_partition),
+        str(len(items)),
+        format_bytes(_bytes(items)),
+        ", ".join(f"{reason} {number}" for reason, number in reasons.items()),
+        f"{planned.log_start_before} -> {planned.log_start_offset}" if moved else str(planned.log_start_offset),
+        str(sum(item.outcome is DeletionOutcome.DELETED for item in items)),
+    )
+
+
+def _shares(run: ExpireRun) -> tuple[Table, ...]:
+    if run.brake is None or not run.brake.actions:
+        return ()
+    rows = tuple(
+        (
+            action.topic,
+            f"{action.share:.1%}",
+            format_bytes(action.planned_bytes),
+            format_bytes(action.recent_bytes),
+            format_bytes(action.remote_bytes),
+        )
+        for action in run.brake.actions
+    )
+    shares = Table("share of each topic", ("topic", "share>", "planned>", "last 24 h>", "remote now>"), rows)
+    reasons = tuple((reason,) for reason in run.reasons)
+    return (shares, Table("needs an approval", ("because",), reasons)) if reasons else (shares,)
+
+
+def _failures(run: ExpireRun) -> tuple[Table, ...]:
+    rows = tuple(
+        (
+            str(item.planned.segment_id.topic_id_partition),
+            f"{item.planned.start_offset}..{item.planned.end_offset}",
+            item.message or item.error or "",
+        )
+        for item in run.of(DeletionOutcome.FAILED)
+    )
+    return (Table("could not be deleted", ("partition", "offsets", "message"), rows),) if rows else ()
+
+
+def _unknowns(run: ExpireRun) -> tuple[Table, ...]:
+    rows = tuple((str(one.topic_id_partition), one.sentence) for one in run.unknowns)
+    return (Table("unknown, so less is deleted", ("partition", "what"), rows),) if rows else ()
+
+
+def _bytes(items: Sequence[DeletionItem]) -> int:
+    return sum(item.planned.size_bytes for item in items)

@@ -10,7 +10,8 @@ from include.tiering.errors import SettingError
 from include.tiering.tasks.copy_one_segment import CopiedSegment
 from include.tiering.tasks.copy_segments import BatchEnd, BatchResult, FailedSegment
 from include.tiering.work.contract import PlannedSegment, SegmentOutcome, WorkItem
-from spark_jobs.copy_segments_job import batch_task, outcome_of, parse_arguments, run_once
+from spark_jobs.batch_job import run_once
+from spark_jobs.copy_segments_job import batch_task, outcome_of, parse_arguments
 from tests.doubles.storage_segments import some_metadata
 
 _PARTITION = some_metadata(1).topic_id_partition

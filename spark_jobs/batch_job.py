@@ -1,0 +1,125 @@
+"""What jobs share whose one action runs one batch as one Spark task.
+
+Settings come from the environment (TIERING_...) or a file, read where the task runs. Progress and outcomes go to SQL
+from there; standard output gets one line of JSON: the outcome, and when each stage began (UTC milliseconds). With
+SPARK_REMOTE set the same task runs in a Spark Connect server, whose Python must find the library; a killed client is
+noticed there only when the server gives the operation up.
+
+Exit codes: 0 the batch did what it could; 1 something failed and needs a person; 2 a setting; 3 another try can help.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from include.tiering.cli.exit_codes import ExitCode, code_of
+from include.tiering.clock import SystemClock
+from include.tiering.errors import TieringError
+from spark_jobs.lost_task import is_lost_task
+from spark_jobs.parent_watch import ParentWatch
+from spark_jobs.single_attempt import require_single_attempt
+
+if TYPE_CHECKING:
+    from include.tiering.wiring import Tiering
+
+_GRACE_SECONDS: Final = 2.0
+now_ms: Final = SystemClock().now_ms
+Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+RunBatch = Callable[["Tiering", Callable[[], bool]], dict[str, Any]]
+"""Runs the batch, given the library and what tells whether the parent process lives; returns the outcome."""
+
+_OUTCOME: Final = pa.schema([("outcome", pa.string())])
+
+
+def batch_parser(name: str, description: str) -> argparse.ArgumentParser:
+    """With the arguments that every batch has."""
+    parser = argparse.ArgumentParser(prog=name, description=description)
+    parser.add_argument("--run-id", required=True)
+    parser.add_argument("--batch-id", required=True)
+    parser.add_argument("--pool", help="Airflow pool whose slot this batch holds")
+    parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the task runs")
+    return parser
+
+
+def as_task(run_batch: RunBatch, config: Path | None) -> Task:
+    """The function of the one task: runs the batch, yields one row with its outcome as JSON."""
+
+    def run(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in rows:
+            began_ms = now_ms()
+            with ParentWatch(grace_seconds=_GRACE_SECONDS) as watch:
+                outcome = {**_run_where_the_task_is(run_batch, config, watch), "task_began_ms": began_ms}
+            yield pa.RecordBatch.from_pylist([{"outcome": json.dumps(outcome)}], schema=_OUTCOME)
+
+    return run
+
+
+def _run_where_the_task_is(run_batch: RunBatch, config: Path | None, watch: ParentWatch) -> dict[str, Any]:
+    # The driver needs neither; where the task runs, importing them is part of its start.
+    from include.tiering.settings import load_settings
+    from include.tiering.wiring import open_tiering
+
+    context = TaskContext.get()
+    if context is not None and context.attemptNumber() > 0:
+        return _refusal("Spark started the task again: the batch runs once", ExitCode.RETRY)
+    try:
+        with open_tiering(load_settings(config)) as tiering:
+            began_ms = now_ms()
+            outcome = run_batch(tiering, watch.parents_alive)
+    except TieringError as error:
+        return _refusal(f"{type(error).__name__}: {error}", code_of(error))
+    return {**outcome, "batch_began_ms": began_ms}
+
+
+def exit_code_of(*, failed: bool, worth_retrying: bool, stopped: bool) -> int:
+    if failed and not worth_retrying:
+        return ExitCode.FINDINGS
+    return ExitCode.RETRY if failed or stopped else ExitCode.DONE
+
+
+def run_once(session: SparkSession, task: Task) -> Mapping[str, Any]:
+    """One row, one partition, one job: the task's outcome.
+
+    Raises:
+        SettingError: Spark may run the task more than once.
+    """
+    require_single_attempt(session.conf.get)
+    (row,) = session.range(0, 1, 1, numPartitions=1).mapInArrow(task, "outcome string").collect()
+    return dict(json.loads(row.outcome))
+
+
+def attempt(session: SparkSession, task: Task) -> Mapping[str, Any]:
+    """The outcome of `run_once`; a setting or a lost task is an outcome too, an error in the task's code is not."""
+    try:
+        return run_once(session, task)
+    except TieringError as error:
+        return _refusal(f"{type(error).__name__}: {error}", code_of(error))
+    except Exception as error:
+        if not is_lost_task(error):
+            raise
+        return _refusal(f"Spark lost the task ({type(error).__name__}): see its log", ExitCode.RETRY)
+
+
+def run_job(verb: str, options: argparse.Namespace, task: Task) -> int:
+    """Session, action, one line on standard output; returns the exit code."""
+    driver_began_ms = now_ms()
+    with ParentWatch():
+        session = SparkSession.builder.appName(f"tiering.{verb} {options.run_id}/{options.batch_id}").getOrCreate()
+        session_began_ms = now_ms()
+        try:
+            outcome = attempt(session, task)
+        finally:
+            session.stop()
+    began = {"driver_began_ms": driver_began_ms, "session_began_ms": session_began_ms}
+    print(json.dumps({"run_id": options.run_id, "batch_id": options.batch_id, **outcome, **began}))
+    return int(outcome["exit_code"])
+
+
+def _refusal(message: str, code: ExitCode) -> dict[str, Any]:
+    return {"exit_code": int(code), "error": message}

@@ -1,0 +1,55 @@
+"""Run one batch of an expiration run as one Spark task; see `batch_job` for what it reads, prints and returns.
+
+    spark-submit --conf spark.speculation=false --conf spark.task.maxFailures=1 \
+        spark_jobs/delete_segments_job.py --run-id R --batch-id B [--pool P] [--config F]
+
+The run must have been released, by the brake or by an approval of its plan.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from include.tiering.tasks.batch_room import BatchEnd
+from include.tiering.tasks.delete_batch import DeleteResult
+from spark_jobs.batch_job import Task, as_task, batch_parser, exit_code_of, run_job
+
+if TYPE_CHECKING:
+    from include.tiering.wiring import Tiering
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    return batch_parser("delete_segments_job", "Run one batch of an expiration run.").parse_args(arguments)
+
+
+def batch_task(run_id: str, batch_id: str, pool: str | None, config: Path | None) -> Task:
+    """The function of the one task."""
+
+    def run_batch(tiering: "Tiering", parent_alive: Callable[[], bool]) -> dict[str, Any]:
+        return outcome_of(tiering.delete_batch(run_id, batch_id, pool=pool, parent_alive=parent_alive))
+
+    return as_task(run_batch, config)
+
+
+def outcome_of(result: DeleteResult) -> dict[str, Any]:
+    """Counts and the exit code; names and reasons of segments are in SQL."""
+    stopped = result.ended is BatchEnd.STOPPED
+    return {
+        "exit_code": exit_code_of(failed=bool(result.failed), worth_retrying=result.worth_retrying, stopped=stopped),
+        "deleted": len(result.deleted),
+        "failed": len(result.failed),
+        "bytes": sum(one.size_bytes for one in result.deleted),
+        "seconds": round(result.seconds, 3),
+        "ended": result.ended.value,
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parse_arguments(arguments)
+    return run_job("expire", options, batch_task(options.run_id, options.batch_id, options.pool, options.config))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,56 +1,62 @@
 """Recount remote log sizes from the segment rows, and compare them with the counters.
 
     spark-submit spark_jobs/remote_log_sizes_job.py --output DIR [--ranges N] [--config F]
+                 [--from-storage listing|manifests]
 
-    DIR/sizes          Parquet: one row per partition and leader epoch, a null epoch is the whole partition
-    DIR/summary.json   what was counted, and every difference
+    DIR/sizes          Parquet: one row per partition, state and leader epoch, a null epoch is the whole partition
+    DIR/summary.json   what was counted, every difference, what is stored twice
+    history            the same rows once more, kept (see `size_history`)
 
-Each task reads one range of segments through the library, page by page: memory does not grow with their number.
-Writing again into the same directory replaces what is there. Exit codes: 0 equal, 1 differences, 2 a setting, 3 another
-try can help.
+Each task reads ranges of segments through the library, page by page: memory does not grow with their number. With
+`--from-storage` the rows are compared with the store's listing too, segment by segment, and with what every manifest
+says. Writing again into the same directory replaces what is there. Exit codes: 0 equal, 1 differences, 2 a setting,
+3 another try can help.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, islice
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from include.tiering.cli.exit_codes import ExitCode, code_of
+from include.tiering.clock import SystemClock
 from include.tiering.errors import TieringError
-from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.sizes import EpochSize, PartitionSize
-from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.sizes import overlapping_bytes
 from include.tiering.settings import load_settings
-from include.tiering.tasks.recompute_sizes import SizeComparison, compare_sizes
+from include.tiering.tasks.compare_stored import Suspicion, settle_stored
+from include.tiering.tasks.recompute_sizes import compare_sizes
 from include.tiering.wiring import Tiering, open_tiering
+from spark_jobs import stored_segments
 from spark_jobs.lost_task import is_lost_task
 from spark_jobs.parent_watch import ParentWatch
-from spark_jobs.remote_log_sizes_transform import SEGMENTS, remote_log_sizes
+from spark_jobs.remote_log_sizes_transform import remote_log_sizes
+from spark_jobs.segment_rows import IDENTIFIED_SEGMENTS, read_segments
+from spark_jobs.size_history import append_run
+from spark_jobs.size_summary import (
+    Totals,
+    differences_document,
+    exit_code,
+    labels,
+    recounted_partitions,
+    stored_document,
+)
 
 READ_RANGES: Final = 8
-_PAGE_ROWS: Final = 2_000
-ROW: Final = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("topic_id", pa.string()),
-        ("partition", pa.int32()),
-        ("state", pa.string()),
-        ("size_bytes", pa.int64()),
-        ("leader_epochs", pa.list_(pa.int32())),
-    ]
-)
+LISTING: Final = "listing"
+MANIFESTS: Final = "manifests"
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="remote_log_sizes_job", description="Recount remote log sizes.")
     parser.add_argument("--output", required=True, type=Path, help="directory of the results")
     parser.add_argument("--ranges", type=_at_least_one, default=READ_RANGES, help="key ranges, one Spark task each")
+    parser.add_argument("--from-storage", choices=(LISTING, MANIFESTS), help="compare the rows with the store as well")
     parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the tasks run")
     return parser.parse_args(arguments)
 
@@ -62,95 +68,88 @@ def _at_least_one(text: str) -> int:
     return number
 
 
-def segment_rows(session: SparkSession, tiering: Tiering, *, ranges: int, config: Path | None) -> DataFrame:
-    """All segments of now as `SEGMENTS`, read range by range where the tasks run."""
-    key_ranges = tiering.segment_ranges(ranges)
-
-    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with ParentWatch(), open_tiering(load_settings(config)) as reader:
-            for number in (number for batch in numbers for number in batch.column("id").to_pylist()):
-                rows = map(_as_row, reader.export_segments(key_ranges[number]))
-                while page := list(islice(rows, _PAGE_ROWS)):
-                    yield pa.RecordBatch.from_pylist(page, schema=ROW)
-
-    numbers = session.range(0, len(key_ranges), 1, numPartitions=max(1, len(key_ranges)))
-    return numbers.mapInArrow(read, SEGMENTS)
-
-
-def _as_row(row: SegmentRow) -> dict[str, Any]:
-    metadata = row.metadata
-    partition = metadata.topic_id_partition
-    return {
-        "topic": partition.topic,
-        "topic_id": str(partition.topic_id),
-        "partition": partition.partition,
-        "state": metadata.state.name,
-        "size_bytes": metadata.segment_size_bytes,
-        "leader_epochs": [entry.epoch for entry in metadata.segment_leader_epochs],
-    }
-
-
-def partition_sizes(rows: Iterable[Row]) -> Iterator[PartitionSize]:
-    """From rows of `SIZES`, ordered by topic id, partition and leader epoch with nulls first."""
-    for (topic_id, partition), grouped in groupby(rows, key=lambda row: (row.topic_id, row.partition)):
-        total, *epochs = grouped
-        yield PartitionSize(
-            TopicIdPartition(Uuid.parse(topic_id), partition, total.topic),
-            total.size_bytes,
-            total.segments,
-            tuple(EpochSize(row.leader_epoch, row.size_bytes, row.segments) for row in epochs),
-        )
-
-
 def recount(session: SparkSession, tiering: Tiering, options: argparse.Namespace) -> dict[str, Any]:
-    """Write the sizes, read them back, compare; returns the summary."""
-    target = str(options.output / "sizes")
+    """Write the sizes, read them back, compare, keep them; returns the summary.
+
+    Raises:
+        OSError: a result cannot be written.
+    """
+    now_ms = SystemClock().now_ms()
+    began = time.monotonic()
     session.conf.set("spark.sql.shuffle.partitions", str(options.ranges))
-    segments = segment_rows(session, tiering, ranges=options.ranges, config=options.config)
-    remote_log_sizes(segments).write.mode("overwrite").parquet(target)
-    written = session.read.parquet(target).orderBy("topic_id", "partition", "leader_epoch")
-    totals = _Totals()
-    comparison = compare_sizes(totals.counting(partition_sizes(written.toLocalIterator())), tiering.metadata)
-    return summary_of(totals, comparison)
-
-
-class _Totals:
-    def __init__(self) -> None:
-        self.segments = 0
-        self.size_bytes = 0
-
-    def counting(self, sizes: Iterable[PartitionSize]) -> Iterator[PartitionSize]:
-        for size in sizes:
-            self.segments += size.segments
-            self.size_bytes += size.size_bytes
-            yield size
-
-
-def summary_of(totals: _Totals, comparison: SizeComparison) -> dict[str, Any]:
-    return {
-        "exit_code": int(ExitCode.FINDINGS if comparison.differences else ExitCode.DONE),
-        "partitions": comparison.partitions,
-        "segments": totals.segments,
-        "bytes": totals.size_bytes,
-        "differences": [
-            {
-                **_labels(difference.counters.topic_id_partition),
-                "counters": _size(difference.counters),
-                "recounted": _size(difference.recounted),
-            }
-            for difference in comparison.differences
-        ],
-        "unsettled": [_labels(partition) for partition in comparison.unsettled],
+    names = tiering.remote_log_sizes.topic_names()
+    target = options.output / "sizes"
+    segments = read_segments(session, tiering, ranges=options.ranges, config=options.config)
+    sizes = named(remote_log_sizes(segments), names)
+    sizes.write.mode("overwrite").parquet(str(target))
+    computation_ms = round((time.monotonic() - began) * 1000)
+    written = session.read.parquet(str(target)).orderBy("topic_id", "partition", "state", "leader_epoch")
+    totals = Totals()
+    recounted = totals.counting(recounted_partitions(written.toLocalIterator(), names))
+    comparison = compare_sizes(recounted, tiering.remote_log_sizes, tiering.metadata, tiering.size_judge())
+    history = append_run(
+        tiering.size_history_dir(options.output), target, now_ms, keep_days=tiering.settings.sizes.history_days
+    )
+    summary = {
+        **totals.document(),
+        **differences_document(comparison),
+        "overlaps": [overlap_document(tiering, partition) for partition in totals.not_contiguous],
+        "stored": compare_with_store(session, tiering, options, names) if options.from_storage else None,
+        "computation_ms": computation_ms,
+        "history": str(history),
     }
+    return {"exit_code": exit_code(summary), **summary}
 
 
-def _labels(partition: TopicIdPartition) -> dict[str, Any]:
-    return {"topic": partition.topic, "topic_id": str(partition.topic_id), "partition": partition.partition}
+def named(sizes: DataFrame, names: Mapping[Uuid, str]) -> DataFrame:
+    """With the topic's name before its id."""
+    rows = [(str(topic_id), name) for topic_id, name in names.items()]
+    topics = sizes.sparkSession.createDataFrame(rows, "topic_id string, topic string")
+    with_name = sizes.join(functions.broadcast(topics), on="topic_id", how="left")
+    return with_name.select("topic", *sizes.columns)
 
 
-def _size(size: PartitionSize) -> dict[str, Any]:
-    epochs = [{"epoch": e.leader_epoch, "bytes": e.size_bytes, "segments": e.segments} for e in size.leader_epochs]
-    return {"bytes": size.size_bytes, "segments": size.segments, "leader_epochs": epochs}
+def overlap_document(tiering: Tiering, partition: TopicIdPartition) -> dict[str, Any]:
+    """Bytes of the partition that are remote more than once; few partitions have any."""
+    rows = tiering.metadata.list_segments(partition)
+    return {**labels(partition), "bytes": overlapping_bytes(row.metadata for row in rows)}
+
+
+def compare_with_store(
+    session: SparkSession, tiering: Tiering, options: argparse.Namespace, names: Mapping[Uuid, str]
+) -> dict[str, Any]:
+    """The listing first, then the rows, then what looks unlike is asked about again.
+
+    Raises:
+        RemoteStorageError
+    """
+    target = options.output / "listing.parquet"
+    stored_segments.write_listing(tiering.storage, target)
+    stored = stored_segments.stored_segments(session.read.parquet(str(target)))
+    rows = read_segments(session, tiering, ranges=options.ranges, config=options.config, schema=IDENTIFIED_SEGMENTS)
+    compared = stored_segments.beside_rows(stored, rows)
+    suspects = compared.where(functions.col("suspicion").isNotNull()).select(*stored_segments.SUSPECT_COLUMNS)
+    if options.from_storage == MANIFESTS:
+        suspects = suspects.unionByName(stored_segments.manifest_suspects(compared, names, options.config))
+    most = stored_segments.MOST_SUSPECTS
+    found = suspects.limit(most + 1).collect()
+    asked = [
+        (RemoteLogSegmentId(_partition_of(row, names), Uuid.parse(row.segment_id)), Suspicion(row.suspicion))
+        for row in found[:most]
+    ]
+    differences = settle_stored(asked, tiering.metadata, tiering.storage, tiering.stored_judge())
+    counted = stored.agg(
+        functions.sum("objects").alias("objects"),
+        functions.count(functions.lit(1)).alias("segments"),
+        functions.sum("stored_bytes").alias("stored_bytes"),
+    )
+    return stored_document(differences, counted.collect()[0], unsettled=max(0, len(found) - most))
+
+
+def _partition_of(row: Any, names: Mapping[Uuid, str]) -> TopicIdPartition:
+    """A topic that the database does not know has the name that its keys say."""
+    topic_id = Uuid.parse(row.topic_id)
+    return TopicIdPartition(topic_id, row.partition, names.get(topic_id) or row.topic)
 
 
 def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any]:
@@ -163,7 +162,7 @@ def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any
     except TieringError as error:
         return _refusal(f"{type(error).__name__}: {error}", code_of(error))
     except OSError as error:
-        return _refusal(f"--output {options.output} cannot be written: {error.strerror}", ExitCode.USAGE)
+        return _refusal(f"{error.filename or options.output} cannot be written: {error.strerror}", ExitCode.USAGE)
     except Exception as error:
         if not is_lost_task(error):
             raise

@@ -5,6 +5,7 @@ What is said here concerns Airflow alone; everything about Kafka and remote stor
 | option | default | meaning |
 |---|---|---|
 | copy_schedule | `*/10 * * * *` | when `tiering_copy` runs; empty: only when asked |
+| sizes_schedule | `0 * * * *` | when `tiering_remote_log_sizes` runs beside copies (UTC); empty: after copies alone |
 | api_login_file | `$AIRFLOW_HOME/tiering-api-login.json` | login that reads pool sizes, private to its owner |
 | work_dir | `$AIRFLOW_HOME/tiering` | scratch space of Spark jobs and the packed library |
 | sizes_dir | `sizes` in work_dir | result of the last size run; Spark's executors must see it too |
@@ -21,6 +22,10 @@ _SECTION = "tiering"
 
 def copy_schedule() -> str | None:
     return _option("copy_schedule", "*/10 * * * *") or None
+
+
+def sizes_schedule() -> str | None:
+    return _option("sizes_schedule", "0 * * * *") or None
 
 
 def copy_queues() -> tuple[str, ...]:

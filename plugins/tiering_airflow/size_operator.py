@@ -1,9 +1,14 @@
-"""The task of `tiering_remote_log_sizes`."""
+"""The tasks of `tiering_remote_log_sizes`.
+
+What a run found goes to the log of the task that found it, and as a number to the last task, which fails for it.
+"""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.sdk import BaseOperator
 
 from include.tiering.reports.sizes import present_sizes
 from include.tiering.reports.text import as_text
@@ -15,9 +20,17 @@ from plugins.tiering_airflow.spark import SparkJobOperator
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+SIZES_TASK_ID: Final = "sizes"
+FROM_STORAGE: Final = "from_storage"
+COUNTED_KEY: Final = "tiering_counted"
+FINDINGS: Final = f"{{{{ ti.xcom_pull(task_ids='{SIZES_TASK_ID}', key='{COUNTED_KEY}')['findings'] }}}}"
+
 
 class RemoteLogSizesOperator(SparkJobOperator):
-    """Recounts the remote log size in Spark, logs the counters as a table, fails if the two differ."""
+    """Recounts the remote log size in Spark and compares it with the counters, and with the store if the form says so.
+
+    Pushes numbers for the next tasks: findings, what the recount took, duplicate bytes by topic.
+    """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(job="remote_log_sizes_job.py", arguments=["--output", "{{ task.output_dir }}"], **kwargs)
@@ -27,33 +40,94 @@ class RemoteLogSizesOperator(SparkJobOperator):
         return configuration.sizes_dir()
 
     def execute(self, context: "Context") -> None:
-        """Raises SizeDifferenceError with one line per difference, SparkJobError, SparkJobRetriableError."""
+        """Raises SparkJobError, SparkJobRetriableError; findings are no error yet."""
         summary = self.output_dir / "summary.json"
         summary.unlink(missing_ok=True)
+        from_storage = context["params"][FROM_STORAGE]
+        if from_storage:
+            self.application_args = [*(self.application_args or ()), "--from-storage", from_storage]
         try:
             super().execute(context)
         except SparkJobError as error:
-            lines = list(difference_lines(summary))
-            if error.retriable or not lines:
+            if error.retriable or not summary.exists():
                 raise
-            raise SizeDifferenceError(f"{len(lines)} partitions differ:\n" + "\n".join(lines)) from error
-        finally:
-            self._log_counters()
+        found = json.loads(summary.read_text())
+        lines = list(finding_lines(found))
+        for line in lines:
+            self.log.warning("%s", line)
+        counted = {
+            "findings": len(lines),
+            "computation_ms": found["computation_ms"],
+            "segments": found["segments"],
+            "bytes": found["bytes"],
+            "duplicates": duplicate_bytes(found["overlaps"]),
+        }
+        context["ti"].xcom_push(key=COUNTED_KEY, value=counted)
 
-    def _log_counters(self) -> None:
+
+class SizeSummaryOperator(BaseOperator):
+    """Logs sizes, what waits and what it costs as tables, and publishes the metrics of a size run."""
+
+    def execute(self, context: "Context") -> None:
+        counted = context["ti"].xcom_pull(task_ids=SIZES_TASK_ID, key=COUNTED_KEY)
         with TieringHook().open() as tiering:
-            for line in as_text(present_sizes(tiering.sizes())).splitlines():
-                self.log.info("%s", line)
+            report = tiering.size_report()
+            if counted is not None:
+                tiering.publish_recount(
+                    milliseconds=counted["computation_ms"],
+                    differences=counted["findings"],
+                    duplicate_bytes=counted["duplicates"],
+                )
+        for line in as_text(present_sizes(report)).splitlines():
+            self.log.info("%s", line)
 
 
-def difference_lines(summary: Path) -> Iterator[str]:
-    """From the job's summary; nothing if the job did not get as far as writing one."""
-    if not summary.exists():
-        return
-    for item in json.loads(summary.read_text())["differences"]:
+class SizeOutcomeOperator(BaseOperator):
+    """The last task of a size run, whose state is the run's: it fails if counters, rows and store do not agree."""
+
+    template_fields: Sequence[str] = ("findings",)
+
+    def __init__(
+        self,
+        *,
+        findings: str = FINDINGS,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.findings = findings
+
+    def execute(self, context: "Context") -> None:
+        """Raises SizeDifferenceError."""
+        if int(self.findings):
+            raise SizeDifferenceError(f"{self.findings} findings: see the warnings of the task {SIZES_TASK_ID}")
+
+
+def finding_lines(summary: Mapping[str, Any]) -> Iterator[str]:
+    """One line per difference in the job's summary."""
+    for item in summary["differences"]:
         counters, recounted = item["counters"], item["recounted"]
         yield (
-            f"{item['topic']}-{item['partition']}: the counters say {counters['bytes']} bytes in "
+            f"{item['topic']}-{item['partition']} {item['state']}: the counters say {counters['bytes']} bytes in "
             f"{counters['segments']} segments, the rows {recounted['bytes']} bytes in {recounted['segments']}; "
-            f"by leader epoch {counters['leader_epochs']} and {recounted['leader_epochs']}"
+            f"by leader epoch {counters['leader_epochs']} and {recounted['leader_epochs']} ({_rules(item)})"
         )
+    stored = summary["stored"]
+    if stored is None:
+        return
+    for item in stored["differences"]:
+        segments = ", ".join(f"{one['segment_id']} {one['kind']}" for one in item["segments"])
+        yield f"{item['topic']}-{item['partition']}: the store and the rows differ ({_rules(item)}): {segments}"
+    if stored["unsettled"]:
+        yield f"more segments than were asked about again look unlike their rows in the store: {stored['unsettled']}"
+
+
+def duplicate_bytes(overlaps: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """By topic."""
+    by_topic: dict[str, int] = {}
+    for item in overlaps:
+        by_topic[item["topic"]] = by_topic.get(item["topic"], 0) + item["bytes"]
+    return by_topic
+
+
+def _rules(item: Mapping[str, Any]) -> str:
+    return ", ".join(rule["rule"] for rule in item["rules"])

@@ -9,12 +9,13 @@ from include.tiering.errors import ConfigRefusedError, StateConflictError
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.config_store import ConfigChange, ConfigEntity, ConfigSnapshot, ConfigValues, EntityType
 from include.tiering.quota.sql_configs import SqlConfigStore
+from include.tiering.remote_metadata.sizes_contract import KeyRange
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
-from include.tiering.remote_metadata.sql_export import KeyRange, export_segments, split_segments
+from include.tiering.remote_metadata.sql_export import export_segments, split_segments
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
 from include.tiering.remote_storage.contract import StoreMarker
 from tests.doubles.databases import EVERY, AdjustableNow
-from tests.doubles.segments import CLUSTER_ID, delete, fence_of, finish, partition_of, segment_of, uuid
+from tests.doubles.segments import CLUSTER_ID, FINISHED, delete, fence_of, finish, partition_of, segment_of, uuid
 
 ORDERS = uuid(1)
 
@@ -179,18 +180,25 @@ class TestExport:
             if number == 5:
                 delete(metadata, segment, fence)
             else:
-                ids.append(str(segment.remote_log_segment_id))
+                ids.append(str(segment.remote_log_segment_id.id))
         other = SqlRemoteLogMetadata(engine, "another-cluster")
         assert other.partitions() == []
         return ids
 
     @pytest.mark.parametrize("ranges", [1, 2, 3, 7, 11, 100])
-    @pytest.mark.parametrize("page_rows", [1, 4, 10, 2_000])
-    def test_every_segment_once_whatever_the_ranges_and_pages(self, engine, exported, ranges, page_rows):
+    @pytest.mark.parametrize("page_keys", [1, 4, 10, 2_000])
+    def test_every_segment_once_whatever_the_ranges_and_pages(self, engine, exported, ranges, page_keys):
         split = split_segments(engine, CLUSTER_ID, ranges)
         assert len(split) <= ranges
-        rows = [row for part in split for row in export_segments(engine, CLUSTER_ID, part, page_rows=page_rows)]
-        assert [str(row.metadata.remote_log_segment_id) for row in rows] == exported
+        pages = [page for part in split for page in export_segments(engine, CLUSTER_ID, part, page_keys=page_keys)]
+        assert all(0 < len(page) <= page_keys for page in pages)
+        assert sorted(row[-1] for page in pages for row in page) == sorted(exported)
+
+    def test_a_row_says_what_sizes_are_made_of(self, engine, exported):
+        (key_range,) = split_segments(engine, CLUSTER_ID, 1)
+        row = next(row for page in export_segments(engine, CLUSTER_ID, key_range) for row in page)
+        partition = partition_of("orders", 0)
+        assert row == (str(partition.topic_id), 0, int(FINISHED), 1_000, 0, 99, "0:0", exported[0])
 
     def test_no_segments(self, engine):
         assert split_segments(engine, CLUSTER_ID, 4) == []

@@ -1,24 +1,28 @@
 """A `Tiering` with canned answers, for tests of what stands in front of it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from include.tiering.log_source.contract import ScanReport
+from include.tiering.log_source.topic_patterns import matches
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.sizes import PartitionSize
 from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity
 from include.tiering.quota.topic_quota import NO_TOPIC_QUOTAS
 from include.tiering.remote_storage.contract import StoreMarker
+from include.tiering.reports.sizes import SizeReport
 from include.tiering.settings import TieringSettings, with_dynamic
 from include.tiering.tasks.alter_configs import AlteredConfigs, alter_configs
 from include.tiering.tasks.copy_segments import BatchEnd, BatchResult, FailedSegment
+from include.tiering.tasks.describe_log_dirs import LogDirDescription
 from include.tiering.tasks.fetch_partition import FetchedSegment
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
 from include.tiering.tasks.mirror_pools import PoolsStatus, look_at_pools, mirrored_pools
+from include.tiering.tasks.partition_readiness import PartitionReadiness
 from include.tiering.tasks.plan_copy import CopyPlan
-from include.tiering.tasks.readiness import Check
+from include.tiering.tasks.readiness import Check, Readiness
 from include.tiering.tasks.resize_pools import asks_for_pools, resize_pools
 from include.tiering.tasks.verify_segments import VerifyReport
 from include.tiering.work.contract import ALL_TOPICS, BatchProgress, WorkItem
@@ -72,7 +76,9 @@ class FakeTiering:
         self.results: list[BatchResult] = []
         self.verified = VerifyReport(2, (), (), 2048, 0.1)
         self.partition_sizes: list[PartitionSize] = [sample.partition_size()]
+        self.log_dir_descriptions: list[LogDirDescription] = []
         self.checks: list[Check] = [Check("schema", True, True, "at head")]
+        self.partitions: list[PartitionReadiness] = []
         self.fetched: list[FetchedSegment] = []
         self.answer: Callable[[PartitionFetch], FetchedRecords] = FetchedRecords.without_records
         self.configs = MemoryConfigStore()
@@ -111,9 +117,21 @@ class FakeTiering:
         self._called("sizes", {})
         return self.partition_sizes
 
-    def readiness(self) -> Sequence[Check]:
-        self._called("readiness", {})
-        return self.checks
+    def size_report(self, topics: Collection[str] = (), *, look_at_log_dirs: bool = True) -> SizeReport:
+        self._called("size_report", {"topics": topics, "look_at_log_dirs": look_at_log_dirs})
+        return SizeReport(
+            [size for size in self.partition_sizes if not topics or matches(size.topic_id_partition.topic, topics)]
+        )
+
+    def describe_log_dirs(
+        self, topics: Collection[str] = ()
+    ) -> tuple[Sequence[LogDirDescription], Sequence[PartitionSize]]:
+        self._called("describe_log_dirs", {"topics": topics})
+        return self.log_dir_descriptions, self.partition_sizes
+
+    def readiness(self, *, topics: Sequence[str] | None = None) -> Readiness:
+        self._called("readiness", {"topics": topics})
+        return Readiness(tuple(self.checks), tuple(self.partitions))
 
     def fetch_partition(self, partition: TopicIdPartition, output_dir: Path) -> Iterator[FetchedSegment]:
         self._called("fetch_partition", {"partition": partition, "output_dir": output_dir})

@@ -7,7 +7,7 @@ from include.tiering.errors import UnknownSegmentError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.sizes import PartitionSize, partition_size
+from include.tiering.model.sizes import PartitionSize, PartitionStates, partition_size, partition_states
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import QualityResult, SegmentRow
 
@@ -72,6 +72,10 @@ class MemoryMetadata:
         wanted = self.partitions() if partition is None else [partition]
         sizes = [partition_size(each, (row.metadata for row in self._live(each))) for each in wanted]
         return [size for size in sizes if size.segments]
+
+    def partition_states(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionStates]:
+        wanted = self.partitions() if partition is None else [partition]
+        return [partition_states(each, (row.metadata for row in self._live(each))) for each in wanted]
 
     def _live(self, partition: TopicIdPartition) -> list[SegmentRow]:
         hidden = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED

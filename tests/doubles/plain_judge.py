@@ -1,18 +1,21 @@
 """The rules in plain Python: the oracle beside Great Expectations, and a judge that costs nothing to import."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from include.tiering.quality.judge import BrokenRule
-from include.tiering.quality.measures import SegmentMeasure
 from include.tiering.quality.rules import RULES, IsZero, Rule
 
 
 class PlainJudge:
-    def judge(self, measures: Sequence[SegmentMeasure]) -> tuple[BrokenRule, ...]:
-        return tuple(BrokenRule(m, rule) for m in measures for rule in RULES if is_broken(rule, m))
+    def __init__(self, rules: Sequence[Rule] = RULES) -> None:
+        self._rules = rules
+
+    def judge(self, measures: Sequence[Any]) -> tuple[BrokenRule[Any], ...]:
+        return tuple(BrokenRule(m, rule) for m in measures for rule in self._rules if is_broken(rule, m))
 
 
-def is_broken(rule: Rule, measure: SegmentMeasure) -> bool:
+def is_broken(rule: Rule, measure: Any) -> bool:
     values = [getattr(measure, column) for column in rule.check.columns]
     if None in values:
         return True

@@ -12,6 +12,7 @@ from include.tiering.remote_storage.contract import (
     DeleteFailure,
     ProgressCallback,
     RemoteStorage,
+    SegmentObject,
     StoredObject,
     StoreMarker,
 )
@@ -88,6 +89,10 @@ class StorageDecorator:
         self.before("list_objects", "")
         yield from self.inner.list_objects()
         self.after("list_objects", "")
+
+    def list_segment_objects(self) -> Iterator[SegmentObject]:
+        self.before("list_segment_objects", "")
+        yield from self.inner.list_segment_objects()
 
     def read_marker(self) -> StoreMarker | None:
         self.before("read_marker", "")

@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,14 +21,21 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from include.tiering.cli.exit_codes import ExitCode
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata as Segment
 from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.sizes import PartitionSize
+from include.tiering.model.sizes import PartitionSize, partition_states
+from include.tiering.remote_metadata.sizes_contract import SizeRow
 from include.tiering.wiring import open_tiering
 from include.tiering.work.contract import SegmentOutcome
-from spark_jobs.copy_segments_job import attempt, batch_task, run_once
-from spark_jobs.remote_log_sizes_job import ROW, parse_arguments, recount
+from spark_jobs.batch_job import attempt, run_once
+from spark_jobs.copy_segments_job import batch_task
+from spark_jobs.remote_log_sizes_job import parse_arguments, recount
 from spark_jobs.remote_log_sizes_transform import SEGMENTS, remote_log_sizes
+from spark_jobs.segment_rows import batch_of
+from spark_jobs.size_summary import recounted_partitions
 from tests.doubles.planned_run import RUN_ID, planned_run, settings_of
+from tests.doubles.segments import segment_of
 from tests.doubles.spark_session import NO_JAVA, spark
 from tests.doubles.spark_submit import FAST_START, ROOT, submit_command, submit_environment
 from tests.doubles.storage_segments import some_uuid
@@ -35,40 +43,75 @@ from tests.doubles.storage_segments import some_uuid
 __all__ = ["spark"]
 pytestmark = NO_JAVA
 
+_STATES = [state for state in RemoteLogSegmentState if state is not RemoteLogSegmentState.DELETE_SEGMENT_FINISHED]
 _SEGMENTS = st.lists(
     st.tuples(
         st.sampled_from(["orders", "payments.v1-eu", "t"]),
         st.integers(0, 3),
-        st.sampled_from([state.name for state in RemoteLogSegmentState]),
+        st.sampled_from(_STATES),
         st.integers(0, 2**31 - 1),
-        st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True),
+        st.integers(0, 2**40),
+        st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True).map(sorted),
     ),
     max_size=120,
 )
-SegmentTuple = tuple[str, int, str, int, list[int]]
-SizeKey = tuple[str, str, int, int | None]
 
 
-def plain_sizes(segments: list[SegmentTuple]) -> dict[SizeKey, tuple[int, int]]:
-    """(bytes, segments) by topic, topic id, partition and epoch; None is the partition."""
-    sizes: dict[SizeKey, tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for topic, partition, state, size_bytes, epochs in segments:
-        if state != "COPY_SEGMENT_FINISHED":
-            continue
-        for epoch in (None, *epochs):
-            key = (topic, str(some_uuid(topic)), partition, epoch)
-            sizes[key] = (sizes[key][0] + size_bytes, sizes[key][1] + 1)
-    return dict(sizes)
+def generated(number: int, drawn: tuple[str, int, RemoteLogSegmentState, int, int, list[int]]) -> Segment:
+    """Its leader epochs begin one offset after another."""
+    topic, partition, state, size_bytes, start_offset, epochs = drawn
+    return segment_of(
+        TopicIdPartition(some_uuid(topic), partition, topic),
+        number,
+        start_offset,
+        start_offset + 10,
+        {epoch: start_offset + place for place, epoch in enumerate(epochs)},
+        size_bytes=size_bytes,
+        state=state,
+    )
+
+
+def size_row(segment: Segment) -> SizeRow:
+    """As the export has it."""
+    partition = segment.topic_id_partition
+    return (
+        str(partition.topic_id),
+        partition.partition,
+        int(segment.state),
+        segment.segment_size_bytes,
+        segment.start_offset,
+        segment.end_offset,
+        ",".join(f"{epoch}:{start}" for epoch, start in segment.segment_leader_epochs),
+        str(segment.remote_log_segment_id.id),
+    )
 
 
 @settings(max_examples=4)
-@given(segments=_SEGMENTS)
-def test_the_transform_equals_a_plain_recount(spark: SparkSession, segments: list[SegmentTuple]) -> None:
-    rows = [(topic, str(some_uuid(topic)), *rest) for topic, *rest in segments]
-    table = pa.Table.from_pylist([dict(zip(ROW.names, row, strict=True)) for row in rows], schema=ROW)
-    found = remote_log_sizes(spark.createDataFrame(table, SEGMENTS)).collect()
-    assert len({row[:4] for row in found}) == len(found)
-    assert {tuple(row[:4]): tuple(row[4:]) for row in found} == plain_sizes(segments)
+@given(drawn=_SEGMENTS)
+def test_the_recount_equals_a_plain_one(spark: SparkSession, drawn: list[Any]) -> None:
+    segments = [generated(*numbered) for numbered in enumerate(drawn)]
+    by_partition: dict[TopicIdPartition, list[Segment]] = defaultdict(list)
+    for segment in segments:
+        by_partition[segment.topic_id_partition].append(segment)
+    names = [column.split()[0] for column in SEGMENTS.split(",")]
+    empty = pa.Table.from_batches([], schema=batch_of([size_row(generated(0, _ONE))]).select(names).schema)
+    table = pa.Table.from_batches([batch_of(list(map(size_row, segments))).select(names)]) if segments else empty
+    sizes = remote_log_sizes(spark.createDataFrame(table, SEGMENTS))
+    rows = sizes.orderBy("topic_id", "partition", "state", "leader_epoch").collect()
+    found = list(recounted_partitions(rows, {p.topic_id: p.topic for p in by_partition}))
+    assert {one.sizes.topic_id_partition: one.sizes for one in found} == {
+        partition: partition_states(partition, held) for partition, held in by_partition.items()
+    }
+    assert len(found) == len(by_partition)
+    suspected = {one.sizes.topic_id_partition for one in found if not one.is_contiguous}
+    for partition, held in by_partition.items():
+        finished = [each for each in held if each.is_finished]
+        offsets = sum(each.end_offset - each.start_offset + 1 for each in finished)
+        reach = max(e.end_offset for e in finished) - min(e.start_offset for e in finished) + 1 if finished else offsets
+        assert (partition in suspected) == (offsets != reach)
+
+
+_ONE = ("t", 0, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, 1, 0, [0])
 
 
 @pytest.fixture
@@ -166,12 +209,51 @@ def test_recounted_sizes_equal_the_counters_until_one_is_wrong(
                 *((e.leader_epoch, e.size_bytes, e.segments) for e in size.leader_epochs),
             ]
         }
+        assert equal["states"] == {
+            "COPY_SEGMENT_FINISHED": {"bytes": equal["bytes"], "segments": sum(size.segments for size in counted)}
+        }
+        history = spark.read.parquet(str(Path(equal["history"]).parents[1]))
+        assert history.count() == len(written)
+        assert Path(equal["history"]).is_relative_to(tmp_path / "sizes-history")
         falsify_one_counter(tmp_path / "metadata.sqlite", counted[0])
         wrong = recount(spark, tiering, options)
+        assert spark.read.parquet(str(Path(equal["history"]).parents[1])).count() == 2 * len(written)
     assert wrong["exit_code"] == ExitCode.FINDINGS
     (difference,) = wrong["differences"]
+    assert [rule["rule"] for rule in difference["rules"]] == ["S101"]
     assert difference["topic_id"] == str(counted[0].topic_id_partition.topic_id)
     assert difference["counters"]["bytes"] == difference["recounted"]["bytes"] + 1
+
+
+@pytest.mark.parametrize("depth", ["listing", "manifests"])
+def test_the_store_is_compared_segment_by_segment(
+    tmp_path: Path, config: Path, spark: SparkSession, depth: str
+) -> None:
+    arguments = ["--output", str(tmp_path / "out"), "--config", str(config), "--from-storage", depth]
+    options = parse_arguments(arguments)
+    with open_tiering(settings_of(config)) as tiering:
+        tiering.copy_batch(RUN_ID, "inline")
+        equal = recount(spark, tiering, options)
+        assert equal["exit_code"] == ExitCode.DONE
+        assert equal["stored"]["segments"] == equal["segments"] > 0
+        assert equal["stored"]["objects"] == 3 * equal["segments"]
+        assert equal["stored"]["bytes"] > equal["bytes"]
+        remote = tmp_path / "store"
+        first, second, third = sorted(remote.rglob("*.log"))[:3]
+        first.with_suffix(".indexes").unlink()
+        with second.open("ab") as log:
+            log.write(b"more")
+        orphan = third.with_name(f"{9:020}-{some_uuid('orphan')}.log")
+        orphan.write_bytes(b"nobody's")
+        manifest = third.with_suffix(".rsm-manifest")
+        manifest.write_bytes(manifest.read_bytes().replace(b'"endOffset":', b'"endOffset":9'))
+        found = recount(spark, tiering, options)
+    assert (found["exit_code"], found["differences"]) == (ExitCode.FINDINGS, [])
+    kinds = {one["segment_id"]: one["kind"] for item in found["stored"]["differences"] for one in item["segments"]}
+    expected = {first: "missing", second: "other_size", orphan: "unknown"}
+    if depth == "manifests":
+        expected[third] = "other_epochs"
+    assert kinds == {path.stem[21:]: kind for path, kind in expected.items()}
 
 
 def falsify_one_counter(database: Path, size: PartitionSize) -> None:

@@ -1,4 +1,4 @@
-"""Bytes and segments of a partition's remote log, in all and by leader epoch."""
+"""Bytes and segments of a partition's remote log, by state, in all and by leader epoch."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segment_state import RemoteLogSegmentState
 
 
 @dataclass(frozen=True, slots=True)
 class EpochSize:
-    """FINISHED bytes and segments of one leader epoch; a segment that spans epochs counts in each of them."""
+    """Bytes and segments of one leader epoch; a segment that spans epochs counts in each of them."""
 
     leader_epoch: int
     size_bytes: int
@@ -27,17 +28,77 @@ class PartitionSize:
     leader_epochs: tuple[EpochSize, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class StateSize:
+    """Bytes and segments of a partition in one state; a segment that spans epochs counts once."""
+
+    state: RemoteLogSegmentState
+    size_bytes: int
+    segments: int
+    leader_epochs: tuple[EpochSize, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStates:
+    """A partition's sizes by state, ascending; a state that no segment is in is absent, tombstones always."""
+
+    topic_id_partition: TopicIdPartition
+    states: tuple[StateSize, ...]
+
+    @property
+    def finished(self) -> PartitionSize:
+        size = self.of(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+        return PartitionSize(self.topic_id_partition, size.size_bytes, size.segments, size.leader_epochs)
+
+    @property
+    def segments(self) -> int:
+        """In every state."""
+        return sum(size.segments for size in self.states)
+
+    def of(self, state: RemoteLogSegmentState) -> StateSize:
+        """Zeros for a state that no segment is in."""
+        return next((size for size in self.states if size.state is state), StateSize(state, 0, 0, ()))
+
+
+def partition_states(
+    topic_id_partition: TopicIdPartition, segments: Iterable[RemoteLogSegmentMetadata]
+) -> PartitionStates:
+    """Sizes recounted from the segments of one partition; tombstones do not count."""
+    by_state: dict[RemoteLogSegmentState, list[RemoteLogSegmentMetadata]] = defaultdict(list)
+    for segment in segments:
+        if segment.state is not RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
+            by_state[segment.state].append(segment)
+    return PartitionStates(topic_id_partition, tuple(_state_size(*item) for item in sorted(by_state.items())))
+
+
 def partition_size(topic_id_partition: TopicIdPartition, segments: Iterable[RemoteLogSegmentMetadata]) -> PartitionSize:
     """Sizes recounted from the segments of one partition; those that are not FINISHED do not count."""
-    size_bytes = count = 0
+    return partition_states(topic_id_partition, (each for each in segments if each.is_finished)).finished
+
+
+def overlapping_bytes(segments: Iterable[RemoteLogSegmentMetadata]) -> int:
+    """FINISHED bytes of one partition that are stored more than once, by offsets.
+
+    Where a segment begins before an earlier one ends, the share of its offsets that both hold counts, rounded down:
+    which bytes these are is known to the records alone.
+    """
+    duplicate_bytes = 0
+    covered_to = -1
+    finished = (segment for segment in segments if segment.is_finished)
+    for segment in sorted(finished, key=lambda each: (each.start_offset, each.end_offset)):
+        overlap = min(covered_to, segment.end_offset) - segment.start_offset + 1
+        if overlap > 0:
+            offsets = segment.end_offset - segment.start_offset + 1
+            duplicate_bytes += segment.segment_size_bytes * overlap // offsets
+        covered_to = max(covered_to, segment.end_offset)
+    return duplicate_bytes
+
+
+def _state_size(state: RemoteLogSegmentState, segments: list[RemoteLogSegmentMetadata]) -> StateSize:
     by_epoch: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
     for segment in segments:
-        if not segment.is_finished:
-            continue
-        size_bytes += segment.segment_size_bytes
-        count += 1
         for entry in segment.segment_leader_epochs:
             epoch_bytes, epoch_segments = by_epoch[entry.epoch]
             by_epoch[entry.epoch] = (epoch_bytes + segment.segment_size_bytes, epoch_segments + 1)
     epochs = tuple(EpochSize(epoch, *counted) for epoch, counted in sorted(by_epoch.items()))
-    return PartitionSize(topic_id_partition, size_bytes, count, epochs)
+    return StateSize(state, sum(segment.segment_size_bytes for segment in segments), len(segments), epochs)

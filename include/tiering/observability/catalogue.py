@@ -4,36 +4,14 @@ A metric that means what a Kafka metric means carries Kafka's name, with undersc
 ours start with `tiering_`.
 """
 
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
-
-class MetricKind(StrEnum):
-    """COUNTER only grows (prometheus-client adds `_total` to its name); GAUGE is the last value set."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-
-
-class Across(StrEnum):
-    """What a gauge shows that several processes have set; a process that ended counts only in NEWEST."""
-
-    NEWEST = "mostrecent"
-    SUM = "livesum"
-    HIGHEST = "livemax"
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric: `sentence` says what is counted and in which unit. `across` is for gauges."""
-
-    name: str
-    kind: MetricKind
-    labels: tuple[str, ...]
-    sentence: str
-    across: Across = Across.NEWEST
-
+from include.tiering.observability.metric import Across as Across
+from include.tiering.observability.metric import Metric as Metric
+from include.tiering.observability.metric import MetricKind as MetricKind
+from include.tiering.observability.size_metrics import LOG_SEGMENTS as LOG_SEGMENTS
+from include.tiering.observability.size_metrics import LOG_SIZE_BYTES as LOG_SIZE_BYTES
+from include.tiering.observability.size_metrics import SIZE_METRICS
 
 COPY_BYTES: Final = Metric(
     "RemoteCopyBytesPerSec",
@@ -64,18 +42,6 @@ COPY_SENT_BYTES: Final = Metric(
     MetricKind.COUNTER,
     ("topic",),
     "Bytes of all objects (log, indexes, manifest) of every segment that became FINISHED.",
-)
-LOG_SIZE_BYTES: Final = Metric(
-    "RemoteLogSizeBytes",
-    MetricKind.GAUGE,
-    ("topic",),
-    "Bytes of FINISHED remote log segments; one that spans leader epochs counts once.",
-)
-LOG_SEGMENTS: Final = Metric(
-    "tiering_remote_log_segments",
-    MetricKind.GAUGE,
-    ("topic",),
-    "FINISHED remote log segments.",
 )
 TOPIC_BYTES_IN: Final = Metric(
     "tiering_topic_bytes_in",
@@ -211,8 +177,7 @@ METRICS: Final = (
     COPY_ERRORS,
     COPY_ERRORS_BY_CLASS,
     COPY_SENT_BYTES,
-    LOG_SIZE_BYTES,
-    LOG_SEGMENTS,
+    *SIZE_METRICS,
     TOPIC_BYTES_IN,
     TOPIC_RECORDS_IN,
     COPY_BYTE_RATE,

@@ -7,7 +7,7 @@ that outlives them, all of them add to the same values, and whatever serves that
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -15,7 +15,6 @@ from typing import Final
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
 from include.tiering.clock import Clock, SystemClock
-from include.tiering.model.sizes import PartitionSize
 from include.tiering.observability.catalogue import (
     COPY_BYTE_RATE,
     COPY_BYTES,
@@ -35,8 +34,6 @@ from include.tiering.observability.catalogue import (
     FETCH_THROTTLE_AVG,
     FETCH_THROTTLE_MAX,
     GRANTED_BYTES,
-    LOG_SEGMENTS,
-    LOG_SIZE_BYTES,
     METRICS,
     QUOTA,
     THROTTLED_BYTES,
@@ -97,16 +94,11 @@ class PrometheusRecorder:
         self._counters[TOPIC_BYTES_IN].labels(topic, meter).inc(size_bytes)
         self._counters[TOPIC_RECORDS_IN].labels(topic, meter).inc(records)
 
-    def remote_log_sizes(self, sizes: Iterable[PartitionSize]) -> None:
-        """FINISHED bytes and segments of all partitions that have any."""
-        totals: dict[str, tuple[int, int]] = {}
-        for size in sizes:
-            topic = size.topic_id_partition.topic
-            size_bytes, segments = totals.get(topic, (0, 0))
-            totals[topic] = (size_bytes + size.size_bytes, segments + size.segments)
-        for topic, (size_bytes, segments) in totals.items():
-            self._gauges[LOG_SIZE_BYTES].labels(topic).set(size_bytes)
-            self._gauges[LOG_SEGMENTS].labels(topic).set(segments)
+    def show(self, metric: Metric, values: Mapping[tuple[str, ...], float]) -> None:
+        """Set a gauge, by the values of its labels."""
+        for labels, value in values.items():
+            gauge = self._gauges[metric]
+            (gauge.labels(*labels) if labels else gauge).set(value)
 
     def granted(self, kind: QuotaKind, topic: str, size_bytes: int) -> None:
         """See `QuotaObserver`."""

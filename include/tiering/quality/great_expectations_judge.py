@@ -7,7 +7,7 @@ brings its own expectation that none is missing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Generic
 
 import great_expectations as gx
 import pandas as pd
@@ -18,31 +18,30 @@ from great_expectations.expectations.core.expect_column_values_to_not_be_null im
 from great_expectations.expectations.expectation import Expectation
 
 from include.tiering.errors import JudgeError
-from include.tiering.quality.judge import BrokenRule
-from include.tiering.quality.measures import SegmentMeasure
-from include.tiering.quality.rules import RULES, IsZero, Rule
+from include.tiering.quality.judge import BrokenRule, Measure
+from include.tiering.quality.rules import IsZero, Rule
 
 _INDEX_COLUMN: Final = "row"
 _RESULT_FORMAT: Final = {"result_format": "COMPLETE", "unexpected_index_column_names": [_INDEX_COLUMN]}
 
 
-class GreatExpectationsJudge:
+class GreatExpectationsJudge(Generic[Measure]):
     """Applies `rules` with one suite. Not for several threads at once: one judge each."""
 
-    def __init__(self, rules: Sequence[Rule] = RULES) -> None:
+    def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = {rule.rule_id: rule for rule in rules}
         self._columns = sorted({column for rule in rules for column in rule.check.columns})
         context = gx.get_context(mode="ephemeral")
         context.variables.progress_bars = ProgressBarsConfig(globally=False)
-        suite = gx.ExpectationSuite(name="copied segments")
+        suite = gx.ExpectationSuite(name="rules")
         for rule in rules:
             for expectation in _expectations(rule):
                 suite.add_expectation(expectation)
         self._suite = context.suites.add(suite)
-        asset = context.data_sources.add_pandas("measures").add_dataframe_asset("segments")
+        asset = context.data_sources.add_pandas("measures").add_dataframe_asset("rows")
         self._batches = asset.add_batch_definition_whole_dataframe("all")
 
-    def judge(self, measures: Sequence[SegmentMeasure]) -> tuple[BrokenRule, ...]:
+    def judge(self, measures: Sequence[Measure]) -> tuple[BrokenRule[Measure], ...]:
         """See `Judge`."""
         if not measures:
             return ()

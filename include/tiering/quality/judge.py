@@ -2,17 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from include.tiering.quality.measures import SegmentMeasure
 from include.tiering.quality.rules import Rule, explain
 
+Measure = TypeVar("Measure")
+"""A frozen value whose attributes are the columns that rules name."""
+
 
 @dataclass(frozen=True, slots=True)
-class BrokenRule:
+class BrokenRule(Generic[Measure]):
     """One measure that breaks one rule."""
 
-    measure: SegmentMeasure
+    measure: Measure
     rule: Rule
 
 
@@ -30,10 +33,10 @@ class QualityFinding:
     message: str
 
 
-class Judge(Protocol):
+class Judge(Protocol[Measure]):
     """Applies every rule to every measure."""
 
-    def judge(self, measures: Sequence[SegmentMeasure]) -> tuple[BrokenRule, ...]:
+    def judge(self, measures: Sequence[Measure]) -> tuple[BrokenRule[Measure], ...]:
         """Broken rules in the order of the measures, then of the rules; each pair once.
 
         Raises:
@@ -42,7 +45,7 @@ class Judge(Protocol):
         ...
 
 
-def finding_of(broken: BrokenRule) -> QualityFinding:
+def finding_of(broken: BrokenRule[SegmentMeasure]) -> QualityFinding:
     """The report of a broken rule."""
     measure, rule = broken.measure, broken.rule
     return QualityFinding(

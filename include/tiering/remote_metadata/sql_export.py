@@ -1,54 +1,58 @@
-"""All segments of a cluster, in pages, for jobs that split a scan among many tasks."""
+"""All segments of a cluster, in pages of plain columns, for jobs that split a scan among many tasks.
+
+No value is made of a row: a million of them are read in seconds. A page is an interval of keys, so it is found by the
+primary key, sorts nothing, and its size bounds the memory of whoever reads.
+"""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import Final
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, bindparam, func, select
 
 from include.tiering.database.schema import segments
 from include.tiering.database.transactions import reading
-from include.tiering.remote_metadata.contract import SegmentRow
-from include.tiering.remote_metadata.sql_queries import page_of_keys
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.remote_metadata.sizes_contract import KeyRange, SizeRow
 
-
-@dataclass(frozen=True, slots=True)
-class KeyRange:
-    """Segment keys, both ends inclusive. Keys ascend in order of arrival and may have gaps."""
-
-    first_key: int
-    last_key: int
+PAGE_KEYS: Final = 20_000
+_PAGE: Final = select(
+    segments.c.topic_id,
+    segments.c.partition,
+    segments.c.state,
+    segments.c.size_bytes,
+    segments.c.start_offset,
+    segments.c.end_offset,
+    segments.c.leader_epochs,
+    segments.c.segment_id,
+).where(
+    segments.c.segment_key.between(bindparam("first_key"), bindparam("last_key")),
+    segments.c.cluster_id == bindparam("of_cluster"),
+    segments.c.state != int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED),
+)
 
 
 def split_segments(engine: Engine, cluster_id: str, ranges: int) -> Sequence[KeyRange]:
-    """At most `ranges` ranges that hold every segment of now once; none without segments.
-
-    Raises:
-        ValueError: fewer than one range.
-    """
+    """See `RemoteLogSizes.split`."""
     if ranges < 1:
         raise ValueError(f"a scan has at least one range, not {ranges}")
     bounds = select(func.min(segments.c.segment_key), func.max(segments.c.segment_key))
     with reading(engine) as connection:
         first, last = connection.execute(bounds.where(segments.c.cluster_id == cluster_id)).one()
-    if first is None:
-        return []
-    width = -(-(last - first + 1) // ranges)
-    return [KeyRange(key, min(key + width - 1, last)) for key in range(first, last + 1, width)]
+    return [] if first is None else list(_cut(KeyRange(first, last), -(-(last - first + 1) // ranges)))
 
 
 def export_segments(
-    engine: Engine, cluster_id: str, key_range: KeyRange, *, page_rows: int = 2_000
-) -> Iterator[SegmentRow]:
-    """Segments of the range that are not tombstones, by arrival. Each page is a transaction of its own.
-
-    Raises:
-        MetadataUnavailableError
-    """
-    after_key = key_range.first_key - 1
-    while True:
+    engine: Engine, cluster_id: str, key_range: KeyRange, *, page_keys: int = PAGE_KEYS
+) -> Iterator[Sequence[SizeRow]]:
+    """See `RemoteLogSizes.export`. Rows of a page are in no particular order; an empty page is left out."""
+    for page in _cut(key_range, page_keys):
+        window = {"first_key": page.first_key, "last_key": page.last_key, "of_cluster": cluster_id}
         with reading(engine) as connection:
-            page = page_of_keys(connection, cluster_id, after_key, key_range.last_key, page_rows)
-        yield from (row for _, row in page)
-        if len(page) < page_rows:
-            return
-        after_key = page[-1][0]
+            rows = connection.execute(_PAGE, window).tuples().all()
+        if rows:
+            yield rows
+
+
+def _cut(key_range: KeyRange, width: int) -> Iterator[KeyRange]:
+    for key in range(key_range.first_key, key_range.last_key + 1, width):
+        yield KeyRange(key, min(key + width - 1, key_range.last_key))

@@ -87,19 +87,6 @@ def list_unjudged(connection: Connection, cluster_id: str) -> Sequence[SegmentRo
     return [segment_row_of(row) for row in connection.execute(query.order_by(segments.c.segment_key))]
 
 
-def page_of_keys(
-    connection: Connection, cluster_id: str, after_key: int, last_key: int, rows: int
-) -> Sequence[tuple[int, SegmentRow]]:
-    """Up to `rows` segments that are not tombstones, with keys in (after_key, last_key], ascending."""
-    query = (
-        _WITH_TOPIC.where(segments.c.segment_key > after_key, segments.c.segment_key <= last_key)
-        .where(segments.c.cluster_id == cluster_id, _NOT_TOMBSTONE)
-        .order_by(segments.c.segment_key)
-        .limit(rows)
-    )
-    return [(row.segment_key, segment_row_of(row)) for row in connection.execute(query)]
-
-
 def _is_epoch_of_segment(cluster_id: str, partition: TopicIdPartition, leader_epoch: int) -> ColumnElement[bool]:
     return and_(
         of_partition(segment_epochs, cluster_id, partition),

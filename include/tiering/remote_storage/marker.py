@@ -20,6 +20,7 @@ from include.tiering.remote_storage.contract import (
     DeleteFailure,
     ProgressCallback,
     RemoteStorage,
+    SegmentObject,
     StoredObject,
     StoreMarker,
 )
@@ -111,6 +112,9 @@ class GuardedStorage:
 
     def list_objects(self) -> Iterator[tuple[str, int]]:
         return self._storage.list_objects()
+
+    def list_segment_objects(self) -> Iterator[SegmentObject]:
+        return self._storage.list_segment_objects()
 
     def read_marker(self) -> StoreMarker | None:
         return self._storage.read_marker()

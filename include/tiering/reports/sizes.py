@@ -1,22 +1,49 @@
-"""Remote log size of each partition and leader epoch; FINISHED segments only."""
+"""Remote log size of each partition and leader epoch; what waits, what is stored twice, what it costs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 
+from include.tiering.model.cost import CostEstimate
+from include.tiering.model.lag import PartitionLag
 from include.tiering.model.sizes import PartitionSize
-from include.tiering.reports.presentation import Document, Presentation, Table, count, labels
-from include.tiering.units import format_bytes
+from include.tiering.reports.presentation import (
+    Document,
+    Presentation,
+    Table,
+    count,
+    error_document,
+    error_table,
+    labels,
+)
+from include.tiering.tasks.compare_tiers import TierComparison
+from include.tiering.units import format_bytes, format_duration
 
 
-def present_sizes(sizes: Sequence[PartitionSize]) -> Presentation:
+@dataclass(frozen=True, slots=True)
+class SizeReport:
+    """`sizes` counts FINISHED segments. `tiers` is None if the log dirs were not looked at, `cost` without prices."""
+
+    sizes: Sequence[PartitionSize]
+    delete_lags: Sequence[PartitionLag] = ()
+    tiers: TierComparison | None = None
+    cost: CostEstimate | None = None
+
+
+def present_sizes(report: SizeReport) -> Presentation:
     """A segment that spans leader epochs counts once in its partition and once in each of its epochs."""
-    total_bytes = sum(size.size_bytes for size in sizes)
-    segments = sum(size.segments for size in sizes)
-    summary = f"{count(len(sizes), 'partition')}, {count(segments, 'segment')}, {format_bytes(total_bytes)}"
-    return Presentation(lambda: _document(sizes), lambda: _tables(sizes), summary)
+    total_bytes = sum(size.size_bytes for size in report.sizes)
+    segments = sum(size.segments for size in report.sizes)
+    words = [count(len(report.sizes), "partition"), count(segments, "segment"), format_bytes(total_bytes)]
+    if report.tiers is not None:
+        words.append(f"{format_bytes(sum(lag.size_bytes for lag in report.tiers.copy_lags))} wait for a copy")
+    if report.cost is not None and report.cost.storage_per_month is not None:
+        words.append(f"about {_money(report.cost.storage_per_month)} {report.cost.currency} a month")
+    return Presentation(lambda: _document(report), lambda: _tables(report), ", ".join(words))
 
 
-def _document(sizes: Sequence[PartitionSize]) -> Document:
-    return {
+def _document(report: SizeReport) -> Document:
+    document: Document = {
         "partitions": [
             {
                 **labels(size.topic_id_partition),
@@ -27,12 +54,49 @@ def _document(sizes: Sequence[PartitionSize]) -> Document:
                     for epoch in size.leader_epochs
                 ],
             }
-            for size in sizes
+            for size in report.sizes
+        ],
+        "delete_lag": _lag_documents(report.delete_lags),
+        "cost": None if report.cost is None else _cost_document(report.cost),
+    }
+    if report.tiers is not None:
+        document["copy_lag"] = _lag_documents(report.tiers.copy_lags)
+        document["duplicates"] = [
+            {**labels(one.topic_id_partition), "local_bytes": one.size_bytes} for one in report.tiers.duplicates
         ]
+        document["errors"] = [error_document(error) for error in report.tiers.errors]
+    return document
+
+
+def _lag_documents(lags: Iterable[PartitionLag]) -> list[Document]:
+    return [
+        {
+            **labels(lag.topic_id_partition),
+            "bytes": lag.size_bytes,
+            "segments": lag.segments,
+            "seconds": round(lag.seconds, 3),
+        }
+        for lag in lags
+    ]
+
+
+def _cost_document(cost: CostEstimate) -> Document:
+    """Amounts as text: they are exact."""
+    return {
+        "currency": cost.currency,
+        **{
+            name: None if amount is None else _money(amount)
+            for name, amount in (
+                ("storage_per_month", cost.storage_per_month),
+                ("writing", cost.writing),
+                ("reading", cost.reading),
+                ("deleting", cost.deleting),
+            )
+        },
     }
 
 
-def _tables(sizes: Sequence[PartitionSize]) -> tuple[Table, ...]:
+def _tables(report: SizeReport) -> tuple[Table, ...]:
     rows = tuple(
         (
             str(size.topic_id_partition),
@@ -40,6 +104,30 @@ def _tables(sizes: Sequence[PartitionSize]) -> tuple[Table, ...]:
             format_bytes(size.size_bytes),
             ", ".join(f"{epoch.leader_epoch}: {format_bytes(epoch.size_bytes)}" for epoch in size.leader_epochs),
         )
-        for size in sizes
+        for size in report.sizes
     )
-    return (Table("remote log size", ("partition", "segments>", "bytes>", "by leader epoch"), rows),)
+    sizes = Table("remote log size", ("partition", "segments>", "bytes>", "by leader epoch"), rows)
+    deletes = _lag_table("waits to be deleted", report.delete_lags)
+    if report.tiers is None:
+        return (sizes, *deletes)
+    copies = _lag_table("waits to be copied", report.tiers.copy_lags)
+    both = tuple(
+        (str(one.topic_id_partition), format_bytes(one.size_bytes)) for one in report.tiers.duplicates if one.size_bytes
+    )
+    duplicates = (Table("local and remote", ("partition", "bytes>"), both),) if both else ()
+    return (sizes, *copies, *deletes, *duplicates, *error_table(report.tiers.errors))
+
+
+def _lag_table(title: str, lags: Sequence[PartitionLag]) -> tuple[Table, ...]:
+    """Partitions with something that waits; no table if none has."""
+    rows = tuple(
+        (str(lag.topic_id_partition), str(lag.segments), format_bytes(lag.size_bytes), format_duration(lag.seconds))
+        for lag in lags
+        if lag.segments
+    )
+    return (Table(title, ("partition", "segments>", "bytes>", "for>"), rows),) if rows else ()
+
+
+def _money(amount: Decimal) -> str:
+    """At least two decimals, and as many as a small amount needs."""
+    return f"{amount:.2f}" if amount >= 1 or not amount else f"{amount:.6f}"

@@ -69,7 +69,7 @@ class _Tally:
 def verify_segments(
     metadata: RemoteLogMetadata,
     storage: RemoteStorage,
-    judge: Judge,
+    judge: Judge[SegmentMeasure],
     *,
     run_id: str | None = None,
     quotas: Quotas,
@@ -132,10 +132,10 @@ def _record(
     metadata: RemoteLogMetadata,
     group: Sequence[_Subject],
     measures: Sequence[SegmentMeasure],
-    broken: Sequence[BrokenRule],
+    broken: Sequence[BrokenRule[SegmentMeasure]],
     tally: _Tally,
 ) -> None:
-    breaches: dict[str, list[BrokenRule]] = {measure.segment_id: [] for measure in measures}
+    breaches: dict[str, list[BrokenRule[SegmentMeasure]]] = {measure.segment_id: [] for measure in measures}
     for breach in broken:
         breaches[breach.measure.segment_id].append(breach)
     tally.bytes_read += sum(measure.bytes_read for measure in measures)
@@ -154,7 +154,9 @@ def _record(
         tally.warnings += [finding_of(b) for b in found if b.rule.severity is Severity.WARNING]
 
 
-def _results(metadata: RemoteLogMetadata, subject: _Subject, breaches: Sequence[BrokenRule]) -> list[QualityResult]:
+def _results(
+    metadata: RemoteLogMetadata, subject: _Subject, breaches: Sequence[BrokenRule[SegmentMeasure]]
+) -> list[QualityResult]:
     """Broken rules, and those that were broken last time and now hold. A rule that always held is not written."""
     broken = [
         QualityResult(subject.segment_id, b.rule.rule_id, b.rule.severity, passed=False, message=finding_of(b).message)

@@ -2,14 +2,8 @@
 
 from prometheus_client import CollectorRegistry
 
-from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.sizes import PartitionSize
-from include.tiering.observability.catalogue import METRICS, MetricKind
+from include.tiering.observability.catalogue import LOG_SIZE_BYTES, METRICS, MetricKind
 from include.tiering.observability.metrics import PrometheusRecorder, process_recorder
-
-
-def size(partition: int, size_bytes: int, segments: int) -> PartitionSize:
-    return PartitionSize(TopicIdPartition(Uuid(bytes(16)), partition, "orders"), size_bytes, segments, ())
 
 
 def test_values_after_a_copy_a_failure_and_a_size_run() -> None:
@@ -20,7 +14,7 @@ def test_values_after_a_copy_a_failure_and_a_size_run() -> None:
     recorder.copy_failed("orders", "CorruptFileError")
     recorder.topic_brought_in("orders", "io", 150, 30)
     recorder.topic_brought_in("orders", "throttled", 50, 10)
-    recorder.remote_log_sizes([size(0, 100, 1), size(1, 50, 2)])
+    recorder.show(LOG_SIZE_BYTES, {("orders",): 150})
     values = {
         (sample.name, *sample.labels.values()): sample.value
         for family in registry.collect()
@@ -34,7 +28,6 @@ def test_values_after_a_copy_a_failure_and_a_size_run() -> None:
         ("tiering_copy_errors_total", "orders", "CorruptFileError"): 1,
         ("tiering_copy_sent_bytes_total", "orders"): 190,
         ("RemoteLogSizeBytes", "orders"): 150,
-        ("tiering_remote_log_segments", "orders"): 3,
         ("tiering_topic_bytes_in_total", "orders", "io"): 150,
         ("tiering_topic_bytes_in_total", "orders", "throttled"): 50,
         ("tiering_topic_records_in_total", "orders", "io"): 30,

@@ -35,7 +35,7 @@ def measure(**columns: int | None) -> SegmentMeasure:
 
 @pytest.fixture(scope="module")
 def judge() -> GreatExpectationsJudge:
-    return GreatExpectationsJudge()
+    return GreatExpectationsJudge(RULES)
 
 
 def test_faultless_measures_break_nothing(judge: GreatExpectationsJudge) -> None:

@@ -1,10 +1,13 @@
 """The JSON shapes that programs rely on, member by member."""
 
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from include.tiering.log_source.contract import IneligibleReason, LogSegment
+from include.tiering.model.cost import CostEstimate
+from include.tiering.model.lag import PartitionLag
 from include.tiering.pools.contract import POOLS, UNLIMITED_SLOTS, PoolUsage, SeenPool
 from include.tiering.quality.judge import QualityFinding
 from include.tiering.reports.copy import CopyRun, present_copy
@@ -13,10 +16,13 @@ from include.tiering.reports.plan import present_plan
 from include.tiering.reports.pools import present_pools
 from include.tiering.reports.ready import present_ready
 from include.tiering.reports.scan import present_scan
-from include.tiering.reports.sizes import present_sizes
+from include.tiering.reports.log_dirs import present_log_dirs
+from include.tiering.reports.sizes import SizeReport, present_sizes
 from include.tiering.reports.status import Activity, present_status
 from include.tiering.reports.verify import present_verify
 from include.tiering.settings import load_settings
+from include.tiering.tasks.compare_tiers import DuplicateBytes, TierComparison
+from include.tiering.tasks.describe_log_dirs import KnownLogDir, LogDirDescription, ReplicaSize
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
 from include.tiering.tasks.mirror_pools import PoolsStatus, PoolStatus
 from include.tiering.tasks.plan_copy import HeldBack, HeldBackPartition
@@ -183,7 +189,7 @@ def test_a_run_without_failures_is_fine_and_an_empty_one_too() -> None:
 
 
 def test_sizes() -> None:
-    assert present_sizes([sample.partition_size()]).document() == {
+    assert present_sizes(SizeReport([sample.partition_size()])).document() == {
         "partitions": [
             {
                 **LABELS,
@@ -194,8 +200,80 @@ def test_sizes() -> None:
                     {"epoch": 3, "bytes": 5120, "segments": 2},
                 ],
             }
-        ]
+        ],
+        "delete_lag": [],
+        "cost": None,
     }
+
+
+def test_sizes_with_all_that_waits_and_what_it_costs() -> None:
+    report = SizeReport(
+        [sample.partition_size()],
+        delete_lags=[PartitionLag(sample.ORDERS_0, 10, 1, 2.0)],
+        tiers=TierComparison(
+            (PartitionLag(sample.ORDERS_0, 2048, 2, 3600.5),),
+            (DuplicateBytes(sample.ORDERS_0, 4096),),
+            (sample.SCAN_ERROR,),
+        ),
+        cost=CostEstimate("EUR", Decimal("12.5"), None, Decimal("0.0000421"), Decimal(0)),
+    )
+    presented = present_sizes(report)
+    document = presented.document()
+    assert document["copy_lag"] == [{**LABELS, "bytes": 2048, "segments": 2, "seconds": 3600.5}]
+    assert document["delete_lag"] == [{**LABELS, "bytes": 10, "segments": 1, "seconds": 2.0}]
+    assert document["duplicates"] == [{**LABELS, "local_bytes": 4096}]
+    assert document["cost"] == {
+        "currency": "EUR",
+        "storage_per_month": "12.50",
+        "writing": None,
+        "reading": "0.000042",
+        "deleting": "0.00",
+    }
+    assert [error["path"] for error in document["errors"]] == [sample.SCAN_ERROR.path]
+    assert presented.summary.endswith("2.0 KiB wait for a copy, about 12.50 EUR a month")
+    titles = [table.title for table in presented.tables()]
+    assert titles[1:4] == ["waits to be copied", "waits to be deleted", "local and remote"]
+
+
+def test_log_dirs_have_the_shape_of_kafkas_tool_and_the_remote_tier_beside_it() -> None:
+    replica = ReplicaSize(sample.ORDERS_0, 8192, 3, False, sample.partition_size())
+    described = [
+        LogDirDescription(KnownLogDir(2, "/gone", None, "SourceUnreadableError: /gone"), ()),
+        LogDirDescription(KnownLogDir(1, "/data", "dir-a"), (replica,)),
+    ]
+    presented = present_log_dirs(described, [sample.partition_size(), sample.partition_size(sample.ORDERS_1)])
+    assert presented.document() == {
+        "version": 1,
+        "brokers": [
+            {
+                "broker": 1,
+                "logDirs": [
+                    {
+                        "logDir": "/data",
+                        "error": None,
+                        "partitions": [
+                            {
+                                "partition": "orders-0",
+                                "size": 8192,
+                                "offsetLag": 3,
+                                "isFuture": False,
+                                "topicId": sample.TOPIC_ID_TEXT,
+                                "remoteSize": 5120,
+                                "remoteSegments": 2,
+                            }
+                        ],
+                    }
+                ],
+            },
+            {"broker": 2, "logDirs": [{"logDir": "/gone", "error": "SourceUnreadableError: /gone", "partitions": []}]},
+        ],
+        "remote": [
+            {"partition": f"orders-{number}", "topicId": sample.TOPIC_ID_TEXT, "size": 5120, "segments": 2}
+            for number in (0, 1)
+        ],
+    }
+    assert not presented.ok
+    assert [row[0] for row in presented.tables()[0].rows] == ["2:/gone", "1:/data", "remote alone"]
 
 
 def test_verify() -> None:

@@ -9,7 +9,7 @@ from include.tiering.reports.copy import present_copy
 from include.tiering.reports.plan import present_plan
 from include.tiering.reports.presentation import Presentation, Table, count
 from include.tiering.reports.scan import present_scan
-from include.tiering.reports.sizes import present_sizes
+from include.tiering.reports.sizes import SizeReport, present_sizes
 from include.tiering.reports.text import as_text
 from include.tiering.work.contract import Placement
 from tests.doubles import sample_values as sample
@@ -28,7 +28,7 @@ def copy() -> Presentation:
 
 
 def sizes() -> Presentation:
-    return present_sizes([sample.partition_size()])
+    return present_sizes(SizeReport([sample.partition_size()]))
 
 
 @pytest.mark.parametrize("present", [scan, plan, copy, sizes])

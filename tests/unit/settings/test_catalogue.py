@@ -44,7 +44,16 @@ DEFAULTS = {
     "prices.get_requests": "unset",
     "prices.delete_requests": "unset",
 }
-DEPLOYMENT_SECTIONS = ("sizes.", "prices.", "cluster.", "topics.", "log_dirs", "remote_storage.", "metadata.", "airflow.")
+DEPLOYMENT_SECTIONS = (
+    "sizes.",
+    "prices.",
+    "cluster.",
+    "topics.",
+    "log_dirs",
+    "remote_storage.",
+    "metadata.",
+    "airflow.",
+)
 
 
 def test_names_and_defaults() -> None:

@@ -1,0 +1,144 @@
+"""The store's listing beside the rows, segment by segment: which of them look unlike each other.
+
+The listing is taken first and kept as Parquet; the rows are read after it. Only suspects come back to the driver.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame, functions
+
+from include.tiering.errors import RemoteResourceNotFoundError
+from include.tiering.model.cost import OBJECTS_PER_SEGMENT
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, SegmentObject
+from include.tiering.settings import load_settings
+from include.tiering.tasks.compare_stored import Suspicion, manifest_suspicion
+from include.tiering.wiring import Tiering, open_tiering
+from spark_jobs.parent_watch import ParentWatch
+
+MOST_SUSPECTS: Final = 10_000
+SUSPECTS: Final = "topic string, topic_id string, partition int, segment_id string, suspicion string"
+_PAGE_OBJECTS: Final = 20_000
+_KEY: Final = ("topic_id", "partition", "segment_id")
+_OBJECTS: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("segment_id", pa.string()),
+        ("kind", pa.string()),
+        ("size_bytes", pa.int64()),
+    ]
+)
+_SUSPECT: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("segment_id", pa.string()),
+        ("suspicion", pa.string()),
+    ]
+)
+SUSPECT_COLUMNS: Final = tuple(_SUSPECT.names)
+
+
+def write_listing(storage: RemoteStorage, target: Path) -> None:
+    """Every object of a segment, one row each; memory holds a page of them."""
+    objects = storage.list_segment_objects()
+    with pq.ParquetWriter(target, _OBJECTS) as writer:
+        while page := [_listed(found) for found in islice(objects, _PAGE_OBJECTS)]:
+            writer.write_batch(pa.RecordBatch.from_pylist(page, schema=_OBJECTS))
+
+
+def stored_segments(listing: DataFrame) -> DataFrame:
+    """One row per segment in the store: how many objects, how long its log, null without one."""
+    is_log = functions.col("kind") == ObjectKind.LOG.value
+    return listing.groupBy(*_KEY).agg(
+        functions.max("topic").alias("topic"),
+        functions.count(functions.lit(1)).alias("objects"),
+        functions.max(functions.when(is_log, functions.col("size_bytes"))).alias("log_bytes"),
+        functions.sum("size_bytes").alias("stored_bytes"),
+    )
+
+
+def beside_rows(stored: DataFrame, rows: DataFrame) -> DataFrame:
+    """Every segment that is FINISHED or that no row knows, with its `suspicion`, null if there is none so far."""
+    is_finished = functions.col("state") == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+    return (
+        stored.join(rows, on=list(_KEY), how="full_outer")
+        .where(is_finished | functions.col("state").isNull())
+        .withColumn("suspicion", _suspicion())
+    )
+
+
+def manifest_suspects(compared: DataFrame, names: Mapping[Uuid, str], config: Path | None) -> DataFrame:
+    """`SUSPECTS` of segments whose objects are all there: each manifest is read where a task runs."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with ParentWatch(), open_tiering(load_settings(config)) as tiering:
+            for batch in batches:
+                found = [_suspect(row, names, tiering) for row in batch.to_pylist()]
+                yield pa.RecordBatch.from_pylist([row for row in found if row is not None], schema=_SUSPECT)
+
+    unsuspected = compared.where(functions.col("suspicion").isNull())
+    columns = unsuspected.select("topic", *_KEY, "start_offset", "end_offset", "size_bytes", "epoch_starts")
+    return columns.mapInArrow(read, SUSPECTS)
+
+
+def _listed(found: SegmentObject) -> dict[str, Any]:
+    partition = found.segment_id.topic_id_partition
+    return {
+        "topic": partition.topic,
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
+        "segment_id": str(found.segment_id.id),
+        "kind": found.kind.value,
+        "size_bytes": found.size_bytes,
+    }
+
+
+def _suspicion() -> Column:
+    incomplete = functions.col("log_bytes").isNull() | (functions.col("objects") < OBJECTS_PER_SEGMENT)
+    return (
+        functions.when(functions.col("state").isNull(), Suspicion.UNKNOWN.value)
+        .when(incomplete, Suspicion.MISSING.value)
+        .when(functions.col("log_bytes") != functions.col("size_bytes"), Suspicion.OTHER_SIZE.value)
+    )
+
+
+def _suspect(row: Mapping[str, Any], names: Mapping[Uuid, str], tiering: Tiering) -> dict[str, Any] | None:
+    metadata = _metadata_of(row, names)
+    try:
+        manifest = tiering.storage.fetch_manifest(metadata)
+    except RemoteResourceNotFoundError:
+        suspicion: Suspicion | None = Suspicion.MISSING
+    else:
+        suspicion = None if manifest is None else manifest_suspicion(metadata, manifest)
+    return (
+        None if suspicion is None else {name: row[name] for name in ("topic", *_KEY)} | {"suspicion": suspicion.value}
+    )
+
+
+def _metadata_of(row: Mapping[str, Any], names: Mapping[Uuid, str]) -> RemoteLogSegmentMetadata:
+    """What names the objects of a segment and what its manifest must say; times and broker are not known here."""
+    topic_id = Uuid.parse(row["topic_id"])
+    partition = TopicIdPartition(topic_id, row["partition"], names[topic_id])
+    epochs = (entry.split(":") for entry in row["epoch_starts"].split(","))
+    return RemoteLogSegmentMetadata(
+        remote_log_segment_id=RemoteLogSegmentId(partition, Uuid.parse(row["segment_id"])),
+        start_offset=row["start_offset"],
+        end_offset=row["end_offset"],
+        max_timestamp_ms=-1,
+        broker_id=-1,
+        event_timestamp_ms=0,
+        segment_size_bytes=row["size_bytes"],
+        segment_leader_epochs=LeaderEpochs.of((int(epoch), int(start)) for epoch, start in epochs),
+    )

@@ -1,0 +1,160 @@
+"""Counters by state, and what waits to be deleted, on every database."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, insert, update
+
+from include.tiering.database.schema import approvals, planned_deletions, planned_expirations, runs, size_counters
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize, partition_states
+from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.remote_metadata.sql_sizes import SqlRemoteLogSizes
+from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.segments import (
+    CLUSTER_ID,
+    DELETE_STARTED,
+    FINISHED,
+    STARTED,
+    delete,
+    fence_of,
+    finish,
+    partition_of,
+    segment_of,
+    update_of,
+)
+
+pytestmark = pytest.mark.parametrize("database_kind", EVERY, scope="module")
+ORDERS = partition_of("orders")
+
+
+@pytest.fixture
+def now() -> AdjustableNow:
+    return AdjustableNow()
+
+
+@pytest.fixture
+def metadata(engine: Engine, now: AdjustableNow) -> SqlRemoteLogMetadata:
+    return SqlRemoteLogMetadata(engine, CLUSTER_ID, now_ms=now)
+
+
+@pytest.fixture
+def sizes(engine: Engine, now: AdjustableNow) -> SqlRemoteLogSizes:
+    return SqlRemoteLogSizes(engine, CLUSTER_ID, now_ms=now)
+
+
+def test_counters_say_what_the_segments_of_every_state_add_up_to(engine, metadata, sizes):
+    segments = [segment_of(ORDERS, n, 100 * n, 100 * n + 99, {0: 100 * n, 1: 100 * n + 50}) for n in range(4)]
+    fence = fence_of(engine, ORDERS)
+    for segment in segments[:3]:
+        finish(metadata, segment, fence)
+    metadata.add_segment(segments[3], fence=fence)
+    metadata.update_segment(update_of(segments[0], DELETE_STARTED), expected=FINISHED, fence=fence)
+    expected = partition_states(ORDERS, (row.metadata for row in metadata.list_segments(ORDERS)))
+    assert [size.state for size in expected.states] == [STARTED, FINISHED, DELETE_STARTED]
+    assert sizes.partition_states() == sizes.partition_states(ORDERS) == [expected]
+    assert sizes.topic_names() == {ORDERS.topic_id: "orders"}
+
+
+def test_a_partition_that_has_nothing_left_is_known_to_hold_nothing(engine, metadata, sizes):
+    segment = segment_of(ORDERS, 1, 0, 99)
+    fence = fence_of(engine, ORDERS)
+    finish(metadata, segment, fence)
+    delete(metadata, segment, fence)
+    assert sizes.partition_states() == [PartitionStates(ORDERS, ())]
+    assert sizes.partition_states(partition_of("payments")) == []
+
+
+def test_a_counter_of_an_epoch_alone_is_not_hidden(engine, metadata, sizes):
+    fence = fence_of(engine, ORDERS)
+    finish(metadata, segment_of(ORDERS, 1, 0, 99), fence)
+    with engine.begin() as connection:
+        total = size_counters.c.leader_epoch == -1
+        connection.execute(update(size_counters).where(total).values(size_bytes=0, segments=0))
+    (found,) = sizes.partition_states()
+    assert found.states == (StateSize(FINISHED, 0, 0, (EpochSize(0, 1_000, 1),)),)
+
+
+def test_other_clusters_do_not_count(engine, metadata):
+    finish(metadata, segment_of(ORDERS, 1, 0, 99), fence_of(engine, ORDERS))
+    other = SqlRemoteLogSizes(engine, "another-cluster")
+    assert (other.partition_states(), other.topic_names(), other.delete_lags()) == ([], {}, [])
+
+
+def test_a_delete_waits_from_its_beginning_to_its_end(engine, metadata, sizes, now):
+    fence = fence_of(engine, ORDERS)
+    first, second, kept = (segment_of(ORDERS, n, 100 * n, 100 * n + 99) for n in range(3))
+    for segment in (first, second, kept):
+        finish(metadata, segment, fence)
+    assert sizes.delete_lags() == []
+    for segment in (first, second):
+        metadata.update_segment(update_of(segment, DELETE_STARTED), expected=FINISHED, fence=fence)
+        now.advance(5_000)
+    (lag,) = sizes.delete_lags()
+    assert (lag.topic_id_partition, lag.size_bytes, lag.segments, lag.seconds) == (ORDERS, 2_000, 2, 10.0)
+
+
+def plan(engine: Engine, now: AdjustableNow, run_id: str, segment: RemoteLogSegmentMetadata, **run: Any) -> None:
+    """A plan that deletes one segment."""
+    partition: TopicIdPartition = segment.topic_id_partition
+    key = {
+        "cluster_id": CLUSTER_ID,
+        "run_id": run_id,
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
+    }
+    with engine.begin() as connection:
+        values = {"kind": "expire", "plan_hash": "h", "created_at_ms": now.now_ms, "needs_approval": False, **run}
+        connection.execute(insert(runs), {"cluster_id": CLUSTER_ID, "run_id": run_id, **values})
+        connection.execute(
+            insert(planned_expirations), {**key, "topic": "orders", "log_start_before": 0, "log_start_offset": 1}
+        )
+        deletion = {
+            "position": 0,
+            "segment_id": str(segment.remote_log_segment_id.id),
+            "start_offset": segment.start_offset,
+            "end_offset": segment.end_offset,
+            "size_bytes": segment.segment_size_bytes,
+            "state": int(FINISHED),
+            "reason": "size",
+            "detail": "",
+            "outcome": "planned",
+        }
+        connection.execute(insert(planned_deletions), {**key, **deletion})
+
+
+@pytest.fixture
+def finished(engine, metadata) -> RemoteLogSegmentMetadata:
+    segment = segment_of(ORDERS, 1, 0, 99)
+    finish(metadata, segment, fence_of(engine, ORDERS))
+    return segment
+
+
+def test_what_a_plan_may_delete_waits_since_the_plan(engine, metadata, sizes, now, finished):
+    plan(engine, now, "expire-1", finished)
+    now.advance(3_000)
+    (lag,) = sizes.delete_lags()
+    assert (lag.size_bytes, lag.segments, lag.seconds) == (1_000, 1, 3.0)
+    fence = fence_of(engine, ORDERS)
+    metadata.update_segment(update_of(finished, DELETE_STARTED), expected=FINISHED, fence=fence)
+    (lag,) = sizes.delete_lags()
+    assert (lag.size_bytes, lag.segments) == (1_000, 1), "once begun it still counts once"
+
+
+def test_a_plan_waits_for_its_approval_without_a_lag(engine, sizes, now, finished):
+    plan(engine, now, "expire-1", finished, needs_approval=True)
+    assert sizes.delete_lags() == []
+    approval = {"plan_hash": "h", "author": "ann", "approved_at_ms": now.now_ms}
+    with engine.begin() as connection:
+        connection.execute(insert(approvals), {"cluster_id": CLUSTER_ID, "run_id": "expire-1", **approval})
+    assert [lag.segments for lag in sizes.delete_lags()] == [1]
+
+
+def test_an_older_plan_and_one_that_the_brake_has_not_seen_count_for_nothing(engine, sizes, now, finished):
+    plan(engine, now, "expire-1", finished)
+    now.advance(1_000)
+    other = replace(finished, remote_log_segment_id=segment_of(ORDERS, 9, 0, 99).remote_log_segment_id)
+    plan(engine, now, "expire-2", other, needs_approval=None)
+    assert sizes.delete_lags() == []

@@ -79,7 +79,7 @@ class _Scan:
     def decisions(self) -> list[DeletionDecision]:
         found = []
         for segment in self._visited():
-            if segment.remote_log_segment_id in self._given.under_live_work:
+            if self._is_worked_on(segment):
                 break
             decision = self._decision(segment)
             if decision is not None:
@@ -128,8 +128,9 @@ class _Scan:
         """Wholly of epochs before the log start's. A broker does not ask for the offsets; an archive must."""
         first_epoch = self._lineage.first_epoch
         for segment in self._segments:
-            is_idle = segment.remote_log_segment_id not in self._given.under_live_work
-            if first_epoch is not None and _last_epoch(segment) < first_epoch and self._is_passed(segment) and is_idle:
+            if first_epoch is None or _last_epoch(segment) >= first_epoch:
+                continue
+            if self._is_passed(segment) and not self._is_worked_on(segment):
                 yield _decision(
                     segment,
                     DeletionReason.UNREFERENCED_LEADER_EPOCH,
@@ -141,6 +142,9 @@ class _Scan:
     def _is_below_log_start(self, segment: RemoteLogSegmentMetadata) -> bool:
         first_epoch = self._lineage.first_epoch
         return first_epoch is not None and _last_epoch(segment) <= first_epoch and self._is_passed(segment)
+
+    def _is_worked_on(self, segment: RemoteLogSegmentMetadata) -> bool:
+        return segment.remote_log_segment_id in self._given.under_live_work
 
     def _is_passed(self, segment: RemoteLogSegmentMetadata) -> bool:
         return segment.end_offset < self._log_start_offset
@@ -180,7 +184,7 @@ def _because_of_the_topic(segment: RemoteLogSegmentMetadata) -> DeletionDecision
 def _raised(log_start_offset: int, decisions: Sequence[DeletionDecision]) -> int:
     """Only what could be read raises the log start: what a copy left behind never could."""
     ends = [one.segment.end_offset + 1 for one in decisions if one.reason in _RAISING and one.segment.is_finished]
-    return max(log_start_offset, *ends, 0)
+    return max([log_start_offset, *ends])
 
 
 def _unknowns(given: RetentionInput, kept: Sequence[RemoteLogSegmentMetadata]) -> Iterator[str]:

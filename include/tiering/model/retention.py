@@ -38,7 +38,8 @@ class RetentionInput:
             None counts as 0, which deletes less, and is named.
         retention_ms, retention_bytes: 0 and above; None keeps for ever.
         unfinished_copy_expiry_ms: since the last event of a copy that nobody works on.
-        under_live_work: attempts that a live lease works on: never named, and no scan goes beyond one.
+        under_live_work: attempts that a live lease works on: never named; a copy among them stops the scan, until the
+            log start has passed it.
         topic_deleted: it was decided that the remote data of this deleted topic goes.
 
     Raises:

@@ -1,0 +1,171 @@
+"""A deployment over a writable copy of real log dirs, and what may happen to those dirs afterwards."""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.quota.config_store import ConfigEntity, EntityType
+from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.reports.expire import ExpireRun
+from include.tiering.tasks.delete_batch import DeleteResult
+from include.tiering.wiring import Tiering, open_tiering
+from tests.doubles.broker_data import copy_of
+from tests.doubles.planned_run import settings_of
+
+ORDERS: Final = "orders"
+
+
+@dataclass
+class Archive:
+    """Topic `orders` of two brokers. Runs are numbered as they come."""
+
+    directory: Path
+    brokers: Path
+    config: Path = field(init=False)
+    runs: int = 0
+
+    @classmethod
+    def of(cls, directory: Path) -> "Archive":
+        archive = cls(directory, copy_of("public", directory, part="stopped"))
+        archive.config = directory / "tiering.toml"
+        archive.config.write_text(
+            f"""log_dirs = [
+  {{broker_id = 1, path = "{archive.brokers / "broker-1"}"}},
+  {{broker_id = 2, path = "{archive.brokers / "broker-2"}"}},
+]
+[metadata]
+url = "sqlite:///{directory / "metadata.sqlite"}"
+[remote_storage]
+url = "{(directory / "store").as_uri()}"
+[topics]
+include = ["{ORDERS}"]
+"""
+        )
+        with archive.open() as tiering:
+            tiering.migrate()
+        return archive
+
+    @contextmanager
+    def open(self) -> Iterator[Tiering]:
+        with open_tiering(settings_of(self.config)) as tiering:
+            yield tiering
+
+    def run_id(self, kind: str) -> str:
+        self.runs += 1
+        return f"{kind}-{self.runs}"
+
+    def copy(self) -> None:
+        """Plan and copy whatever the log dirs hold now."""
+        with self.open() as tiering:
+            run_id = self.run_id("copy")
+            tiering.plan_copy(run_id)
+            tiering.copy_batch(run_id, f"{run_id}/0")
+
+    def expire(self, *, approved: bool = True) -> tuple[ExpireRun, DeleteResult | None]:
+        """Plan, brake, approve if need be, delete."""
+        with self.open() as tiering:
+            run_id = self.run_id("expire")
+            plan = tiering.plan_expiration(run_id)
+            brake = tiering.brake(run_id)
+            if brake.needs_approval and approved:
+                tiering.approve(run_id, plan.plan_hash, author="test")
+            result = tiering.delete_batch(run_id, f"{run_id}/0") if approved or not brake.needs_approval else None
+            store = tiering.deletions
+            run = ExpireRun(store.run(run_id), plan.expirations, store.items(run_id), brake, plan.unknowns)
+            return run, result
+
+    def set(self, **configs: str | int | None) -> None:
+        """Dynamic configs of the topic; underscores stand for dots, None removes."""
+        self._alter(ConfigEntity(EntityType.TOPICS, ORDERS), configs)
+
+    def set_default(self, **configs: str | int | None) -> None:
+        """Dynamic settings of the cluster."""
+        self._alter(ConfigEntity(EntityType.BROKERS), configs)
+
+    def remote(self) -> dict[TopicIdPartition, list[RemoteLogSegmentMetadata]]:
+        """FINISHED segments by partition."""
+        with self.open() as tiering:
+            return {
+                partition: [
+                    row.metadata for row in tiering.metadata.list_segments(partition) if row.metadata.is_finished
+                ]
+                for partition in tiering.metadata.partitions()
+            }
+
+    def offsets(self, number: int) -> list[int]:
+        """Start offsets of the FINISHED segments of one partition."""
+        by_partition = self.remote()
+        return [one.start_offset for p, found in by_partition.items() if p.partition == number for one in found]
+
+    def require_served(self) -> None:
+        """Every FINISHED segment answers for its offsets under its epochs, and its bytes can be read."""
+        with self.open() as tiering:
+            for partition, segments in self.remote().items():
+                for segment in segments:
+                    for epoch, start_offset in segment.segment_leader_epochs:
+                        assert tiering.metadata.segment_for_offset(partition, epoch, start_offset) == segment
+                    blocks = tiering.storage.fetch_log_segment(segment, limiter=UnlimitedBytes())
+                    assert sum(map(len, blocks)) == segment.segment_size_bytes
+
+    def require_no_leftovers(self) -> None:
+        """Three objects for each segment that is not a tombstone, and the marker; nothing else."""
+        with self.open() as tiering:
+            rows = [
+                row.metadata
+                for partition in tiering.metadata.partitions()
+                for row in tiering.metadata.list_segments(partition)
+            ]
+            stored = {thing.key for row in rows for thing in tiering.storage.stat_log_segment(row)}
+            keys = {key for key, _ in tiering.storage.list_objects()}
+            assert len(stored) == 3 * len(rows)
+            assert keys - {"_tiering-store.json"} == stored
+
+    def partition_dir(self, broker: int, number: int) -> Path:
+        return self.brokers / f"broker-{broker}" / f"{ORDERS}-{number}"
+
+    def raise_broker_log_start(self, number: int, offset: int) -> None:
+        """As retention does: segments wholly below are gone, the checkpoint says so, the epoch cache is cut."""
+        for broker in (1, 2):
+            directory = self.partition_dir(broker, number)
+            if not directory.exists():
+                continue
+            bases = sorted(int(path.stem) for path in directory.glob("*.log"))
+            for base, following in pairwise(bases):
+                if following <= offset:
+                    for path in directory.glob(f"{base:020d}.*"):
+                        path.unlink()
+            self._write_checkpoint(directory.parent / "log-start-offset-checkpoint", f"{ORDERS} {number} {offset}")
+            epochs = [tuple(map(int, line.split())) for line in _lines(directory / "leader-epoch-checkpoint")]
+            before = [epoch for epoch, start in epochs if start <= offset]
+            after = [(epoch, start) for epoch, start in epochs if start > offset]
+            kept = [*([(before[-1], offset)] if before else []), *after]
+            self._write_checkpoint(directory / "leader-epoch-checkpoint", *(f"{e} {s}" for e, s in kept))
+
+    def recreate_topic(self, topic_id: str) -> None:
+        """Another topic takes the name: its directories say another id."""
+        for broker in (1, 2):
+            for directory in (self.brokers / f"broker-{broker}").glob(f"{ORDERS}-*"):
+                (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}")
+
+    def lose_log_dirs(self) -> None:
+        for broker in (1, 2):
+            shutil.rmtree(self.brokers / f"broker-{broker}")
+
+    def _write_checkpoint(self, path: Path, *lines: str) -> None:
+        path.write_text("\n".join(["0", str(len(lines)), *lines, ""]))
+
+    def _alter(self, entity: ConfigEntity, configs: Mapping[str, str | int | None]) -> None:
+        changes = {name.replace("_", "."): None if value is None else str(value) for name, value in configs.items()}
+        with self.open() as tiering:
+            tiering.alter_configs(entity, changes, author="test")
+
+
+def _lines(path: Path) -> list[str]:
+    """The entries of a checkpoint file."""
+    return path.read_text().splitlines()[2:]

@@ -18,6 +18,7 @@ is kept as JSON, for `plot_trace`.
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -89,7 +90,7 @@ class Run:
         idle = IdleMeter()
         try:
             outcome = measure()
-        except (OSError, RuntimeError, TimeoutError) as error:
+        except (OSError, RuntimeError, subprocess.SubprocessError) as error:
             self.passed = False
             return {"passed": False, "error": f"{type(error).__name__}: {error}"}
         for check in outcome.failed:

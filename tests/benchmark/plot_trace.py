@@ -140,8 +140,9 @@ def _round_steps(highest: float) -> list[float]:
 def _legend(window_s: float) -> Iterable[str]:
     entries = (("#c0392b", "quota in force"), ("#1f5f99", f"rate over {window_s:g} s"), ("#cfe3f5", "rate over 0.1 s"))
     for number, (colour, words) in enumerate(entries):
-        x = WIDTH - RIGHT - 390 + 135 * number
-        yield f'<rect x="{x}" y="10" width="14" height="10" fill="{colour}"/><text x="{x + 18}" y="20">{words}</text>'
+        x, y = LEFT + 150 * number, HEIGHT - 16
+        yield f'<rect x="{x}" y="{y}" width="14" height="10" fill="{colour}"/>'
+        yield f'<text x="{x + 18}" y="{y + 10}">{words}</text>'
 
 
 def main(arguments: Sequence[str]) -> None:

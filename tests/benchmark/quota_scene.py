@@ -30,6 +30,7 @@ TOTAL: Final = Scope(QuotaKind.COPY, QuotaLevel.TOTAL)
 EACH_BROKER: Final = Scope(QuotaKind.COPY, QuotaLevel.BROKER)
 _NAMES: Final = {TOTAL: TOTAL_COPY_QUOTA, EACH_BROKER: COPY_QUOTA}
 _COMMAND: Final = Path(__file__).resolve().parents[2] / "tiering"
+_ENDS_WITHIN_S: Final = 60.0
 _CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 
@@ -65,7 +66,7 @@ class Worker:
 
     def account(self) -> Account:
         """Its own figures, once it was told to stop. Raises RuntimeError if it failed."""
-        words, _ = self.process.communicate(timeout=30)
+        words, _ = self.process.communicate(timeout=_ENDS_WITHIN_S)
         if self.process.returncode:
             raise RuntimeError(f"worker {self.process.pid} failed: {self.errors.read_text()[-500:]}")
         account: Account = json.loads(words)

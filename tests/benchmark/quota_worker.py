@@ -203,12 +203,15 @@ def main(arguments: Sequence[str]) -> None:
             raise SendingStoppedError("the benchmark is over")
 
     settings = load_settings()
-    with open_tiering(settings) as tiering:
+    # Listening begins before the first round does: a thread of the library is never met in the middle of a statement.
+    with counted_statements() as statement_seconds, timed_rounds() as round_seconds, open_tiering(settings) as tiering:
         limiter = CountingLimiter(tiering.quotas.copy(options.broker_id, options.topic, go_on=go_on))
         sender = Sender(s3_store(settings), limiter, stopped, RepeatedBlock(body_bytes(options.mode, options.amount)))
         sender.store.stat("warm-up")
         tell({"ready": os.getpid()})
         sys.stdin.readline()
+        statement_seconds.clear()
+        round_seconds.clear()
         begun_s, cpu_before_s = time.monotonic(), cpu_seconds()
 
         def wait_for_stop() -> None:
@@ -216,19 +219,18 @@ def main(arguments: Sequence[str]) -> None:
             stopped.set()
 
         threading.Thread(target=wait_for_stop, daemon=True).start()
-        with counted_statements() as statement_seconds, timed_rounds() as round_seconds:
-            with suppress(SendingStoppedError):
-                getattr(sender, options.mode)()
-            account = {
-                "mode": options.mode,
-                "charged_bytes": limiter.charged_bytes,
-                "seconds": time.monotonic() - begun_s,
-                "cpu_seconds": cpu_seconds() - cpu_before_s,
-                "longest_wait_s": limiter.longest_wait_s,
-                "waited_s": limiter.waited_seconds,
-                "round_seconds": [round(seconds, 6) for seconds in round_seconds],
-                "statement_seconds": [round(seconds, 6) for seconds in statement_seconds],
-            }
+        with suppress(SendingStoppedError):
+            getattr(sender, options.mode)()
+        account = {
+            "mode": options.mode,
+            "charged_bytes": limiter.charged_bytes,
+            "seconds": time.monotonic() - begun_s,
+            "cpu_seconds": cpu_seconds() - cpu_before_s,
+            "longest_wait_s": limiter.longest_wait_s,
+            "waited_s": limiter.waited_seconds,
+            "round_seconds": [round(seconds, 6) for seconds in round_seconds],
+            "statement_seconds": [round(seconds, 6) for seconds in statement_seconds],
+        }
     sys.stdout.write(json.dumps(account) + "\n")
 
 

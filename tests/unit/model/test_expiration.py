@@ -141,17 +141,32 @@ def test_a_leftover_past_retention_goes_without_moving_the_log_start() -> None:
     assert outcome.log_start_offset == 0
 
 
+def test_a_leftover_past_retention_is_no_part_of_what_size_has_to_free() -> None:
+    leftover = remote_segment(9, 0, 4, state=STARTED, age_ms=DAY_MS, size_bytes=1_000)
+    segments = (leftover, remote_segment(1, 5, 9), remote_segment(2, 10, 19))
+    outcome = decide_deletions(retention_input(segments, retention_ms=1000, retention_bytes=10))
+    assert named(outcome) == [(0, 4, "time"), (5, 9, "size")]
+
+
 def test_foreign_lineage_is_stepped_over_and_never_counts() -> None:
     lineage = LeaderEpochs.of([(0, 0), (2, 10)])
     cut_off = remote_segment(9, 5, 19, {0: 5, 1: 12}, size_bytes=1_000, age_ms=DAY_MS)
-    held = (remote_segment(1, 0, 9, age_ms=3), remote_segment(2, 10, 19, {2: 10}))
-    given = retention_input((*held, cut_off), lineage, retention_ms=2, retention_bytes=10)
-    assert named(decide_deletions(given)) == [(0, 9, "time")]
-    assert named(decide_deletions(replace(given, log_start_offset=20))) == [
-        (10, 19, "log start"),
-        (0, 9, "unreferenced leader epoch"),
+    held = (remote_segment(1, 0, 9, age_ms=3), remote_segment(2, 10, 19, {2: 10}), remote_segment(3, 20, 29, {2: 20}))
+    given = retention_input((*held, cut_off), lineage, retention_bytes=20)
+    assert named(decide_deletions(given)) == [(0, 9, "size")]
+    assert named(decide_deletions(replace(given, retention_bytes=10))) == [
+        (0, 9, "size"),
+        (10, 19, "size"),
         (5, 19, "unreferenced leader epoch"),
     ]
+
+
+def test_foreign_lineage_stays_while_the_log_start_has_not_passed_it() -> None:
+    lineage = LeaderEpochs.of([(0, 0), (2, 10)])
+    cut_off = remote_segment(9, 0, 99, {0: 0, 1: 12}, age_ms=DAY_MS)
+    segments = (cut_off, remote_segment(1, 0, 9, age_ms=3), remote_segment(2, 10, 19, {2: 10}, age_ms=3))
+    outcome = decide_deletions(retention_input(segments, lineage, retention_ms=2))
+    assert named(outcome) == [(0, 9, "time"), (10, 19, "time")]
 
 
 def test_an_epoch_without_records_stops_nothing() -> None:

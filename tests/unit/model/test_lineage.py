@@ -44,6 +44,12 @@ def test_kafkas_table(
     assert Lineage(LeaderEpochs.of(lineage.items()), log_end_offset).holds(segment) is is_within
 
 
+@pytest.mark.parametrize(("end_offset", "is_within"), [(19, True), (20, False)])
+def test_the_next_epochs_first_offset_is_no_longer_the_epochs_own(end_offset: int, is_within: bool) -> None:
+    lineage = Lineage(LeaderEpochs.of(LONG.items()))
+    assert lineage.holds(remote_segment(1, 15, end_offset, {1: 15})) is is_within
+
+
 def test_kafkas_example_of_epochs_without_records() -> None:
     history = LeaderEpochs.of([(0, 0), (1, 0), (2, 0), (3, 30), (4, 40), (5, 60), (6, 60), (7, 70), (8, 70)])
     assert with_records(history) == LeaderEpochs.of([(2, 0), (3, 30), (4, 40), (6, 60), (8, 70)])

@@ -4,6 +4,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator
 
+from include.tiering.model.retention import UNFINISHED_COPY_EXPIRY_MS
 from include.tiering.settings.rules import check_byte_bound
 from include.tiering.settings.section import MOST_LONG, DynamicSection, operational
 
@@ -158,7 +159,7 @@ class UnfinishedCopySettings(DynamicSection):
     prefix = "tiering.unfinished.copy"
 
     expiry_ms: int = operational(
-        86_400_000,
+        UNFINISHED_COPY_EXPIRY_MS,
         "A copy that was begun and not finished, and that nobody works on, is deleted by expiration after this time.",
         unit="milliseconds",
         at_least=60_000,

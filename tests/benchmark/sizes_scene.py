@@ -1,0 +1,127 @@
+"""Databases with many segments, made by the database itself: no row passes through Python.
+
+Segment i belongs to partition i modulo the number of partitions and holds the next 1,000 offsets there. Each partition
+has five leader epochs; the segment in which one ends and the next begins lists both. Two in a hundred are in each of
+the states beside FINISHED.
+"""
+
+from typing import Any, Final
+
+from sqlalchemy import Engine, text
+
+from include.tiering.database.engine import open_engine
+from include.tiering.database.migrations import upgrade
+from include.tiering.database.store_identity import StoreIdentities
+from include.tiering.model.ids import TopicIdPartition, Uuid
+
+CLUSTER_ID: Final = "Yl6WqUHwTuy6EGbNGUOwhg"
+PARTITIONS_PER_TOPIC: Final = 10
+EPOCHS: Final = 5
+_INDEXES: Final = ("ix_segments_offset", "ix_segments_run")
+
+
+def topic_id(number: int) -> Uuid:
+    return Uuid.parse(f"{number + 1:021d}A")
+
+
+def partition_number(number: int) -> TopicIdPartition:
+    """Of all partitions of a scene."""
+    topic = number // PARTITIONS_PER_TOPIC
+    return TopicIdPartition(topic_id(topic), number % PARTITIONS_PER_TOPIC, f"topic-{topic}")
+
+
+def build(url: str, segments: int, partitions: int, *, for_scans: bool = False) -> None:
+    """Segments, their epochs and counters. `for_scans` leaves out what a scan of all rows does not need."""
+    engine = open_engine(url)
+    upgrade(engine)
+    StoreIdentities(engine, CLUSTER_ID).create(Uuid.random(lambda size: bytes(range(size))))
+    sqlite = engine.dialect.name == "sqlite"
+    with engine.connect() as connection:
+        if sqlite:
+            driver: Any = connection.connection.driver_connection  # a pragma takes no effect inside a transaction
+            driver.execute("PRAGMA foreign_keys = OFF")
+            driver.execute("PRAGMA synchronous = OFF")
+        if for_scans:
+            for name in _INDEXES:
+                connection.exec_driver_sql(f"DROP INDEX {name}")
+        for statement in _statements(sqlite, segments, partitions, for_scans):
+            connection.execute(text(statement))
+            connection.commit()
+    _settle(engine)
+    engine.dispose()
+
+
+def _settle(engine: Engine) -> None:
+    """Statistics, and on PostgreSQL clean pages: a question should not pay for what building left."""
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql("ANALYZE" if engine.dialect.name == "sqlite" else "VACUUM ANALYZE")
+
+
+def _statements(sqlite: bool, segments: int, partitions: int, for_scans: bool) -> list[str]:
+    topics = -(-partitions // PARTITIONS_PER_TOPIC)
+    per_partition = max(1, segments // partitions)
+    # Segment j of a partition: its epoch, and whether the next one begins in it.
+    epoch = f"(j * {EPOCHS} / {per_partition})"
+    spans = f"(((j + 1) * {EPOCHS}) / {per_partition} > {epoch} AND {epoch} < {EPOCHS - 1})"
+    generated = f"""
+        SELECT i + 1 AS segment_key, {_id("p / 10 + 1", sqlite)} AS topic_id, p % 10 AS partition, i, j,
+               CASE i % 100 WHEN 7 THEN 0 WHEN 8 THEN 2 WHEN 9 THEN 3 ELSE 1 END AS state,
+               500000 + i % 500000 AS size_bytes, j * 1000 AS start_offset, j * 1000 + 999 AS end_offset,
+               {epoch} AS epoch, {spans} AS spans
+        FROM (SELECT i, i % {partitions} AS p, i / {partitions} AS j FROM ({_numbers(segments, sqlite)}) AS numbers)
+             AS placed"""
+    epochs = f"""
+        SELECT segment_key, topic_id, partition, state, size_bytes, epoch AS leader_epoch, start_offset,
+               CASE WHEN spans THEN start_offset + 499 ELSE end_offset END AS end_offset FROM ({generated}) AS g
+        UNION ALL
+        SELECT segment_key, topic_id, partition, state, size_bytes, epoch + 1, start_offset + 500, end_offset
+        FROM ({generated}) AS g WHERE spans"""
+    counted = "sum(size_bytes), count(*), max(end_offset)"
+    into_counters = (
+        "INSERT INTO size_counters (cluster_id, topic_id, partition, leader_epoch, state, size_bytes, segments,"
+        " highest_offset)"
+    )
+    statements = [
+        f"""INSERT INTO topics (cluster_id, topic_id, name, owner)
+            SELECT '{CLUSTER_ID}', {_id("i + 1", sqlite)}, 'topic-' || i, 'platform'
+            FROM ({_numbers(topics, sqlite)}) AS numbers""",
+        f"""INSERT INTO partitions (cluster_id, topic_id, partition, log_start_offset, leader_epochs)
+            SELECT '{CLUSTER_ID}', {_id("i / 10 + 1", sqlite)}, i % 10, 0, ''
+            FROM ({_numbers(topics * PARTITIONS_PER_TOPIC, sqlite)}) AS numbers""",
+        f"""INSERT INTO segments (segment_key, cluster_id, topic_id, partition, segment_id, start_offset, end_offset,
+                max_timestamp_ms, broker_id, event_timestamp_ms, size_bytes, leader_epochs, txn_index_empty, state,
+                verdict, verdict_detail, fencing_token, started_at_ms)
+            SELECT segment_key, '{CLUSTER_ID}', topic_id, partition, {_id("i", sqlite)}, start_offset, end_offset,
+                1700000000000 + i, 1, 1700000000000 + i, size_bytes,
+                epoch || ':' || start_offset
+                    || CASE WHEN spans THEN ',' || (epoch + 1) || ':' || (start_offset + 500) ELSE '' END,
+                {"1" if sqlite else "true"}, state, 'passed', '', 1, 1700000000000
+            FROM ({generated}) AS g""",
+        f"""{into_counters} SELECT '{CLUSTER_ID}', topic_id, partition, -1, state, {counted}
+            FROM ({generated}) AS g WHERE state <> 3 GROUP BY topic_id, partition, state""",
+        f"""{into_counters} SELECT '{CLUSTER_ID}', topic_id, partition, leader_epoch, state, {counted}
+            FROM ({epochs}) AS e WHERE state <> 3 GROUP BY topic_id, partition, leader_epoch, state""",
+    ]
+    if not for_scans:
+        statements.append(
+            f"""INSERT INTO segment_epochs (segment_key, leader_epoch, cluster_id, topic_id, partition, start_offset,
+                    end_offset)
+                SELECT segment_key, leader_epoch, '{CLUSTER_ID}', topic_id, partition, start_offset, end_offset
+                FROM ({epochs}) AS e"""
+        )
+    if not sqlite:
+        statements.append(
+            "SELECT setval(pg_get_serial_sequence('segments', 'segment_key'), max(segment_key)) FROM segments"
+        )
+    return statements
+
+
+def _numbers(count: int, sqlite: bool) -> str:
+    if sqlite:
+        return f"WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {count}) SELECT i FROM n"
+    return f"SELECT i FROM generate_series(0::bigint, {count - 1}) AS n(i)"
+
+
+def _id(number: str, sqlite: bool) -> str:
+    """22 characters that are a Uuid as Kafka prints it; a colon would be a parameter to SQLAlchemy."""
+    return f"printf('%021dA', {number})" if sqlite else f"lpad(CAST({number} AS text), 21, '0') || 'A'"

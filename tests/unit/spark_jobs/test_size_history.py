@@ -1,0 +1,102 @@
+"""A file for each run, one for each day that is over, none that is too old; whatever a crash left is cleaned up."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from spark_jobs.size_history import append_run
+
+DAY_MS = 86_400_000
+NOON_MS = 20_000 * DAY_MS + DAY_MS // 2
+
+
+@pytest.fixture
+def sizes(tmp_path: Path) -> Path:
+    """What a run wrote: two rows in two files."""
+    directory = tmp_path / "sizes"
+    directory.mkdir()
+    for number in range(2):
+        pq.write_table(pa.table({"topic": ["orders"], "size_bytes": [number]}), directory / f"part-{number}.parquet")
+    return directory
+
+
+def files(history: Path) -> list[str]:
+    return sorted(str(path.relative_to(history)) for path in history.rglob("*") if path.is_file())
+
+
+def rows(history: Path) -> list[tuple[int, str, int]]:
+    table = ds.dataset(history, format="parquet", partitioning="hive").to_table()
+    at = table.column("run_at").cast(pa.int64()).to_pylist()
+    return sorted(zip(at, table.column("day").to_pylist(), table.column("size_bytes").to_pylist(), strict=True))
+
+
+def test_each_run_is_a_file_of_its_day(tmp_path: Path, sizes: Path) -> None:
+    history = tmp_path / "history"
+    first = append_run(history, sizes, NOON_MS, keep_days=10)
+    append_run(history, sizes, NOON_MS + 1, keep_days=10)
+    assert first == history / "day=2024-10-04" / f"{NOON_MS}.parquet"
+    day = "2024-10-04"
+    assert rows(history) == [(NOON_MS, day, 0), (NOON_MS, day, 1), (NOON_MS + 1, day, 0), (NOON_MS + 1, day, 1)]
+
+
+def test_a_day_that_is_over_becomes_one_file(tmp_path: Path, sizes: Path) -> None:
+    history = tmp_path / "history"
+    for hour in range(3):
+        append_run(history, sizes, NOON_MS + hour, keep_days=10)
+    append_run(history, sizes, NOON_MS + DAY_MS, keep_days=10)
+    assert files(history) == [
+        f"day=2024-10-04/merged-{NOON_MS + 2}.parquet",
+        f"day=2024-10-05/{NOON_MS + DAY_MS}.parquet",
+    ]
+    assert [row[0] for row in rows(history)] == [NOON_MS] * 2 + [NOON_MS + 1] * 2 + [NOON_MS + 2] * 2 + [
+        NOON_MS + DAY_MS
+    ] * 2
+
+
+def test_days_that_are_too_old_go_and_nothing_else(tmp_path: Path, sizes: Path) -> None:
+    history = tmp_path / "history"
+    append_run(history, sizes, NOON_MS, keep_days=2)
+    (history / "day=yesterday").mkdir()
+    (history / "notes.txt").write_text("kept")
+    append_run(history, sizes, NOON_MS + 2 * DAY_MS, keep_days=2)
+    assert f"day=2024-10-04/{NOON_MS}.parquet" in files(history)
+    append_run(history, sizes, NOON_MS + 3 * DAY_MS, keep_days=2)
+    assert not (history / "day=2024-10-04").exists()
+    assert (history / "day=yesterday").is_dir()
+    assert (history / "notes.txt").exists()
+
+
+def test_an_unfinished_file_is_not_read_and_goes(tmp_path: Path, sizes: Path) -> None:
+    history = tmp_path / "history"
+    append_run(history, sizes, NOON_MS, keep_days=10)
+    unfinished = history / "day=2024-10-04" / ".123.parquet"
+    unfinished.write_bytes(b"half a file")
+    assert len(rows(history)) == 2
+    append_run(history, sizes, NOON_MS + 1, keep_days=10)
+    assert not unfinished.exists()
+
+
+def test_runs_that_a_merge_holds_already_go(tmp_path: Path, sizes: Path) -> None:
+    """Killed between the merge and the removal of what it merged."""
+    history = tmp_path / "history"
+    day = history / "day=2024-10-04"
+    for hour in range(2):
+        append_run(history, sizes, NOON_MS + hour, keep_days=10)
+    saved = {path: path.read_bytes() for path in day.iterdir()}
+    append_run(history, sizes, NOON_MS + DAY_MS, keep_days=10)
+    for path, content in saved.items():
+        path.write_bytes(content)
+    append_run(history, sizes, NOON_MS + DAY_MS + 1, keep_days=10)
+    assert [path.name for path in day.iterdir()] == [f"merged-{NOON_MS + 1}.parquet"]
+    assert len([row for row in rows(history) if row[1] == "2024-10-04"]) == 4
+
+
+def test_a_recount_without_segments_is_an_empty_run(tmp_path: Path) -> None:
+    empty = tmp_path / "sizes"
+    empty.mkdir()
+    pq.write_table(pa.table({"topic": pa.array([], pa.string())}), empty / "part-0.parquet")
+    written = append_run(tmp_path / "history", empty, NOON_MS, keep_days=10)
+    assert pq.read_table(written).num_rows == 0

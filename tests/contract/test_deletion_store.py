@@ -170,6 +170,12 @@ class TestWork:
         assert not store.is_leased(A, LeaseRole.COPY)
         assert lease_of(engine, A, "copy").fence.role is LeaseRole.COPY
 
+    def test_partitions_with_begun_deletions_come_first(self, store):
+        begun = plan_of(B, 2, 10)
+        first, second = begun.deletions
+        released(store, plan_of(A), replace(begun, deletions=(first, replace(second, state=DELETE_STARTED))))
+        assert [claim(store, f"batch-{n}").fence.topic_id_partition for n in range(2)] == [B, A]
+
     def test_an_expired_lease_is_taken_over_with_a_higher_token(self, store, engine, now):
         released(store, plan_of())
         old = claim(store)

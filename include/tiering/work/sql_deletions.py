@@ -22,6 +22,7 @@ from include.tiering.database.statements import stored_text
 from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.work import sql_deletion_plans, sql_deletion_totals, sql_lease_rows
 from include.tiering.work.contract import ALL_TOPICS, PartitionLease
@@ -155,7 +156,7 @@ class SqlDeletionStore:
     def _claimable(
         self, connection: Connection, run_id: str, batch_id: str, exclude: Collection[TopicIdPartition], now_ms: int
     ) -> list[TopicIdPartition]:
-        """Partitions with work that this batch could claim, by topic and partition."""
+        """Partitions with work that this batch could claim: with begun deletions first, then by topic and partition."""
         planned = planned_expirations.c
         same_lease = and_(
             leases.c.cluster_id == planned.cluster_id,
@@ -170,6 +171,7 @@ class SqlDeletionStore:
             planned_deletions.c.partition == planned.partition,
             planned_deletions.c.outcome == DeletionOutcome.PLANNED,
         )
+        begun = left.where(planned_deletions.c.state == int(RemoteLogSegmentState.DELETE_SEGMENT_STARTED))
         paused = select(pauses.c.topic).where(pauses.c.cluster_id == self._cluster_id)
         query = (
             select(planned.topic_id, planned.partition, planned.topic)
@@ -177,7 +179,7 @@ class SqlDeletionStore:
             .where(planned.cluster_id == self._cluster_id, planned.run_id == run_id, left.exists())
             .where(or_(leases.c.token.is_(None), sql_lease_rows.is_free(run_id, batch_id, now_ms)))
             .where(planned.topic.not_in(paused), ~paused.where(pauses.c.topic == ALL_TOPICS).exists())
-            .order_by(planned.topic, planned.topic_id, planned.partition)
+            .order_by(begun.exists().desc(), planned.topic, planned.topic_id, planned.partition)
         )
         if exclude:
             key = tuple_(planned.topic_id, planned.partition)

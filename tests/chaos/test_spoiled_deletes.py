@@ -1,0 +1,92 @@
+"""DeleteObjects of a real S3 server, spoiled: requests answered with 503, keys that are refused one by one."""
+
+import re
+
+import pytest
+
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.settings import load_settings
+from include.tiering.wiring import Tiering, open_tiering
+from include.tiering.work.deletion_contract import DeletionOutcome
+from tests.doubles.delete_worker import prepare
+from tests.doubles.refusing_s3_proxy import Spoiler, refusing_s3_proxy
+from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, raw_client, versitygw_server
+
+pytestmark = pytest.mark.chaos
+
+
+@pytest.fixture
+def spoiler(log_dir, tmp_path, monkeypatch):
+    """A deployment over S3 whose deletes go through a spoiler; everything is copied, planned and approved."""
+    binary = find_versitygw()
+    if binary is None:
+        pytest.skip(NO_VERSITYGW)
+    with versitygw_server(binary, tmp_path / "s3") as server:
+        server.make_bucket("kept")
+        with refusing_s3_proxy(server.endpoint_url, raw_client(server.endpoint_url)) as (endpoint_url, found):
+            variables = {
+                "TIERING_REMOTE_STORAGE__URL": "s3://kept/tiered",
+                "TIERING_REMOTE_STORAGE__ENDPOINT_URL": endpoint_url,
+                "AWS_DEFAULT_REGION": "us-east-1",
+                **CREDENTIALS,
+                "TIERING_LOG_DIRS": f"3:{log_dir}",
+                "TIERING_TOPICS__INCLUDE": "normal",
+                "TIERING_METADATA__URL": f"sqlite:///{tmp_path}/metadata.sqlite",
+            }
+            for name, value in variables.items():
+                monkeypatch.setenv(name, value)
+            with open_tiering(load_settings()) as tiering:
+                prepare(tiering, "run")
+            found.delete_requests = 0
+            yield found
+
+
+def require_rows_are_objects(tiering: Tiering) -> int:
+    """Every row that is no tombstone has an object, every object a row; returns the number of rows."""
+    rows = [row.metadata for p in tiering.metadata.partitions() for row in tiering.metadata.list_segments(p)]
+    stored = [{thing.key for thing in tiering.storage.stat_log_segment(row)} for row in rows]
+    assert all(stored)
+    keys = {key for key, _ in tiering.storage.list_objects()}
+    assert keys - {"_tiering-store.json"} == set().union(*stored)
+    return len(rows)
+
+
+def test_a_store_that_is_busy_for_a_while_is_waited_for(spoiler: Spoiler):
+    spoiler.busy_requests = 2
+    with open_tiering(load_settings()) as tiering:
+        result = tiering.delete_batch("run", "run/0")
+        assert (result.failed, len(result.deleted)) == ((), len(tiering.deletions.items("run")))
+        assert require_rows_are_objects(tiering) == 0
+    assert spoiler.delete_requests == 3
+
+
+def test_a_store_that_stays_busy_leaves_all_begun_and_the_batch_is_tried_again(spoiler: Spoiler):
+    spoiler.busy_requests = 8
+    with open_tiering(load_settings()) as tiering:
+        assert tiering.delete_batch("run", "run/0").worth_retrying
+        assert require_rows_are_objects(tiering) > 0
+        assert not tiering.delete_batch("run", "run/0").failed
+        assert require_rows_are_objects(tiering) == 0
+
+
+@pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])
+def test_refused_keys_keep_their_rows_until_the_next_run(spoiler: Spoiler, suffix: str):
+    spoiler.locked = re.compile(rf"0{{18}}00-.*\.{suffix}$")
+    with open_tiering(load_settings()) as tiering:
+        result = tiering.delete_batch("run", "run/0")
+        (failed,) = result.failed
+        assert not failed.retriable
+        assert require_rows_are_objects(tiering) == 1
+        outcomes = [item.outcome for item in tiering.deletions.items("run")]
+        assert outcomes.count(DeletionOutcome.FAILED) == 1
+        assert outcomes.count(DeletionOutcome.DELETED) == len(outcomes) - 1
+        (partition,) = tiering.metadata.partitions()
+        (row,) = tiering.metadata.list_segments(partition)
+        assert row.metadata.state is RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+        assert len(spoiler.refused_keys) == 1
+        spoiler.locked = None
+        plan = tiering.plan_expiration("next")
+        assert plan.segments == 1
+        tiering.brake("next")
+        tiering.delete_batch("next", "next/0")
+        assert require_rows_are_objects(tiering) == 0

@@ -5,6 +5,9 @@ What is said here concerns Airflow alone; everything about Kafka and remote stor
 | option | default | meaning |
 |---|---|---|
 | copy_schedule | `*/10 * * * *` | when `tiering_copy` runs; empty: only when asked |
+| expiration_schedule | `5,35 * * * *` | when `tiering_expiration` runs; empty: only when asked |
+| expiration_approvers | unset | user ids with commas: who may approve; empty: whoever may answer in this Airflow |
+| expiration_approval_hours | `24` | how long an expiration waits for an approval; then it is rejected |
 | sizes_schedule | `0 * * * *` | when `tiering_remote_log_sizes` runs beside copies (UTC); empty: after copies alone |
 | api_login_file | `$AIRFLOW_HOME/tiering-api-login.json` | login that reads pool sizes, private to its owner |
 | work_dir | `$AIRFLOW_HOME/tiering` | scratch space of Spark jobs and the packed library |
@@ -12,16 +15,40 @@ What is said here concerns Airflow alone; everything about Kafka and remote stor
 | spark_class_archive | unset | JVM class archive that makes spark-submit start faster |
 """
 
+from datetime import timedelta
 from pathlib import Path
 
 from airflow.configuration import get_airflow_home
 from airflow.sdk.configuration import conf
+
+from include.tiering.errors import SettingError
 
 _SECTION = "tiering"
 
 
 def copy_schedule() -> str | None:
     return _option("copy_schedule", "*/10 * * * *") or None
+
+
+def expiration_schedule() -> str | None:
+    return _option("expiration_schedule", "5,35 * * * *") or None
+
+
+def expiration_approvers() -> tuple[str, ...]:
+    names = (name.strip() for name in _option("expiration_approvers").split(","))
+    return tuple(name for name in names if name)
+
+
+def expiration_approval_wait() -> timedelta:
+    """Raises SettingError."""
+    text = _option("expiration_approval_hours", "24")
+    try:
+        wait = timedelta(hours=float(text))
+    except (ValueError, OverflowError):
+        wait = timedelta()
+    if wait <= timedelta():
+        raise SettingError(f"[tiering] expiration_approval_hours is {text!r}: give a number of hours above 0")
+    return wait
 
 
 def sizes_schedule() -> str | None:

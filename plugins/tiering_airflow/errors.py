@@ -17,6 +17,18 @@ class PlanFindingsError(TieringError):
     """The plan met what needs a person: damaged items, stopped partitions, holes. The rest was copied."""
 
 
+class PlanWithdrawnError(TieringError):
+    """A plan was approved, and part of it would stay by the settings of now. Nothing was deleted."""
+
+
+class ApprovalMissingError(TieringError):
+    """A run waited for an approval and nobody answered in time. Nothing was deleted."""
+
+
+class DeletionFailedError(TieringError):
+    """Segments could not be deleted and trying again at once does not help. The rest was deleted."""
+
+
 class SizeDifferenceError(TieringError):
     """The sizes counted by Spark differ from the counters: a finding, never silently corrected."""
 

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 
 from include.tiering.errors import SettingError
@@ -17,11 +17,12 @@ from include.tiering.tasks.brake import BrakeLimits, BrakeReport, apply_brake
 from include.tiering.tasks.delete_batch import DeleteBatch, DeleteResult
 from include.tiering.tasks.delete_segments import SegmentDeleter
 from include.tiering.tasks.plan_expiration import ExpirationPlan, ExpirationPlanner
+from include.tiering.tasks.recheck_plan import withdrawn
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.tasks.truncate import Truncation, plan_truncation, truncate
 from include.tiering.wiring.size_verbs import SizeVerbs
 from include.tiering.work.contract import BatchProgress
-from include.tiering.work.deletion_contract import DeletionRun
+from include.tiering.work.deletion_contract import DeletionRun, PlannedDeletion
 
 _AUTHOR = "expiration"
 
@@ -43,18 +44,16 @@ class ExpirationVerbs(SizeVerbs):
 
         A stored plan deletes nothing by itself: `brake` comes next.
         """
-        planner = ExpirationPlanner(
-            self.metadata,
-            self.registry,
-            self.deletions,
-            self._retentions(),
-            self.effective_settings().unfinished_copy.expiry_ms,
-        )
-        partitions = planner.owned_partitions(topics)
-        report = self._scan_of(planner.topics_by_size(partitions))
-        plan = planner.plan(run_id, partitions, report, now_ms=self.deletions.now_ms())
+        planner = self._planner()
+        plan = self._decide(planner, run_id, planner.owned_partitions(topics))
         self.deletions.save_plan(run_id, plan.expirations)
         return plan
+
+    def withdrawn(self, run_id: str) -> Sequence[PlannedDeletion]:
+        """What a stored plan would delete and nobody would plan now; see `recheck_plan`. Changes nothing."""
+        planned = self.deletions.plan(run_id)
+        now = self._decide(self._planner(), run_id, [one.topic_id_partition for one in planned])
+        return withdrawn(planned, now, self.metadata)
 
     def brake(self, run_id: str) -> BrakeReport:
         """Whether the run may delete as it is, or waits for an approval; see the task."""
@@ -117,6 +116,21 @@ class ExpirationVerbs(SizeVerbs):
     def delete_records(self, planned: Truncation, *, author: str) -> Truncation:
         """Raise our log start; the next run of expiration deletes what lies wholly below."""
         return truncate(planned, metadata=self.metadata, author=author)
+
+    def _planner(self) -> ExpirationPlanner:
+        return ExpirationPlanner(
+            self.metadata,
+            self.registry,
+            self.deletions,
+            self._retentions(),
+            self.effective_settings().unfinished_copy.expiry_ms,
+        )
+
+    def _decide(
+        self, planner: ExpirationPlanner, run_id: str, partitions: Sequence[TopicIdPartition]
+    ) -> ExpirationPlan:
+        report = self._scan_of(planner.topics_by_size(partitions))
+        return planner.plan(run_id, partitions, report, now_ms=self.deletions.now_ms())
 
     def _retentions(self) -> dict[str, TopicRetention]:
         """What is set, by topic name."""

@@ -1,0 +1,233 @@
+"""`tiering_expiration` run by Airflow's own DAG runner, with a person who answers, and real Spark jobs."""
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG
+from sqlalchemy import MetaData, select
+
+from include.tiering.quota.config_store import ConfigEntity, EntityType
+from include.tiering.settings import load_settings
+from include.tiering.wiring import Tiering, open_tiering
+from include.tiering.work.deletion_contract import DeletionOutcome
+from local.airflow_home import platform_environment
+from local.java import java_environment
+from local.layout import Layout
+from tests.doubles.airflow_home import Deployment, airflow_database, deployment
+from tests.doubles.source_tree import ROOT
+
+# Airflow's in-process API server warns of its own dependencies while it is imported.
+pytestmark = pytest.mark.filterwarnings("default")
+
+TOPIC = "audit_log"
+EVERYTHING = {"retention.bytes": "0"}
+FOR_EVER = {"retention.bytes": None}
+BOOKKEEPING = {"events", "runs", "planned_expirations", "planned_deletions", "worker_metrics"}
+"""Tables that a run may write which deletes nothing."""
+
+
+@pytest.fixture
+def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
+    made = deployment(tmp_path)
+    environment = platform_environment(Layout(airflow_database(), tmp_path), java_environment(), made.environment)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AIRFLOW__TIERING__WORK_DIR", str(tmp_path / "work"))
+    with _library(made) as tiering:
+        tiering.plan_copy("copy", topics=[TOPIC])
+        tiering.copy_batch("copy", "copy/0")
+        tiering.verify("copy")
+    return made
+
+
+@pytest.fixture
+def careful(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+    """No topic is too small for the brake."""
+    monkeypatch.setenv("TIERING_EXPIRATION__MIN__BYTES", "0")
+    return deployed
+
+
+@contextmanager
+def _library(made: Deployment) -> Iterator[Tiering]:
+    with open_tiering(load_settings(made.config)) as tiering:
+        yield tiering
+
+
+def _set_retention(made: Deployment, changes: dict[str, str | None]) -> None:
+    with _library(made) as tiering:
+        tiering.alter_configs(ConfigEntity(EntityType.TOPICS, TOPIC), changes, author="test")
+
+
+def _dag() -> DAG:
+    return DagBag(str(ROOT / "dags")).dags["tiering_expiration"]
+
+
+def _run(**form: Any) -> tuple[Any, dict[str, set[str]]]:
+    """The run, and states by task."""
+    run = _dag().test(run_conf={"topics": [TOPIC], **form})
+    states: dict[str, set[str]] = {}
+    for instance in run.get_task_instances():
+        states.setdefault(instance.task_id, set()).add(str(instance.state))
+    return run, states
+
+
+class _Person(threading.Thread):
+    """Waits for the question in Airflow's database and answers as Airflow's REST API does it."""
+
+    def __init__(self, option: str, before: Callable[[], None] = lambda: None) -> None:
+        super().__init__(daemon=True)
+        self.option = option
+        self.before = before
+        self.questions: list[tuple[str, str]] = []
+        self.gone_home = threading.Event()
+
+    def run(self) -> None:
+        while not self.gone_home.wait(0.5):
+            waiting = self._waiting()
+            if waiting is not None:
+                self.before()
+                self._answer(*waiting)
+                return
+
+    def _waiting(self) -> tuple[str, str, str] | None:
+        from airflow.models.hitl import HITLDetail
+        from airflow.models.taskinstance import TaskInstance
+        from airflow.utils.session import create_session
+
+        parked = (
+            select(TaskInstance, HITLDetail)
+            .join(HITLDetail, HITLDetail.ti_id == TaskInstance.id)
+            .where(TaskInstance.state == "awaiting_input", HITLDetail.responded_at.is_(None))
+        )
+        with create_session() as session:
+            found = session.execute(parked).first()
+            if found is None:
+                return None
+            instance, detail = found
+            self.questions.append((detail.subject, detail.body))
+            return instance.dag_id, instance.run_id, instance.task_id
+
+    def _answer(self, dag_id: str, run_id: str, task_id: str) -> None:
+        from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+        from airflow.api_fastapi.core_api.datamodels.hitl import UpdateHITLDetailPayload
+        from airflow.api_fastapi.core_api.routes.public.hitl import update_hitl_detail
+        from airflow.utils.session import create_session
+
+        payload = UpdateHITLDetailPayload(chosen_options=[self.option])
+        with create_session() as session:
+            update_hitl_detail(
+                dag_id, run_id, task_id, payload, SimpleAuthManagerUser(username="olga", role="op"), session
+            )
+
+
+@contextmanager
+def _person_says(option: str, before: Callable[[], None] = lambda: None) -> Iterator[_Person]:
+    person = _Person(option, before)
+    person.start()
+    try:
+        yield person
+    finally:
+        person.gone_home.set()
+        person.join()
+
+
+def _picture(made: Deployment) -> dict[str, Any]:
+    """Every object by its content, and every row of tables that are not a run's own bookkeeping."""
+    objects = {
+        str(path.relative_to(made.remote)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in made.remote.rglob("*")
+        if path.is_file()
+    }
+    with _library(made) as tiering, tiering.engine.connect() as connection:
+        tables = MetaData()
+        tables.reflect(connection)
+        rows = {
+            table.name: sorted(map(str, connection.execute(table.select()).all()))
+            for table in tables.sorted_tables
+            if table.name not in BOOKKEEPING
+        }
+    return {"objects": objects, **rows}
+
+
+def _items(made: Deployment, dag_run_id: str) -> list[DeletionOutcome]:
+    with _library(made) as tiering:
+        return [item.outcome for item in tiering.deletions.items(f"expire-{dag_run_id}")]
+
+
+def test_nothing_expires_by_itself(deployed: Deployment) -> None:
+    before = _picture(deployed)
+    run, tasks = _run()
+    assert str(run.state) == "success"
+    assert tasks["ready"] == tasks["plan"] == tasks["brake"] == tasks["outcome"] == {"success"}
+    assert tasks["approval"] == tasks["release"] == tasks["delete"] == tasks["summary"] == {"skipped"}
+    assert _picture(deployed) == before
+
+
+def test_a_dry_run_deletes_nothing_of_what_it_shows(deployed: Deployment, capfd: pytest.CaptureFixture[str]) -> None:
+    _set_retention(deployed, EVERYTHING)
+    before = _picture(deployed)
+    run, tasks = _run(dry_run=True)
+    assert (str(run.state), tasks["delete"]) == ("success", {"skipped"})
+    assert _items(deployed, run.run_id) == [DeletionOutcome.PLANNED] * 3
+    assert _picture(deployed) == before
+    assert "Dry run: nothing is deleted" in capfd.readouterr().out
+
+
+def test_what_expires_by_size_goes_without_a_person(deployed: Deployment) -> None:
+    _set_retention(deployed, EVERYTHING)
+    run, tasks = _run()
+    assert str(run.state) == "success"
+    assert tasks.pop("approval") == {"skipped"}
+    assert set().union(*tasks.values()) == {"success"}
+    assert _items(deployed, run.run_id) == [DeletionOutcome.DELETED] * 3
+    assert not list(deployed.remote.rglob("*.log"))
+    with _library(deployed) as tiering:
+        assert [size.segments for size in tiering.sizes()] in ([], [0, 0])
+
+
+def test_a_reject_leaves_everything(careful: Deployment) -> None:
+    _set_retention(careful, EVERYTHING)
+    before = _picture(careful)
+    with _person_says("Reject") as person:
+        run, tasks = _run()
+    assert len(person.questions) == 1
+    assert str(run.state) == "success"
+    assert (tasks["approval"], tasks["outcome"]) == ({"success"}, {"success"})
+    assert tasks["release"] == tasks["delete"] == tasks["summary"] == {"skipped"}
+    assert _picture(careful) == before
+
+
+def test_an_approval_goes_on_with_the_plan_that_was_shown(careful: Deployment) -> None:
+    _set_retention(careful, EVERYTHING)
+    with _person_says("Approve") as person:
+        run, tasks = _run()
+    assert (str(run.state), tasks["delete"]) == ("success", {"success"})
+    assert _items(careful, run.run_id) == [DeletionOutcome.DELETED] * 3
+    ((subject, body),) = person.questions
+    with _library(careful) as tiering:
+        stored = tiering.deletions.run(f"expire-{run.run_id}")
+    assert stored.approval is not None
+    assert stored.approval.plan_hash == stored.plan_hash
+    assert stored.approval.author.startswith(f"olga (tiering_expiration {run.run_id}, answered 20")
+    assert stored.plan_hash in body
+    assert stored.plan_hash[:12] in subject
+    assert f"| `{TOPIC}` | 3 | " in body
+    assert " | 100.0% | " in body
+
+
+def test_an_approval_of_what_would_stay_now_is_not_enough(careful: Deployment) -> None:
+    _set_retention(careful, EVERYTHING)
+    before = _picture(careful)
+    with _person_says("Approve", before=lambda: _set_retention(careful, FOR_EVER)):
+        run, tasks = _run()
+    assert (str(run.state), tasks["release"]) == ("failed", {"failed"})
+    assert _items(careful, run.run_id) == [DeletionOutcome.PLANNED] * 3
+    assert _picture(careful)["objects"] == before["objects"]
+    with _library(careful) as tiering:
+        assert tiering.deletions.run(f"expire-{run.run_id}").approval is None

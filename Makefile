@@ -18,7 +18,7 @@ export PATH := $(ROOT)/.venv/bin:$(ROOT)/.cache/bin:$(ROOT)/.cache/uv/bin:$(PATH
 export UV_PYTHON_PREFERENCE := only-system
 
 .PHONY: help setup demo up down test test-unit test-integration test-browser lint check docs requirements \
-        bench bench-check bench-copy bench-queue bench-quota bench-quota-airflow bench-scan bench-start s3-server clean
+        bench bench-check bench-copy bench-queue bench-quota bench-quota-airflow bench-scan bench-sizes bench-start s3-server clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target sentence; do \
@@ -140,6 +140,9 @@ bench-quota-airflow: setup ## quota and pool of a running tiering_copy changed i
 
 bench-scan: setup ## scan of 2,000 partitions with 50 segments each
 	@$(BENCH) scan
+
+bench-sizes: setup ## sizes over a million segments; their recount of ten million in Spark, beside DuckDB (10 minutes)
+	@$(PYTHON) -m local.java >/dev/null && eval "$$($(PYTHON) -m local.java)" && $(BENCH) sizes
 
 bench-start: setup ## time from trigger to first byte: spark-submit, Spark Connect, inline
 	@$(BENCH) start

@@ -13,6 +13,7 @@ at most 2 times DuckDB's time. Firm: equal results, and ten times the segments t
 
 import argparse
 import json
+import resource
 import statistics
 import subprocess
 import sys
@@ -225,19 +226,21 @@ def run_job(directory: Path, database: Path) -> dict[str, Any]:
     arguments = ["--output", str(directory / "out"), "--config", str(config)]
     command = submit_command("remote_log_sizes_job.py", arguments, scratch)
     command[command.index("local[1]")] = "local[2]"
-    begun = time.monotonic()
+    begun, spent = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     with (
         subprocess.Popen(command, env=submit_environment(scratch), stdout=subprocess.PIPE, text=True) as process,
         watched_memory(process.pid) as peak,
     ):
         output = process.communicate()[0]
-    seconds = time.monotonic() - begun
+    seconds, spent_now = time.monotonic() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_seconds = spent_now.ru_utime + spent_now.ru_stime - spent.ru_utime - spent.ru_stime
     summary = json.loads(output.splitlines()[-1])
     if process.returncode:
         raise SystemExit(f"the job ended with {process.returncode}: {summary}")
     rows = sum(state["segments"] for state in summary["states"].values())
     return {
         "seconds": round(seconds, 1),
+        "cpu_seconds": round(cpu_seconds, 1),
         "recount_seconds": summary["computation_ms"] / 1000,
         "rows_per_second": round(rows / summary["computation_ms"] * 1000),
         "peak_bytes": peak[0],

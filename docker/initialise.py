@@ -10,16 +10,15 @@ import sys
 from pathlib import Path
 
 from local import set_up
-from local.secrets_store import ADMIN, READER, write_private
+from local.secrets_store import ADMIN, OPERATOR, READER, write_private
 
 
 def write_logins(airflow_home: Path, admin_password: str) -> None:
-    """Passwords of Airflow's users, and the login with which copy batches read pool sizes; 0600 both."""
-    reader_password = secrets.token_urlsafe(24)
-    write_private(airflow_home / "passwords.json", json.dumps({ADMIN: admin_password, READER: reader_password}))
-    write_private(
-        airflow_home / "tiering-api-login.json", json.dumps({"username": READER, "password": reader_password})
-    )
+    """Passwords of Airflow's users, and the logins by which sizes of pools are read and changed; 0600 all."""
+    passwords = {ADMIN: admin_password, READER: secrets.token_urlsafe(24), OPERATOR: secrets.token_urlsafe(24)}
+    write_private(airflow_home / "passwords.json", json.dumps(passwords))
+    for name, user in (("tiering-api-login.json", READER), ("tiering-operator-login.json", OPERATOR)):
+        write_private(airflow_home / name, json.dumps({"username": user, "password": passwords[user]}))
 
 
 if __name__ == "__main__":

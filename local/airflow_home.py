@@ -13,7 +13,7 @@ from typing import Final
 
 from local.layout import ROOT, VIRTUAL_ENVIRONMENT, Layout
 from local.processes import PLATFORM_MARK
-from local.secrets_store import ADMIN, READER, AirflowSecrets, ensure_passwords, write_private
+from local.secrets_store import ADMIN, OPERATOR, READER, AirflowSecrets, ensure_passwords, write_private
 
 _NOT_INHERITED: Final = ("AIRFLOW", "SPARK_", "PYTHONDONTWRITEBYTECODE", "PYSPARK_", "TMPDIR")
 
@@ -56,7 +56,7 @@ def _sections(layout: Layout, port: int) -> dict[str, dict[str, str]]:
             "plugins_folder": str(ROOT / "plugins"),
             "dags_are_paused_at_creation": "False",
             "fernet_key": secrets.fernet_key,
-            "simple_auth_manager_users": f"{ADMIN}:admin,{READER}:viewer",
+            "simple_auth_manager_users": f"{ADMIN}:admin,{READER}:viewer,{OPERATOR}:op",
             "simple_auth_manager_passwords_file": str(layout.passwords),
         },
         "database": {"sql_alchemy_conn": f"sqlite:///{layout.airflow_home}/airflow.db"},
@@ -66,7 +66,8 @@ def _sections(layout: Layout, port: int) -> dict[str, dict[str, str]]:
             "base_url": f"http://127.0.0.1:{port}",
             "workers": "1",
             "secret_key": secrets.api_secret_key,
-            "expose_config": "False",
+            # Sensitive values stay masked; parallelism is what sizes of pools are compared with.
+            "expose_config": "True",
         },
         "api_auth": {"jwt_secret": secrets.jwt_secret},
         "dag_processor": {

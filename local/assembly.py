@@ -23,11 +23,13 @@ def assemble(
     Raises:
         RuntimeError: no usable Java.
     """
-    environment = platform_environment(layout, java_environment(), tiering)
+    base_url = f"http://{LOOPBACK}:{port}"
+    airflow = {"TIERING_AIRFLOW__URL": base_url, "TIERING_AIRFLOW__LOGIN_FILE": str(layout.operator_login)}
+    environment = platform_environment(layout, java_environment(), {**tiering, **airflow})
     write_airflow_home(
         layout,
         port=port,
         copy_schedule=copy_schedule,
         class_archive=class_archive(environment, say),
     )
-    return Platform(layout, environment, f"http://{LOOPBACK}:{port}", say)
+    return Platform(layout, environment, base_url, say)

@@ -17,6 +17,7 @@ from typing import Final
 from rich.console import Console
 
 from include.tiering.errors import TieringError
+from include.tiering.pools.airflow_api import AirflowApi, Login
 from include.tiering.settings import load_settings
 from include.tiering.wiring import open_tiering
 from local.assembly import assemble
@@ -27,7 +28,6 @@ from local.ports import free_port
 from local.runs import DagRun, errors_of, trigger, wait_for_dag, wait_for_run
 from local.secrets_store import ADMIN, password_of
 from local.tiering_config import sample_log_dirs, sample_settings
-from plugins.tiering_airflow.rest import AirflowApi, Login
 
 _COPY_DAG: Final = "tiering_copy"
 _SIZES_DAG: Final = "tiering_remote_log_sizes"
@@ -66,8 +66,8 @@ def main() -> int:
 
 
 def _demo(console: Console, layout: Layout, say: Callable[[str], None]) -> bool:
-    tiering_variables = sample_settings(layout)
-    platform = assemble(layout, tiering_variables, port=free_port(), say=say)
+    port = free_port()
+    platform = assemble(layout, sample_settings(layout, airflow_port=port), port=port, say=say)
     platform.set_up()
     platform.start()
     with AirflowApi(platform.base_url, Login(ADMIN, password_of(layout, ADMIN))) as api:

@@ -44,6 +44,10 @@ class Layout:
         return self.airflow_home / "tiering-api-login.json"
 
     @property
+    def operator_login(self) -> Path:
+        return self.airflow_home / "tiering-operator-login.json"
+
+    @property
     def components(self) -> Path:
         """One JSON file per running component: its pid and when that process was born."""
         return self.airflow_home / "run"

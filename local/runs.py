@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from include.tiering.pools.airflow_api import AirflowApi
 from local.platform import PlatformError
 from plugins.tiering_airflow.errors import AirflowApiError
-from plugins.tiering_airflow.rest import AirflowApi
 
 _T = TypeVar("_T")
 _POLL_SECONDS: Final = 1.0

@@ -13,6 +13,7 @@ from local.layout import Layout
 
 ADMIN: Final = "admin"
 READER: Final = "tiering-reader"
+OPERATOR: Final = "tiering-operator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,13 @@ class AirflowSecrets:
 
 
 def ensure_passwords(layout: Layout) -> None:
-    """A person's administrator, and the viewer whose login the platform's own tasks use to read pool sizes."""
-    if not layout.passwords.exists():
-        write_private(layout.passwords, json.dumps({name: secrets.token_urlsafe(12) for name in (ADMIN, READER)}))
-    login = {"username": READER, "password": password_of(layout, READER)}
-    write_private(layout.api_login, json.dumps(login))
+    """A person's administrator, the viewer that reads pool sizes, and the operator by whom `./tiering` changes them."""
+    known: dict[str, str] = json.loads(layout.passwords.read_text()) if layout.passwords.exists() else {}
+    missing = {name: secrets.token_urlsafe(12) for name in (ADMIN, READER, OPERATOR) if name not in known}
+    if missing:
+        write_private(layout.passwords, json.dumps(known | missing))
+    for login, username in ((layout.api_login, READER), (layout.operator_login, OPERATOR)):
+        write_private(login, json.dumps({"username": username, "password": password_of(layout, username)}))
 
 
 def password_of(layout: Layout, username: str) -> str:

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Final
 
 from local.layout import Layout
+from local.ports import LOOPBACK
 from local.sample_data import broker_log_dirs, unpack
 
 CONFIG_VARIABLE: Final = "TIERING_CONFIG"
 
 
-def sample_settings(layout: Layout) -> dict[str, str]:
+def sample_settings(layout: Layout, *, airflow_port: int) -> dict[str, str]:
     """Unpack the log dirs of two brokers and write settings that copy from them; the variable that names the file."""
     layout.remote_storage.mkdir(parents=True, exist_ok=True)
-    layout.tiering_toml.write_text(_toml(layout, sample_log_dirs(layout)))
+    layout.tiering_toml.write_text(_toml(layout, sample_log_dirs(layout), f"http://{LOOPBACK}:{airflow_port}"))
     return {CONFIG_VARIABLE: str(layout.tiering_toml)}
 
 
@@ -23,7 +24,7 @@ def sample_log_dirs(layout: Layout) -> dict[int, Path]:
     return broker_log_dirs(unpack("public", layout.sample_log_dirs) / "stopped")
 
 
-def _toml(layout: Layout, log_dirs: Mapping[int, Path]) -> str:
+def _toml(layout: Layout, log_dirs: Mapping[int, Path], airflow_url: str) -> str:
     tables = "".join(
         f"\n[[log_dirs]]\nbroker_id = {broker}\npath = {_text(path)}\n" for broker, path in log_dirs.items()
     )
@@ -31,6 +32,7 @@ def _toml(layout: Layout, log_dirs: Mapping[int, Path]) -> str:
         "# Written by local/tiering_config.py: the bundled log dirs of two brokers, copied to a directory.\n"
         f'[cluster]\nname = "sample"\n\n[tiering.copier]\nmax.batches = 4\n\n[topics]\ninclude = ["*"]\n\n'
         f"[remote_storage]\nurl = {_text('file://' + str(layout.remote_storage))}\n\n"
+        f"[airflow]\nurl = {_text(airflow_url)}\nlogin_file = {_text(layout.operator_login)}\n\n"
         f"[metadata]\nurl = {_text('sqlite:///' + str(layout.metadata_database))}\n{tables}"
     )
 

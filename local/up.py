@@ -38,12 +38,14 @@ def main() -> int:
         console.print("it is running already")
         return _say_where(console, layout, configured_base_url(layout))
     own = {name: value for name, value in os.environ.items() if name.startswith("TIERING_")}
-    tiering = own if {CONFIG_VARIABLE, "TIERING_LOG_DIRS"} & own.keys() else {**own, **sample_settings(layout)}
+    has_settings = bool({CONFIG_VARIABLE, "TIERING_LOG_DIRS"} & own.keys())
+    port = free_port(arguments.port)
+    tiering = own if has_settings else {**own, **sample_settings(layout, airflow_port=port)}
     try:
         platform = assemble(
             layout,
             tiering,
-            port=free_port(arguments.port),
+            port=port,
             say=partial(console.print, soft_wrap=True),
             copy_schedule=arguments.copy_schedule,
         )

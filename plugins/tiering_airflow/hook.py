@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from plugins.tiering_airflow import configuration
+
 if TYPE_CHECKING:
     from include.tiering.settings import TieringSettings
     from include.tiering.wiring import Tiering
 
 REMOTE_STORAGE_CONNECTION: Final = "tiering_remote_storage"
 METADATA_CONNECTION: Final = "tiering_metadata"
+_AIRFLOW_VARIABLES: Final = "TIERING_AIRFLOW__"
 
 
 class TieringHook(BaseHook):
@@ -24,14 +27,15 @@ class TieringHook(BaseHook):
     | | login, password | `remote_storage.access_key_id`, `remote_storage.secret_access_key` |
     | tiering_metadata | extra `url`, else the connection as a URL | `metadata.url` |
 
-    Both connections are optional. The library is imported when it is first needed: DAG files stay cheap to parse.
+    Both connections are optional. Where no login for Airflow's API is set, it is that of airflow.cfg. The library is
+    imported when it is first needed: DAG files stay cheap to parse.
     """
 
     def settings(self) -> "TieringSettings":
         """Raises SettingError."""
         from include.tiering.settings import load_settings
 
-        return load_settings(overrides=connection_settings())
+        return _with_airflow(load_settings(overrides=connection_settings()))
 
     def open(self) -> "AbstractContextManager[Tiering]":
         """All parts of the library, wired; closed when the context ends. Raises TieringError."""
@@ -40,15 +44,29 @@ class TieringHook(BaseHook):
         return open_tiering(self.settings())
 
     def job_environment(self) -> dict[str, str]:
-        """`TIERING_...` variables with which a job on another machine has the same settings. Holds secrets."""
+        """`TIERING_...` variables with which a job on another machine has the same settings. Holds secrets.
+
+        What leads to Airflow is not among them: a job never asks it.
+        """
         from include.tiering.settings import to_environment
 
-        return to_environment(self.settings())
+        variables = to_environment(self.settings())
+        return {name: value for name, value in variables.items() if not name.startswith(_AIRFLOW_VARIABLES)}
 
 
 def connection_settings() -> dict[str, Any]:
     """Settings that Airflow's connections hold, by dotted name; empty without connections."""
     return {**_remote_storage(_connection(REMOTE_STORAGE_CONNECTION)), **_metadata(_connection(METADATA_CONNECTION))}
+
+
+def _with_airflow(settings: "TieringSettings") -> "TieringSettings":
+    """With this Airflow's own address and the login in its configuration, if the settings hold no login."""
+    airflow = settings.airflow
+    if airflow.token is not None or airflow.login_file is not None:
+        return settings
+    own = {"url": configuration.api_base_url(), "login_file": configuration.api_login_file()}
+    known = settings.model_copy(update={"airflow": airflow.model_copy(update=own)})
+    return known.with_origins({f"airflow.{name}": "airflow.cfg" for name in own})
 
 
 def _remote_storage(connection: Connection | None) -> dict[str, Any]:

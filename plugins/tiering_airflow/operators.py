@@ -19,7 +19,7 @@ from include.tiering.units import format_bytes
 from include.tiering.work.contract import Placement, SegmentOutcome
 from plugins.tiering_airflow.errors import PlanFindingsError, QualityGateError
 from plugins.tiering_airflow.hook import TieringHook
-from plugins.tiering_airflow.pools import COPIER_POOL, mirrored_pool
+from plugins.tiering_airflow.pools import COPIER_POOL, mirrored_pools
 from plugins.tiering_airflow.spark import SparkJobOperator
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class CopyBatchOperator(SparkJobOperator):
         if not has_work:
             self.log.info("No work left for this batch")
             return
-        with mirrored_pool(COPIER_POOL) as mirror, mirror.running():
+        with mirrored_pools():
             super().execute(context)
 
 

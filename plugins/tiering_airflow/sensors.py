@@ -1,47 +1,75 @@
 """Sensors of the platform's DAGs."""
 
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import BaseSensorOperator
 
 from plugins.tiering_airflow.errors import NotReadyError
+from plugins.tiering_airflow.pools import COPIER_POOL
 from plugins.tiering_airflow.triggers import ReadinessTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 POLL_SECONDS: Final = 10.0
-WAIT_SECONDS: Final = 10 * 60.0
+WAIT_SECONDS: Final = 24 * 60 * 60.0
 _MARGIN: Final = timedelta(minutes=2)
+_MOST_IN_TITLE: Final = 3
 
 
 class TieringReadySensor(BaseSensorOperator):
     """Waits in the triggerer until a run may start.
 
-    Ready means: the schema is at head, the store can be reached and written, has space and carries our marker, the
-    log dirs can be read, the pool has a slot. What waiting cannot mend, such as a foreign marker, fails at once.
+    Ready means: the schema is at head, the store can be reached and written, has space and carries our marker, a log
+    dir can be read, topic facts are there, nothing is paused, the pool has a slot, and a partition is ready. What
+    waiting cannot mend, such as a foreign marker, fails at once. Single partitions that are not ready hold nobody up:
+    the log names them and says why.
+
+    `slot_pool` is the pool whose size is looked at, that of the work behind the sensor; it takes no slot of it.
     """
 
     def __init__(
-        self, *, poll_seconds: float = POLL_SECONDS, wait_seconds: float = WAIT_SECONDS, **kwargs: Any
+        self,
+        *,
+        slot_pool: str = COPIER_POOL,
+        poll_seconds: float = POLL_SECONDS,
+        wait_seconds: float = WAIT_SECONDS,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.slot_pool = slot_pool
         self.poll_seconds = poll_seconds
         self.wait_seconds = wait_seconds
 
     def execute(self, context: "Context") -> None:
         deadline_ms = time.time_ns() // 1_000_000 + int(self.wait_seconds * 1000)
         self.defer(
-            trigger=ReadinessTrigger(poll_seconds=self.poll_seconds, deadline_ms=deadline_ms),
+            trigger=ReadinessTrigger(
+                poll_seconds=self.poll_seconds,
+                deadline_ms=deadline_ms,
+                slot_pool=self.slot_pool,
+                topics=topics_of(context),
+            ),
             method_name="on_answer",
             # The trigger keeps the deadline itself, and says what is missing; this is for a triggerer that is away.
             timeout=timedelta(seconds=self.wait_seconds) + _MARGIN,
         )
 
-    def on_answer(self, context: "Context", event: dict[str, Any]) -> None:
-        """Raises NotReadyError with one line per failed check."""
+    def on_answer(self, context: "Context", event: dict[str, Any]) -> dict[str, Any]:
+        """What goes and what waits, for XCom. Raises NotReadyError with one line per thing that is missing."""
         if not event["ready"]:
-            raise NotReadyError("not ready to copy:\n" + "\n".join(event["messages"]))
-        self.log.info("Ready: every check passed")
+            raise NotReadyError("not ready:\n" + "\n".join(event["messages"]))
+        waiting: Sequence[str] = event["waiting"]
+        named = "; ".join(waiting[:_MOST_IN_TITLE]) + ("; ..." if len(waiting) > _MOST_IN_TITLE else "")
+        self.log.info("%s", f"{event['summary']}, waiting: {named}" if waiting else event["summary"])
+        for line in waiting[_MOST_IN_TITLE:]:
+            self.log.info("Waiting: %s", line)
+        return {"summary": event["summary"], "waiting": waiting}
+
+
+def topics_of(context: "Context") -> list[str] | None:
+    """Those that the form of the run asks for, if it has such a field."""
+    return list((context.get("params") or {}).get("topics") or ()) or None

@@ -8,48 +8,66 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from include.tiering.errors import MetadataUnavailableError, TieringError
+from include.tiering.errors import AirflowApiError, MetadataUnavailableError, TieringError
+from include.tiering.reports.ready import summary_of, waiting_lines
 from plugins.tiering_airflow.hook import TieringHook
-from plugins.tiering_airflow.pools import COPIER_POOL, mirrored_pool
+from plugins.tiering_airflow.pools import COPIER_POOL
 
 
 class ReadinessTrigger(BaseTrigger):
-    """Fires when every readiness check passes, when one fails that waiting cannot mend, or at the deadline.
+    """Fires when a run may start, when something is missing that waiting cannot mend, or at the deadline.
 
-    The event is `{"ready": bool, "messages": [one line per failed check]}`. `deadline_ms` is UTC milliseconds, so a
-    trigger that moves to another triggerer keeps it. The checks are synchronous and run in a thread.
+    The event is `{"ready": bool, "messages": [one line per thing that is missing], "summary": str, "waiting": [one line
+    per partition that is not ready]}`. `deadline_ms` is UTC milliseconds, so a trigger that moves to another triggerer
+    keeps it. `topics` are patterns; None: those of the settings. The checks are synchronous and run in a thread.
     """
 
-    def __init__(self, *, poll_seconds: float, deadline_ms: int) -> None:
+    def __init__(
+        self,
+        *,
+        poll_seconds: float,
+        deadline_ms: int,
+        slot_pool: str = COPIER_POOL,
+        topics: list[str] | None = None,
+    ) -> None:
         BaseTrigger.__init__(self)
         self.poll_seconds = poll_seconds
         self.deadline_ms = deadline_ms
+        self.slot_pool = slot_pool
+        self.topics = topics
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        return (
-            f"{__name__}.{type(self).__name__}",
-            {"poll_seconds": self.poll_seconds, "deadline_ms": self.deadline_ms},
-        )
+        names = ("poll_seconds", "deadline_ms", "slot_pool", "topics")
+        return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
+        said: list[str] = []
         while True:
-            messages, waitable = await asyncio.to_thread(what_is_missing)
-            if not messages or not waitable or time.time_ns() // 1_000_000 >= self.deadline_ms:
-                yield TriggerEvent({"ready": not messages, "messages": messages})
+            event, waitable = await asyncio.to_thread(what_is_missing, self.slot_pool, self.topics)
+            if event["ready"] or not waitable or time.time_ns() // 1_000_000 >= self.deadline_ms:
+                yield TriggerEvent(event)
                 return
-            for message in messages:
-                self.log.info("Not ready yet: %s", message)
+            # Once for each picture, however long it lasts.
+            if event["messages"] != said:
+                said = event["messages"]
+                self.log.info("Waiting, not ready: %s", "; ".join(said))
             await asyncio.sleep(self.poll_seconds)
 
 
-def what_is_missing() -> tuple[list[str], bool]:
-    """One line per failed check, and whether waiting can mend all of them."""
+def what_is_missing(slot_pool: str, topics: list[str] | None) -> tuple[dict[str, Any], bool]:
+    """The event as it would be now, and whether waiting can mend all that is missing."""
     try:
-        # The checks below say what is the matter with a database that cannot take the pool's size.
-        with contextlib.suppress(MetadataUnavailableError), mirrored_pool(COPIER_POOL) as mirror:
-            mirror.refresh()
         with TieringHook().open() as tiering:
-            failed = [check for check in tiering.readiness(pool=COPIER_POOL) if not check.ok]
+            # Airflow away: the sizes seen last count. A database that is away is what the checks below speak about.
+            with contextlib.suppress(AirflowApiError, MetadataUnavailableError):
+                tiering.mirror_pools()
+            readiness = tiering.readiness(pool=slot_pool, topics=topics)
     except TieringError as error:
-        return [str(error)], error.retriable
-    return [f"{check.name}: {check.message}" for check in failed], all(check.waitable for check in failed)
+        return _event([str(error)], "", []), error.retriable
+    waiting = waiting_lines(readiness)
+    missing = list(readiness.missing) or ([] if readiness.ready else waiting)
+    return _event(missing, summary_of(readiness), waiting), readiness.waitable
+
+
+def _event(missing: list[str], summary: str, waiting: list[str]) -> dict[str, Any]:
+    return {"ready": not missing, "messages": missing, "summary": summary, "waiting": waiting}

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.hook import TieringHook, connection_settings
 
 STORAGE = {
@@ -61,3 +62,17 @@ def test_the_environment_wins_and_a_job_gets_the_same_settings(monkeypatch: pyte
     assert environment["TIERING_REMOTE_STORAGE__URL"] == "s3://other"
     assert environment["TIERING_REMOTE_STORAGE__SECRET_ACCESS_KEY"] == "s3cret"
     assert TieringHook().settings().origin("remote_storage.endpoint_url") == "Airflow connection"
+
+
+def test_without_a_login_in_the_settings_airflows_own_is_used_and_no_job_gets_it() -> None:
+    airflow = TieringHook().settings().airflow
+    assert (airflow.url, airflow.login_file) == (configuration.api_base_url(), configuration.api_login_file())
+    assert TieringHook().settings().origin("airflow.login_file") == "airflow.cfg"
+    assert not [name for name in TieringHook().job_environment() if name.startswith("TIERING_AIRFLOW")]
+
+
+def test_a_login_in_the_settings_stays_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIERING_AIRFLOW__LOGIN_FILE", "/etc/operator.json")
+    monkeypatch.setenv("TIERING_AIRFLOW__URL", "http://elsewhere:8080")
+    airflow = TieringHook().settings().airflow
+    assert (airflow.url, str(airflow.login_file)) == ("http://elsewhere:8080", "/etc/operator.json")

@@ -41,16 +41,24 @@ def _event_of(trigger: ReadinessTrigger) -> dict[str, Any]:
 
 
 def test_a_trigger_can_be_made_again_from_what_it_serialises_to() -> None:
-    path, arguments = ReadinessTrigger(poll_seconds=2.5, deadline_ms=7).serialize()
+    made = ReadinessTrigger(poll_seconds=2.5, deadline_ms=7, slot_pool="remote_log_expiration", topics=["a*"])
+    path, arguments = made.serialize()
     again = import_string(path)(**json.loads(json.dumps(arguments)))
-    assert (again.poll_seconds, again.deadline_ms) == (2.5, 7)
+    assert again.serialize() == made.serialize()
+    assert (again.poll_seconds, again.deadline_ms, again.slot_pool, again.topics) == (
+        2.5,
+        7,
+        "remote_log_expiration",
+        ["a*"],
+    )
     # The triggerer imports neither DAG files nor anything below dags/.
     assert path.startswith("plugins.")
 
 
 def test_ready_fires_at_once(use: Any) -> None:
     use()
-    assert _event_of(ReadinessTrigger(poll_seconds=60, deadline_ms=FAR_MS)) == {"ready": True, "messages": []}
+    event = _event_of(ReadinessTrigger(poll_seconds=60, deadline_ms=FAR_MS))
+    assert (event["ready"], event["messages"], event["summary"]) == (True, [], "13 of 13 partitions ready")
 
 
 def test_a_schema_that_is_missing_is_waited_for_until_the_deadline(use: Any) -> None:
@@ -96,12 +104,12 @@ def test_a_setting_that_is_wrong_is_not_waited_for(use: Any, monkeypatch: pytest
 
 
 def test_the_sensor_waits_in_the_triggerer_with_a_deadline() -> None:
-    sensor = TieringReadySensor(task_id="ready", poll_seconds=3, wait_seconds=60)
+    sensor = TieringReadySensor(task_id="ready", poll_seconds=3, wait_seconds=60, slot_pool="remote_log_expiration")
     with pytest.raises(TaskDeferred) as deferred:
-        sensor.execute({})
+        sensor.execute({"params": {"topics": ["orders"]}})
     trigger = deferred.value.trigger
     assert isinstance(trigger, ReadinessTrigger)
-    assert trigger.poll_seconds == 3
+    assert (trigger.poll_seconds, trigger.slot_pool, trigger.topics) == (3, "remote_log_expiration", ["orders"])
     assert abs(trigger.deadline_ms - time.time_ns() // 1_000_000 - 60_000) < 10_000
     assert deferred.value.timeout.total_seconds() > 60
 
@@ -110,4 +118,4 @@ def test_the_sensor_says_what_is_missing() -> None:
     sensor = TieringReadySensor(task_id="ready")
     with pytest.raises(NotReadyError, match="storage: away\npool: 0 slots"):
         sensor.on_answer({}, {"ready": False, "messages": ["storage: away", "pool: 0 slots"]})
-    sensor.on_answer({}, {"ready": True, "messages": []})
+    sensor.on_answer({}, {"ready": True, "messages": [], "summary": "ready", "waiting": []})

@@ -12,6 +12,7 @@ import httpx
 import psutil
 import pytest
 
+from include.tiering.pools.airflow_api import AirflowApi, Login
 from include.tiering.settings import load_settings
 from include.tiering.wiring import open_tiering
 from local.assembly import assemble
@@ -22,7 +23,6 @@ from local.processes import family, recorded
 from local.runs import DagRun, errors_of, trigger, wait_for_dag, wait_for_run
 from local.secrets_store import ADMIN, READER, password_of
 from plugins.tiering_airflow.errors import AirflowApiError
-from plugins.tiering_airflow.rest import AirflowApi, Login
 from tests.doubles.broker_data import copy_of
 
 COPY = "tiering_copy"
@@ -111,7 +111,7 @@ def test_secrets_are_in_private_files_and_in_no_environment(platform: Platform, 
 def test_nobody_gets_in_without_a_password(platform: Platform, layout: Layout) -> None:
     assert httpx.get(f"{platform.base_url}/api/v2/pools").status_code == 401
     with AirflowApi(platform.base_url, Login(READER, password_of(layout, READER))) as reader:
-        assert reader.pool_slots("remote_log_copier") >= 1
+        assert reader.get("/pools/remote_log_copier")["slots"] >= 1
         with pytest.raises(AirflowApiError, match="403"):
             trigger(reader, COPY, {})
 
@@ -126,7 +126,7 @@ def test_a_run_copies_the_topics_of_the_form_and_wakes_the_size_run(
     topics = {path.parent.parent.name.rsplit("-", 1)[0] for path in layout.remote_storage.rglob("*.log")}
     assert {topic.partition("-")[0] for topic in topics} == {"bigrecs", "audit_log"}
     with open_tiering(load_settings(environ=platform.environment)) as tiering:
-        assert tiering.work.pool_size("remote_log_copier") == api.pool_slots("remote_log_copier")
+        assert tiering.work.pool_size("remote_log_copier") == api.get("/pools/remote_log_copier")["slots"]
     summary = json.loads((layout.work_dir / "sizes" / "summary.json").read_text())
     assert (summary["partitions"], summary["segments"], summary["differences"]) == (3, 4, [])
 

@@ -1,23 +1,71 @@
-"""Whether a run could start, check by check."""
+"""Whether a run could start, check by check, and which partitions it could work on."""
 
 from collections.abc import Sequence
+from typing import Final
 
-from include.tiering.reports.presentation import Presentation, Table
-from include.tiering.tasks.readiness import Check
+from include.tiering.reports.presentation import Document, Presentation, Table, count, labels
+from include.tiering.tasks.partition_readiness import PartitionReadiness
+from include.tiering.tasks.readiness import Check, Readiness
+
+MOST_NAMED: Final = 20
 
 
-def present_ready(checks: Sequence[Check]) -> Presentation:
-    failing = [check.name for check in checks if not check.ok]
-    summary = f"not ready: {', '.join(failing)}" if failing else "ready"
+def present_ready(readiness: Readiness, *, all_of_them: bool = False) -> Presentation:
+    """`all_of_them`: ok only if no partition waits."""
+    ok = readiness.ready and not (all_of_them and readiness.waiting)
     return Presentation(
-        lambda: {
-            "ready": not failing,
-            "checks": [{"name": c.name, "ok": c.ok, "waitable": c.waitable, "message": c.message} for c in checks],
-        },
-        lambda: (Table("checks", ("check", "result", "found"), tuple(map(_row, checks))),),
-        summary,
-        ok=not failing,
+        lambda: _document(readiness, ok),
+        lambda: _tables(readiness),
+        summary_of(readiness),
+        ok=ok,
     )
+
+
+def summary_of(readiness: Readiness) -> str:
+    """In one line."""
+    if not readiness.holds:
+        return f"not ready: {', '.join(check.name for check in readiness.checks if not check.ok)}"
+    ready = len(readiness.partitions) - len(readiness.waiting)
+    words = f"{ready} of {count(len(readiness.partitions), 'partition')} ready" if readiness.partitions else "ready"
+    return words if readiness.ready else f"not ready: {words}"
+
+
+def waiting_lines(readiness: Readiness) -> list[str]:
+    """Which partitions wait and why: the first `MOST_NAMED`, and how many more."""
+    lines = [str(one) for one in readiness.waiting[:MOST_NAMED]]
+    more = len(readiness.waiting) - len(lines)
+    return [*lines, f"and {more} more: ./tiering ready"] if more else lines
+
+
+def _document(readiness: Readiness, ok: bool) -> Document:
+    return {
+        "ready": ok,
+        "checks": [
+            {"name": c.name, "ok": c.ok, "waitable": c.waitable, "message": c.message} for c in readiness.checks
+        ],
+        "partitions": [
+            {
+                **labels(one.topic_id_partition),
+                "ready": one.ready,
+                "reason": None if one.reason is None else str(one.reason),
+                "waitable": one.reason is None or one.reason.waitable,
+                "detail": one.detail,
+            }
+            for one in readiness.partitions
+        ],
+    }
+
+
+def _tables(readiness: Readiness) -> tuple[Table, ...]:
+    checks = Table("checks", ("check", "result", "found"), tuple(map(_row, readiness.checks)))
+    return (checks, *_waiting(readiness.waiting))
+
+
+def _waiting(waiting: Sequence[PartitionReadiness]) -> tuple[Table, ...]:
+    if not waiting:
+        return ()
+    rows = tuple((str(one.topic_id_partition), str(one.reason), one.detail) for one in waiting)
+    return (Table("waiting", ("partition", "why", "found"), rows),)
 
 
 def _row(check: Check) -> tuple[str, ...]:

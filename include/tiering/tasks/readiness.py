@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.errors import ForeignStoreError, SettingError, TieringError
+from include.tiering.tasks.partition_readiness import PartitionReadiness
 
 _WAITING_CANNOT_HELP: Final = (ForeignStoreError, SettingError)
 
@@ -17,6 +18,44 @@ class Check:
     ok: bool
     waitable: bool
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether a run may start, and with which partitions.
+
+    `partitions` are looked at only if every check holds. A run of no partition at all may start: it ends at once.
+    """
+
+    checks: tuple[Check, ...]
+    partitions: tuple[PartitionReadiness, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        """Every check holds, and not all partitions wait for something that passes."""
+        return self.holds and not (
+            self.partitions and all(one.reason and one.reason.waitable for one in self.partitions)
+        )
+
+    @property
+    def holds(self) -> bool:
+        """Every check holds, whatever single partitions wait for."""
+        return all(check.ok for check in self.checks)
+
+    @property
+    def waitable(self) -> bool:
+        """Whether waiting may mend all that is missing."""
+        return all(check.waitable for check in self.checks)
+
+    @property
+    def waiting(self) -> tuple[PartitionReadiness, ...]:
+        """Partitions that are not ready."""
+        return tuple(one for one in self.partitions if not one.ready)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """One line for each check that does not hold."""
+        return tuple(f"{check.name}: {check.message}" for check in self.checks if not check.ok)
 
 
 def run_checks(probes: Mapping[str, Callable[[], str]]) -> tuple[Check, ...]:

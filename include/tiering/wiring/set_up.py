@@ -4,11 +4,19 @@ from collections.abc import Callable
 
 from include.tiering.database.migrations import HEAD, current_revision, upgrade
 from include.tiering.database.store_identity import StoreIdentities, known_clusters
-from include.tiering.errors import ForeignStoreError, MetadataUnavailableError, SendingStoppedError, SettingError
+from include.tiering.errors import (
+    ForeignStoreError,
+    MetadataUnavailableError,
+    SendingStoppedError,
+    SettingError,
+    SourceError,
+)
 from include.tiering.log_source.log_dir.dirs import identify
 from include.tiering.model.ids import Uuid
+from include.tiering.pools.contract import BATCH_SLOTS
 from include.tiering.remote_storage.contract import StoreMarker
 from include.tiering.wiring.parts import Parts
+from include.tiering.work.contract import ALL_TOPICS
 
 
 def set_up(parts: Parts, random_bytes: Callable[[int], bytes]) -> StoreMarker:
@@ -36,6 +44,8 @@ def readiness_probes(parts: Parts, pool: str | None) -> dict[str, Callable[[], s
         "schema": lambda: _schema(parts),
         "storage": lambda: _storage(parts),
         "log dirs": lambda: _log_dirs(parts),
+        "topic facts": lambda: _topic_facts(parts),
+        "pause": lambda: _pause(parts),
     }
     if pool is not None:
         probes["pool"] = lambda: _pool(parts, pool)
@@ -55,15 +65,39 @@ def _storage(parts: Parts) -> str:
 
 
 def _log_dirs(parts: Parts) -> str:
-    identities = [identify(log_dir) for log_dir in parts.log_dirs()]
-    for identity in identities:
+    """One that cannot be read holds up its own partitions, all of them hold up the run."""
+    unreadable: list[SourceError] = []
+    for log_dir in parts.log_dirs():
+        try:
+            identity = identify(log_dir)
+        except SourceError as error:
+            unreadable.append(error)
+            continue
         if identity.cluster_id != parts.cluster_id:
             raise SettingError(f"{identity.path} belongs to cluster {identity.cluster_id}, not {parts.cluster_id}")
-    return f"{len(identities)} readable"
+    total = len(parts.log_dirs())
+    if not unreadable:
+        return f"{total} readable"
+    if len(unreadable) == total:
+        raise unreadable[0]
+    waiting = "; ".join(map(str, unreadable))
+    return f"{total - len(unreadable)} of {total} readable; partitions of the others wait: {waiting}"
+
+
+def _topic_facts(parts: Parts) -> str:
+    parts.facts.refresh()
+    return "known" if parts.facts.cluster_id() is not None else "none: a topic is copied if it is named exactly"
+
+
+def _pause(parts: Parts) -> str:
+    paused = parts.work.paused_topics()
+    if ALL_TOPICS in paused:
+        raise SendingStoppedError("all topics are paused: ./tiering resume")
+    return f"paused topics: {', '.join(sorted(paused))}" if paused else "nothing is paused"
 
 
 def _pool(parts: Parts, pool: str) -> str:
-    slots = parts.work.pool_size(pool)
-    if slots == 0:
-        raise SendingStoppedError(f"pool {pool} has 0 slots: that is a pause; raise it in Airflow to go on")
-    return f"{pool} has {'unknown' if slots is None else slots} slots"
+    seen = parts.pool_mirror.seen().get(pool)
+    if seen is not None and seen.slots < BATCH_SLOTS:
+        raise SendingStoppedError(f"pool {pool} has {seen.slots} slots: that is a pause; give it slots to go on")
+    return f"{pool} has {'an unknown number of' if seen is None else seen.slots} slots"

@@ -13,6 +13,7 @@ from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.quality.judge import QualityFinding
 from include.tiering.tasks.copy_segments import BatchEnd
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
+from include.tiering.tasks.partition_readiness import NotReady, PartitionReadiness
 from include.tiering.tasks.plan_copy import HeldBack, HeldBackPartition
 from include.tiering.tasks.readiness import Check
 from include.tiering.tasks.verify_segments import VerifyReport
@@ -246,6 +247,26 @@ def test_pause_and_resume(run: Run, tiering: FakeTiering) -> None:
 def test_ready(run: Run, tiering: FakeTiering, checks: list[Check], code: int) -> None:
     tiering.checks = checks
     assert run("ready").exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("reasons", "code", "code_with_topic"),
+    [
+        ([None, None], 0, 0),
+        ([None, NotReady.PAUSED], 0, 3),
+        ([None, NotReady.STOPPED], 0, 1),
+        ([NotReady.PAUSED, NotReady.NO_LEADER_REPLICA], 3, 3),
+    ],
+)
+def test_ready_by_partition(
+    run: Run, tiering: FakeTiering, reasons: list[NotReady | None], code: int, code_with_topic: int
+) -> None:
+    tiering.partitions = [
+        PartitionReadiness(TopicIdPartition(sample.TOPIC_ID, n, "orders"), reason) for n, reason in enumerate(reasons)
+    ]
+    assert run("ready").exit_code == code
+    assert run("ready", "--topic", "orders").exit_code == code_with_topic
+    assert tiering.calls[-1] == ("readiness", {"topics": ["orders"]})
 
 
 def test_status_and_pools(document: Document, tiering: FakeTiering) -> None:

@@ -31,6 +31,9 @@ LEGAL = {
     "bytes.in.per.sec.threshold": {ORDERS: None},
     "retention.ms": {ORDERS: None},
     "retention.bytes": {ORDERS: None},
+    "remote.log.manager.copier.thread.pool.size": {BROKERS: None},
+    "remote.log.manager.expiration.thread.pool.size": {BROKERS: None},
+    "remote.log.reader.threads": {BROKERS: None},
     **{setting.name: {BROKERS: None} for setting in dynamic_settings()},
 }
 
@@ -111,3 +114,14 @@ def test_retention_is_kafkas_range(name: str, text: str, stored: str) -> None:
 def test_what_is_no_retention_is_refused_with_what_is_accepted(text: str) -> None:
     with pytest.raises(SettingError, match=rf"accepted: integer, -1 .for ever. to {UNLIMITED} .milliseconds"):
         config_on(ORDERS, "retention.ms").canonical(text)
+
+
+@pytest.mark.parametrize(("text", "stored"), [("0", "0"), (" 010", "10"), (str(2**31 - 1), str(2**31 - 1))])
+def test_a_pool_may_have_no_slots(text: str, stored: str) -> None:
+    assert config_on(BROKERS, "remote.log.manager.copier.thread.pool.size").canonical(text) == stored
+
+
+@pytest.mark.parametrize("text", ["-1", "2147483648", "two", ""])
+def test_what_is_no_size_of_a_pool_is_refused(text: str) -> None:
+    with pytest.raises(SettingError, match=r"accepted: integer, 0 .a pause. to 2147483647 .slots"):
+        config_on(BROKERS, "remote.log.manager.copier.thread.pool.size").canonical(text)

@@ -1,5 +1,6 @@
 """The JSON shapes that programs rely on, member by member."""
 
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -7,16 +8,17 @@ import pytest
 
 from include.tiering.log_source.contract import IneligibleReason, LogSegment
 from include.tiering.model.cost import CostEstimate
+from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.lag import PartitionLag
 from include.tiering.pools.contract import POOLS, UNLIMITED_SLOTS, PoolUsage, SeenPool
 from include.tiering.quality.judge import QualityFinding
 from include.tiering.reports.copy import CopyRun, present_copy
 from include.tiering.reports.fetch import present_fetch, present_records
+from include.tiering.reports.log_dirs import present_log_dirs
 from include.tiering.reports.plan import present_plan
 from include.tiering.reports.pools import present_pools
-from include.tiering.reports.ready import present_ready
+from include.tiering.reports.ready import present_ready, waiting_lines
 from include.tiering.reports.scan import present_scan
-from include.tiering.reports.log_dirs import present_log_dirs
 from include.tiering.reports.sizes import SizeReport, present_sizes
 from include.tiering.reports.status import Activity, present_status
 from include.tiering.reports.verify import present_verify
@@ -25,8 +27,9 @@ from include.tiering.tasks.compare_tiers import DuplicateBytes, TierComparison
 from include.tiering.tasks.describe_log_dirs import KnownLogDir, LogDirDescription, ReplicaSize
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
 from include.tiering.tasks.mirror_pools import PoolsStatus, PoolStatus
+from include.tiering.tasks.partition_readiness import NotReady, PartitionReadiness
 from include.tiering.tasks.plan_copy import HeldBack, HeldBackPartition
-from include.tiering.tasks.readiness import Check
+from include.tiering.tasks.readiness import Check, Readiness
 from include.tiering.tasks.verify_segments import VerifyReport
 from include.tiering.work.contract import SegmentOutcome
 from tests.doubles import sample_values as sample
@@ -343,17 +346,52 @@ def test_fetch_from_an_offset() -> None:
 
 
 def test_ready() -> None:
-    checks = [Check("schema", True, True, "at head"), Check("storage", False, True, "503")]
-    presented = present_ready(checks)
+    checks = (Check("schema", True, True, "at head"), Check("storage", False, True, "503"))
+    presented = present_ready(Readiness(checks))
     assert presented.document() == {
         "ready": False,
         "checks": [
             {"name": "schema", "ok": True, "waitable": True, "message": "at head"},
             {"name": "storage", "ok": False, "waitable": True, "message": "503"},
         ],
+        "partitions": [],
     }
     assert presented.summary == "not ready: storage"
-    assert present_ready(checks[:1]).ok
+    assert present_ready(Readiness(checks[:1])).ok
+
+
+def test_ready_names_the_partitions_that_wait() -> None:
+    one, two = (PartitionReadiness(TopicIdPartition(sample.TOPIC_ID, number, "orders"), None) for number in (0, 1))
+    paused = replace(two, reason=NotReady.PAUSED, detail="./tiering resume")
+    checks = (Check("schema", True, True, "at head"),)
+    presented = present_ready(Readiness(checks, (one, paused)))
+    assert presented.document()["partitions"] == [
+        {**LABELS, "partition": 0, "ready": True, "reason": None, "waitable": True, "detail": ""},
+        {
+            **LABELS,
+            "partition": 1,
+            "ready": False,
+            "reason": "paused",
+            "waitable": True,
+            "detail": "./tiering resume",
+        },
+    ]
+    assert presented.tables()[1].rows == (("orders-1", "paused", "./tiering resume"),)
+    assert (presented.ok, presented.summary) == (True, "1 of 2 partitions ready")
+    assert not present_ready(Readiness(checks, (one, paused)), all_of_them=True).ok
+    assert present_ready(Readiness(checks, (paused,))).summary == "not ready: 0 of 1 partition ready"
+
+
+def test_a_long_list_of_waiting_partitions_is_cut() -> None:
+    waiting = tuple(
+        PartitionReadiness(TopicIdPartition(sample.TOPIC_ID, n, "orders"), NotReady.STOPPED, "Q102") for n in range(23)
+    )
+    lines = waiting_lines(Readiness((), waiting))
+    assert (len(lines), lines[0], lines[-1]) == (
+        21,
+        "orders-0: stopped until a person decides: Q102",
+        "and 3 more: ./tiering ready",
+    )
 
 
 def _pools() -> PoolsStatus:

@@ -1,0 +1,202 @@
+"""Which partitions may be worked on, from values alone."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from include.tiering.cluster.contract import PartitionFacts, TopicFacts
+from include.tiering.errors import ClusterFactsError
+from include.tiering.log_source.contract import (
+    BoundsQuality,
+    IneligibleReason,
+    LogSegment,
+    Replica,
+    ReplicaId,
+    ScanError,
+    ScanReport,
+)
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.tasks.partition_readiness import NotReady, PartitionReadiness, partition_readiness
+
+EPOCHS = LeaderEpochs.of([(0, 0)])
+ERROR = ScanError("/gone", None, "SourceUnreadableError", "permission denied")
+
+
+def partition(number: int = 0, topic: str = "orders") -> TopicIdPartition:
+    return TopicIdPartition(Uuid(topic.encode().ljust(16, b"\1")), number, topic)
+
+
+def replica(
+    number: int = 0,
+    *,
+    topic: str = "orders",
+    reason: IneligibleReason | None = None,
+    chosen: bool = True,
+    broker_id: int = 1,
+    owner_is_broker: bool = False,
+) -> Replica:
+    segment = LogSegment(0, 9, 100, 0, EPOCHS, False, reason)
+    return Replica(
+        replica_id=ReplicaId(partition(number, topic), broker_id, "dir"),
+        log_start_offset=0,
+        log_end_offset=10,
+        high_watermark=10,
+        last_stable_offset=10,
+        recovery_point=10,
+        bounds=BoundsQuality.LOWER,
+        leader_epochs=EPOCHS,
+        leader_epoch=0,
+        segments=(segment,),
+        chosen=chosen,
+        owner_is_broker=owner_is_broker,
+    )
+
+
+class Known:
+    """Stands for metadata, registry and facts."""
+
+    def __init__(self) -> None:
+        self.complete = True
+        self.remote: list[TopicIdPartition] = []
+        self.stopped: dict[TopicIdPartition, str] = {}
+        self.owners: dict[Uuid, TopicOwner] = {}
+        self.topics: Mapping[Uuid, TopicFacts] = {}
+        self.fails: Exception | None = None
+
+    def is_ready(self, partition: TopicIdPartition) -> bool:
+        return self.complete
+
+    def partitions(self) -> list[TopicIdPartition]:
+        return self.remote
+
+    def stopped_reason(self, partition: TopicIdPartition) -> str | None:
+        return self.stopped.get(partition)
+
+    def owner(self, topic_id: Uuid) -> TopicOwner:
+        return self.owners.get(topic_id, TopicOwner.NONE)
+
+    def topic(self, topic_id: Uuid) -> TopicFacts | None:
+        if self.fails is not None:
+            raise self.fails
+        return self.topics.get(topic_id)
+
+
+@pytest.fixture
+def known() -> Known:
+    return Known()
+
+
+def judged(
+    known: Known,
+    *replicas: Replica,
+    errors: tuple[ScanError, ...] = (),
+    topics: Collection[str] = ("*",),
+    paused: Collection[str] = (),
+) -> dict[str, PartitionReadiness]:
+    parts: Any = known
+    found = partition_readiness(
+        ScanReport("c", replicas, errors), topics=topics, metadata=parts, registry=parts, facts=parts, paused=paused
+    )
+    return {str(one.topic_id_partition): one for one in found}
+
+
+def test_a_partition_with_nothing_against_it_is_ready(known: Known) -> None:
+    one = judged(known, replica())["orders-0"]
+    assert (one.ready, str(one)) == (True, "orders-0: ready")
+
+
+@pytest.mark.parametrize("reason", [IneligibleReason.ACTIVE, IneligibleReason.ABOVE_HIGH_WATERMARK])
+def test_segments_that_wait_are_the_plans_business(known: Known, reason: IneligibleReason) -> None:
+    assert judged(known, replica(reason=reason))["orders-0"].ready
+
+
+@pytest.mark.parametrize("reason", [IneligibleReason.TOPIC_UNKNOWN, IneligibleReason.TOPIC_REMOVED])
+def test_facts_that_are_missing_or_contradict(known: Known, reason: IneligibleReason) -> None:
+    one = judged(known, replica(reason=reason))["orders-0"]
+    assert (one.reason, one.detail) == (NotReady.FACTS, reason)
+
+
+def test_two_directories_with_one_partition(known: Known) -> None:
+    twice = replica(reason=IneligibleReason.AMBIGUOUS_REPLICA, chosen=False)
+    assert judged(known, twice, twice)["orders-0"].reason is NotReady.FACTS
+
+
+def test_a_contradiction_beside_the_chosen_replica_does_not_matter(known: Known) -> None:
+    twin = replica(reason=IneligibleReason.AMBIGUOUS_REPLICA, chosen=False, broker_id=2)
+    assert judged(known, replica(), twin)["orders-0"].ready
+
+
+def test_only_followers_are_found(known: Known) -> None:
+    follower = replica(reason=IneligibleReason.NOT_LEADER, chosen=False, broker_id=7)
+    one = judged(known, follower)["orders-0"]
+    assert (one.reason, one.detail) == (
+        NotReady.NO_LEADER_REPLICA,
+        "only followers of it are found, on broker 7",
+    )
+    assert judged(known, follower, errors=(ERROR,))["orders-0"].detail == "/gone: permission denied"
+
+
+def test_partitions_are_known_by_their_remote_segments_and_by_the_facts(known: Known) -> None:
+    known.remote = [partition(1), partition(0, "audit"), partition(0, "unasked")]
+    facts = {2: PartitionFacts(2, 1, 0, (1,), (1,))}
+    known.topics = {partition().topic_id: TopicFacts("orders", partition().topic_id, {}, facts)}
+    found = judged(known, replica(), errors=(ERROR, ERROR), topics=("orders", "audit"))
+    assert list(found) == ["audit-0", "orders-0", "orders-1", "orders-2"]
+    missing = [name for name, one in found.items() if one.reason is NotReady.NO_LEADER_REPLICA]
+    assert missing == ["audit-0", "orders-1", "orders-2"]
+    assert found["orders-1"].detail == "/gone: permission denied and 1 more"
+
+
+def test_facts_that_cannot_be_read_add_nothing(known: Known) -> None:
+    known.fails = ClusterFactsError("gone")
+    assert list(judged(known, replica())) == ["orders-0"]
+
+
+@pytest.mark.parametrize("reason", [IneligibleReason.COMPACTED, IneligibleReason.INTERNAL_TOPIC])
+def test_topics_that_are_never_tiered_wait_for_nothing(known: Known, reason: IneligibleReason) -> None:
+    assert judged(known, replica(reason=reason)) == {}
+
+
+def test_another_owner(known: Known) -> None:
+    known.owners[partition().topic_id] = TopicOwner.HANDING_OVER
+    assert judged(known, replica())["orders-0"].detail == "owner: handing-over"
+    known.owners.clear()
+    one = judged(known, replica(reason=IneligibleReason.BROKER_TIERED, owner_is_broker=True))["orders-0"]
+    assert (one.reason, one.detail) == (NotReady.NOT_OURS, "owner: broker")
+
+
+def test_a_stop_concerns_one_partition(known: Known) -> None:
+    known.stopped[partition(0)] = "segment 0..9 failed Q102"
+    found = judged(known, replica(0), replica(1))
+    assert (found["orders-0"].reason, found["orders-0"].detail) == (NotReady.STOPPED, "segment 0..9 failed Q102")
+    assert found["orders-1"].ready
+
+
+@pytest.mark.parametrize(("paused", "way_out"), [("*", "./tiering resume"), ("a", "./tiering resume --topic a")])
+def test_a_pause(known: Known, paused: str, way_out: str) -> None:
+    found = judged(known, replica(topic="a"), replica(topic="b"), paused=[paused])
+    assert (found["a-0"].reason, found["a-0"].detail) == (NotReady.PAUSED, way_out)
+    assert found["b-0"].ready is (paused == "a")
+
+
+def test_metadata_comes_first(known: Known) -> None:
+    known.complete = False
+    known.stopped[partition()] = "x"
+    assert judged(known, replica())["orders-0"].reason is NotReady.METADATA
+
+
+def test_what_a_person_must_decide_is_not_waited_for() -> None:
+    assert {reason for reason in NotReady if not reason.waitable} == {NotReady.NOT_OURS, NotReady.STOPPED}
+
+
+def test_the_same_name_under_another_id_is_another_partition(known: Known) -> None:
+    other = replace(replica(), replica_id=ReplicaId(TopicIdPartition(Uuid(b"2" * 16), 0, "orders"), 1, "dir"))
+    parts: Any = known
+    found = partition_readiness(
+        ScanReport("c", (replica(), other), ()), topics=("*",), metadata=parts, registry=parts, facts=parts, paused=()
+    )
+    assert len(found) == 2

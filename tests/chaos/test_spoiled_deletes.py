@@ -60,15 +60,6 @@ def test_a_store_that_is_busy_for_a_while_is_waited_for(spoiler: Spoiler):
     assert spoiler.delete_requests == 3
 
 
-def test_a_store_that_stays_busy_leaves_all_begun_and_the_batch_is_tried_again(spoiler: Spoiler):
-    spoiler.busy_requests = 8
-    with open_tiering(load_settings()) as tiering:
-        assert tiering.delete_batch("run", "run/0").worth_retrying
-        assert require_rows_are_objects(tiering) > 0
-        assert not tiering.delete_batch("run", "run/0").failed
-        assert require_rows_are_objects(tiering) == 0
-
-
 @pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])
 def test_refused_keys_keep_their_rows_until_the_next_run(spoiler: Spoiler, suffix: str):
     spoiler.locked = re.compile(rf"0{{18}}00-.*\.{suffix}$")

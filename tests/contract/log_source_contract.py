@@ -43,6 +43,12 @@ class LogSourceContract:
         (scanned,) = behind.source.scan().replicas
         assert behind.source.replica(behind.replica_id) == scanned
 
+    def test_without_transactions_none_is_unfinished(self, behind: SourceWithBackdoor) -> None:
+        assert list(behind.source.unfinished_transactions(behind.replica_id)) == []
+        behind.remove_partition()
+        with pytest.raises(SourceVanishedError):
+            behind.source.unfinished_transactions(behind.replica_id)
+
     def test_bounds_are_in_order(self, behind: SourceWithBackdoor) -> None:
         replica = behind.source.replica(behind.replica_id)
         assert replica.log_start_offset <= replica.last_stable_offset <= replica.high_watermark

@@ -1,6 +1,7 @@
 """What every implementation of `WorkStore` does, over each database."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from sqlalchemy import Engine, select
@@ -9,6 +10,8 @@ from include.tiering.database.schema import events
 from include.tiering.errors import LeaseLostError, StateConflictError
 from include.tiering.log_source.contract import ReplicaId
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.pools.sql_mirror import SqlPoolMirror
+from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.work.contract import (
     ALL_TOPICS,
     ANYWHERE,
@@ -16,6 +19,7 @@ from include.tiering.work.contract import (
     BatchProgress,
     ClaimOrder,
     Lease,
+    LeaseHolder,
     Placement,
     PlannedPartition,
     PlannedSegment,
@@ -298,6 +302,19 @@ class TestRenewAndRelease:
         now.advance(LEASE_MS - 1)
         assert _claim(work, "batch-2") is None
 
+    def test_who_holds_a_live_lease(self, work, now):
+        work.save_plan("run-1", [planned(A)])
+        assert work.holder(A, LeaseRole.COPY) is None
+        lease = _claim(work)
+        holder = LeaseHolder("run-1", lease.batch_id, now.now_ms, lease.expires_at_ms)
+        assert work.holder(A, LeaseRole.COPY) == holder
+        assert work.holder(A, LeaseRole.EXPIRE) is None
+        assert work.holder(B, LeaseRole.COPY) is None
+        now.now_ms = lease.expires_at_ms
+        assert work.holder(A, LeaseRole.COPY) is None
+        work.release(_claim(work))
+        assert work.holder(A, LeaseRole.COPY) is None
+
     def test_an_expired_lease_is_renewed_if_nobody_claimed(self, work, now):
         work.save_plan("run-1", [planned(A)])
         lease = _claim(work)
@@ -445,10 +462,11 @@ class TestSwitches:
         work.resume("never paused", author="ops")
         assert work.paused_topics() == {"b"}
 
-    def test_pool_sizes(self, work):
+    def test_the_size_of_a_pool_is_the_one_that_was_seen_last(self, work, engine):
         assert work.pool_size("remote_log_copier") is None
-        for slots in (2, 0, 10):
-            work.set_pool_size("remote_log_copier", slots)
+        mirror = SqlPoolMirror(engine, CLUSTER_ID)
+        for seen, slots in pairwise((None, 2, 0, 10)):
+            mirror.record("remote_log_copier", slots, seen=seen, author="x")
             assert work.pool_size("remote_log_copier") == slots
 
     def test_events_name_what_was_done_by_whom(self, work, engine, now):

@@ -15,6 +15,7 @@ from include.tiering.log_source.contract import (
     ReplicaId,
     ScanReport,
     SourceFingerprint,
+    UnfinishedTransaction,
 )
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
@@ -85,6 +86,7 @@ class MemorySource:
         self.replicas: dict[ReplicaId, Replica] = {}
         self.corrupt: set[tuple[TopicIdPartition, int]] = set()
         self.generation = 1
+        self.unfinished: dict[ReplicaId, list[UnfinishedTransaction]] = {}
 
     def add(self, topic: str, partition: int = 0, *, segments: int = 3, size_bytes: int = 1000) -> ReplicaId:
         """A partition with `segments` eligible segments of ten offsets each."""
@@ -133,6 +135,9 @@ class MemorySource:
             return self.replicas[replica_id]
         except KeyError:
             raise SourceVanishedError(str(replica_id), "no such replica") from None
+
+    def unfinished_transactions(self, replica_id: ReplicaId) -> list[UnfinishedTransaction]:
+        return self.unfinished.get(self.replica(replica_id).replica_id, [])
 
     @contextmanager
     def open_segment(self, replica_id: ReplicaId, base_offset: int) -> Iterator[MemoryOpenSegment]:

@@ -5,7 +5,7 @@ copy (`open_segment`). Nothing outside the adapter assumes files. A source is re
 delete. What vanishes or changes while it is read is an outcome (a `SourceError`), not a crash.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -132,6 +132,18 @@ class ScanReport:
 
 
 @dataclass(frozen=True, slots=True)
+class UnfinishedTransaction:
+    """One that is open below a replica's high watermark: nothing at or above `first_offset` is stable.
+
+    `since_ms` is the timestamp of its first batch, as its producer set it; -1 if that is not found any more.
+    """
+
+    producer_id: int
+    first_offset: int
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class SourceFingerprint:
     """What must be equal for two reads to mean the same bytes. `files` holds (name, device, inode, size, mtime ns)."""
 
@@ -209,6 +221,15 @@ class LogSource(Protocol):
 
         Raises:
             SourceVanishedError: it is gone, or the partition directory belongs to another topic id.
+            SourceError: it cannot be read.
+        """
+        ...
+
+    def unfinished_transactions(self, replica_id: ReplicaId) -> Sequence[UnfinishedTransaction]:
+        """What keeps the last stable offset of this replica down, lowest first offset first.
+
+        Raises:
+            SourceVanishedError: as for `replica`.
             SourceError: it cannot be read.
         """
         ...

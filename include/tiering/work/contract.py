@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeVar
 
 from include.tiering.log_source.contract import ReplicaId
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.remote_metadata.contract import Fence
+from include.tiering.remote_metadata.contract import Fence, LeaseRole
 
 LIVE_BATCH_MS: Final = 3_000
 ALL_TOPICS: Final = "*"
@@ -78,6 +78,16 @@ class Lease(PartitionLease):
     """The right to copy one replica of a partition."""
 
     replica_id: ReplicaId
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseHolder:
+    """Who works on a partition now, since when and until when at most, by the database's clock."""
+
+    run_id: str
+    batch_id: str
+    claimed_at_ms: int
+    expires_at_ms: int
 
 
 AnyLease = TypeVar("AnyLease", bound=PartitionLease)
@@ -177,6 +187,10 @@ class WorkStore(Protocol):
         """Give it back, whatever its role; harmless if it was lost."""
         ...
 
+    def holder(self, partition: TopicIdPartition, role: LeaseRole) -> LeaseHolder | None:
+        """Who holds a live lease of this partition in this role."""
+        ...
+
     def remaining(self, lease: Lease) -> Sequence[PlannedSegment]:
         """Segments of the leased partition that are still PLANNED, ascending."""
         ...
@@ -227,12 +241,8 @@ class WorkStore(Protocol):
         """Names of paused topics; `ALL_TOPICS` among them if everything is."""
         ...
 
-    def set_pool_size(self, pool: str, slots: int) -> None:
-        """Mirror of an Airflow pool, written by whatever may ask Airflow."""
-        ...
-
     def pool_size(self, pool: str) -> int | None:
-        """The mirrored size; None if it was never written."""
+        """Slots of an Airflow pool as they were seen last (`pools.contract.PoolMirror`); None if nobody has."""
         ...
 
     def live_batches(self, pool: str) -> Sequence[str]:

@@ -11,6 +11,7 @@ from include.tiering.database.events import record_event
 from include.tiering.database.fencing import hold_fence
 from include.tiering.database.transactions import reading, writing
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.work import sql_lease_rows, sql_leases, sql_plans, sql_progress
 from include.tiering.work.contract import (
     ALL_TOPICS,
@@ -18,6 +19,7 @@ from include.tiering.work.contract import (
     BatchProgress,
     ClaimOrder,
     Lease,
+    LeaseHolder,
     PartitionLease,
     Placement,
     PlannedPartition,
@@ -81,6 +83,10 @@ class SqlWorkStore:
         with self._writing() as (connection, _now_ms):
             sql_lease_rows.release(connection, self._cluster_id, lease)
 
+    def holder(self, partition: TopicIdPartition, role: LeaseRole) -> LeaseHolder | None:
+        with reading(self._engine) as connection:
+            return sql_lease_rows.holder(connection, self._cluster_id, partition, role, self._now_ms(connection))
+
     def remaining(self, lease: Lease) -> Sequence[PlannedSegment]:
         partition = lease.fence.topic_id_partition
         with reading(self._engine) as connection:
@@ -122,10 +128,6 @@ class SqlWorkStore:
     def paused_topics(self) -> frozenset[str]:
         with reading(self._engine) as connection:
             return sql_progress.paused_topics(connection, self._cluster_id)
-
-    def set_pool_size(self, pool: str, slots: int) -> None:
-        with self._writing() as (connection, now_ms):
-            sql_progress.set_pool_size(connection, self._cluster_id, pool, slots, now_ms)
 
     def pool_size(self, pool: str) -> int | None:
         with reading(self._engine) as connection:

@@ -21,7 +21,7 @@ from include.tiering.database.statements import insert_for
 from include.tiering.errors import LeaseLostError
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.remote_metadata.contract import Fence, LeaseRole
-from include.tiering.work.contract import PartitionLease
+from include.tiering.work.contract import LeaseHolder, PartitionLease
 
 _RELEASED: Final = 0
 
@@ -74,6 +74,15 @@ def is_held(connection: Connection, cluster_id: str, partition: TopicIdPartition
     """Whether somebody holds a live lease."""
     live = select(leases.c.token).where(_of(cluster_id, partition, role), leases.c.expires_at_ms > now_ms)
     return connection.execute(live).one_or_none() is not None
+
+
+def holder(
+    connection: Connection, cluster_id: str, partition: TopicIdPartition, role: LeaseRole, now_ms: int
+) -> LeaseHolder | None:
+    """Who holds a live lease."""
+    live = select(leases).where(_of(cluster_id, partition, role), leases.c.expires_at_ms > now_ms)
+    row = connection.execute(live).one_or_none()
+    return None if row is None else LeaseHolder(row.run_id, row.batch_id, row.claimed_at_ms, row.expires_at_ms)
 
 
 def renew(connection: Connection, cluster_id: str, lease: PartitionLease, expires_at_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""Progress of batches, the pause switch and the mirror of pools in SQL."""
+"""Progress of batches, the pause switch and the size of a pool in SQL."""
 
 from collections.abc import Sequence
 
@@ -78,10 +78,6 @@ def resume(connection: Connection, cluster_id: str, topic: str, author: str, now
 def paused_topics(connection: Connection, cluster_id: str) -> frozenset[str]:
     query = select(pauses.c.topic).where(pauses.c.cluster_id == cluster_id)
     return frozenset(connection.execute(query).scalars())
-
-
-def set_pool_size(connection: Connection, cluster_id: str, pool: str, slots: int, now_ms: int) -> None:
-    upsert(connection, pools, {"cluster_id": cluster_id, "pool": pool, "slots": slots, "updated_at_ms": now_ms})
 
 
 def pool_size(connection: Connection, cluster_id: str, pool: str) -> int | None:

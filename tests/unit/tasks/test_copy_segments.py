@@ -15,6 +15,7 @@ from include.tiering.log_source.contract import IneligibleReason, ReplicaId
 from include.tiering.model.ids import Uuid
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.pools.sql_mirror import SqlPoolMirror
 from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
@@ -49,6 +50,7 @@ class World:
     metadata: SqlRemoteLogMetadata
     registry: SqlTopicRegistry
     work: SqlWorkStore
+    pools: SqlPoolMirror
     at: dict[tuple[CopyStep, int], Callable[[], None]]
     limiter: ByteLimiter
     seed: int = 0
@@ -115,6 +117,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         SqlRemoteLogMetadata(engine, CLUSTER),
         SqlTopicRegistry(engine, CLUSTER),
         SqlWorkStore(engine, CLUSTER),
+        SqlPoolMirror(engine, CLUSTER),
         {},
         UnlimitedBytes(),
     )
@@ -306,9 +309,9 @@ def test_a_batch_whose_time_is_over_leaves_the_rest_planned(world):
 
 def test_a_surplus_batch_ends_after_its_segment(world):
     orders = world.source.add("orders")
-    world.work.set_pool_size("remote_log_copier", 1)
+    world.pools.record("remote_log_copier", 1, seen=None, author="test")
     world.plan()
-    world.at[CopyStep.FINISHED, 0] = lambda: world.work.set_pool_size("remote_log_copier", 0)
+    world.at[CopyStep.FINISHED, 0] = lambda: world.pools.record("remote_log_copier", 0, seen=1, author="test")
     assert world.batch(pool="remote_log_copier").ended is BatchEnd.SURPLUS
     assert world.offsets(orders) == [(0, 9)]
 

@@ -18,13 +18,22 @@ from include.tiering.errors import (
     SourceVanishedError,
     printable,
 )
-from include.tiering.log_source.contract import OpenSegment, Replica, ReplicaId, ScanError, ScanReport
+from include.tiering.log_source.contract import (
+    OpenSegment,
+    Replica,
+    ReplicaId,
+    ScanError,
+    ScanReport,
+    UnfinishedTransaction,
+)
 from include.tiering.log_source.log_dir.dir_reader import DirReader
 from include.tiering.log_source.log_dir.dirs import DirIdentity, LogDir, identify, open_root, require_agreement
 from include.tiering.log_source.log_dir.found_replica import FoundReplica
 from include.tiering.log_source.log_dir.judge import Ownership, Retention, judge, no_retention, ownership
+from include.tiering.log_source.log_dir.listing import list_partition
 from include.tiering.log_source.log_dir.open_segment import OpenedReplica, OpenLogSegment
 from include.tiering.log_source.log_dir.segment_files import SegmentFiles
+from include.tiering.log_source.log_dir.unfinished_transactions import find_unfinished_transactions
 from include.tiering.model.ids import Uuid
 
 _UNKNOWN_PATH: Final = "topic facts"
@@ -87,6 +96,14 @@ class LogDirSource:
 
     def replica(self, replica_id: ReplicaId) -> Replica:
         return self._locate(replica_id)[1]
+
+    def unfinished_transactions(self, replica_id: ReplicaId) -> Sequence[UnfinishedTransaction]:
+        located, replica = self._locate(replica_id)
+        found = located.found
+        with open_root(found.identity.path) as root, root.directory(found.directory_name) as directory:
+            return find_unfinished_transactions(
+                directory, list_partition(directory, _ignore), high_watermark=replica.high_watermark
+            )
 
     @contextmanager
     def open_segment(self, replica_id: ReplicaId, base_offset: int) -> Iterator[OpenSegment]:

@@ -14,7 +14,7 @@ from include.tiering.errors import SourceError
 from include.tiering.formats.log_end import iter_headers
 from include.tiering.formats.producer_snapshot import ProducerEntry
 from include.tiering.formats.record_batch import LogBatch
-from include.tiering.formats.transactions import open_transactions
+from include.tiering.formats.transactions import Transactions, open_transactions
 from include.tiering.log_source.log_dir.listing import Listing, LogFile
 from include.tiering.log_source.log_dir.partition_files import read_snapshot
 from include.tiering.units import MIB
@@ -38,6 +38,29 @@ def find_last_stable_offset(
     Raises:
         SourceError: a `.log` cannot be read. A broken snapshot is reported and the next older one taken, as brokers do.
     """
+    end_offset, transactions = _follow(directory, listing, high_watermark, deep, on_error)
+    return min(end_offset, transactions.last_stable_offset(end_offset))
+
+
+def transactions_below(
+    directory: BrokerDirectory, listing: Listing, *, high_watermark: int, on_error: Callable[[SourceError], None]
+) -> Transactions:
+    """What a cheap look tells of the transactions below `high_watermark` (exclusive).
+
+    Raises:
+        SourceError: a `.log` cannot be read.
+    """
+    return _follow(directory, listing, high_watermark, False, on_error)[1]
+
+
+def _follow(
+    directory: BrokerDirectory,
+    listing: Listing,
+    high_watermark: int,
+    deep: bool,
+    on_error: Callable[[SourceError], None],
+) -> tuple[int, Transactions]:
+    """How far the log was followed (exclusive, at most `high_watermark`), and the transactions up to there."""
     taken_at, entries = _newest_snapshot(directory, listing, high_watermark, on_error)
     replayed = [
         log
@@ -49,10 +72,10 @@ def find_last_stable_offset(
     if taken_at >= high_watermark:
         replayed = []
     elif not deep and sum(log.size_bytes for log in replayed) > budget_bytes:
-        return open_transactions(entries, ()).last_stable_offset(min(taken_at, high_watermark))
+        return min(taken_at, high_watermark), open_transactions(entries, ())
     replay = _Replay(directory, replayed, taken_at, high_watermark)
     transactions = open_transactions(entries, replay)
-    return min(replay.end_offset, transactions.last_stable_offset(high_watermark))
+    return replay.end_offset, transactions
 
 
 def _newest_snapshot(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk import DAG
+from airflow.sdk import DAG, TriggerRule
 from airflow.sdk.exceptions import ParamValidationError
 
 from plugins.tiering_airflow.pools import POOLS, suitable_slots
@@ -27,6 +27,7 @@ import json, runpy, sys, time
 import airflow.sdk
 import airflow.providers.apache.spark.operators.spark_submit
 import airflow.providers.standard.operators.empty
+import airflow.providers.standard.operators.hitl
 import croniter  # asks the system about its interpreter
 before = set(sys.modules)
 touched = []
@@ -160,7 +161,7 @@ def test_pools_are_created_by_set_up_and_have_room(dag: DAG) -> None:
 
 def test_spark_jobs_hold_a_slot(dag: DAG) -> None:
     for task in dag.tasks:
-        if "Spark" in task.task_type or task.task_id == "copy":
+        if "Spark" in task.task_type or task.task_id in ("copy", "delete"):
             assert task.pool in POOL_NAMES
 
 
@@ -171,9 +172,30 @@ def test_errors_decide_about_retries(dag: DAG) -> None:
         assert isinstance(policy, RetryRetriableErrors), task.task_id
 
 
-@pytest.mark.parametrize(("name", "value"), [("topics", "orders"), ("limit_bytes", 0), ("dry_run", "yes")])
-def test_a_bad_form_is_refused(name: str, value: object) -> None:
-    param = _bag().dags["tiering_copy"].params.get_param(name)
+def test_nothing_is_deleted_but_by_what_was_released() -> None:
+    dag = _bag().dags["tiering_expiration"]
+    (delete,) = (task for task in dag.tasks if task.is_mapped)
+    assert (delete.upstream_task_ids, delete.trigger_rule) == ({"release"}, TriggerRule.ALL_SUCCESS)
+    assert delete.pool == "remote_log_expiration"
+    release = dag.get_task("release")
+    assert release.upstream_task_ids == {"brake", "approval"}
+    # A failed approval must not look like one that was not needed.
+    assert release.trigger_rule == TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+    assert dag.get_task("approval").defaults == ["Reject"]
+
+
+@pytest.mark.parametrize(
+    ("dag_id", "name", "value"),
+    [
+        ("tiering_copy", "topics", "orders"),
+        ("tiering_copy", "limit_bytes", 0),
+        ("tiering_copy", "dry_run", "yes"),
+        ("tiering_expiration", "topics", [""]),
+        ("tiering_expiration", "dry_run", 1),
+    ],
+)
+def test_a_bad_form_is_refused(dag_id: str, name: str, value: object) -> None:
+    param = _bag().dags[dag_id].params.get_param(name)
     param.resolve()
     with pytest.raises(ParamValidationError):
         param.resolve(value)

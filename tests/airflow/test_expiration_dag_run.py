@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 TOPIC = "audit_log"
 EVERYTHING = {"retention.bytes": "0"}
 FOR_EVER = {"retention.bytes": None}
-BOOKKEEPING = {"events", "runs", "planned_expirations", "planned_deletions", "worker_metrics"}
+BOOKKEEPING = {"events", "runs", "planned_expirations", "planned_deletions"}
 """Tables that a run may write which deletes nothing."""
 
 

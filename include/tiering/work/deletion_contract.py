@@ -147,7 +147,8 @@ class DeletionStore(Protocol):
     def claim(
         self, run_id: str, batch_id: str, *, lease_ms: int, exclude: Collection[TopicIdPartition] = ()
     ) -> PartitionLease | None:
-        """Lease a partition with planned deletions left, in the role EXPIRE; see `WorkStore.claim`.
+        """Lease a partition with planned deletions left, in the role EXPIRE; see `WorkStore.claim`. Those in which the
+        plan found begun deletions come first: what a dead batch left is resumed before anything new begins.
 
         None if nothing is left to claim now, or if the run is not released. `WorkStore` renews and releases the lease.
         """

@@ -261,7 +261,7 @@ def killed(
         ((killed_s, f"SIGKILL of {killed} of {processes}"),),
         {
             "slowest_second_after": round(slowest_second(trace.part(killed_s, ended_s)) / quota, 3),
-            "whole_quota_again_s": reached_after_s(trace.part(killed_s + 0.3, ended_s), 0.98 * quota),
+            "whole_quota_again_s": reached_after_s(trace.part(killed_s, ended_s), 0.98 * quota),
             **summary(accounts),
         },
     )

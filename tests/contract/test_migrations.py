@@ -1,6 +1,7 @@
 """Migrations: they make the schema that the code declares, on both databases, and nothing is applied twice."""
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
@@ -69,6 +70,23 @@ def test_a_new_database_is_brought_to_head_once(new_engine: Engine):
     assert is_at_head(new_engine)
     upgrade(new_engine)
     assert current_revision(new_engine) == HEAD
+
+
+def test_a_lease_keeps_its_token_and_becomes_one_to_copy(new_engine: Engine):
+    with new_engine.begin() as connection:
+        config = migration_config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "r0006")
+        connection.execute(text("INSERT INTO runs VALUES ('c', 'r', 'hash', 1)"))
+        connection.execute(
+            text("INSERT INTO planned_partitions VALUES ('c', 't', 0, 'r', 'o', 1, 'd', 1.0, false, 0, null, null)")
+        )
+        connection.execute(text("INSERT INTO leases VALUES ('c', 't', 0, 7, 'r', 'b', 1, 2)"))
+    upgrade(new_engine)
+    with new_engine.connect() as connection:
+        assert connection.execute(text("SELECT token, role FROM leases")).all() == [(7, "copy")]
+        assert connection.execute(text("SELECT run_id, kind FROM runs")).all() == [("r", "copy")]
+        assert connection.execute(text("SELECT run_id FROM planned_partitions")).all() == [("r",)]
 
 
 def test_a_migration_that_fails_leaves_nothing(new_engine: Engine):

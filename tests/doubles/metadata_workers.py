@@ -167,6 +167,28 @@ def change_all(number: int, url: str, fence: Fence, count: int, targets: Sequenc
     return won
 
 
+def finish_or_delete(number: int, url: str, copying: Fence, expiring: Fence, count: int) -> list[int]:
+    """Even processes finish each STARTED segment, odd ones begin to delete it; returns the ones that were won."""
+    engine = open_engine(url)
+    metadata = SqlRemoteLogMetadata(engine, CLUSTER_ID)
+    _together.wait()
+    won = []
+    for index in range(count):
+        segment = segment_of(copying.topic_id_partition, index, 100 * index, 100 * index + 99)
+        if number % 2:
+            state = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+            if metadata.advance_deletion([segment], state, event_timestamp_ms=0, fence=expiring):
+                won.append(index)
+            continue
+        try:
+            metadata.update_segment(update_of(segment, FINISHED), expected=STARTED, fence=copying)
+            won.append(index)
+        except StateConflictError:
+            continue
+    engine.dispose()
+    return won
+
+
 def copy_for_ever(url: str, run_id: str) -> None:
     """Until somebody kills this process."""
     engine = open_engine(url)

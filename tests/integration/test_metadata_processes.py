@@ -18,11 +18,13 @@ from include.tiering.work.contract import SegmentOutcome
 from include.tiering.work.sql import SqlWorkStore
 from tests.doubles import databases
 from tests.doubles.databases import POSTGRESQL, SQLITE_FILE
+from tests.doubles.expirations import expire_lease_of
 from tests.doubles.metadata_workers import (
     Held,
     change_all,
     copy_all,
     copy_for_ever,
+    finish_or_delete,
     migrate,
     run_together,
     take_turns,
@@ -113,6 +115,19 @@ def test_of_two_changes_one_wins(engine, metadata, database_url):
         assert states.count(target) <= sum(winners) <= states.count(target) * len(winners)
     assert set(states) <= {FINISHED, DELETE_STARTED}
     assert len(states) == count
+    _require_exact_counters(metadata)
+
+
+def test_of_a_copy_and_an_expiration_one_wins(engine, metadata, database_url):
+    partition, count = partition_of("orders", 0), 60
+    copying, expiring = fence_of(engine, partition), expire_lease_of(engine, partition).fence
+    for index in range(count):
+        metadata.add_segment(segment_of(partition, index, 100 * index, 100 * index + 99), fence=copying)
+    copied, deleted = run_together(2, finish_or_delete, database_url, copying, expiring, count)
+    states = [row.metadata.state for row in metadata.list_segments(partition)]
+    assert [index for index, state in enumerate(states) if state is FINISHED] == copied
+    assert [index for index, state in enumerate(states) if state is DELETE_STARTED] == deleted
+    assert sorted([*copied, *deleted]) == list(range(count))
     _require_exact_counters(metadata)
 
 

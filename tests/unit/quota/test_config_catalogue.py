@@ -29,6 +29,7 @@ LEGAL = {
     },
     "total.bytes.in.per.sec.threshold": {BROKERS: None, BROKER_1: None},
     "bytes.in.per.sec.threshold": {ORDERS: None},
+    "tiering.delete.max.requests.per.second": {BROKERS: "delete/total/"},
     "retention.ms": {ORDERS: None},
     "retention.bytes": {ORDERS: None},
     "remote.log.manager.copier.thread.pool.size": {BROKERS: None},

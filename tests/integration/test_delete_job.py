@@ -1,0 +1,47 @@
+"""One batch of expiration as a Spark task."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from include.tiering.cli.exit_codes import ExitCode
+from include.tiering.wiring import open_tiering
+from include.tiering.work.deletion_contract import DeletionOutcome
+from spark_jobs.batch_job import run_once
+from spark_jobs.delete_segments_job import batch_task
+from tests.doubles.archive import Archive
+from tests.doubles.planned_run import settings_of
+from tests.doubles.spark_session import NO_JAVA, spark
+
+__all__ = ["spark"]
+pytestmark = NO_JAVA
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    archive = Archive.of(tmp_path)
+    archive.copy()
+    archive.set(retention_bytes=100_000)
+    return archive
+
+
+def test_a_released_run_is_deleted_by_one_task(archive: Archive, spark: SparkSession) -> None:
+    with archive.open() as tiering:
+        plan = tiering.plan_expiration("run")
+        tiering.brake("run")
+    outcome = run_once(spark, batch_task("run", "run/0", None, archive.config))
+    assert (outcome["exit_code"], outcome["deleted"]) == (ExitCode.DONE, plan.segments)
+    with open_tiering(settings_of(archive.config)) as tiering:
+        assert {item.outcome for item in tiering.deletions.items("run")} == {DeletionOutcome.DELETED}
+    archive.require_no_leftovers()
+
+
+def test_a_run_that_is_not_released_is_refused(archive: Archive, spark: SparkSession) -> None:
+    with archive.open() as tiering:
+        tiering.plan_expiration("run")
+    before = archive.remote()
+    outcome = run_once(spark, batch_task("run", "run/0", None, archive.config))
+    assert outcome["exit_code"] == ExitCode.FINDINGS
+    assert outcome["error"].startswith("ApprovalRequiredError")
+    assert archive.remote() == before

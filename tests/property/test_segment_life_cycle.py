@@ -1,7 +1,7 @@
 """The life of many segments against a plain model: any order of changes, by the right and by the wrong batch."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import settings
@@ -163,6 +163,20 @@ class SegmentLifeCycle(RuleBasedStateMachine):
     def advance(self, attempt: Attempt) -> None:
         state = attempt.metadata.state
         self._change(attempt, state, NEXT.get(state, state))
+
+    @precondition(lambda self: self.model.attempts)
+    @rule(data=st.data(), wanted=st.sampled_from([DELETE_STARTED, DELETE_FINISHED]))
+    def delete_many(self, data: st.DataObject, wanted: RemoteLogSegmentState) -> None:
+        """Each is given in a state in which it may be: where it is another one by now, nothing happens to it."""
+        picked = data.draw(st.lists(st.sampled_from(self.model.attempts), unique_by=id))
+        possible = st.sampled_from([state for state in RemoteLogSegmentState if state.may_become(wanted)])
+        seen = [replace(one.metadata, state=data.draw(possible)) for one in picked]
+        advanced = self.metadata.advance_deletion(seen, wanted, event_timestamp_ms=5, fence=self.fence)
+        going = [one for one, was in zip(picked, seen, strict=True) if one.metadata.state in (was.state, wanted)]
+        assert [one.remote_log_segment_id for one in advanced] == [one.segment_id for one in going]
+        for one in going:
+            if one.metadata.state is not wanted:
+                one.metadata = replace(one.metadata, state=wanted, event_timestamp_ms=5)
 
     @rule(attempt=attempts, verdict=st.sampled_from(Verdict))
     def judge(self, attempt: Attempt, verdict: Verdict) -> None:

@@ -133,8 +133,8 @@ class RemoteLogMetadata(Protocol):
         """Many segments of the fence's partition at once to DELETE_SEGMENT_STARTED or DELETE_SEGMENT_FINISHED.
 
         Compare-and-set: each must be in the state in which it is given, or in `state` already. One that is not stays
-        as it is and is missing from the answer. Returns the others in the order given, as they are now. One
-        transaction; the number of statements does not grow with that of the segments.
+        as it is and is missing from the answer. Returns the others as they were given, in that order, but in `state`.
+        One transaction; a statement is about hundreds of segments.
 
         Raises:
             IllegalTransitionError: `state` is neither of the two, or not the next one for a segment as it is given.

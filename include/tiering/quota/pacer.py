@@ -12,8 +12,8 @@ from typing import Final
 SLICE_SECONDS: Final = 0.010
 """A grant is at most this much of the rate, so that a change of the rate bites at once."""
 
-CATCH_UP_SECONDS: Final = 0.020
-"""About a request's answer and the next request's head: the pauses that every upload has."""
+CATCH_UP_SECONDS: Final = 0.025
+"""About a late wake-up, or an answer and the head of the next request: the pauses that every upload has."""
 
 
 @dataclass(slots=True)

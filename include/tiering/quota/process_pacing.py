@@ -19,6 +19,9 @@ from include.tiering.quota.scopes import Scope
 FORGET_SECONDS: Final = 30.0
 """A scope that nobody asked for this long is no longer asked for in the ledger."""
 
+_SHORTEST_WAIT_SECONDS: Final = 0.010
+"""A wake-up costs more than a grant: what is due meanwhile is caught up with."""
+
 _NEVER: Final = float("inf")
 
 
@@ -132,8 +135,8 @@ class ProcessPacing:
         with self._changed:
             now = self._clock.monotonic()
             for scope, share in shares.items():
-                pace = self._paces.get(scope)
-                if pace is not None and pace.share > share:
+                pace = self._pace(scope, now)
+                if pace.pacer is None or pace.share > share:
                     pace.set(share, now)
             self._changed.notify_all()
 
@@ -162,7 +165,7 @@ class ProcessPacing:
                 wait_seconds = self._wait_seconds(stream, now)
                 if wait_seconds <= 0 or now >= deadline:
                     return now
-                self._changed.wait(min(wait_seconds, deadline - now))
+                self._changed.wait(min(max(wait_seconds, _SHORTEST_WAIT_SECONDS), deadline - now))
         finally:
             for pace in stream:
                 pace.meter.waiting -= 1

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Final
 
 from include.tiering.quota.contract import QuotasInForce
+from include.tiering.quota.demand import ALL_THERE_IS
 from include.tiering.quota.scopes import Scope
 
 FILL: Final = 0.995
@@ -66,7 +67,9 @@ def renewed(book: Book, worker_id: str, wanted: Mapping[Scope, float], beat: int
 
     `beat` is higher than in any round of this process before, also if its entry was dropped meanwhile.
 
-    Scopes without a quota get no entry: nothing limits them.
+    Scopes without a quota get no entry: nothing limits them. A process that has not taken the quotas' version yet may
+    be sending in any scope, so it counts as one that wants all there is: the first to hear of a new quota does not take
+    all of it.
     """
     before = book.workers.get(worker_id, WorkerEntry())
     others = [entry for name, entry in book.workers.items() if name != worker_id]
@@ -76,6 +79,8 @@ def renewed(book: Book, worker_id: str, wanted: Mapping[Scope, float], beat: int
         if quota is not None:
             held = before.holdings[scope].share if scope in before.holdings else 0.0
             rivals = [entry.holdings[scope] for entry in others if scope in entry.holdings]
+            late = [entry for entry in others if scope not in entry.holdings and entry.version < book.quotas.version]
+            rivals += [Holding(0.0, ALL_THERE_IS)] * len(late)
             holdings[scope] = Holding(_share(quota * FILL, held, demand, rivals), demand)
     entry = WorkerEntry(beat, book.quotas.version, holdings)
     return replace(book, workers={**book.workers, worker_id: entry})

@@ -99,7 +99,7 @@ def test_a_new_scope_waits_for_news_of_its_quota_while_others_go_on(pacing: Proc
 def test_a_reduction_never_raises_a_rate(pacing: ProcessPacing, clock: ManualClock) -> None:
     pacing.hold({TOTAL: RATE, BROKER: None, TOPIC: RATE}, clock.monotonic() + 1)
     pacing.reduce({TOTAL: RATE / 2, TOPIC: 2 * RATE, BROKER: 1.0})
-    assert [pacing.share(scope) for scope in SCOPES] == [RATE / 2, None, RATE]
+    assert [pacing.share(scope) for scope in SCOPES] == [RATE / 2, 1.0, RATE]
 
 
 def test_demand_is_what_was_used_or_all_there_is_for_who_was_held_up(pacing: ProcessPacing, clock: ManualClock) -> None:

@@ -65,6 +65,16 @@ def test_a_fallen_quota_is_reached_in_one_round_of_each_without_a_silence() -> N
     assert {entry.version for entry in once.workers.values()} == {2}
 
 
+def test_the_first_to_hear_of_a_new_quota_leaves_room_for_those_who_have_not() -> None:
+    free = after_rounds(book(version=1), dict.fromkeys("abcd", ALL_THERE_IS))
+    limited = renewed(free.with_quotas(QuotasInForce(2, {TOTAL: QUOTA})), "a", {TOTAL: ALL_THERE_IS}, 9)
+    assert limited.workers["a"].holdings[TOTAL].share == pytest.approx(QUOTA * FILL / 4)
+    for name in "bcd":
+        limited = renewed(limited, name, {}, 9)
+    alone = renewed(limited, "a", {TOTAL: ALL_THERE_IS}, 10)
+    assert alone.workers["a"].holdings[TOTAL].share == QUOTA * FILL
+
+
 def test_scopes_without_a_quota_have_no_entry_and_defaults_apply_to_each_broker() -> None:
     default = book(broker_default=QUOTA)
     wanted = dict.fromkeys(copy_scopes(1, "orders") + copy_scopes(2, "orders"), ALL_THERE_IS)

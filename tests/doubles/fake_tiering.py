@@ -17,6 +17,7 @@ from include.tiering.settings import TieringSettings, with_dynamic
 from include.tiering.tasks.alter_configs import AlteredConfigs, alter_configs
 from include.tiering.tasks.copy_segments import BatchEnd, BatchResult, FailedSegment
 from include.tiering.tasks.describe_log_dirs import LogDirDescription
+from include.tiering.tasks.diagnose import Diagnosis
 from include.tiering.tasks.fetch_partition import FetchedSegment
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
 from include.tiering.tasks.mirror_pools import PoolsStatus, look_at_pools, mirrored_pools
@@ -79,6 +80,7 @@ class FakeTiering:
         self.log_dir_descriptions: list[LogDirDescription] = []
         self.checks: list[Check] = [Check("schema", True, True, "at head")]
         self.partitions: list[PartitionReadiness] = []
+        self.diagnoses: list[Diagnosis] = []
         self.fetched: list[FetchedSegment] = []
         self.answer: Callable[[PartitionFetch], FetchedRecords] = FetchedRecords.without_records
         self.configs = MemoryConfigStore()
@@ -132,6 +134,10 @@ class FakeTiering:
     def readiness(self, *, topics: Sequence[str] | None = None) -> Readiness:
         self._called("readiness", {"topics": topics})
         return Readiness(tuple(self.checks), tuple(self.partitions))
+
+    def diagnose(self, topic: str) -> Sequence[Diagnosis]:
+        self._called("diagnose", {"topic": topic})
+        return self.diagnoses
 
     def fetch_partition(self, partition: TopicIdPartition, output_dir: Path) -> Iterator[FetchedSegment]:
         self._called("fetch_partition", {"partition": partition, "output_dir": output_dir})

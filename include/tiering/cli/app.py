@@ -9,6 +9,7 @@ import typer
 from include.tiering.cli.commands.configs import configs
 from include.tiering.cli.commands.copy import copy
 from include.tiering.cli.commands.delete_records import delete_records
+from include.tiering.cli.commands.doctor import doctor
 from include.tiering.cli.commands.expire import expire
 from include.tiering.cli.commands.fetch import fetch
 from include.tiering.cli.commands.log_dirs import log_dirs
@@ -69,6 +70,7 @@ COMMANDS: Final = (
     (fetch, "Read a partition back from remote storage.", "fetch orders 0 --output /tmp/restored"),
     (pause, "Stop all sending, or that of one topic.", "pause --topic orders"),
     (resume, "Let sending go on.", "resume --topic orders"),
+    (doctor, "Say why a topic is not tiered.", "doctor orders"),
     (ready, "Check what must hold before a run.", "ready && ./tiering copy"),
     (
         configs,

@@ -1,8 +1,16 @@
 """Whether a run can start, which partitions are ready, and why a topic is not tiered."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 
+from include.tiering.errors import AirflowApiError, MetadataUnavailableError, SourceError
+from include.tiering.log_source.contract import Replica, UnfinishedTransaction
+from include.tiering.log_source.topic_patterns import matches
+from include.tiering.pools.contract import COPIER_POOL
+from include.tiering.remote_metadata.contract import LeaseRole
+from include.tiering.tasks.diagnose import Diagnosis, Evidence, diagnose
 from include.tiering.tasks.partition_readiness import partition_readiness
+from include.tiering.tasks.plan_copy import CopyPlan, plan_copy
 from include.tiering.tasks.readiness import Readiness, run_checks
 from include.tiering.wiring.pool_verbs import PoolVerbs
 from include.tiering.wiring.set_up import readiness_probes
@@ -29,3 +37,44 @@ class ReadinessVerbs(PoolVerbs):
             paused=self.work.paused_topics(),
         )
         return Readiness(checks, partitions)
+
+    def diagnose(self, topic: str) -> tuple[Diagnosis, ...]:
+        """Why this topic (a name) is not tiered. Nothing is stored."""
+        included = matches(topic, self.settings.topics.include)
+        with suppress(AirflowApiError, MetadataUnavailableError):
+            self.mirror_pools()
+        readiness = self.readiness(pool=COPIER_POOL, topics=(topic,))
+        if not readiness.holds:
+            nothing = CopyPlan("doctor", (), (), ())
+            return diagnose(
+                Evidence(topic, included, readiness, nothing, (), self.clock.now_ms(), self._unfinished_transactions)
+            )
+        report = self.source.scan(topics=(topic,))
+        now_ms = self.clock.now_ms()
+        plan = plan_copy(
+            "doctor", report, metadata=self.metadata, registry=self.registry, facts=self.facts, now_ms=now_ms
+        )
+        partitions = [planned.replica_id.topic_id_partition for planned in plan.partitions]
+        holders = {partition: self.work.holder(partition, LeaseRole.COPY) for partition in partitions}
+        return diagnose(
+            Evidence(
+                topic,
+                included,
+                readiness,
+                plan,
+                [replica for replica in report.replicas if replica.chosen],
+                now_ms,
+                self._unfinished_transactions,
+                quotas=self.quota_ledger.in_force(),
+                workers=len(self.quota_ledger.workers()),
+                topic_quotas=self.topic_quotas.report(),
+                holders={partition: holder for partition, holder in holders.items() if holder is not None},
+            )
+        )
+
+    def _unfinished_transactions(self, replica: Replica) -> Sequence[UnfinishedTransaction]:
+        """None where the replica goes away meanwhile."""
+        try:
+            return self.source.unfinished_transactions(replica.replica_id)
+        except SourceError:
+            return ()

@@ -12,6 +12,7 @@ from include.tiering.log_source.contract import ScanReport
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.quality.judge import QualityFinding
 from include.tiering.tasks.copy_segments import BatchEnd
+from include.tiering.tasks.diagnose import Cause, Diagnosis
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
 from include.tiering.tasks.partition_readiness import NotReady, PartitionReadiness
 from include.tiering.tasks.plan_copy import HeldBack, HeldBackPartition
@@ -294,3 +295,35 @@ def test_migrate(run: Run) -> None:
 def test_an_empty_scan_is_valid_json(document: Document, tiering: FakeTiering) -> None:
     tiering.report = ScanReport(None, (), ())
     assert document("scan") == {"cluster_id": None, "partitions": [], "errors": []}
+
+
+@pytest.mark.parametrize(("cause", "code"), [(Cause.UP_TO_DATE, 0), (Cause.OPEN_TRANSACTION, 1)])
+def test_doctor(run: Run, document: Document, tiering: FakeTiering, cause: Cause, code: int) -> None:
+    partition = TopicIdPartition(sample.TOPIC_ID, 2, "orders")
+    tiering.diagnoses = [Diagnosis("orders", partition, cause, "what was found", "what to do")]
+    result = run("doctor", "orders")
+    assert result.exit_code == code
+    assert all(words in result.stdout for words in (f"{cause}: what was found", "what to do"))
+    assert document("doctor", "orders") == {
+        "topic": "orders",
+        "tiers": code == 0,
+        "partitions": [
+            {
+                **sample.LABELS,
+                "partition": 2,
+                "tiers": code == 0,
+                "cause": str(cause),
+                "finding": "what was found",
+                "advice": "what to do",
+            }
+        ],
+    }
+
+
+def test_doctor_about_the_topic_as_a_whole_and_about_no_topic(
+    run: Run, document: Document, tiering: FakeTiering
+) -> None:
+    tiering.diagnoses = [Diagnosis("orders", None, Cause.NOT_FOUND, "nothing of it")]
+    shown = document("doctor", "orders")["partitions"][0]
+    assert (shown["topic"], shown["topic_id"], shown["partition"]) == ("orders", None, None)
+    assert run("doctor", "a b").exit_code == 2

@@ -1,0 +1,35 @@
+"""Why a topic is not tiered, one line per partition."""
+
+from collections.abc import Sequence
+
+from include.tiering.reports.presentation import Document, Presentation, Table, count, labels
+from include.tiering.tasks.diagnose import Diagnosis
+
+
+def present_doctor(topic: str, diagnoses: Sequence[Diagnosis]) -> Presentation:
+    """Ok if everything tiers."""
+    findings = [one for one in diagnoses if not one.cause.tiers]
+    summary = f"{topic}: {count(len(findings), 'finding')}" if findings else f"{topic}: everything tiers"
+    return Presentation(
+        lambda: {"topic": topic, "tiers": not findings, "partitions": list(map(_document, diagnoses))},
+        lambda: (Table(topic, ("partition", "tiers", "why", "what to do"), tuple(map(_row, diagnoses))),),
+        summary,
+        ok=not findings,
+    )
+
+
+def _document(one: Diagnosis) -> Document:
+    """`partition` is null where the line concerns the topic as a whole."""
+    named = {"topic": one.topic, "topic_id": None, "partition": None}
+    return {
+        **(named if one.partition is None else labels(one.partition)),
+        "tiers": one.cause.tiers,
+        "cause": str(one.cause),
+        "finding": one.finding,
+        "advice": one.advice,
+    }
+
+
+def _row(one: Diagnosis) -> tuple[str, ...]:
+    where = "all" if one.partition is None else str(one.partition.partition)
+    return (where, "yes" if one.cause.tiers else "no", f"{one.cause}: {one.finding}", one.advice)

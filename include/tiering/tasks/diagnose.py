@@ -1,0 +1,248 @@
+"""Why a topic is not tiered: for each partition the first thing that keeps it, and what to do about it.
+
+A decision over values; whoever asks collects them. One thing at a time: what is behind an obstacle shows once that is
+gone.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from include.tiering.log_source.contract import IneligibleReason, Replica, UnfinishedTransaction
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.quota.contract import QuotasInForce
+from include.tiering.quota.scopes import copy_scopes
+from include.tiering.quota.topic_quota import TopicQuotaReport
+from include.tiering.tasks.plan_copy import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.tasks.readiness import Readiness
+from include.tiering.units import format_bytes, format_duration
+from include.tiering.work.contract import LeaseHolder, PlannedPartition
+
+
+class Cause(StrEnum):
+    """What keeps a partition; the last four keep nothing."""
+
+    NOT_FOUND = "not found"
+    NOT_INCLUDED = "not included"
+    PLATFORM = "platform not ready"
+    NOT_READY = "partition not ready"
+    OPEN_TRANSACTION = "open transaction"
+    NOT_ELIGIBLE = "not eligible"
+    HELD_BACK = "held back"
+    TOPIC_QUOTA = "topic quota"
+    BEING_COPIED = "being copied"
+    WAITS_FOR_A_RUN = "waits for a run"
+    NOTHING_ROLLED = "nothing rolled yet"
+    UP_TO_DATE = "up to date"
+
+    @property
+    def tiers(self) -> bool:
+        return self in _TIERS
+
+
+_TIERS: Final = frozenset({Cause.BEING_COPIED, Cause.WAITS_FOR_A_RUN, Cause.NOTHING_ROLLED, Cause.UP_TO_DATE})
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """One line. `partition` is None if it concerns the topic as a whole, of which nothing is known."""
+
+    topic: str
+    partition: TopicIdPartition | None
+    cause: Cause
+    finding: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known about one topic now.
+
+    `plan` and `replicas` (those that a copy may read) are empty if the platform is not ready. `workers` share the
+    quotas. `transactions` are asked only where one keeps something.
+    """
+
+    topic: str
+    included: bool
+    readiness: Readiness
+    plan: CopyPlan
+    replicas: Sequence[Replica]
+    now_ms: int
+    transactions: Callable[[Replica], Sequence[UnfinishedTransaction]]
+    quotas: QuotasInForce = field(default_factory=lambda: QuotasInForce(0, {}))
+    workers: int = 0
+    topic_quotas: TopicQuotaReport = field(default_factory=TopicQuotaReport)
+    holders: Mapping[TopicIdPartition, LeaseHolder] = field(default_factory=dict)
+
+
+def diagnose(evidence: Evidence) -> tuple[Diagnosis, ...]:
+    """One line per partition, by number; one for the topic where no partition can be looked at."""
+    if not evidence.readiness.holds:
+        return (_platform(evidence),)
+    if not evidence.readiness.partitions:
+        return (_without_partitions(evidence),)
+    replicas = {replica.topic_id_partition: replica for replica in evidence.replicas}
+    return tuple(
+        Diagnosis(evidence.topic, one.topic_id_partition, *_of_partition(evidence, one.topic_id_partition, replicas))
+        for one in evidence.readiness.partitions
+    )
+
+
+Line = tuple[Cause, str, str]
+"""Cause, finding, advice."""
+
+
+def _platform(evidence: Evidence) -> Diagnosis:
+    missing = "; ".join(evidence.readiness.missing)
+    return Diagnosis(
+        evidence.topic, None, Cause.PLATFORM, missing, "mend it: runs go on by themselves (docs/runbook.md)"
+    )
+
+
+def _without_partitions(evidence: Evidence) -> Diagnosis:
+    refusals = sorted({one.reason for replica in evidence.replicas for one in replica.segments if one.reason})
+    if refusals:
+        return Diagnosis(evidence.topic, None, Cause.NOT_ELIGIBLE, refusals[0], _advice(refusals[0]))
+    finding = "no directory of log_dirs has a partition of it, and nothing of it is remote"
+    return Diagnosis(evidence.topic, None, Cause.NOT_FOUND, finding, "check the name, and log_dirs")
+
+
+def _of_partition(
+    evidence: Evidence, partition: TopicIdPartition, replicas: Mapping[TopicIdPartition, Replica]
+) -> Line:
+    if not evidence.included:
+        return Cause.NOT_INCLUDED, "topics.include does not name it", f"add {evidence.topic} to topics.include"
+    unready = next(one for one in evidence.readiness.partitions if one.topic_id_partition == partition)
+    if unready.reason is not None:
+        return (
+            Cause.NOT_READY,
+            f"{unready.reason}: {unready.detail}".removesuffix(": "),
+            "docs/runbook.md, by these words",
+        )
+    held_back = next((one for one in evidence.plan.held_back if one.topic_id_partition == partition), None)
+    planned = next((one for one in evidence.plan.partitions if one.replica_id.topic_id_partition == partition), None)
+    if planned is not None:
+        refused = _refused_by_topic_quota(evidence, planned)
+        if refused is not None:
+            return refused
+    if held_back is not None:
+        return _held_back(evidence, held_back, replicas.get(partition))
+    if planned is not None:
+        return _on_its_way(evidence, planned)
+    return _nothing_left(replicas[partition])
+
+
+def _held_back(evidence: Evidence, held_back: HeldBackPartition, replica: Replica | None) -> Line:
+    if held_back.reason not in (HeldBack.NOT_ELIGIBLE, HeldBack.DAMAGED) or replica is None:
+        finding = f"from offset {held_back.next_offset}: {held_back.reason}: {held_back.detail}"
+        return Cause.HELD_BACK, finding, "docs/runbook.md, A partition is held back"
+    if held_back.detail == IneligibleReason.ABOVE_LAST_STABLE_OFFSET:
+        return _unstable(evidence, replica)
+    bounds = {
+        IneligibleReason.ABOVE_HIGH_WATERMARK.value: f" {replica.high_watermark}",
+        IneligibleReason.NOT_FLUSHED.value: f" (recovery point {replica.recovery_point})",
+        IneligibleReason.BELOW_LOG_START.value: f" {replica.log_start_offset}",
+    }
+    finding = f"segment at {held_back.next_offset}: {held_back.detail}{bounds.get(held_back.detail, '')}"
+    if held_back.detail in _DAMAGE and evidence.plan.errors:
+        error = evidence.plan.errors[0]
+        finding += f": {error.path}: {error.message}"
+    return Cause.NOT_ELIGIBLE, finding, _advice(held_back.detail)
+
+
+def _unstable(evidence: Evidence, replica: Replica) -> Line:
+    stable = f"last stable offset {replica.last_stable_offset}, high watermark {replica.high_watermark}"
+    open_ones = evidence.transactions(replica)
+    if not open_ones:
+        return Cause.OPEN_TRANSACTION, f"{stable}; its end is not seen below the high watermark yet", "wait a minute"
+    oldest, more = open_ones[0], len(open_ones) - 1
+    age = ""
+    if oldest.since_ms >= 0:
+        age = f" for {format_duration(max(0, evidence.now_ms - oldest.since_ms) / 1000)}"
+    others = f", and {more} more" if more else ""
+    finding = (
+        f"open transaction of producer {oldest.producer_id}{age} from offset {oldest.first_offset}{others}; {stable}"
+    )
+    topic, number = replica.topic_id_partition.topic, replica.topic_id_partition.partition
+    advice = (
+        f"if its producer is gone: kafka-transactions.sh abort --topic {topic} --partition {number} "
+        f"--start-offset {oldest.first_offset}"
+    )
+    return Cause.OPEN_TRANSACTION, finding, advice
+
+
+def _refused_by_topic_quota(evidence: Evidence, planned: PlannedPartition) -> Line | None:
+    report = evidence.topic_quotas
+    usage = next((one for one in report.brokers if one.broker_id == planned.replica_id.broker_id), None)
+    own = None if usage is None else next((one for one in usage.topics if one.topic == evidence.topic), None)
+    if not report.enabled or usage is None or own is None or usage.threshold is None or own.threshold is None:
+        return None
+    total, rate = usage.meters.bytes_in_per_second, own.meters.bytes_in_per_second
+    if total <= usage.threshold or rate <= own.threshold:
+        return None
+    finding = (
+        f"brings in {format_bytes(round(rate))}/s (threshold {format_bytes(int(own.threshold))}/s) while broker "
+        f"{usage.broker_id} brings in {format_bytes(round(total))}/s (threshold {format_bytes(usage.threshold)}/s)"
+    )
+    return Cause.TOPIC_QUOTA, finding, "it recovers by itself; or raise a threshold: ./tiering configs --alter"
+
+
+def _on_its_way(evidence: Evidence, planned: PlannedPartition) -> Line:
+    what = (
+        f"{len(planned.segments)} segments, {format_bytes(planned.size_bytes)}, from {planned.segments[0].base_offset}"
+    )
+    quota = _quota(evidence, planned)
+    holder = evidence.holders.get(planned.replica_id.topic_id_partition)
+    if holder is not None:
+        since = format_duration(max(0, evidence.now_ms - holder.claimed_at_ms) / 1000)
+        return Cause.BEING_COPIED, f"batch {holder.batch_id} has held it for {since}: {what} to go{quota}", ""
+    return (
+        Cause.WAITS_FOR_A_RUN,
+        f"{what} to copy{quota}",
+        "the next run of tiering_copy, or ./tiering copy, takes them",
+    )
+
+
+def _quota(evidence: Evidence, planned: PlannedPartition) -> str:
+    """The narrowest quota that holds it, who shares it, and how long its bytes take at least; empty without one."""
+    limits = [
+        (quota, scope)
+        for scope in copy_scopes(planned.replica_id.broker_id, evidence.topic)
+        if (quota := evidence.quotas.of(scope)) is not None
+    ]
+    if not limits:
+        return ""
+    quota, scope = min(limits)
+    shared = f", shared by {evidence.workers} workers" if evidence.workers > 1 else ""
+    least = format_duration(planned.size_bytes / quota)
+    return (
+        f"; copy quota {format_bytes(quota)}/s of {scope.level} {scope.name}".rstrip() + f"{shared}: {least} at least"
+    )
+
+
+def _nothing_left(replica: Replica) -> Line:
+    active = replica.segments[-1]
+    advice = "it is copied once it has rolled: segment.bytes or segment.ms of the topic"
+    finding = f"active segment from offset {active.base_offset}, {format_bytes(active.size_bytes)}"
+    if len(replica.segments) == 1:
+        return Cause.NOTHING_ROLLED, f"only the {finding}", advice
+    return Cause.UP_TO_DATE, f"all that has rolled is remote; {finding}", advice
+
+
+def _advice(reason: str) -> str:
+    return _ADVICE.get(reason, "docs/runbook.md, A segment is not eligible")
+
+
+_DAMAGE: Final = frozenset({IneligibleReason.CORRUPT.value, IneligibleReason.AFTER_CORRUPT.value})
+_ADVICE: Final[Mapping[str, str]] = {
+    IneligibleReason.ABOVE_HIGH_WATERMARK: "usually a checkpoint a minute old: wait; if it stays, a follower is behind",
+    IneligibleReason.NOT_FLUSHED: "wait for the next roll, or replicate with min.insync.replicas of 2",
+    IneligibleReason.PAST_RETENTION: "nothing: the broker is about to delete it",
+    IneligibleReason.BELOW_LOG_START: "nothing: the broker is about to delete it",
+    IneligibleReason.NO_PRODUCER_SNAPSHOT: "look for files deleted by hand: the broker writes one at each roll",
+    IneligibleReason.NO_LEADER_EPOCH: "older than leader epochs, or the checkpoint was lost: it stays there",
+    IneligibleReason.CORRUPT: "docs/runbook.md, A source file is corrupt",
+    IneligibleReason.COMPACTED: "nothing: compacted topics are never tiered",
+    IneligibleReason.INTERNAL_TOPIC: "nothing: internal topics are never tiered",
+}

@@ -1,0 +1,155 @@
+"""Why a topic is not tiered: on real broker data, with the real parts."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from include.tiering.quota.config_store import ALL_BROKERS
+from include.tiering.settings import load_settings
+from include.tiering.tasks.diagnose import Cause, Diagnosis
+from include.tiering.wiring import Tiering, open_tiering
+from tests.doubles.broker_data import copy_of
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Path:
+    return copy_of("public", tmp_path, part="stopped")
+
+
+@pytest.fixture
+def tiering(tmp_path: Path, brokers: Path) -> Iterator[Tiering]:
+    settings = load_settings(
+        environ={
+            "TIERING_LOG_DIRS": f"1:{brokers / 'broker-1'},2:{brokers / 'broker-2'}",
+            "TIERING_TOPICS__INCLUDE": "orders,bigrecs,payments*,audit_log,never-written,state-compacted",
+            "TIERING_METADATA__URL": f"sqlite:///{tmp_path / 'tiering.db'}",
+            "TIERING_REMOTE_STORAGE__URL": f"file://{tmp_path / 'remote'}",
+        }
+    )
+    with open_tiering(settings) as opened:
+        opened.migrate()
+        yield opened
+
+
+def one(tiering: Tiering, topic: str) -> Diagnosis:
+    (found,) = tiering.diagnose(topic)
+    return found
+
+
+def test_what_can_be_copied_waits_for_a_run_and_is_then_up_to_date(tiering: Tiering) -> None:
+    waiting = one(tiering, "bigrecs")
+    assert (waiting.cause, waiting.cause.tiers) == (Cause.WAITS_FOR_A_RUN, True)
+    assert waiting.finding.startswith("1 segments, ")
+    tiering.plan_copy("run-1", topics=["bigrecs"])
+    tiering.copy_batch("run-1", "run-1/0")
+    done = one(tiering, "bigrecs")
+    assert (done.cause, done.cause.tiers) == (Cause.UP_TO_DATE, True)
+    assert done.finding.startswith("all that has rolled is remote; active segment from offset 3")
+
+
+def test_an_open_transaction_is_named_with_producer_age_and_the_way_out(tiering: Tiering) -> None:
+    tiering.plan_copy("run-1", topics=["payments*"])
+    tiering.copy_batch("run-1", "run-1/0")
+    found = one(tiering, "payments.v1-eu")
+    assert found.cause is Cause.OPEN_TRANSACTION
+    assert found.finding.startswith("open transaction of producer 3005 for ")
+    assert found.finding.endswith(" from offset 727; last stable offset 727, high watermark 1259")
+    assert found.advice.endswith("kafka-transactions.sh abort --topic payments.v1-eu --partition 0 --start-offset 727")
+
+
+def test_a_topic_that_nobody_asked_for(tiering: Tiering) -> None:
+    found = one(tiering, "trimmed")
+    assert (found.cause, found.advice) == (Cause.NOT_INCLUDED, "add trimmed to topics.include")
+
+
+def test_only_an_active_segment(tiering: Tiering) -> None:
+    found = one(tiering, "never-written")
+    assert (found.cause, found.cause.tiers) == (Cause.NOTHING_ROLLED, True)
+
+
+@pytest.mark.parametrize(
+    ("topic", "cause", "finding"),
+    [
+        ("state-compacted", Cause.NOT_ELIGIBLE, "compacted topic"),
+        (
+            "nothing-of-it",
+            Cause.NOT_FOUND,
+            "no directory of log_dirs has a partition of it, and nothing of it is remote",
+        ),
+    ],
+)
+def test_topics_without_a_partition_to_look_at(tiering: Tiering, topic: str, cause: Cause, finding: str) -> None:
+    found = one(tiering, topic)
+    assert (found.partition, found.cause, found.finding) == (None, cause, finding)
+
+
+def test_a_pool_of_size_0(tiering: Tiering) -> None:
+    tiering.pool_mirror.record("remote_log_copier", 0, seen=None, author="ada")
+    found = one(tiering, "bigrecs")
+    assert found.cause is Cause.PLATFORM
+    assert found.finding == "pool: pool remote_log_copier has 0 slots: that is a pause; give it slots to go on"
+
+
+def test_a_pause_of_one_topic_and_of_all(tiering: Tiering) -> None:
+    tiering.work.pause("bigrecs", author="ada")
+    found = one(tiering, "bigrecs")
+    assert (found.cause, found.finding) == (Cause.NOT_READY, "paused: ./tiering resume --topic bigrecs")
+    tiering.work.pause(None, author="ada")
+    assert one(tiering, "bigrecs").finding == "pause: all topics are paused: ./tiering resume"
+
+
+def test_a_store_that_is_not_ours(tiering: Tiering, tmp_path: Path) -> None:
+    marker = tmp_path / "remote" / "_tiering-store.json"
+    marker.write_text(marker.read_text().replace('"generation": 1', '"generation": 9'))
+    found = one(tiering, "bigrecs")
+    assert found.cause is Cause.PLATFORM
+    assert found.finding.startswith("storage: ")
+
+
+def test_a_leader_that_is_out_of_sight(tiering: Tiering, brokers: Path) -> None:
+    shutil.rmtree(brokers / "broker-2")
+    found = tiering.diagnose("orders")
+    assert [(line.partition and line.partition.partition, line.cause.tiers) for line in found] == [
+        (0, True),
+        (1, False),
+        (2, True),
+    ]
+    assert (found[1].cause, "broker-2" in found[1].finding) == (Cause.NOT_READY, True)
+
+
+def test_a_missing_producer_snapshot(tiering: Tiering, brokers: Path) -> None:
+    for snapshot in (brokers / "broker-2" / "bigrecs-0").glob("*.snapshot"):
+        snapshot.unlink()
+    found = one(tiering, "bigrecs")
+    assert (found.cause, found.finding) == (Cause.NOT_ELIGIBLE, "segment at 0: no producer snapshot at its end")
+
+
+def test_a_batch_holds_it_under_a_quota(tiering: Tiering) -> None:
+    tiering.alter_configs(ALL_BROKERS, {"remote.log.manager.copy.max.bytes.per.second": "1024"}, author="ada")
+    tiering.plan_copy("run-1", topics=["bigrecs"])
+    lease = tiering.work.claim("run-1", "run-1/0", lease_ms=30_000)
+    assert lease is not None
+    found = one(tiering, "bigrecs")
+    assert (found.cause, found.cause.tiers) == (Cause.BEING_COPIED, True)
+    assert found.finding.startswith("batch run-1/0 has held it for ")
+    assert "; copy quota 1.0 KiB/s of broker 2: " in found.finding
+    tiering.work.release(lease)
+    assert one(tiering, "bigrecs").cause is Cause.WAITS_FOR_A_RUN
+
+
+def test_a_hole_is_somebodys_decision(tiering: Tiering, brokers: Path) -> None:
+    tiering.plan_copy("run-1", topics=["orders"], limit_bytes=1)
+    tiering.copy_batch("run-1", "run-1/0")
+    (held,) = [size.topic_id_partition for size in tiering.sizes()]
+    log_dir = next(brokers.glob(f"broker-*/{held}"))
+    bases = sorted(int(path.stem) for path in log_dir.glob("*.log"))
+    for path in log_dir.glob(f"{bases[0]:020d}.*"):
+        path.unlink()
+    for path in log_dir.glob(f"{bases[1]:020d}.*"):
+        path.unlink()
+    found = {line.partition and line.partition.partition: line for line in tiering.diagnose("orders")}
+    hole = found[held.partition]
+    assert hole.cause is Cause.HELD_BACK
+    assert f"offsets {bases[1]}..{bases[2] - 1} are no longer in the source" in hole.finding

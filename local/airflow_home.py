@@ -26,6 +26,7 @@ def write_airflow_home(layout: Layout, *, port: int, copy_schedule: str, class_a
     sections = _sections(layout, port) | {
         "tiering": {
             "copy_schedule": copy_schedule,
+            "expiration_schedule": "",
             "api_login_file": str(layout.api_login),
             "work_dir": str(layout.work_dir),
             "spark_class_archive": str(class_archive or ""),

@@ -1,7 +1,7 @@
 """Start the platform on this machine and say where it is.
 
 Without settings of your own (TIERING_CONFIG or TIERING_LOG_DIRS) it works on the bundled log dirs of two brokers.
-Nothing is copied before somebody asks for it, unless a schedule is given.
+Nothing is copied or deleted before somebody asks for it; copies may be given a schedule.
 """
 
 import argparse

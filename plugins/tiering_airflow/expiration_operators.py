@@ -232,6 +232,9 @@ class ExpirationOutcomeOperator(BaseOperator):
             return
         with TieringHook().open() as tiering:
             items = tiering.deletions.items(self.planned_run_id)
+        left = sum(item.outcome is DeletionOutcome.PLANNED for item in items)
+        if left:
+            self.log.info("%d planned segments are left; the next run plans anew", left)
         failed = [item for item in items if item.outcome is DeletionOutcome.FAILED]
         if failed:
             raise DeletionFailedError(

@@ -128,6 +128,7 @@ def test_an_approval_of_another_plan_releases_nothing(deployed: Deployment, monk
     _expires(deployed, *TOPICS)
     instance = _TaskInstance()
     _plan(instance)
+    assert _branch(instance, dry_run=True) is None
     assert _branch(instance) == APPROVAL_TASK_ID
     instance.answer("olga", "another")
     with pytest.raises(StateConflictError, match="approved was another"):
@@ -164,12 +165,15 @@ def test_a_batch_without_work_ends_before_spark_starts_and_the_summary_wakes_the
     assert event.extra == {"run_id": RUN_ID, **counts}
 
 
-def test_a_missing_answer_fails_the_run_and_a_given_one_does_not(deployed: Deployment) -> None:
+def test_a_missing_answer_fails_the_run_and_a_given_one_does_not(
+    deployed: Deployment, capfd: pytest.CaptureFixture[str]
+) -> None:
     _expires(deployed, "audit_log")
     instance = _TaskInstance()
     _plan(instance)
     instance.answer("olga", "plan")
     _outcome(instance)
+    assert "3 planned segments are left; the next run plans anew" in capfd.readouterr().out
     instance.answer(None, "plan")
     with pytest.raises(ApprovalMissingError, match="nobody said"):
         _outcome(instance)

@@ -9,7 +9,7 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.sizes import PartitionSize, PartitionStates, partition_size, partition_states
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import QualityResult, SegmentRow
+from include.tiering.remote_metadata.contract import PartitionTruth, QualityResult, SegmentRow
 
 
 class MemoryMetadata:
@@ -48,6 +48,9 @@ class MemoryMetadata:
             if row.metadata.is_finished and end is not None and epochs[leader_epoch] <= offset <= end:
                 found = row.metadata
         return found
+
+    def partition_truth(self, partition: TopicIdPartition) -> PartitionTruth:
+        return PartitionTruth()
 
     def segments_of_run(self, run_id: str) -> Sequence[SegmentRow]:
         return [self.rows[segment_id] for segment_id in self.runs.get(run_id, ())]

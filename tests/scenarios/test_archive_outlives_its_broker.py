@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.retention import DeletionReason
+from include.tiering.tasks.fetch_records import PartitionFetch
 from include.tiering.work.deletion_contract import DeletionOutcome
 from tests.doubles.archive import Archive
 
@@ -108,6 +110,9 @@ def test_a_truncation_by_decision_goes_with_the_next_run(archive: Archive) -> No
         planned = tiering.truncation(partition, 300)
         assert (planned.segments, planned.log_start_before) == (3, 0)
         tiering.delete_records(planned, author="me@host")
+        (refused,) = tiering.fetch_records([PartitionFetch(partition, 299, 1_000)])
+        assert isinstance(refused.error, OffsetOutOfRangeError)
+        assert "below the log start, 300" in str(refused.error)
     run, _ = archive.expire()
     assert [(i.planned.start_offset, i.planned.reason) for i in run.items] == [
         (base, DeletionReason.LOG_START) for base in (0, 96, 188)

@@ -35,14 +35,19 @@ def fetch_partition(
 ) -> Iterator[FetchedSegment]:
     """Fetch every FINISHED segment in offset order; one that is not served or fails is named and passed over.
 
-    Of copies that begin at one offset (a new leader's segment was longer) the longest served one is the file: it holds
+    So is one wholly below the partition's log start: its records were given up, though they may not be gone yet. Of
+    copies that begin at one offset (a new leader's segment was longer) the longest served one is the file: it holds
     what the others hold, as they do for a lookup.
     """
     target = output_dir / str(partition)
     target.mkdir(parents=True, exist_ok=True)
     last_fetched: int | None = None
+    log_start_offset = metadata.partition_truth(partition).log_start_offset
     for row in metadata.list_segments(partition):
         if not row.metadata.is_finished or row.metadata.start_offset == last_fetched:
+            continue
+        if row.metadata.end_offset < log_start_offset:
+            yield FetchedSegment(row, None, f"below the log start, {log_start_offset}: expiration deletes it")
             continue
         if not row.verdict.is_served:
             yield FetchedSegment(row, None, f"not served: its verdict is {row.verdict}")

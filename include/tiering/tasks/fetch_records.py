@@ -79,9 +79,12 @@ class RecordReader:
         """The served segment that holds the offset.
 
         Raises:
-            OffsetOutOfRangeError: there is none.
+            OffsetOutOfRangeError: there is none, or the offset is below our log start.
         """
         partition, offset = fetch.partition, fetch.offset
+        log_start_offset = self.metadata.partition_truth(partition).log_start_offset
+        if offset < log_start_offset:
+            raise OffsetOutOfRangeError(f"{partition}: offset {offset} is below the log start, {log_start_offset}")
         epochs = reversed(self._epochs(partition)) if fetch.leader_epoch is None else [fetch.leader_epoch]
         for epoch in epochs:
             segment = self.metadata.segment_for_offset(partition, epoch, offset)

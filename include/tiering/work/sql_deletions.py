@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, and_, insert, or_, select, tuple_, update
 
@@ -23,7 +23,7 @@ from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.remote_metadata.contract import LeaseRole
+from include.tiering.remote_metadata.contract import Fence, LeaseRole
 from include.tiering.work import sql_deletion_plans, sql_deletion_totals, sql_lease_rows
 from include.tiering.work.contract import ALL_TOPICS, PartitionLease
 from include.tiering.work.deletion_contract import (
@@ -34,6 +34,8 @@ from include.tiering.work.deletion_contract import (
     PlannedExpiration,
     TopicTotals,
 )
+
+_CANDIDATES: Final = 16
 
 
 class SqlDeletionStore:
@@ -89,27 +91,19 @@ class SqlDeletionStore:
     def claim(
         self, run_id: str, batch_id: str, *, lease_ms: int, exclude: Collection[TopicIdPartition] = ()
     ) -> PartitionLease | None:
+        passed_over = set(exclude)
         with self._writing() as (connection, now_ms):
             if not self._run(connection, run_id).is_released:
                 return None
-            for partition in self._claimable(connection, run_id, batch_id, exclude, now_ms):
-                # What was not won is rolled back with its locks: a claim never holds one while it waits for another.
-                with connection.begin_nested() as savepoint:
-                    fence = sql_lease_rows.take(
-                        connection,
-                        self._cluster_id,
-                        partition,
-                        LeaseRole.EXPIRE,
-                        run_id=run_id,
-                        batch_id=batch_id,
-                        now_ms=now_ms,
-                        lease_ms=lease_ms,
-                    )
-                    has_work = sql_deletion_plans.has_work(connection, self._cluster_id, run_id, partition)
-                    if fence is None or not has_work:
-                        savepoint.rollback()
-                        continue
-                return PartitionLease(run_id=run_id, batch_id=batch_id, fence=fence, expires_at_ms=now_ms + lease_ms)
+            while candidates := self._claimable(connection, run_id, batch_id, passed_over, now_ms):
+                passed_over.update(candidates)
+                for partition in candidates:
+                    fence = self._take(connection, run_id, batch_id, partition, now_ms=now_ms, lease_ms=lease_ms)
+                    if fence is not None:
+                        expires_at_ms = now_ms + lease_ms
+                        return PartitionLease(
+                            run_id=run_id, batch_id=batch_id, fence=fence, expires_at_ms=expires_at_ms
+                        )
         return None
 
     def remaining(self, lease: PartitionLease) -> PlannedExpiration:
@@ -153,10 +147,38 @@ class SqlDeletionStore:
         approval = Approval(row.approved_hash, row.author, row.approved_at_ms) if is_approved else None
         return DeletionRun(run_id, row.plan_hash, row.needs_approval, approval)
 
+    def _take(
+        self,
+        connection: Connection,
+        run_id: str,
+        batch_id: str,
+        partition: TopicIdPartition,
+        *,
+        now_ms: int,
+        lease_ms: int,
+    ) -> Fence | None:
+        """None if another batch was quicker. What was not won is rolled back with its locks: a claim never holds one
+        while it waits for another."""
+        with connection.begin_nested() as savepoint:
+            fence = sql_lease_rows.take(
+                connection,
+                self._cluster_id,
+                partition,
+                LeaseRole.EXPIRE,
+                run_id=run_id,
+                batch_id=batch_id,
+                now_ms=now_ms,
+                lease_ms=lease_ms,
+            )
+            if fence is None or not sql_deletion_plans.has_work(connection, self._cluster_id, run_id, partition):
+                savepoint.rollback()
+                return None
+            return fence
+
     def _claimable(
         self, connection: Connection, run_id: str, batch_id: str, exclude: Collection[TopicIdPartition], now_ms: int
     ) -> list[TopicIdPartition]:
-        """Partitions with work that this batch could claim: with begun deletions first, then by topic and partition."""
+        """The next partitions with work that this batch could claim, begun deletions first; by topic and partition."""
         planned = planned_expirations.c
         same_lease = and_(
             leases.c.cluster_id == planned.cluster_id,
@@ -180,6 +202,7 @@ class SqlDeletionStore:
             .where(or_(leases.c.token.is_(None), sql_lease_rows.is_free(run_id, batch_id, now_ms)))
             .where(planned.topic.not_in(paused), ~paused.where(pauses.c.topic == ALL_TOPICS).exists())
             .order_by(begun.exists().desc(), planned.topic, planned.topic_id, planned.partition)
+            .limit(_CANDIDATES)
         )
         if exclude:
             key = tuple_(planned.topic_id, planned.partition)

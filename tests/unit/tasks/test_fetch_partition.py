@@ -12,7 +12,7 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
 from include.tiering.quota.contract import ByteLimiter, NoQuotas
-from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.remote_metadata.contract import PartitionTruth, SegmentRow
 from include.tiering.tasks.fetch_partition import fetch_partition
 
 ORDERS = TopicIdPartition(Uuid(b"orders".ljust(16, b"\1")), 0, "orders")
@@ -38,8 +38,12 @@ def row(end_offset: int, verdict: Verdict = Verdict.PASSED) -> SegmentRow:
 class Remote:
     """Stands for metadata and storage of a few copies, in the order in which the metadata lists them."""
 
-    def __init__(self, *rows: SegmentRow) -> None:
+    def __init__(self, *rows: SegmentRow, log_start_offset: int = 0) -> None:
         self._rows = rows
+        self._log_start_offset = log_start_offset
+
+    def partition_truth(self, partition: TopicIdPartition) -> PartitionTruth:
+        return PartitionTruth(self._log_start_offset)
 
     def list_segments(self, partition: TopicIdPartition) -> tuple[SegmentRow, ...]:
         return self._rows
@@ -63,3 +67,12 @@ def test_a_shorter_copy_of_the_same_start_never_replaces_the_longer_one(tmp_path
 @pytest.mark.parametrize("verdict", [Verdict.NONE, Verdict.FAILED])
 def test_a_shorter_copy_stands_in_for_a_longer_one_that_is_not_served(tmp_path: Path, verdict: Verdict):
     assert fetch(tmp_path, row(149, verdict), row(99)) == 99
+
+
+def test_what_lies_wholly_below_the_log_start_is_named_and_not_fetched(tmp_path: Path):
+    remote = Remote(row(99), log_start_offset=100)
+    (found,) = fetch_partition(ORDERS, tmp_path, metadata=remote, storage=remote, quotas=NoQuotas())
+    assert (found.path, found.refused) == (None, "below the log start, 100: expiration deletes it")
+    remote = Remote(row(99), log_start_offset=99)
+    (found,) = fetch_partition(ORDERS, tmp_path, metadata=remote, storage=remote, quotas=NoQuotas())
+    assert found.refused is None

@@ -247,6 +247,10 @@ def test_one_paused_topic_holds_up_nobody_else_unless_it_is_the_only_one(world: 
     assert event["waiting"][0] == "orders-0: paused: ./tiering resume --topic orders"
     alone = _event(ReadinessTrigger(poll_seconds=0.01, deadline_ms=0, topics=["orders"]))
     assert (alone["ready"], alone["messages"]) == (False, alone["waiting"])
+    expiration = ReadinessTrigger(
+        poll_seconds=0.01, deadline_ms=0, slot_pool="remote_log_expiration", topics=["orders"]
+    )
+    assert _event(expiration)["ready"]
 
 
 def test_the_sensor_says_in_one_line_what_goes_and_what_waits(said: Said) -> None:

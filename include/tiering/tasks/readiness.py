@@ -25,17 +25,18 @@ class Readiness:
     """Whether a run may start, and with which partitions.
 
     `partitions` are looked at only if every check holds. A run of no partition at all may start: it ends at once.
+    `needs_one`: a run makes no sense while every partition waits.
     """
 
     checks: tuple[Check, ...]
     partitions: tuple[PartitionReadiness, ...] = ()
+    needs_one: bool = True
 
     @property
     def ready(self) -> bool:
-        """Every check holds, and not all partitions wait for something that passes."""
-        return self.holds and not (
-            self.partitions and all(one.reason and one.reason.waitable for one in self.partitions)
-        )
+        """Every check holds and, where a run needs one, not all partitions wait for something that passes."""
+        all_wait = bool(self.partitions) and all(one.reason and one.reason.waitable for one in self.partitions)
+        return self.holds and not (self.needs_one and all_wait)
 
     @property
     def holds(self) -> bool:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from include.tiering.errors import AirflowApiError, MetadataUnavailableError, SourceError
 from include.tiering.log_source.contract import Replica, UnfinishedTransaction
 from include.tiering.log_source.topic_patterns import matches
-from include.tiering.pools.contract import COPIER_POOL
+from include.tiering.pools.contract import COPIER_POOL, EXPIRATION_POOL
 from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.tasks.diagnose import Diagnosis, Evidence, diagnose
 from include.tiering.tasks.partition_readiness import partition_readiness
@@ -36,7 +36,8 @@ class ReadinessVerbs(PoolVerbs):
             facts=self.facts,
             paused=self.work.paused_topics(),
         )
-        return Readiness(checks, partitions)
+        # Expiration decides about what is ours, also when the brokers are gone for good.
+        return Readiness(checks, partitions, needs_one=pool != EXPIRATION_POOL)
 
     def diagnose(self, topic: str) -> tuple[Diagnosis, ...]:
         """Why this topic (a name) is not tiered. Nothing is stored."""

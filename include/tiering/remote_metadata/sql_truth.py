@@ -55,12 +55,13 @@ def learn_leader_epochs(
     seen_log_start: int,
     now_ms: NowMs,
 ) -> Sequence[Contradiction]:
-    """See `RemoteLogMetadata.merge_leader_epochs`."""
-    lock_or_create_partition(connection, cluster_id, partition)
+    """See `RemoteLogMetadata.merge_leader_epochs`. Mostly nothing is new: then one row is read and none is locked."""
     known = truth_of(connection, cluster_id, partition).leader_epochs
     found = merged(known, seen, seen_log_start)
     if found.history == known:
         return found.contradictions
+    lock_or_create_partition(connection, cluster_id, partition)
+    found = merged(truth_of(connection, cluster_id, partition).leader_epochs, seen, seen_log_start)
     is_partition = of_partition(partitions, cluster_id, partition)
     connection.execute(update(partitions).where(is_partition).values(leader_epochs=encode_leader_epochs(found.history)))
     if found.contradictions:

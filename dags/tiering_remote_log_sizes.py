@@ -15,8 +15,6 @@ Runs when `tiering_copy` has copied something (asset `tiering_remote_log`), on a
 Several events may start one run: it reads what is there now, not what the events said.
 """
 
-from datetime import UTC, datetime
-
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, Param, TriggerRule
 
 from plugins.tiering_airflow import configuration
@@ -46,7 +44,6 @@ with DAG(
     description="Recount remote log sizes per partition, leader epoch and state, compare with the counters",
     doc_md=__doc__,
     schedule=AssetOrTimeSchedule(timetable=TIMES, assets=[REMOTE_LOG]) if TIMES else [REMOTE_LOG],
-    start_date=datetime(2025, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,
     max_active_tasks=1,

@@ -36,7 +36,7 @@ from spark_jobs import stored_segments
 from spark_jobs.lost_task import is_lost_task
 from spark_jobs.parent_watch import ParentWatch
 from spark_jobs.remote_log_sizes_transform import remote_log_sizes
-from spark_jobs.segment_rows import IDENTIFIED_SEGMENTS, read_segments
+from spark_jobs.segment_rows import read_partial_sizes, read_segments
 from spark_jobs.size_history import append_run
 from spark_jobs.size_summary import (
     Totals,
@@ -79,8 +79,8 @@ def recount(session: SparkSession, tiering: Tiering, options: argparse.Namespace
     session.conf.set("spark.sql.shuffle.partitions", str(options.ranges))
     names = tiering.remote_log_sizes.topic_names()
     target = options.output / "sizes"
-    segments = read_segments(session, tiering, ranges=options.ranges, config=options.config)
-    sizes = named(remote_log_sizes(segments), names)
+    partial = read_partial_sizes(session, tiering, ranges=options.ranges, config=options.config)
+    sizes = named(remote_log_sizes(partial), names)
     sizes.write.mode("overwrite").parquet(str(target))
     computation_ms = round((time.monotonic() - began) * 1000)
     written = session.read.parquet(str(target)).orderBy("topic_id", "partition", "state", "leader_epoch")
@@ -126,7 +126,7 @@ def compare_with_store(
     target = options.output / "listing.parquet"
     stored_segments.write_listing(tiering.storage, target)
     stored = stored_segments.stored_segments(session.read.parquet(str(target)))
-    rows = read_segments(session, tiering, ranges=options.ranges, config=options.config, schema=IDENTIFIED_SEGMENTS)
+    rows = read_segments(session, tiering, ranges=options.ranges, config=options.config)
     compared = stored_segments.beside_rows(stored, rows)
     suspects = compared.where(functions.col("suspicion").isNotNull()).select(*stored_segments.SUSPECT_COLUMNS)
     if options.from_storage == MANIFESTS:

@@ -1,10 +1,11 @@
-"""Segment rows as a DataFrame: each Spark task reads ranges of keys through the library, page by page.
+"""Segment rows as DataFrames: each Spark task reads ranges of keys through the library, page by page.
 
-A page of rows becomes columns at once, without a Python value per row, and leaves for Spark before the next one is
+A page of rows becomes columns at once, without a Python value per row, and leaves for Spark before the next ones are
 read: memory does not grow with the number of segments.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -16,12 +17,16 @@ from include.tiering.remote_metadata.sizes_contract import SizeRow
 from include.tiering.settings import load_settings
 from include.tiering.wiring import Tiering, open_tiering
 from spark_jobs.parent_watch import ParentWatch
-from spark_jobs.remote_log_sizes_transform import SEGMENTS
+from spark_jobs.remote_log_sizes_transform import PARTIAL_SIZES, added_up
 
-IDENTIFIED_SEGMENTS: Final = f"{SEGMENTS}, segment_id string, epoch_starts string"
-"""`SEGMENTS` with what identifies one: `epoch_starts` as `epoch:start,epoch:start`."""
+SEGMENTS: Final = (
+    "topic_id string, partition int, state int, size_bytes bigint, start_offset bigint, end_offset bigint,"
+    " epoch_starts string, segment_id string, leader_epochs string"
+)
+"""One row per segment that is not a tombstone. `state` as on Kafka's wire, offsets inclusive, `epoch_starts` as
+`epoch:start,epoch:start`, `leader_epochs` as `epoch,epoch`."""
 
-_COLUMNS: Final = pa.schema(
+_ROW: Final = pa.schema(
     [
         ("topic_id", pa.string()),
         ("partition", pa.int32()),
@@ -34,28 +39,50 @@ _COLUMNS: Final = pa.schema(
     ]
 )
 _START_OF_EPOCH: Final = ":[0-9]+"
+_BATCHES_TOGETHER: Final = 10
+"""Pages that are added up at once: the more, the fewer rows come out of them."""
+
+Batches = Iterator[pa.RecordBatch]
 
 
-def read_segments(
-    session: SparkSession, tiering: Tiering, *, ranges: int, config: Path | None, schema: str = SEGMENTS
-) -> DataFrame:
-    """All segments of now that are not tombstones, as `SEGMENTS` or `IDENTIFIED_SEGMENTS`."""
-    key_ranges = tiering.segment_ranges(ranges)
-    names = [column.split()[0] for column in schema.split(",")]
+def read_segments(session: SparkSession, tiering: Tiering, *, ranges: int, config: Path | None) -> DataFrame:
+    """All segments of now that are not tombstones, as `SEGMENTS`."""
+    return _read(session, tiering, ranges, config, SEGMENTS, lambda batches: batches)
 
-    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with ParentWatch(), open_tiering(load_settings(config)) as reader:
-            for number in (number for batch in numbers for number in batch.column("id").to_pylist()):
-                for page in reader.export_segments(key_ranges[number]):
-                    yield batch_of(page).select(names)
 
-    numbers = session.range(0, len(key_ranges), 1, numPartitions=max(1, len(key_ranges)))
-    return numbers.mapInArrow(read, schema)
+def read_partial_sizes(session: SparkSession, tiering: Tiering, *, ranges: int, config: Path | None) -> DataFrame:
+    """What these segments add up to, as `PARTIAL_SIZES`."""
+    return _read(session, tiering, ranges, config, PARTIAL_SIZES, partial_sizes)
+
+
+def partial_sizes(batches: Batches) -> Batches:
+    """`added_up`, several batches of `SEGMENTS` at a time."""
+    while together := list(islice(batches, _BATCHES_TOGETHER)):
+        yield from added_up(pa.Table.from_batches(together)).to_batches()
 
 
 def batch_of(page: Sequence[SizeRow]) -> pa.RecordBatch:
-    """Columns of `IDENTIFIED_SEGMENTS`, by name."""
-    columns = [pa.array(values, field.type) for values, field in zip(zip(*page, strict=True), _COLUMNS, strict=True)]
-    batch = pa.RecordBatch.from_arrays(columns, schema=_COLUMNS)
+    """Columns of `SEGMENTS`."""
+    columns = [pa.array(values, field.type) for values, field in zip(zip(*page, strict=True), _ROW, strict=True)]
+    batch = pa.RecordBatch.from_arrays(columns, schema=_ROW)
     epochs = pc.replace_substring_regex(batch.column("epoch_starts"), _START_OF_EPOCH, "")
     return batch.append_column(pa.field("leader_epochs", pa.string()), epochs)
+
+
+def _read(
+    session: SparkSession,
+    tiering: Tiering,
+    ranges: int,
+    config: Path | None,
+    schema: str,
+    transformed: Callable[[Batches], Batches],
+) -> DataFrame:
+    key_ranges = tiering.segment_ranges(ranges)
+
+    def read(numbers: Batches) -> Batches:
+        with ParentWatch(), open_tiering(load_settings(config)) as reader:
+            for number in (number for batch in numbers for number in batch.column("id").to_pylist()):
+                yield from transformed(map(batch_of, reader.export_segments(key_ranges[number])))
+
+    numbers = session.range(0, len(key_ranges), 1, numPartitions=max(1, len(key_ranges)))
+    return numbers.mapInArrow(read, schema)

@@ -13,6 +13,7 @@ at most 2 times DuckDB's time. Firm: equal results, and ten times the segments t
 
 import argparse
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -47,6 +48,7 @@ MOST_SLOWER: Final = 1.5
 MOST_MS: Final = 2.0
 MOST_GROWN: Final = 1.5
 GOAL_OF_DUCKDB: Final = 2.0
+PAGE_ROWS: Final = 100_000
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -287,10 +289,9 @@ def export_parquet(database: Path, target: Path) -> None:
 
     from include.tiering.remote_metadata.sql_sizes import SqlRemoteLogSizes
     from spark_jobs.remote_log_sizes_job import READ_RANGES
-    from spark_jobs.remote_log_sizes_transform import SEGMENTS
     from spark_jobs.segment_rows import batch_of
 
-    names = [column.split()[0] for column in SEGMENTS.split(",")]
+    names = ["topic_id", "partition", "state", "size_bytes", "start_offset", "end_offset", "leader_epochs"]
     target.mkdir()
     engine = open_engine(f"sqlite:///{database}")
     sizes = SqlRemoteLogSizes(engine, CLUSTER_ID)
@@ -320,11 +321,14 @@ _DUCKDB: Final = """
 def beside_duckdb(parquet: Path, rounds: int) -> dict[str, Any]:
     """Seconds of both, in turns; the first round warms both up and is told apart."""
     import duckdb
+    import pyarrow.parquet as pq
     from pyspark.sql import SparkSession
 
     from spark_jobs.remote_log_sizes_job import READ_RANGES
-    from spark_jobs.remote_log_sizes_transform import SEGMENTS, remote_log_sizes
+    from spark_jobs.remote_log_sizes_transform import PARTIAL_SIZES, remote_log_sizes
+    from spark_jobs.segment_rows import partial_sizes
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.driver.memory", "1g")
@@ -340,8 +344,16 @@ def beside_duckdb(parquet: Path, rounds: int) -> dict[str, Any]:
     query = _DUCKDB.format(files=parquet / "*.parquet")
     states = {state.name: int(state) for state in RemoteLogSegmentState}
 
+    files = sorted(map(str, parquet.glob("*.parquet")))
+
+    def read(numbers: Iterator[Any]) -> Iterator[Any]:
+        """As the job's tasks do it, from files in the place of the database."""
+        for number in (number for batch in numbers for number in batch.column("id").to_pylist()):
+            yield from partial_sizes(pq.ParquetFile(files[number]).iter_batches(batch_size=PAGE_ROWS))
+
     def by_spark() -> set[tuple[Any, ...]]:
-        rows = remote_log_sizes(session.read.schema(SEGMENTS).parquet(str(parquet))).collect()
+        ranges = session.range(0, len(files), 1, numPartitions=len(files))
+        rows = remote_log_sizes(ranges.mapInArrow(read, PARTIAL_SIZES)).collect()
         return {(row[0], row[1], states[row[2]], *row[3:8], int(row[8])) for row in rows}
 
     def by_duckdb() -> set[tuple[Any, ...]]:

@@ -31,8 +31,8 @@ from include.tiering.work.contract import SegmentOutcome
 from spark_jobs.batch_job import attempt, run_once
 from spark_jobs.copy_segments_job import batch_task
 from spark_jobs.remote_log_sizes_job import parse_arguments, recount
-from spark_jobs.remote_log_sizes_transform import SEGMENTS, remote_log_sizes
-from spark_jobs.segment_rows import batch_of
+from spark_jobs.remote_log_sizes_transform import PARTIAL_SIZES, added_up, remote_log_sizes
+from spark_jobs.segment_rows import batch_of, partial_sizes
 from spark_jobs.size_summary import recounted_partitions
 from tests.doubles.planned_run import RUN_ID, planned_run, settings_of
 from tests.doubles.segments import segment_of
@@ -93,10 +93,11 @@ def test_the_recount_equals_a_plain_one(spark: SparkSession, drawn: list[Any]) -
     by_partition: dict[TopicIdPartition, list[Segment]] = defaultdict(list)
     for segment in segments:
         by_partition[segment.topic_id_partition].append(segment)
-    names = [column.split()[0] for column in SEGMENTS.split(",")]
-    empty = pa.Table.from_batches([], schema=batch_of([size_row(generated(0, _ONE))]).select(names).schema)
-    table = pa.Table.from_batches([batch_of(list(map(size_row, segments))).select(names)]) if segments else empty
-    sizes = remote_log_sizes(spark.createDataFrame(table, SEGMENTS))
+    batches = [batch_of([size_row(segment) for segment in segments[at : at + 3]]) for at in range(0, len(segments), 3)]
+    partial = list(partial_sizes(iter(batches)))
+    schema = added_up(pa.Table.from_batches([batch_of([size_row(generated(0, _ONE))])])).schema
+    table = pa.Table.from_batches(partial, schema=schema)
+    sizes = remote_log_sizes(spark.createDataFrame(table, PARTIAL_SIZES))
     rows = sizes.orderBy("topic_id", "partition", "state", "leader_epoch").collect()
     found = list(recounted_partitions(rows, {p.topic_id: p.topic for p in by_partition}))
     assert {one.sizes.topic_id_partition: one.sizes for one in found} == {

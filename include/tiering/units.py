@@ -6,6 +6,7 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 GIB: Final = 1024 * MIB
 
+_DAYS_FROM_HOURS: Final = 48
 _SCALE: Final = ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
 
 
@@ -18,9 +19,11 @@ def format_bytes(size_bytes: int) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """``75`` -> ``"1m 15s"``; below a minute one decimal."""
+    """``75`` -> ``"1m 15s"``; below a minute one decimal, from two days on days and hours."""
     if seconds < 60:
         return f"{seconds:.1f}s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
+    if hours >= _DAYS_FROM_HOURS:
+        return f"{hours // 24}d {hours % 24:02d}h"
     return f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {rest:02d}s"

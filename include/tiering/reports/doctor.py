@@ -32,4 +32,4 @@ def _document(one: Diagnosis) -> Document:
 
 def _row(one: Diagnosis) -> tuple[str, ...]:
     where = "all" if one.partition is None else str(one.partition.partition)
-    return (where, "yes" if one.cause.tiers else "no", f"{one.cause}: {one.finding}", one.advice)
+    return (where, "yes" if one.cause.tiers else "no", one.finding, one.advice)

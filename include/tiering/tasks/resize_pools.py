@@ -99,6 +99,8 @@ def _sentence(pool: str, slots: int, usage: PoolUsage) -> str:
         )
     if slots < occupied:
         return f"{pool} has {slots} slots: {occupied - slots} of {occupied} running end after their segment"
+    if not usage.scheduled:
+        return f"{pool} has {slots} slots: {occupied} in use, nothing waits"
     return f"{pool} has {slots} slots: {min(slots - occupied, usage.scheduled)} of {usage.scheduled} waiting start"
 
 

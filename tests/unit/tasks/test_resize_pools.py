@@ -44,6 +44,11 @@ def test_airflow_is_told_first_and_the_change_carries_its_author() -> None:
     ]
 
 
+def test_with_nothing_waiting_growing_starts_nothing() -> None:
+    notes = _resize(MemoryPools(3), MemoryMirror(), {COPIER: "4"}).notes
+    assert notes == ("remote_log_copier has 4 slots: 0 in use, nothing waits",)
+
+
 def test_a_size_that_is_so_already_is_no_change() -> None:
     pools, mirror = MemoryPools(2), MemoryMirror()
     assert _resize(pools, mirror, {COPIER: "2"}).changes == ()

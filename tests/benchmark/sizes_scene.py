@@ -41,6 +41,10 @@ def build(url: str, segments: int, partitions: int, *, for_scans: bool = False) 
             driver: Any = connection.connection.driver_connection  # a pragma takes no effect inside a transaction
             driver.execute("PRAGMA foreign_keys = OFF")
             driver.execute("PRAGMA synchronous = OFF")
+        else:
+            connection.exec_driver_sql("SET statement_timeout = 0")
+            connection.exec_driver_sql("SET session_replication_role = replica")  # no look at foreign keys, row by row
+            connection.commit()
         if for_scans:
             for name in _INDEXES:
                 connection.exec_driver_sql(f"DROP INDEX {name}")

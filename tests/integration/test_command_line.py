@@ -79,6 +79,30 @@ def test_copied_verified_sized_and_read_back_is_what_the_broker_wrote(tiering: C
         assert path.read_bytes() == (source / path.name).read_bytes()
 
 
+def test_log_dirs_and_sizes_say_what_is_where_and_what_waits(tiering: Command) -> None:
+    waiting = document(tiering("sizes", "--topic", "orders", "--json"))
+    assert waiting["partitions"] == []
+    assert sum(lag["segments"] for lag in waiting["copy_lag"]) > 0
+    copied = document(tiering("copy", "--topic", "orders", "--json"))
+    assert sum(lag["bytes"] for lag in waiting["copy_lag"]) == copied["bytes"]
+    nothing = document(tiering("sizes", "--topic", "orders", "--json"))
+    assert {lag["segments"] for lag in nothing["copy_lag"]} == {0}
+    assert sum(one["local_bytes"] for one in nothing["duplicates"]) == copied["bytes"]
+    described = document(tiering("log-dirs", "--json"))
+    assert described["version"] == 1
+    shown = [
+        partition
+        for broker in described["brokers"]
+        for log_dir in broker["logDirs"]
+        for partition in log_dir["partitions"]
+    ]
+    assert {len(log_dir["partitions"]) > 0 for broker in described["brokers"] for log_dir in broker["logDirs"]} == {
+        True
+    }
+    assert sum(partition["remoteSize"] for partition in shown) == copied["bytes"]
+    assert sum(partition["size"] for partition in described["remote"]) == copied["bytes"]
+
+
 def test_a_second_copy_finds_nothing_to_do(tiering: Command) -> None:
     first = document(tiering("copy", "--topic", "orders", "--json"))
     assert {c["topic"] for c in first["copied"]} == {"orders"}
@@ -107,6 +131,8 @@ def test_a_damaged_segment_stops_its_partition_and_no_other(tmp_path: Path) -> N
     assert (failed["topic"], failed["partition"], failed["base_offset"]) == ("orders", 0, int(damaged.stem))
     assert (failed["error"], Path(failed["path"]).name) == ("CorruptFileError", damaged.name)
     assert 0 < failed["position"] < len(content)
+    lags = document(tiering("sizes", "--topic", "orders", "--json"))["copy_lag"]
+    assert [lag["segments"] > 0 for lag in lags] == [lag["partition"] == 0 for lag in lags]
     orders_0 = [c["start_offset"] for c in copied["copied"] if (c["topic"], c["partition"]) == ("orders", 0)]
     assert len(orders_0) == 2
     assert {"orders", "trimmed", "replicated", "payments.v1-eu"} <= {c["topic"] for c in copied["copied"]}

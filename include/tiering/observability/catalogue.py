@@ -9,8 +9,6 @@ from typing import Final
 from include.tiering.observability.metric import Across as Across
 from include.tiering.observability.metric import Metric as Metric
 from include.tiering.observability.metric import MetricKind as MetricKind
-from include.tiering.observability.size_metrics import LOG_SEGMENTS as LOG_SEGMENTS
-from include.tiering.observability.size_metrics import LOG_SIZE_BYTES as LOG_SIZE_BYTES
 from include.tiering.observability.size_metrics import SIZE_METRICS
 
 COPY_BYTES: Final = Metric(

@@ -2,8 +2,9 @@
 
 from prometheus_client import CollectorRegistry
 
-from include.tiering.observability.catalogue import LOG_SIZE_BYTES, METRICS, MetricKind
+from include.tiering.observability.catalogue import METRICS, MetricKind
 from include.tiering.observability.metrics import PrometheusRecorder, process_recorder
+from include.tiering.observability.size_metrics import LOG_SIZE_BYTES
 
 
 def test_values_after_a_copy_a_failure_and_a_size_run() -> None:

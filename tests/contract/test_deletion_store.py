@@ -166,8 +166,6 @@ class TestWork:
         leases = [claim(store, f"batch-{n}") for n in range(3)]
         assert [lease and str(lease.fence.topic_id_partition) for lease in leases] == ["a-0", "b-0", None]
         assert {lease.fence.role for lease in leases[:2]} == {LeaseRole.EXPIRE}
-        assert store.is_leased(A, LeaseRole.EXPIRE)
-        assert not store.is_leased(A, LeaseRole.COPY)
         assert lease_of(engine, A, "copy").fence.role is LeaseRole.COPY
 
     def test_partitions_with_begun_deletions_come_first(self, store):
@@ -180,7 +178,6 @@ class TestWork:
         released(store, plan_of())
         old = claim(store)
         now.advance(LEASE_MS + 1)
-        assert not store.is_leased(A, LeaseRole.EXPIRE)
         new = claim(store, "other")
         assert new.fence.token > old.fence.token
         with pytest.raises(LeaseLostError):

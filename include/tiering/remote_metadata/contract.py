@@ -46,8 +46,8 @@ class Fence:
 class SegmentRow:
     """A segment with what this platform knows beyond Kafka's metadata.
 
-    `source_fingerprint` is opaque text: equal texts mean the same source bytes. `started_at_ms`, and `finished_at_ms`
-    (None if it never was FINISHED), are the database's times.
+    `source_fingerprint` is opaque text: equal texts mean the same source bytes. `finished_at_ms` is a time of the
+    database, None if it never was FINISHED, whatever its state is now.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -55,7 +55,6 @@ class SegmentRow:
     log_crc32c: int | None
     verdict_detail: str = ""
     source_fingerprint: str | None = None
-    started_at_ms: int = 0
     finished_at_ms: int | None = None
 
 

@@ -49,7 +49,6 @@ def segment_row_of(row: Row[Any]) -> SegmentRow:
         log_crc32c=row.log_crc32c,
         verdict_detail=row.verdict_detail,
         source_fingerprint=row.source_fingerprint,
-        started_at_ms=row.started_at_ms,
         finished_at_ms=row.finished_at_ms,
     )
 

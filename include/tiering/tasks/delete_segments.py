@@ -29,7 +29,7 @@ from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_metadata.contract import LeaseRole, RemoteLogMetadata, TopicRegistry
 from include.tiering.remote_storage.contract import DeleteFailure, RemoteStorage
-from include.tiering.work.contract import PartitionLease
+from include.tiering.work.contract import PartitionLease, WorkStore
 from include.tiering.work.deletion_contract import (
     DeletionItem,
     DeletionOutcome,
@@ -87,6 +87,7 @@ class SegmentDeleter:
     metadata: RemoteLogMetadata
     registry: TopicRegistry
     deletions: DeletionStore
+    work: WorkStore
     clock: Clock
     observe: DeleteObserver
 
@@ -108,7 +109,7 @@ class SegmentDeleter:
         rows = {row.metadata.remote_log_segment_id: row.metadata for row in self.metadata.list_segments(partition)}
         gone = [one for one in planned.deletions if one.segment_id not in rows]
         self._record(lease, gone, DeletionOutcome.DELETED, _FOUND_GONE)
-        is_copying = self.deletions.is_leased(partition, LeaseRole.COPY)
+        is_copying = self.work.holder(partition, LeaseRole.COPY) is not None
         doomed: list[Doomed] = []
         for one in planned.deletions:
             segment = rows.get(one.segment_id)

@@ -18,7 +18,8 @@ from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.contract import LeaseRole, RemoteLogMetadata, SegmentRow, TopicRegistry
-from include.tiering.work.deletion_contract import DeletionStore, PlannedDeletion, PlannedExpiration, plan_hash
+from include.tiering.work.contract import WorkStore
+from include.tiering.work.deletion_contract import PlannedDeletion, PlannedExpiration, plan_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class ExpirationPlanner:
 
     metadata: RemoteLogMetadata
     registry: TopicRegistry
-    deletions: DeletionStore
+    work: WorkStore
     retentions: Mapping[str, TopicRetention]
     unfinished_copy_expiry_ms: int
 
@@ -124,7 +125,7 @@ class ExpirationPlanner:
             for row in rows
             if row.metadata.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
         ]
-        if not started or not self.deletions.is_leased(partition, LeaseRole.COPY):
+        if not started or self.work.holder(partition, LeaseRole.COPY) is None:
             return frozenset()
         return frozenset(started)
 

@@ -93,7 +93,9 @@ class ExpirationVerbs(SizeVerbs):
             pool=pool,
             max_seconds=float(settings.expiration.batch_max_seconds),
         )
-        deleter = SegmentDeleter(self.storage, self.metadata, self.registry, self.deletions, self.clock, self._observe)
+        deleter = SegmentDeleter(
+            self.storage, self.metadata, self.registry, self.deletions, self.work, self.clock, self._observe
+        )
         result = DeleteBatch(
             deleter,
             self.work,
@@ -121,7 +123,7 @@ class ExpirationVerbs(SizeVerbs):
         return ExpirationPlanner(
             self.metadata,
             self.registry,
-            self.deletions,
+            self.work,
             self._retentions(),
             self.effective_settings().unfinished_copy.expiry_ms,
         )

@@ -14,7 +14,6 @@ from typing import Protocol
 
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.work.contract import PartitionLease
 
 
@@ -176,10 +175,6 @@ class DeletionStore(Protocol):
 
     def now_ms(self) -> int:
         """The database's clock, by which retention is decided."""
-        ...
-
-    def is_leased(self, partition: TopicIdPartition, role: LeaseRole) -> bool:
-        """Whether a live lease, of any run, is held in this role."""
         ...
 
 

@@ -128,11 +128,6 @@ class SqlDeletionStore:
         with reading(self._engine) as connection:
             return self._now_ms(connection)
 
-    def is_leased(self, partition: TopicIdPartition, role: LeaseRole) -> bool:
-        with reading(self._engine) as connection:
-            now_ms = self._now_ms(connection)
-            return sql_lease_rows.is_held(connection, self._cluster_id, partition, role, now_ms)
-
     def _run(self, connection: Connection, run_id: str) -> DeletionRun:
         same_run = and_(approvals.c.cluster_id == runs.c.cluster_id, approvals.c.run_id == runs.c.run_id)
         query = (

@@ -152,7 +152,9 @@ class World:
             self.work, gate, clock, identity=identity, lease_ms=30_000, parent_alive=lambda: True
         )
         room = BatchRoom(self.work, gate, clock, batch_id=f"{run_id}/0", pool=None, max_seconds=max_seconds)
-        deleter = SegmentDeleter(self.storage, self.metadata, self.registry, self.deletions, clock, self._reached)
+        deleter = SegmentDeleter(
+            self.storage, self.metadata, self.registry, self.deletions, self.work, clock, self._reached
+        )
         return DeleteBatch(
             deleter,
             self.work,

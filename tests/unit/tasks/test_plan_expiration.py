@@ -17,7 +17,6 @@ from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
 from include.tiering.tasks.plan_expiration import ExpirationPlan, ExpirationPlanner, local_only_bytes
 from include.tiering.work.contract import Lease
 from include.tiering.work.sql import SqlWorkStore
-from include.tiering.work.sql_deletions import SqlDeletionStore
 from tests.doubles.memory_source import MemorySource
 from tests.doubles.segments import CLUSTER_ID, finish, lease_of, partition_of, segment_of
 
@@ -34,7 +33,6 @@ class World:
     def __post_init__(self) -> None:
         self.metadata = SqlRemoteLogMetadata(self.engine, CLUSTER_ID)
         self.registry = SqlTopicRegistry(self.engine, CLUSTER_ID)
-        self.deletions = SqlDeletionStore(self.engine, CLUSTER_ID)
         self.work = SqlWorkStore(self.engine, CLUSTER_ID)
 
     def own(self, partition: TopicIdPartition, owner: TopicOwner = TopicOwner.PLATFORM) -> None:
@@ -57,7 +55,7 @@ class World:
         return lease
 
     def plan(self, report: ScanReport | None = None, *, now_ms: int = NOW_MS, patterns=()) -> ExpirationPlan:
-        planner = ExpirationPlanner(self.metadata, self.registry, self.deletions, self.retentions, DAY_MS)
+        planner = ExpirationPlanner(self.metadata, self.registry, self.work, self.retentions, DAY_MS)
         return planner.plan("run", planner.owned_partitions(patterns), report, now_ms=now_ms)
 
 
@@ -159,7 +157,7 @@ def test_only_topics_with_a_size_are_scanned(world):
     planner = ExpirationPlanner(
         world.metadata,
         world.registry,
-        world.deletions,
+        world.work,
         {"orders": TopicRetention(retention_ms=1), "others": TopicRetention(retention_bytes=1)},
         DAY_MS,
     )

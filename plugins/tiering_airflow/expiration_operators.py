@@ -4,7 +4,6 @@ XCom carries ids, counts and the question to a person; plans, approvals and outc
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.standard.operators.branch import BaseBranchOperator
@@ -34,6 +33,7 @@ APPROVAL_TASK_ID: Final = "approval"
 RELEASE_TASK_ID: Final = "release"
 QUESTION_KEY: Final = "tiering_question"
 SHOWN_PLAN_KEY: Final = "tiering_shown_plan"
+ANSWER_KEY: Final = "tiering_answer"
 
 
 class PlanExpirationOperator(BaseOperator):
@@ -95,7 +95,8 @@ class PlanApprovalOperator(ApprovalOperator):
     """Asks a person for one plan; without an answer in time it is a Reject. Waits without worker, slot or trigger.
 
     What was shown is kept with the task before it begins to wait: another plan that is made meanwhile is not what the
-    answer is about.
+    answer is about. So is the answer, who gave it (None: nobody) and when; of a Reject, Airflow's operator returns
+    nothing.
     """
 
     template_fields: Sequence[str] = (*ApprovalOperator.template_fields, "plan_hash")
@@ -123,6 +124,12 @@ class PlanApprovalOperator(ApprovalOperator):
         context["ti"].xcom_push(key=SHOWN_PLAN_KEY, value=self.plan_hash)
         return super().execute(context)
 
+    def execute_complete(self, context: "Context", event: dict[str, Any]) -> Any:
+        user = event["responded_by_user"]
+        answer = {"user": user and user["name"], "answered_at": event["responded_at"].isoformat(timespec="seconds")}
+        context["ti"].xcom_push(key=ANSWER_KEY, value=answer)
+        return super().execute_complete(context, event)
+
 
 class ReleaseOperator(BaseOperator):
     """Records who approved which plan, if somebody had to, and returns the batches to start.
@@ -139,7 +146,7 @@ class ReleaseOperator(BaseOperator):
     def execute(self, context: "Context") -> list[dict[str, int]]:
         """Raises PlanWithdrawnError, and StateConflictError for an approval of another plan."""
         with TieringHook().open() as tiering:
-            if answer := context["ti"].xcom_pull(task_ids=APPROVAL_TASK_ID):
+            if answer := context["ti"].xcom_pull(task_ids=APPROVAL_TASK_ID, key=ANSWER_KEY):
                 self._approve(tiering, answer, context)
             max_batches = tiering.effective_settings().expiration.max_batches
             partitions = len(tiering.deletions.plan(self.planned_run_id))
@@ -153,7 +160,7 @@ class ReleaseOperator(BaseOperator):
                 f"{len(kept)} segments of plan {shown} would stay now, such as {first.segment_id} with offsets "
                 f"{first.start_offset}..{first.end_offset}: nothing was deleted. The next run plans and asks again"
             )
-        author = answer_author(answer, self.dag_id, context["run_id"])
+        author = f"{answer['user']} ({self.dag_id} {context['run_id']}, answered {answer['answered_at']})"
         tiering.approve(self.planned_run_id, shown, author=author)
         self.log.info("Plan %s was approved by %s", shown, author)
 
@@ -223,8 +230,8 @@ class ExpirationOutcomeOperator(BaseOperator):
 
     def execute(self, context: "Context") -> None:
         """Raises ApprovalMissingError, DeletionFailedError."""
-        answer = context["ti"].xcom_pull(task_ids=APPROVAL_TASK_ID)
-        if answer and answer["responded_by_user"] is None:
+        answer = context["ti"].xcom_pull(task_ids=APPROVAL_TASK_ID, key=ANSWER_KEY)
+        if answer and answer["user"] is None:
             raise ApprovalMissingError(
                 f"nobody said whether {self.planned_run_id} may delete: nothing was deleted, the next run asks again"
             )
@@ -241,10 +248,3 @@ class ExpirationOutcomeOperator(BaseOperator):
                 f"{len(failed)} segments could not be deleted, such as {failed[0].planned.segment_id}: "
                 f"{failed[0].message}. The next run tries again"
             )
-
-
-def answer_author(answer: dict[str, Any], dag_id: str, run_id: str) -> str:
-    """Who answered, in which run, and when."""
-    user, responded_at = answer["responded_by_user"], answer["responded_at"]
-    when = responded_at.isoformat(timespec="seconds") if isinstance(responded_at, datetime) else str(responded_at)
-    return f"{user['name']} ({dag_id} {run_id}, answered {when})"

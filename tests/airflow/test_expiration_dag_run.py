@@ -254,6 +254,38 @@ def test_a_reject_leaves_everything(careful: Deployment) -> None:
     assert _picture(careful) == before
 
 
+def test_without_an_answer_nothing_goes_and_the_run_fails(careful: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__TIERING__EXPIRATION_APPROVAL_HOURS", "0.0001")
+    _set_retention(careful, EVERYTHING)
+    before = _picture(careful)
+    with _scheduler_that_sweeps():
+        run, tasks = _run()
+    assert (str(run.state), tasks["approval"], tasks["outcome"]) == ("failed", {"success"}, {"failed"})
+    assert tasks["release"] == tasks["delete"] == {"skipped"}
+    assert _picture(careful) == before
+
+
+@contextmanager
+def _scheduler_that_sweeps() -> Iterator[None]:
+    """The part of Airflow's scheduler that ends a wait for an answer; its DAG runner for tests has none."""
+    from airflow.jobs.job import Job
+    from airflow.jobs.scheduler_job_runner import SchedulerJobRunner
+
+    scheduler, ended = SchedulerJobRunner(Job()), threading.Event()
+
+    def sweep() -> None:
+        while not ended.wait(0.5):
+            scheduler.check_awaiting_input_timeouts()
+
+    thread = threading.Thread(target=sweep, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 def test_an_approval_goes_on_with_the_plan_that_was_shown(careful: Deployment) -> None:
     _set_retention(careful, EVERYTHING)
     with _person_says("Approve") as person:

@@ -18,6 +18,7 @@ from include.tiering.work.deletion_contract import DeletionOutcome
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.errors import ApprovalMissingError, DeletionFailedError
 from plugins.tiering_airflow.expiration_operators import (
+    ANSWER_KEY,
     APPROVAL_TASK_ID,
     RELEASE_TASK_ID,
     SHOWN_PLAN_KEY,
@@ -49,14 +50,13 @@ class _TaskInstance:
     def xcom_push(self, key: str, value: Any) -> None:
         self.pushed[key] = value
 
-    def xcom_pull(self, task_ids: str, key: str = "return_value") -> Any:
+    def xcom_pull(self, task_ids: str, key: str) -> Any:
         assert task_ids == APPROVAL_TASK_ID
         return self.pushed.get(key)
 
     def answer(self, user: str | None, plan_hash: str) -> None:
         """As `approval` leaves it."""
-        by = None if user is None else {"id": user, "name": user}
-        self.pushed |= {"return_value": {"responded_by_user": by, "responded_at": ANSWERED}, SHOWN_PLAN_KEY: plan_hash}
+        self.pushed |= {ANSWER_KEY: {"user": user, "answered_at": "then"}, SHOWN_PLAN_KEY: plan_hash}
 
 
 @pytest.fixture
@@ -188,6 +188,16 @@ def test_a_segment_that_could_not_be_deleted_fails_the_run(deployed: Deployment)
         connection.execute(failed.where(planned_deletions.c.position == 0))
     with pytest.raises(DeletionFailedError, match="access denied"):
         _outcome(instance)
+
+
+@pytest.mark.parametrize("user", ["olga", None])
+@pytest.mark.parametrize("option", ["Approve", "Reject"])
+def test_every_answer_is_kept(user: str | None, option: str) -> None:
+    instance = _TaskInstance()
+    by = None if user is None else {"id": "7", "name": user}
+    event = {"chosen_options": [option], "params_input": {}, "responded_at": ANSWERED, "responded_by_user": by}
+    PlanApprovalOperator(task_id="approval").execute_complete(_context(instance), event)
+    assert instance.pushed == {ANSWER_KEY: {"user": user, "answered_at": "2026-01-02T03:04:05+00:00"}}
 
 
 def test_who_is_asked_and_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,17 +7,18 @@ the states beside FINISHED.
 
 from typing import Any, Final
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Column, Engine, MetaData, Table, text
+from sqlalchemy.schema import CreateTable, DropTable
 
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
+from include.tiering.database.schema import segments as segments_table
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.model.ids import TopicIdPartition, Uuid
 
 CLUSTER_ID: Final = "Yl6WqUHwTuy6EGbNGUOwhg"
 PARTITIONS_PER_TOPIC: Final = 10
 EPOCHS: Final = 5
-_INDEXES: Final = ("ix_segments_offset", "ix_segments_run")
 
 
 def topic_id(number: int) -> Uuid:
@@ -31,7 +32,7 @@ def partition_number(number: int) -> TopicIdPartition:
 
 
 def build(url: str, segments: int, partitions: int, *, for_scans: bool = False) -> None:
-    """Segments, their epochs and counters. `for_scans` leaves out what a scan of all rows does not need."""
+    """Segments, their epochs and counters. `for_scans` (SQLite) leaves out what a scan of all rows does not need."""
     engine = open_engine(url)
     upgrade(engine)
     StoreIdentities(engine, CLUSTER_ID).create(Uuid.random(lambda size: bytes(range(size))))
@@ -46,13 +47,20 @@ def build(url: str, segments: int, partitions: int, *, for_scans: bool = False) 
             connection.exec_driver_sql("SET session_replication_role = replica")  # no look at foreign keys, row by row
             connection.commit()
         if for_scans:
-            for name in _INDEXES:
-                connection.exec_driver_sql(f"DROP INDEX {name}")
+            connection.execute(DropTable(segments_table))
+            connection.execute(CreateTable(_without_indexes(segments_table)))
+            connection.commit()
         for statement in _statements(sqlite, segments, partitions, for_scans):
             connection.execute(text(statement))
             connection.commit()
     _settle(engine)
     engine.dispose()
+
+
+def _without_indexes(table: Table) -> Table:
+    """Its columns and its key."""
+    columns = (Column(c.name, c.type, primary_key=c.primary_key, nullable=c.nullable) for c in table.columns)
+    return Table(table.name, MetaData(), *columns)
 
 
 def _settle(engine: Engine) -> None:

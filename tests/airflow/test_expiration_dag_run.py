@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
-from fastapi import HTTPException
 from sqlalchemy import MetaData, select
 
 from include.tiering.model.ids import RemoteLogSegmentId
@@ -126,7 +125,7 @@ class _Person(threading.Thread):
         from airflow.api_fastapi.app import init_auth_manager
         from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
         from airflow.api_fastapi.core_api.datamodels.hitl import UpdateHITLDetailPayload
-        from airflow.api_fastapi.core_api.routes.public.hitl import update_hitl_detail
+        from airflow.api_fastapi.core_api.routes.public.hitl import HTTPException, update_hitl_detail
         from airflow.utils.session import create_session
 
         init_auth_manager()

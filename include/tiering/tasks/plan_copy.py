@@ -39,6 +39,7 @@ _WAITING_CANNOT_HELP: Final = frozenset(
 class HeldBack(StrEnum):
     """Why something of a partition is not in this plan."""
 
+    NOT_READY = "its metadata is not complete"
     STOPPED = "stopped by a failed segment"
     HOLE = "offsets are gone from the source: a hole must be recorded by decision first"
     FORK = "the source's history is another one than that of what was copied"
@@ -195,6 +196,8 @@ def _refusal(
     partition = replica.topic_id_partition
     first = pending[0]
     next_offset = first.base_offset if highest is None else highest + 1
+    if not metadata.is_ready(partition):
+        return HeldBackPartition(partition, next_offset, HeldBack.NOT_READY, "./tiering ready")
     if not first.eligible:
         return _not_eligible(partition, first)
     owner = owner_seen(replica, registry.owner(partition.topic_id))

@@ -60,9 +60,14 @@ class Known:
         retention_ms: str | None = None,
         owner: TopicOwner = TopicOwner.PLATFORM,
         by_epoch: Mapping[int, int] | None = None,
+        complete: bool = True,
     ) -> None:
+        self._complete = complete
         self._by_epoch = by_epoch
         self._copied, self._stopped, self._retention_ms, self._owner = copied, stopped, retention_ms, owner
+
+    def is_ready(self, partition: TopicIdPartition) -> bool:
+        return self._complete
 
     def owner(self, topic_id: Uuid) -> TopicOwner:
         return self._owner
@@ -163,6 +168,11 @@ def test_a_new_epoch_behind_what_was_copied_is_no_fork():
         replica("a", segment(0, 99), segment(100, 299), ACTIVE), leader_epochs=LeaderEpochs.of([(0, 0), (1, 100)])
     )
     assert bases(plan(source, known=Known(copied=99, by_epoch={0: 99}))) == [[100]]
+
+
+def test_nothing_is_copied_before_its_metadata_is_complete():
+    made = plan(replica("a", segment(0, 99), ACTIVE), known=Known(complete=False))
+    assert (made.partitions, [one.reason for one in made.held_back]) == ((), [HeldBack.NOT_READY])
 
 
 def test_a_stopped_partition_waits_with_its_reason():

@@ -73,7 +73,7 @@ down: setup ## stop what `make up` started
 
 PYTEST := $(PYTHON) -m pytest -q
 UNIT_TESTS := tests/architecture tests/unit
-SLOW_TESTS := tests/integration tests/airflow tests/chaos tests/contract tests/property
+SLOW_TESTS := tests/integration tests/airflow tests/chaos tests/scenarios tests/contract tests/property
 # Servers belong to a file of tests: a file stays on one worker, long ones (they come first) begin first.
 BY_FILE := -n 2 --dist loadfile --no-loadscope-reorder
 

@@ -1,8 +1,9 @@
-"""The main job on the bundled log dirs of two real brokers: a real scheduler, real Spark jobs, both DAGs.
+"""The main job on the bundled log dirs of two real brokers: a real scheduler, real Spark jobs, three DAGs.
 
 Starts a platform of its own, triggers `tiering_copy`, waits for it and for the size run that it wakes, reads every
-copied segment back and compares it byte for byte with the broker's file, prints a table, stops all it started.
-Exit code 0 only if all of it held.
+copied segment back and compares it byte for byte with the broker's file. Then limits the retention of one topic,
+triggers `tiering_expiration`, and compares sizes, rows and objects before and after. Prints tables, stops all it
+started. Exit code 0 only if all of it held.
 """
 
 import logging
@@ -10,7 +11,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,22 +21,29 @@ from rich.console import Console
 from include.tiering.errors import TieringError
 from include.tiering.pools.airflow_api import AirflowApi, Login
 from include.tiering.settings import load_settings
-from include.tiering.wiring import open_tiering
+from include.tiering.units import KIB
+from include.tiering.wiring import Tiering, open_tiering
 from local.assembly import assemble
+from local.expiry import faults, holdings, limit_retention
+from local.expiry import table as expiry_table
 from local.layout import Layout
 from local.outcome import outcomes, table
 from local.platform import stop
 from local.ports import free_port
-from local.runs import DagRun, errors_of, trigger, wait_for_dag, wait_for_run
+from local.runs import errors_of, trigger, wait_for_dag, wait_for_run
 from local.secrets_store import ADMIN, password_of
 from local.tiering_config import sample_log_dirs, sample_settings
 
 _COPY_DAG: Final = "tiering_copy"
 _SIZES_DAG: Final = "tiering_remote_log_sizes"
+_EXPIRATION_DAG: Final = "tiering_expiration"
 _TABLE_WIDTH: Final = 120
 _DAG_SECONDS: Final = 60.0
 _COPY_SECONDS: Final = 300.0
 _SIZES_SECONDS: Final = 120.0
+_EXPIRATION_SECONDS: Final = 180.0
+_EXPIRED_TOPIC: Final = "orders"
+_RETENTION_BYTES: Final = 64 * KIB
 
 
 def main() -> int:
@@ -70,33 +79,60 @@ def _demo(console: Console, layout: Layout, say: Callable[[str], None]) -> bool:
     platform = assemble(layout, sample_settings(layout, airflow_port=port), port=port, say=say)
     platform.set_up()
     platform.start()
-    with AirflowApi(platform.base_url, Login(ADMIN, password_of(layout, ADMIN))) as api:
-        runs = _run_both_dags(api, say)
-    for run in runs:
-        for line in errors_of(layout.airflow_home / "logs", run):
-            console.print(line, style="red", markup=False, soft_wrap=True)
-    say("waiting for every copied segment to be read back and compared with the broker's file")
-    with open_tiering(load_settings(layout.tiering_toml)) as tiering:
-        found = outcomes(tiering, sample_log_dirs(layout), layout.state / "read-back")
-    console.print(table(found))
-    for difference in (line for outcome in found for line in outcome.differences):
-        console.print(difference, style="red", markup=False, soft_wrap=True)
-    copied = sum(len(outcome.rows) for outcome in found)
-    return copied > 0 and all(run.state == "success" for run in runs) and all(outcome.held for outcome in found)
+    demo = _Demo(console, layout, say)
+    with (
+        AirflowApi(platform.base_url, Login(ADMIN, password_of(layout, ADMIN))) as api,
+        open_tiering(load_settings(layout.tiering_toml)) as tiering,
+    ):
+        return demo.copies(api, tiering) and demo.expires(api, tiering)
 
 
-def _run_both_dags(api: AirflowApi, say: Callable[[str], None]) -> list[DagRun]:
-    say("waiting for Airflow to know both DAGs")
-    for dag_id in (_COPY_DAG, _SIZES_DAG):
-        wait_for_dag(api, dag_id, seconds=_DAG_SECONDS)
-    run_id = trigger(api, _COPY_DAG, {})
-    say(f"waiting for {_COPY_DAG}: plan, two Spark jobs at a time, quality gate (about a minute)")
-    copied = wait_for_run(api, _COPY_DAG, run_id, seconds=_COPY_SECONDS, on_change=lambda line: say(f"  {line}"))
-    if copied.state != "success":
-        return [copied]
-    say(f"waiting for {_SIZES_DAG}, which the copy woke")
-    sized = wait_for_run(api, _SIZES_DAG, None, seconds=_SIZES_SECONDS, on_change=lambda line: say(f"  {line}"))
-    return [copied, sized]
+@dataclass(frozen=True, slots=True)
+class _Demo:
+    """The two acts, each with its table."""
+
+    console: Console
+    layout: Layout
+    say: Callable[[str], None]
+
+    def copies(self, api: AirflowApi, tiering: Tiering) -> bool:
+        self.say("waiting for Airflow to know the DAGs")
+        for dag_id in (_COPY_DAG, _SIZES_DAG, _EXPIRATION_DAG):
+            wait_for_dag(api, dag_id, seconds=_DAG_SECONDS)
+        run_id = trigger(api, _COPY_DAG, {})
+        self.say(f"waiting for {_COPY_DAG}: plan, two Spark jobs at a time, quality gate (about a minute)")
+        if not self._succeeds(api, _COPY_DAG, run_id, _COPY_SECONDS):
+            return False
+        self.say(f"waiting for {_SIZES_DAG}, which the copy woke")
+        sized = self._succeeds(api, _SIZES_DAG, None, _SIZES_SECONDS)
+        self.say("waiting for every copied segment to be read back and compared with the broker's file")
+        found = outcomes(tiering, sample_log_dirs(self.layout), self.layout.state / "read-back")
+        self.console.print(table(found))
+        self._complain(line for outcome in found for line in outcome.differences)
+        copied = sum(len(outcome.rows) for outcome in found)
+        return sized and copied > 0 and all(outcome.held for outcome in found)
+
+    def expires(self, api: AirflowApi, tiering: Tiering) -> bool:
+        before = holdings(tiering)
+        self.say(f"retention.bytes of {_EXPIRED_TOPIC} is {_RETENTION_BYTES} from now on, for each partition")
+        limit_retention(tiering, _EXPIRED_TOPIC, _RETENTION_BYTES)
+        run_id = trigger(api, _EXPIRATION_DAG, {})
+        self.say(f"waiting for {_EXPIRATION_DAG}: plan, brake, one Spark job (about half a minute)")
+        succeeded = self._succeeds(api, _EXPIRATION_DAG, run_id, _EXPIRATION_SECONDS)
+        after = holdings(tiering)
+        self.console.print(expiry_table(before, after, _EXPIRED_TOPIC))
+        found = list(faults(before, after, _EXPIRED_TOPIC))
+        self._complain(found)
+        return succeeded and not found
+
+    def _succeeds(self, api: AirflowApi, dag_id: str, run_id: str | None, seconds: float) -> bool:
+        run = wait_for_run(api, dag_id, run_id, seconds=seconds, on_change=lambda line: self.say(f"  {line}"))
+        self._complain(errors_of(self.layout.airflow_home / "logs", run))
+        return run.state == "success"
+
+    def _complain(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.console.print(line, style="red", markup=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,90 @@
+"""What an expiration took away, seen from outside: sizes, rows and objects before and after it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rich.table import Table
+
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.sizes import PartitionSize
+from include.tiering.quota.config_store import ConfigEntity, EntityType
+from include.tiering.remote_storage.marker import MARKER_KEY
+
+if TYPE_CHECKING:
+    from include.tiering.wiring import Tiering
+
+OBJECTS_OF_A_SEGMENT: Final = 3
+"""Of the layout `aiven`: log, indexes, manifest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What one partition has at one moment."""
+
+    segments: int
+    size_bytes: int
+    log_start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """What the platform has at one moment. `objects` counts those of segments, as the store lists them."""
+
+    partitions: Mapping[TopicIdPartition, Stored]
+    objects: int
+
+    @property
+    def segments(self) -> int:
+        return sum(stored.segments for stored in self.partitions.values())
+
+
+def holdings(tiering: "Tiering") -> Holdings:
+    """Raises TieringError."""
+    stored = {size.topic_id_partition: _stored(tiering, size) for size in tiering.sizes()}
+    return Holdings(stored, sum(1 for key, _ in tiering.storage.list_objects() if key != MARKER_KEY))
+
+
+def limit_retention(tiering: "Tiering", topic: str, retention_bytes: int) -> None:
+    """As `./tiering configs` does. Raises TieringError."""
+    changes = {"retention.bytes": str(retention_bytes)}
+    tiering.alter_configs(ConfigEntity(EntityType.TOPICS, topic), changes, author="demo")
+
+
+def faults(before: Holdings, after: Holdings, topic: str) -> Iterator[str]:
+    """One line for whatever an expiration by size of one topic must not leave behind, or must not touch."""
+    if after.segments >= before.segments:
+        yield f"nothing of {topic} was deleted"
+    if after.objects != OBJECTS_OF_A_SEGMENT * after.segments:
+        yield f"{after.objects} objects for {after.segments} segments"
+    for partition, was in before.partitions.items():
+        now = after.partitions.get(partition, Stored(0, 0, 0))
+        if partition.topic != topic and now != was:
+            yield f"{partition} is not of {topic}, and changed from {was} to {now}"
+        elif now.segments < was.segments and now.log_start_offset <= was.log_start_offset:
+            yield f"{partition} lost segments without a higher log start offset"
+        elif was.segments and not now.segments:
+            yield f"{partition} lost everything"
+
+
+def table(before: Holdings, after: Holdings, topic: str) -> Table:
+    """Per partition of the topic: segments, bytes and log start offset, before and after."""
+    shown = Table(title="tiering_expiration by size", title_justify="left")
+    shown.add_column("partition")
+    for numbers in ("segments\nbefore", "after", "bytes\nbefore", "after", "log start\nbefore", "after"):
+        shown.add_column(numbers, justify="right")
+    for partition, was in before.partitions.items():
+        if partition.topic == topic:
+            now = after.partitions.get(partition, Stored(0, 0, 0))
+            pairs = zip(
+                (was.segments, was.size_bytes, was.log_start_offset),
+                (now.segments, now.size_bytes, now.log_start_offset),
+                strict=True,
+            )
+            shown.add_row(str(partition), *(str(number) for pair in pairs for number in pair))
+    return shown
+
+
+def _stored(tiering: "Tiering", size: PartitionSize) -> Stored:
+    truth = tiering.metadata.partition_truth(size.topic_id_partition)
+    return Stored(size.segments, size.size_bytes, truth.log_start_offset)

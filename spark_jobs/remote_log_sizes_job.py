@@ -7,7 +7,7 @@
     DIR/summary.json   what was counted, every difference, what is stored twice
     history            the same rows once more, kept (see `size_history`)
 
-Each task reads ranges of segments through the library, page by page: memory does not grow with their number. With
+Each task reads some ranges of segments through the library, page by page: memory does not grow with their number. With
 `--from-storage` the rows are compared with the store's listing too, segment by segment, and with what every manifest
 says. Writing again into the same directory replaces what is there. Exit codes: 0 equal, 1 differences, 2 a setting,
 3 another try can help.
@@ -55,7 +55,7 @@ MANIFESTS: Final = "manifests"
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="remote_log_sizes_job", description="Recount remote log sizes.")
     parser.add_argument("--output", required=True, type=Path, help="directory of the results")
-    parser.add_argument("--ranges", type=_at_least_one, default=READ_RANGES, help="key ranges, one Spark task each")
+    parser.add_argument("--ranges", type=_at_least_one, default=READ_RANGES, help="key ranges, shared among the tasks")
     parser.add_argument("--from-storage", choices=(LISTING, MANIFESTS), help="compare the rows with the store as well")
     parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the tasks run")
     return parser.parse_args(arguments)

@@ -80,9 +80,12 @@ def _read(
     key_ranges = tiering.segment_ranges(ranges)
 
     def read(numbers: Batches) -> Batches:
+        mine = [key_ranges[number] for batch in numbers for number in batch.column("id").to_pylist()]
+        if not mine:
+            return
         with ParentWatch(), open_tiering(load_settings(config)) as reader:
-            for number in (number for batch in numbers for number in batch.column("id").to_pylist()):
-                yield from transformed(map(batch_of, reader.export_segments(key_ranges[number])))
+            pages = (page for key_range in mine for page in reader.export_segments(key_range))
+            yield from transformed(map(batch_of, pages))
 
-    numbers = session.range(0, len(key_ranges), 1, numPartitions=max(1, len(key_ranges)))
-    return numbers.mapInArrow(read, schema)
+    # As many tasks as Spark has room for at once: each opens the library, which takes longer than many a range.
+    return session.range(len(key_ranges)).mapInArrow(read, schema)

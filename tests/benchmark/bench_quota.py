@@ -71,6 +71,9 @@ DOZEN: Final = frozenset(
         (100 * MB, "1 GiB", 1),
     }
 )
+CLIENT_SECONDS: Final = 20.0
+"""Enough to see the others settle; they are not judged."""
+
 LIMITER_SECONDS: Final = 10.0
 LEDGER_PROCESSES: Final = 32
 LEDGER_SECONDS: Final = 30.0
@@ -241,7 +244,7 @@ def main(arguments: Sequence[str]) -> int:
         run = Run(opened, options.traces)
         measures: dict[str, Callable[[], dict[str, Any]]] = {
             "combinations": lambda: combinations(run, options.seconds, full=options.full),
-            "clients": lambda: clients(run, options.seconds, full=options.full),
+            "clients": lambda: clients(run, min(options.seconds, CLIENT_SECONDS), full=options.full),
             "scenarios": lambda: scenarios(run, metadata_url),
             "limiter": lambda: limiter_alone(run),
             "ledger": lambda: ledger_load(run),

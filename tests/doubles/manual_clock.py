@@ -19,6 +19,10 @@ class ManualClock:
         self.slept.append(seconds)
         self.advance(seconds)
 
+    def step(self, milliseconds: int) -> None:
+        """Somebody sets the wall clock; no time passes."""
+        self._now_ms += milliseconds
+
     def advance(self, seconds: float) -> None:
         self._now_ms += round(seconds * 1000)
         self._monotonic += seconds

@@ -105,6 +105,7 @@ ACTIONS = {
     "away": (1, lambda random: (random.randrange(6),)),
     "no answer": (2, lambda random: (random.randrange(6),)),
     "quota": (1, lambda random: (random.randrange(1, 20),)),
+    "wall clock": (1, lambda random: (random.choice([-3_600_000, 3_600_000]),)),
     "join": (1, lambda random: ()),
     "kill": (1, lambda random: (random.randrange(6),)),
 }
@@ -135,6 +136,8 @@ def _act(world: World, name: str, number: float = 0, demand: float = 0.0) -> Non
         world.processes.append(Process(world.clock, world.ledger))
     elif name == "advance":
         world.clock.advance(number)
+    elif name == "wall clock":
+        world.clock.step(int(number))
     elif name == "quota":
         world.set_quota(int(number) * QUOTA // 10)
     elif name == "demand":

@@ -1,0 +1,27 @@
+"""Shares of a quota know no wall clock: neither a host's nor the database's (docs/adr/0017)."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+QUOTA = Path(__file__).parents[2] / "include/tiering/quota"
+OF_SHARES = (
+    "book_ledger",
+    "book_text",
+    "demand",
+    "limiter",
+    "liveness",
+    "pacer",
+    "process_pacing",
+    "share_holder",
+    "shared_quotas",
+    "shares",
+    "sql_ledger",
+)
+WALL_CLOCK = re.compile(r"\bnow_ms\b|\btime\.time|\bdatetime\b|clock_timestamp|func\.now|CURRENT_TIMESTAMP|unixepoch")
+
+
+@pytest.mark.parametrize("module", OF_SHARES)
+def test_a_module_of_the_shares_asks_no_wall_clock(module: str) -> None:
+    assert not WALL_CLOCK.findall((QUOTA / f"{module}.py").read_text())

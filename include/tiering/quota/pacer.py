@@ -12,7 +12,7 @@ from typing import Final
 SLICE_SECONDS: Final = 0.010
 """A grant is at most this much of the rate, so that a change of the rate bites at once."""
 
-CATCH_UP_SECONDS: Final = 0.025
+CATCH_UP_SECONDS: Final = 0.030
 """About a late wake-up, or an answer and the head of the next request: the pauses that every upload has."""
 
 

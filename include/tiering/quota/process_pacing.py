@@ -19,7 +19,7 @@ from include.tiering.quota.scopes import Scope
 FORGET_SECONDS: Final = 30.0
 """A scope that nobody asked for this long is no longer asked for in the ledger."""
 
-_SHORTEST_WAIT_SECONDS: Final = 0.010
+_SHORTEST_WAIT_SECONDS: Final = 0.018
 """A wake-up costs more than a grant: what is due meanwhile is caught up with."""
 
 _NEVER: Final = float("inf")

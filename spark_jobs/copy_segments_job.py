@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from include.tiering.tasks.copy_segments import BatchEnd, BatchResult
+from include.tiering.tasks.batch_room import BatchEnd
+from include.tiering.tasks.copy_segments import BatchResult
 from include.tiering.work.contract import ANYWHERE, Placement
 from spark_jobs.batch_job import Task, as_task, batch_parser, exit_code_of, run_job
 

@@ -15,7 +15,8 @@ from include.tiering.remote_storage.contract import StoreMarker
 from include.tiering.reports.sizes import SizeReport
 from include.tiering.settings import TieringSettings, with_dynamic
 from include.tiering.tasks.alter_configs import AlteredConfigs, alter_configs
-from include.tiering.tasks.copy_segments import BatchEnd, BatchResult, FailedSegment
+from include.tiering.tasks.batch_room import BatchEnd
+from include.tiering.tasks.copy_segments import BatchResult, FailedSegment
 from include.tiering.tasks.describe_log_dirs import LogDirDescription
 from include.tiering.tasks.diagnose import Diagnosis
 from include.tiering.tasks.fetch_partition import FetchedSegment

@@ -18,7 +18,8 @@ class BookLedger(Protocol):
     def exchange(self, change: BookChange) -> Book:
         """Replace the book by what `change` makes of it, in one transaction; returns the new one.
 
-        `change` is called once, while no other process reads or writes the book.
+        A book that `change` gives back as it is need not be written. `change` is called once, while no other process
+        reads or writes the book.
 
         Raises:
             MetadataUnavailableError: nothing was changed, or it is not known.

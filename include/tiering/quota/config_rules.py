@@ -16,7 +16,7 @@ from include.tiering.quota.config_catalogue import (
     all_configs,
     config_on,
 )
-from include.tiering.quota.config_store import ConfigEntity, ConfigSnapshot, ConfigValues, EntityType
+from include.tiering.quota.config_store import ConfigEntity, ConfigSnapshot, ConfigValues, EntityType, numbers_of
 from include.tiering.quota.contract import UNLIMITED, QuotasInForce
 from include.tiering.quota.scopes import Scope
 from include.tiering.quota.topic_thresholds import TOPIC_THRESHOLD, TOTAL_THRESHOLD, check_thresholds
@@ -86,7 +86,7 @@ def quotas_in_force(snapshot: ConfigSnapshot) -> QuotasInForce:
     """What limiters go by. Names that this version does not know hold nothing down."""
     quotas: dict[Scope, int] = {}
     for config in (one for one in all_configs() if one.quota is not None):
-        for entity, value in _set_values(snapshot.values, config.name, config.entity_type).items():
+        for entity, value in numbers_of(snapshot.values, config.entity_type, config.name).items():
             scope = config.scope(entity)
             if scope is not None and config.is_legal_on(entity):
                 quotas[scope] = min(value * scope.kind.units, UNLIMITED) if value else UNLIMITED
@@ -95,8 +95,8 @@ def quotas_in_force(snapshot: ConfigSnapshot) -> QuotasInForce:
 
 def _check_clients(values: ConfigValues) -> None:
     """Every client's fetch quota is below every broker's, the default's included; an unset one bounds nothing."""
-    brokers = _set_values(values, FETCH_QUOTA, EntityType.BROKERS)
-    clients = _set_values(values, NARROW_FETCH_QUOTA, EntityType.CLIENTS)
+    brokers = numbers_of(values, EntityType.BROKERS, FETCH_QUOTA)
+    clients = numbers_of(values, EntityType.CLIENTS, NARROW_FETCH_QUOTA)
     if not brokers or not clients:
         return
     lowest, greatest = min(brokers, key=lambda one: brokers[one]), max(clients, key=lambda one: clients[one])
@@ -109,22 +109,13 @@ def _check_clients(values: ConfigValues) -> None:
 
 def _check_thresholds(values: ConfigValues) -> None:
     explicit = {
-        entity.entity_name: value for entity, value in _set_values(values, TOPIC_THRESHOLD, EntityType.TOPICS).items()
+        entity.entity_name: value for entity, value in numbers_of(values, EntityType.TOPICS, TOPIC_THRESHOLD).items()
     }
-    for broker, total in _set_values(values, TOTAL_THRESHOLD, EntityType.BROKERS).items():
+    for broker, total in numbers_of(values, EntityType.BROKERS, TOTAL_THRESHOLD).items():
         try:
             check_thresholds(total, explicit)
         except SettingError as error:
             raise ConfigRefusedError(f"{broker}: {error}") from None
-
-
-def _set_values(values: ConfigValues, name: str, entity_type: EntityType) -> dict[ConfigEntity, int]:
-    """The numbers of one name on entities of one type, by entity."""
-    return {
-        entity: int(configs[name])
-        for entity, configs in values.items()
-        if entity.entity_type == entity_type and name in configs
-    }
 
 
 def _no_name(kind: EntityType, name: str, accepted: str) -> str:

@@ -44,6 +44,15 @@ ConfigValues = Mapping[ConfigEntity, Mapping[str, str]]
 """Everything that is set, by entity and name; entities without a value are absent."""
 
 
+def numbers_of(values: ConfigValues, entity_type: EntityType, name: str) -> dict[ConfigEntity, int]:
+    """The numbers of one name on entities of one type, by entity."""
+    return {
+        entity: int(configs[name])
+        for entity, configs in values.items()
+        if entity.entity_type == entity_type and name in configs
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
     """One change. None means: was not set, or was removed."""

@@ -91,10 +91,11 @@ class ProcessPacing:
             began = now = self._clock.monotonic()
             for pace in stream:
                 pace.asked_at = began
-            if self._wait_seconds(stream, now) > 0:
-                now = self._wait(stream, began + patience_seconds)
-                if self._wait_seconds(stream, now) > 0:
-                    return Grant(0, now - began)
+            wait_seconds = self._wait_seconds(stream, now)
+            if wait_seconds > 0:
+                now, wait_seconds = self._wait(stream, wait_seconds, now, began + patience_seconds)
+            if wait_seconds > 0:
+                return Grant(0, now - began)
             return self._grant(stream, wanted_bytes, began, now)
 
     def share(self, scope: Scope) -> float | None:
@@ -155,17 +156,16 @@ class ProcessPacing:
     def _pace(self, scope: Scope, now: float) -> ScopePace:
         return self._paces.setdefault(scope, ScopePace(now))
 
-    def _wait(self, stream: Stream, deadline: float) -> float:
-        """Until the stream may go on, or the deadline; returns the time."""
+    def _wait(self, stream: Stream, wait_seconds: float, now: float, deadline: float) -> tuple[float, float]:
+        """Until the stream may go on, or the deadline; returns the time, and how long it would still have to wait."""
         for pace in stream:
             pace.meter.waiting += 1
         try:
-            while True:
+            while wait_seconds > 0 and now < deadline:
+                self._changed.wait(min(max(wait_seconds, _SHORTEST_WAIT_SECONDS), deadline - now))
                 now = self._clock.monotonic()
                 wait_seconds = self._wait_seconds(stream, now)
-                if wait_seconds <= 0 or now >= deadline:
-                    return now
-                self._changed.wait(min(max(wait_seconds, _SHORTEST_WAIT_SECONDS), deadline - now))
+            return now, wait_seconds
         finally:
             for pace in stream:
                 pace.meter.waiting -= 1

@@ -59,6 +59,8 @@ class Book:
         return {name: entry.beat for name, entry in self.workers.items()}
 
     def without(self, worker_ids: Collection[str]) -> "Book":
+        if self.workers.keys().isdisjoint(worker_ids):
+            return self
         return replace(self, workers={name: entry for name, entry in self.workers.items() if name not in worker_ids})
 
 

@@ -44,8 +44,10 @@ class SqlBookLedger:
                     connection, quota_ledger, {"cluster_id": self._cluster_id, "book": book_to_text(Book())}
                 )
                 text = connection.execute(_READ, {"cluster": self._cluster_id}).scalar_one()
-            book = change(book_from_text(text))
-            connection.execute(_WRITE, {"cluster": self._cluster_id, "new_book": book_to_text(book)})
+            before = book_from_text(text)
+            book = change(before)
+            if book is not before:
+                connection.execute(_WRITE, {"cluster": self._cluster_id, "new_book": book_to_text(book)})
         return book
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.clock import Clock
-from include.tiering.quota.config_store import ALL_BROKERS, ConfigStore, ConfigValues, EntityType
+from include.tiering.quota.config_store import ALL_BROKERS, ConfigStore, ConfigValues, EntityType, numbers_of
 from include.tiering.quota.contract import UNLIMITED
 from include.tiering.quota.topic_thresholds import TOPIC_THRESHOLD, TOTAL_THRESHOLD
 
@@ -56,8 +56,4 @@ class FreshTopicQuotaConfigs:
 
 
 def _by_name(values: ConfigValues, entity_type: EntityType, name: str) -> dict[str, int]:
-    return {
-        entity.entity_name: int(configs[name])
-        for entity, configs in values.items()
-        if entity.entity_type == entity_type and name in configs
-    }
+    return {entity.entity_name: number for entity, number in numbers_of(values, entity_type, name).items()}

@@ -28,8 +28,7 @@ from include.tiering.observability import for_partition, get_logger
 from include.tiering.quota.contract import ByteLimiter, Quotas
 from include.tiering.quota.topic_quota import NO_TOPIC_QUOTAS, TopicQuotas
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
-from include.tiering.tasks.batch_room import BatchEnd as BatchEnd
-from include.tiering.tasks.batch_room import BatchRoom
+from include.tiering.tasks.batch_room import BatchEnd, BatchRoom
 from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.tasks.topic_admission import TopicAdmission

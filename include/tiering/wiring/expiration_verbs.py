@@ -1,27 +1,22 @@
 """The verbs that delete: plan, brake, approve, delete, and truncate by decision."""
 
-import os
-import socket
 from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 
-from include.tiering.errors import SettingError
 from include.tiering.log_source.contract import ScanReport
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observability.metrics import process_recorder
 from include.tiering.quota.config_store import EntityType
 from include.tiering.quota.topic_retention import TopicRetention
-from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
 from include.tiering.tasks.batch_room import BatchRoom
 from include.tiering.tasks.brake import BrakeLimits, BrakeReport, apply_brake
 from include.tiering.tasks.delete_batch import DeleteBatch, DeleteResult
 from include.tiering.tasks.delete_segments import SegmentDeleter
 from include.tiering.tasks.plan_expiration import ExpirationPlan, ExpirationPlanner
 from include.tiering.tasks.recheck_plan import withdrawn
-from include.tiering.tasks.send_gate import SendGate
 from include.tiering.tasks.truncate import Truncation, plan_truncation, truncate
+from include.tiering.wiring.batches import gate_and_heartbeat
 from include.tiering.wiring.size_verbs import SizeVerbs
-from include.tiering.work.contract import BatchProgress
 from include.tiering.work.deletion_contract import DeletionRun, PlannedDeletion
 
 _AUTHOR = "expiration"
@@ -80,10 +75,8 @@ class ExpirationVerbs(SizeVerbs):
         """
         settings = self.effective_settings()
         lease_ms = settings.copier.lease_ms
-        gate = SendGate(self.clock)
-        identity = BatchProgress(run_id, batch_id, pool, socket.gethostname(), os.getpid(), "", 0, 0, 0.0, False)
-        heartbeat = BatchHeartbeat(
-            self.work, gate, self.clock, identity=identity, lease_ms=lease_ms, parent_alive=parent_alive
+        gate, heartbeat = gate_and_heartbeat(
+            self, run_id, batch_id, pool=pool, lease_ms=lease_ms, parent_alive=parent_alive
         )
         room = BatchRoom(
             self.work,
@@ -147,9 +140,4 @@ class ExpirationVerbs(SizeVerbs):
         """None if there is nothing to ask for, or nobody to ask."""
         if not topics or not self.settings.log_dirs:
             return None
-        report = self.source.scan(topics=topics)
-        if report.cluster_id not in (None, self.cluster_id):
-            raise SettingError(
-                f"log_dirs belong to cluster {report.cluster_id}, the database serves cluster {self.cluster_id}"
-            )
-        return report
+        return self.scan_of_our_cluster(topics)

@@ -1,6 +1,7 @@
 """The adapters of one deployment, chosen by its settings and made when they are first used."""
 
 import secrets
+from collections.abc import Collection
 from contextlib import suppress
 from functools import cached_property
 
@@ -21,7 +22,7 @@ from include.tiering.errors import (
     SettingError,
     SourceError,
 )
-from include.tiering.log_source.contract import LogSource
+from include.tiering.log_source.contract import LogSource, ScanReport
 from include.tiering.log_source.log_dir.dirs import LogDir, identify
 from include.tiering.log_source.log_dir.source import LogDirSource
 from include.tiering.observability.counted_topic_quotas import CountedTopicQuotas
@@ -185,6 +186,15 @@ class Parts:
     def effective_settings(self) -> TieringSettings:
         """The settings with the dynamic configs of now over them."""
         return with_dynamic(self.settings, self.configs.of_entity(ALL_BROKERS))
+
+    def scan_of_our_cluster(self, topics: Collection[str]) -> ScanReport:
+        """Replicas of topics that match. Raises SettingError if they are of another cluster than the database."""
+        report = self.source.scan(topics=topics)
+        if report.cluster_id not in (None, self.cluster_id):
+            raise SettingError(
+                f"log_dirs belong to cluster {report.cluster_id}, the database serves cluster {self.cluster_id}"
+            )
+        return report
 
     def log_dirs(self) -> list[LogDir]:
         """Raises SettingError if none is set."""

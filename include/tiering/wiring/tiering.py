@@ -1,8 +1,6 @@
 """Every verb of the platform, with its adapters joined."""
 
-import os
 import secrets
-import socket
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -11,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from include.tiering.clock import Clock
-from include.tiering.errors import SettingError
 from include.tiering.log_source.contract import ScanReport
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observability.metrics import process_recorder
@@ -22,7 +19,6 @@ from include.tiering.quota.scopes import QuotaKind
 from include.tiering.remote_storage.contract import StoreMarker
 from include.tiering.reports.copy import CopyRun
 from include.tiering.settings import TieringSettings, load_settings
-from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
 from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier
 from include.tiering.tasks.copy_segments import BatchLimits, BatchResult, CopyBatch
 from include.tiering.tasks.fetch_partition import FetchedSegment, fetch_partition
@@ -31,13 +27,13 @@ from include.tiering.tasks.own_topics import register_owners
 from include.tiering.tasks.plan_copy import CopyPlan, plan_copy
 from include.tiering.tasks.record_readers import RecordReaders
 from include.tiering.tasks.remember_epochs import remember_leader_epochs
-from include.tiering.tasks.send_gate import SendGate
 from include.tiering.tasks.verify_segments import VerifyReport, verify_segments
+from include.tiering.wiring.batches import gate_and_heartbeat
 from include.tiering.wiring.expiration_verbs import ExpirationVerbs
 from include.tiering.wiring.readiness_verbs import ReadinessVerbs
 from include.tiering.wiring.set_up import set_up
 from include.tiering.wiring.size_verbs import SizeVerbs
-from include.tiering.work.contract import BatchProgress, Placement
+from include.tiering.work.contract import Placement
 
 
 def _ignore(*_: object) -> None:
@@ -91,11 +87,7 @@ class Tiering(ReadinessVerbs, ExpirationVerbs, SizeVerbs):
         Raises:
             SettingError: the log dirs belong to another cluster than the database.
         """
-        report = self.scan(topics=tuple(topics or self.settings.topics.include))
-        if report.cluster_id not in (None, self.cluster_id):
-            raise SettingError(
-                f"log_dirs belong to cluster {report.cluster_id}, the database serves cluster {self.cluster_id}"
-            )
+        report = self.scan_of_our_cluster(tuple(topics or self.settings.topics.include))
         if not dry_run:
             if self.facts.cluster_id() is not None:
                 self.facts_memory.remember()
@@ -128,10 +120,8 @@ class Tiering(ReadinessVerbs, ExpirationVerbs, SizeVerbs):
         """Run one batch of a stored plan in this process, on partitions of one placement; without one, of every."""
         settings = self.effective_settings()
         copier = settings.copier
-        gate = SendGate(self.clock)
-        identity = BatchProgress(run_id, batch_id, pool, socket.gethostname(), os.getpid(), "", 0, 0, 0.0, False)
-        heartbeat = BatchHeartbeat(
-            self.work, gate, self.clock, identity=identity, lease_ms=copier.lease_ms, parent_alive=parent_alive
+        gate, heartbeat = gate_and_heartbeat(
+            self, run_id, batch_id, pool=pool, lease_ms=copier.lease_ms, parent_alive=parent_alive
         )
         result = CopyBatch(
             self._segment_copier(),

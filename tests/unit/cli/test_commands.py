@@ -11,7 +11,7 @@ from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.log_source.contract import ScanReport
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.quality.judge import QualityFinding
-from include.tiering.tasks.copy_segments import BatchEnd
+from include.tiering.tasks.batch_room import BatchEnd
 from include.tiering.tasks.diagnose import Cause, Diagnosis
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
 from include.tiering.tasks.partition_readiness import NotReady, PartitionReadiness

@@ -16,7 +16,7 @@ from include.tiering.errors import (
     SourceUnreadableError,
 )
 from include.tiering.log_source.contract import ScanError
-from include.tiering.tasks.copy_segments import BatchEnd
+from include.tiering.tasks.batch_room import BatchEnd
 from include.tiering.work.contract import SegmentOutcome
 from tests.doubles import sample_values as sample
 from tests.doubles.fake_tiering import FakeTiering, batch_result

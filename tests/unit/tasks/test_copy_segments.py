@@ -22,8 +22,9 @@ from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
+from include.tiering.tasks.batch_room import BatchEnd
 from include.tiering.tasks.copy_one_segment import CopyStep, SegmentCopier
-from include.tiering.tasks.copy_segments import BatchEnd, BatchLimits, BatchResult, CopyBatch
+from include.tiering.tasks.copy_segments import BatchLimits, BatchResult, CopyBatch
 from include.tiering.tasks.own_topics import register_owners
 from include.tiering.tasks.plan_copy import plan_copy
 from include.tiering.tasks.send_gate import SendGate

@@ -24,8 +24,9 @@ from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.reports.copy import CopyRun, present_copy
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
+from include.tiering.tasks.batch_room import BatchEnd
 from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier
-from include.tiering.tasks.copy_segments import BatchEnd, BatchLimits, BatchResult, CopyBatch
+from include.tiering.tasks.copy_segments import BatchLimits, BatchResult, CopyBatch
 from include.tiering.tasks.own_topics import register_owners
 from include.tiering.tasks.plan_copy import plan_copy
 from include.tiering.tasks.send_gate import SendGate

@@ -63,3 +63,13 @@ class ClusterFacts(Protocol):
     def is_removed(self, topic_id: Uuid) -> bool:
         """True only if a removal was positively seen; absence alone says nothing."""
         ...
+
+    def removal_evidence(self, topic_id: Uuid) -> str | None:
+        """What positively shows that the topic of this id was deleted, in words; None if nothing does.
+
+        Looks further back than `is_removed`, as far as anything is kept, and so may take a second.
+
+        Raises:
+            ClusterFactsError: nothing can be asked.
+        """
+        ...

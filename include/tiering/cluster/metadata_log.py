@@ -67,6 +67,15 @@ class MetadataLog:
     def is_removed(self, topic_id: Uuid) -> bool:
         return self._image().is_removed(topic_id)
 
+    def removal_evidence(self, topic_id: Uuid) -> str | None:
+        if self._image().topic(topic_id) is not None or self._newest is None:
+            return None
+        where = f"{METADATA_LOG} of {printable(self._newest.log_dir)}"
+        if self._image().is_removed(topic_id):
+            return f"RemoveTopicRecord in {where}, below offset {self._newest.log_end_offset}"
+        offset = self._newest.find_removal(topic_id)
+        return None if offset is None else f"RemoveTopicRecord in {where}, in the batch at offset {offset}"
+
     @property
     def log_end_offset(self) -> int:
         """First offset (exclusive) that these facts do not cover."""

@@ -11,6 +11,7 @@ last is still there, byte for byte, and else reads everything anew.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -22,8 +23,9 @@ from include.tiering.cluster.image import ClusterImage
 from include.tiering.errors import ClusterFactsError, CorruptFileError, FormatError, SourceError, SourceVanishedError
 from include.tiering.formats import offset_index
 from include.tiering.formats.batch_stream import BatchStream
-from include.tiering.formats.cluster_metadata import decode, record_values
+from include.tiering.formats.cluster_metadata import RemoveTopicRecord, decode, record_values
 from include.tiering.formats.record_batch import HEADER, HEADER_SIZE, MAX_OFFSET, BatchHeader, ControlType, control_type
+from include.tiering.model.ids import Uuid
 from include.tiering.units import MIB
 
 _CHECKPOINT: Final = re.compile(r"(?P<offset>[0-9]{20})-(?P<epoch>[0-9]{10})\.checkpoint")
@@ -59,6 +61,7 @@ class MetadataReplica:
     def _start_anew(self) -> None:
         self.image = ClusterImage()
         self.log_end_offset = 0
+        self._snapshot_offset = 0
         self._cursor: _Cursor | None = None
 
     def refresh(self) -> None:
@@ -83,6 +86,19 @@ class MetadataReplica:
                 self._start_anew()
                 raise
         return None
+
+    def find_removal(self, topic_id: Uuid) -> int | None:
+        """Base offset of a batch in which this topic is removed, among those that the snapshot stands for.
+
+        What a snapshot covers is committed. Files that cannot be read any more say nothing.
+        """
+        try:
+            with BrokerDirectory.open(self.log_dir) as root, root.directory(METADATA_LOG) as directory:
+                below = [base for base in _list(directory).base_offsets if base < self._snapshot_offset]
+                found = (_removal_in(directory, base, self._snapshot_offset, topic_id) for base in below)
+                return next((offset for offset in found if offset is not None), None)
+        except SourceError:
+            return None
 
     def _read_on(self, directory: BrokerDirectory, listing: _Listing) -> None:
         if not self._still_there(directory, listing):
@@ -116,7 +132,7 @@ class MetadataReplica:
                 except CorruptFileError:
                     continue
             if complete:
-                self.image, self.log_end_offset = image, offset
+                self.image, self.log_end_offset, self._snapshot_offset = image, offset, offset
                 return
 
     def _read_segment(self, directory: BrokerDirectory, base_offset: int, *, is_last: bool) -> None:
@@ -196,6 +212,20 @@ def _apply_batch(image: ClusterImage, header: BatchHeader, batch: memoryview, pa
                 image.apply(record)
     except FormatError as error:
         raise CorruptFileError(path, f"batch at offset {header.base_offset}: {error.message}", position) from error
+
+
+def _removal_in(directory: BrokerDirectory, base_offset: int, below: int, topic_id: Uuid) -> int | None:
+    """KRaft compresses nothing: a batch whose bytes do not hold the id does not speak of the topic."""
+    with suppress(SourceError), directory.file(offset_file(base_offset, FileKind.LOG)) as file:
+        for position, header, batch in _batches(file, 0, may_be_torn=True):
+            if header.last_offset >= below:
+                break
+            if topic_id.value in bytes(batch) and not header.is_control:
+                with in_file(file.path, position):
+                    records = [decode(value) for value in record_values(batch, header)]
+                if RemoveTopicRecord(topic_id) in records:
+                    return header.base_offset
+    return None
 
 
 def _read_checkpoint(file: BrokerFile, image: ClusterImage) -> bool:

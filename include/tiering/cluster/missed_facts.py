@@ -37,3 +37,6 @@ class MissedFacts:
 
     def is_removed(self, topic_id: Uuid) -> bool:
         return self._unknown.is_removed(topic_id)
+
+    def removal_evidence(self, topic_id: Uuid) -> str | None:
+        return self._unknown.removal_evidence(topic_id)

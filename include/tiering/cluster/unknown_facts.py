@@ -21,3 +21,6 @@ class UnknownFacts:
 
     def is_removed(self, topic_id: Uuid) -> bool:
         return False
+
+    def removal_evidence(self, topic_id: Uuid) -> str | None:
+        return None

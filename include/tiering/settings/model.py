@@ -27,8 +27,10 @@ from include.tiering.settings.operational import (
     CopyQuotaWindowSettings,
     ExpirationSettings,
     FetchQuotaWindowSettings,
+    OnTopicSettings,
     QueueSettings,
     ReaderSettings,
+    TombstoneSettings,
     TopicQuotasSettings,
     UnfinishedCopySettings,
 )
@@ -182,6 +184,8 @@ class TieringSettings(Section):
     prices: PricesSettings = Field(default_factory=PricesSettings)
     expiration: ExpirationSettings = Field(default_factory=ExpirationSettings)
     unfinished_copy: UnfinishedCopySettings = Field(default_factory=UnfinishedCopySettings)
+    on_topic: OnTopicSettings = Field(default_factory=OnTopicSettings)
+    tombstone: TombstoneSettings = Field(default_factory=TombstoneSettings)
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=lambda: MappingProxyType({}))
 

@@ -2,13 +2,20 @@
 
 from typing import Annotated, Final
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BeforeValidator
 
 from include.tiering.model.retention import UNFINISHED_COPY_EXPIRY_MS
-from include.tiering.settings.rules import check_byte_bound
+from include.tiering.settings.rules import (
+    KEEP,
+    TOPIC_DELETION_VALUES,
+    check_byte_bound,
+    check_topic_deletion,
+    days_of_expiry,
+)
 from include.tiering.settings.section import MOST_LONG, DynamicSection, operational
 
 _MOST_WINDOW: Final = 3_600
+_DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
 class CopierSettings(DynamicSection):
@@ -163,6 +170,39 @@ class UnfinishedCopySettings(DynamicSection):
         "A copy that was begun and not finished, and that nobody works on, is deleted by expiration after this time.",
         unit="milliseconds",
         at_least=60_000,
+        at_most=MOST_LONG,
+    )
+
+
+class OnTopicSettings(DynamicSection):
+    """What follows here from what happens to a topic in the cluster."""
+
+    prefix = "tiering.on.topic"
+
+    delete: Annotated[str, BeforeValidator(check_topic_deletion)] = operational(
+        KEEP,
+        "What becomes of the remote segments of a topic that was deleted: they stay and are served by its topic id, or "
+        "they all expire so many days after the deletion was first seen, each time with an approval.",
+        accepts=TOPIC_DELETION_VALUES,
+    )
+
+    @property
+    def expire_after_days(self) -> int | None:
+        """None: keep."""
+        return days_of_expiry(self.delete)
+
+
+class TombstoneSettings(DynamicSection):
+    """How long metadata remembers a segment that was deleted."""
+
+    prefix = "tiering.tombstone"
+
+    ms: int = operational(
+        90 * _DAY_MS,
+        "Metadata of a deleted segment is kept this long, hidden from all queries, then its row goes. It says what an "
+        "object was that turns up later.",
+        unit="milliseconds",
+        at_least=2 * _DAY_MS,
         at_most=MOST_LONG,
     )
 

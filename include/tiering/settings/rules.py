@@ -9,9 +9,12 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import SecretStr
 
 MASK: Final = "***"
+KEEP: Final = "keep"
+TOPIC_DELETION_VALUES: Final = "keep, or expire:Nd with N days from 1 to 99999, such as expire:30d"
 # A queue is part of a task id in Airflow, a Spark resource part of a name in Spark's configuration.
 QUEUE_NAME: Final = r"^[a-zA-Z0-9._-]{1,200}$"
 SPARK_RESOURCE_NAME: Final = r"^[a-zA-Z][a-zA-Z0-9_-]{0,99}$"
+_EXPIRE_AFTER: Final = re.compile(r"expire:([1-9][0-9]{0,4})d\Z")
 _PRICE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?\Z")
 _TOPIC_PATTERN: Final = re.compile(r"[a-zA-Z0-9._*?\[\]!-]{1,249}\Z")
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
@@ -60,6 +63,23 @@ def check_byte_bound(value: int) -> int:
     if value == 0:
         raise ValueError("0 bytes would admit nothing; accepted: an integer of at least 1, or -1 for no bound")
     return value
+
+
+def check_topic_deletion(value: Any) -> Any:
+    """``keep``, or ``expire:30d``: what follows from a topic's deletion."""
+    if isinstance(value, str) and value.strip() != KEEP:
+        days_of_expiry(value.strip())
+    return value.strip() if isinstance(value, str) else value
+
+
+def days_of_expiry(value: str) -> int | None:
+    """``expire:30d`` -> 30, ``keep`` -> None."""
+    if value == KEEP:
+        return None
+    found = _EXPIRE_AFTER.match(value)
+    if found is None:
+        raise ValueError(f"accepted: {TOPIC_DELETION_VALUES}")
+    return int(found[1])
 
 
 def check_absolute_path(path: Any) -> Any:

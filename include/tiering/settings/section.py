@@ -22,7 +22,7 @@ class DynamicSection(Section):
 
 
 def operational(
-    default: float | bool,
+    default: float | bool | str,
     sentence: str,
     *,
     unit: str | None = None,
@@ -32,10 +32,10 @@ def operational(
     accepts: str | None = None,
     aliases: tuple[str, ...] = (),
 ) -> Any:
-    """A field of a `DynamicSection`, a number between inclusive bounds or a switch.
+    """A field of a `DynamicSection`: a number between inclusive bounds, a switch, or text with a validator of its own.
 
     `accepts` says in words what type and bounds do not; `aliases` are other full names under which the user may set it.
     """
     extra: dict[str, Any] = {"unit": unit, "dynamic": dynamic, "accepts": accepts, "aliases": list(aliases)}
-    bounds: dict[str, Any] = {} if isinstance(default, bool) else {"ge": at_least, "le": at_most}
+    bounds: dict[str, Any] = {} if isinstance(default, (bool, str)) else {"ge": at_least, "le": at_most}
     return Field(default=default, description=sentence, json_schema_extra=extra, **bounds)

@@ -287,3 +287,60 @@ def test_without_any_source_nothing_is_known() -> None:
     assert facts.topic(ORDERS) is None
     assert facts.topic_named("orders") is None
     assert not facts.is_removed(ORDERS)
+    assert facts.removal_evidence(ORDERS) is None
+
+
+class TestEvidenceOfARemoval:
+    def test_in_the_log(self, log_dir: BrokerLogDir) -> None:
+        facts = MetadataLog([log_dir.path])
+        assert facts.removal_evidence(ORDERS) is None
+        log_dir.append_metadata(remove_topic(ORDERS))
+        facts.refresh()
+        evidence = facts.removal_evidence(ORDERS)
+        assert evidence is not None
+        assert evidence.startswith("RemoveTopicRecord in __cluster_metadata-0 of ")
+        assert evidence.endswith("below offset 3")
+
+    def test_before_a_snapshot_that_has_forgotten_it(self, log_dir: BrokerLogDir) -> None:
+        log_dir.append_metadata(topic_record("other", OTHER))
+        log_dir.append_metadata(remove_topic(ORDERS))
+        _checkpoint(log_dir, 4, snapshot([topic_record("other", OTHER)]))
+        _log(log_dir, 4).write_bytes(metadata_batch(4, [topic_record("later", Uuid(b"a-later-topic-id"))]))
+        facts = MetadataLog([log_dir.path])
+        assert not facts.is_removed(ORDERS)
+        evidence = facts.removal_evidence(ORDERS)
+        assert evidence is not None
+        assert evidence.endswith("in the batch at offset 3")
+
+    def test_absence_is_none(self, log_dir: BrokerLogDir) -> None:
+        """The snapshot does not know the topic and no record says why; nor does a damaged or missing file."""
+        _checkpoint(log_dir, 2, snapshot([topic_record("other", OTHER)]))
+        assert MetadataLog([log_dir.path]).removal_evidence(ORDERS) is None
+        damaged = bytearray(metadata_batch(0, [remove_topic(ORDERS)]) + metadata_batch(1, [topic_record("o", OTHER)]))
+        damaged[30] ^= 1
+        _log(log_dir).write_bytes(damaged)
+        _log(log_dir, 2).write_bytes(metadata_batch(2, [topic_record("later", Uuid(b"a-later-topic-id"))]))
+        assert MetadataLog([log_dir.path]).removal_evidence(ORDERS) is None
+        _log(log_dir).unlink()
+        assert MetadataLog([log_dir.path]).removal_evidence(ORDERS) is None
+
+    def test_a_record_that_is_not_committed_for_sure_waits_for_the_snapshot_to_lie_above(
+        self, log_dir: BrokerLogDir
+    ) -> None:
+        """Cut off by the next leader, it is forgotten with the tail that held it."""
+        kept = _log(log_dir).read_bytes()
+        facts = MetadataLog([log_dir.path])
+        log_dir.append_metadata(remove_topic(ORDERS))
+        facts.refresh()
+        assert facts.removal_evidence(ORDERS) is not None
+        _log(log_dir).write_bytes(kept + metadata_batch(2, [topic_record("other", OTHER)]))
+        facts.refresh()
+        assert facts.removal_evidence(ORDERS) is None
+        assert facts.topic(ORDERS) is not None
+
+    def test_a_topic_that_is_there_has_none(self) -> None:
+        facts = MetadataLog([broker_data("tiered") / "data-running"])
+        for name in expected("tiered")["facts"]["topics"]:
+            topic = facts.topic_named(name)
+            assert topic is not None
+            assert facts.removal_evidence(topic.topic_id) is None

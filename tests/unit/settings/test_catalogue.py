@@ -36,6 +36,8 @@ DEFAULTS = {
     "tiering.expiration.batch.max.seconds": "600",
     "tiering.expiration.max.batches": "4",
     "tiering.unfinished.copy.expiry.ms": "86400000",
+    "tiering.on.topic.delete": "keep",
+    "tiering.tombstone.ms": "7776000000",
     "sizes.history_path": "unset",
     "sizes.history_days": "400",
     "prices.currency": "USD",
@@ -65,7 +67,11 @@ def test_a_dynamic_setting_has_a_name_in_kafkas_style_and_says_its_unit() -> Non
     operational = {name for name in DEFAULTS if not name.startswith(DEPLOYMENT_SECTIONS)}
     assert dynamic == operational - {"tiering.copier.lease.ms", "remote.log.reader.threads"}
     without_unit = {name for name in operational if by_name()[name].unit is None}
-    assert without_unit == {"tiering.copy.fairness.enable", "tiering.topic.quotas.enable"}
+    assert without_unit == {
+        "tiering.copy.fairness.enable",
+        "tiering.topic.quotas.enable",
+        "tiering.on.topic.delete",
+    }
 
 
 def test_every_setting_says_what_it_is_for_and_what_it_accepts() -> None:

@@ -39,6 +39,8 @@ def test_what_is_no_dynamic_setting_is_passed_over(name: str) -> None:
         ("queued.max.bytes", "-1", "-1"),
         ("tiering.copy.fairness.enable", "FALSE", "false"),
         ("tiering.topic.quotas.enable", "yes", "true"),
+        ("tiering.on.topic.delete", " expire:30d ", "expire:30d"),
+        ("tiering.on.topic.delete", "keep", "keep"),
     ],
 )
 def test_a_value_is_stored_in_one_form(name: str, text: str, canonical: str) -> None:
@@ -52,6 +54,11 @@ def test_a_value_is_stored_in_one_form(name: str, text: str, canonical: str) -> 
         ("queued.max.requests", "2147483648", "accepted: integer, at least 1, at most 2147483647 (requests)"),
         ("remote.log.manager.copy.quota.window.num", "3601", "at most 3600 (samples)"),
         ("tiering.copy.fairness.enable", "", "is '': accepted: true or false"),
+        ("tiering.on.topic.delete", "expire", "accepted: keep, or expire:Nd with N days from 1 to 99999"),
+        ("tiering.on.topic.delete", "expire:0d", "accepted: keep, or expire:Nd"),
+        ("tiering.on.topic.delete", "expire:30", "is 'expire:30': accepted: keep, or expire:Nd"),
+        ("tiering.on.topic.delete", "delete", "accepted: keep, or expire:Nd"),
+        ("tiering.tombstone.ms", "86400000", "at least 172800000"),
         ("tiering.copier.max.batches", "9" * 5_000, f"is {'9' * 100!r}: accepted"),
         ("tiering.copier.max.batches", "1\x1b[2J", r"is '1\\x1b[2J': accepted"),
     ],
@@ -66,3 +73,9 @@ def test_a_refusal_says_what_is_accepted(name: str, text: str, accepted: str) ->
 def test_no_dynamic_setting_is_a_secret_or_a_list() -> None:
     assert dynamic_settings()
     assert [setting.name for setting in dynamic_settings() if setting.secret or setting.is_list] == []
+
+
+@pytest.mark.parametrize(("value", "days"), [("keep", None), ("expire:1d", 1), ("expire:99999d", 99_999)])
+def test_days_after_which_deleted_topics_expire(value: str, days: int | None) -> None:
+    settings = with_dynamic(load_settings(environ={}), {"tiering.on.topic.delete": value})
+    assert settings.on_topic.expire_after_days == days

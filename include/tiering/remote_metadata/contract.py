@@ -141,6 +141,15 @@ class RemoteLogMetadata(Protocol):
         """
         ...
 
+    def forget_tombstones(self, older_than_ms: int, *, at_most: int) -> int:
+        """Remove segments that became tombstones longer ago than `older_than_ms`, by the database's clock, oldest first
+        and at most so many, in one transaction; returns how many.
+
+        Those stay whose id a copy might still begin again, and those of topics that the platform does not own. Answers
+        of all queries but `segment` and `segments_of_run` are the same before and after.
+        """
+        ...
+
     def partition_truth(self, partition: TopicIdPartition) -> PartitionTruth:
         """The defaults for a partition that nobody dealt with."""
         ...

@@ -16,7 +16,14 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata import sql_counters, sql_deletions, sql_quality, sql_queries, sql_truth
+from include.tiering.remote_metadata import (
+    sql_counters,
+    sql_deletions,
+    sql_quality,
+    sql_queries,
+    sql_tombstones,
+    sql_truth,
+)
 from include.tiering.remote_metadata.contract import Fence, PartitionSize, PartitionTruth, QualityResult, SegmentRow
 from include.tiering.remote_metadata.sql_changes import SegmentChanges
 
@@ -70,6 +77,13 @@ class SqlRemoteLogMetadata:
                 event_timestamp_ms=event_timestamp_ms,
                 fence=fence,
                 now_ms=self._now_ms,
+            )
+
+    def forget_tombstones(self, older_than_ms: int, *, at_most: int) -> int:
+        with writing(self._engine) as connection:
+            deleted_before_ms = self._now_ms(connection) - older_than_ms
+            return sql_tombstones.forget_tombstones(
+                connection, self._cluster_id, deleted_before_ms=deleted_before_ms, at_most=at_most
             )
 
     def partition_truth(self, partition: TopicIdPartition) -> PartitionTruth:

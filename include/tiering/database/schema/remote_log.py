@@ -15,6 +15,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 from include.tiering.database.schema.base import (
@@ -34,6 +35,8 @@ topics: Final = Table(
     *topic_key(),
     Column("name", Text, nullable=False, comment="a label: a re-created topic is another row with the same name"),
     Column("owner", Text, nullable=False, comment="who copies and expires: none, platform, handing-over, broker"),
+    Column("deletion_seen_at_ms", BigInteger, comment="when its deletion from the cluster was positively seen"),
+    Column("deletion_evidence", Text, comment="what said so; null as long as nothing did"),
     Index("ix_topics_name", "cluster_id", "name"),
     comment="one row per topic id that the platform has dealt with",
 )
@@ -83,6 +86,13 @@ segments: Final = Table(
     Index("ix_segments_offset", *_PARTITION, "start_offset"),
     Index("ix_segments_run", "cluster_id", "run_id"),
     Index("ix_segments_delete_started", "cluster_id", "delete_started_at_ms"),
+    Index(
+        "ix_segments_tombstones",
+        "cluster_id",
+        "deleted_at_ms",
+        sqlite_where=text("deleted_at_ms IS NOT NULL"),
+        postgresql_where=text("deleted_at_ms IS NOT NULL"),
+    ),
     sqlite_autoincrement=True,
     comment="remote log segments in every state; DELETE_SEGMENT_FINISHED is a tombstone",
 )

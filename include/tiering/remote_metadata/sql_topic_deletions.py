@@ -1,0 +1,68 @@
+"""Deletions of topics in SQL: two columns of the topic's row."""
+
+from collections.abc import Mapping
+
+from sqlalchemy import ColumnElement, Connection, Engine, and_, select, update
+
+from include.tiering.database.clock import NowMs, database_now_ms
+from include.tiering.database.events import record_event
+from include.tiering.database.partition_rows import ensure_topic
+from include.tiering.database.schema import topics
+from include.tiering.database.statements import stored_text
+from include.tiering.database.transactions import reading, writing
+from include.tiering.model.ids import Uuid
+from include.tiering.remote_metadata.topic_deletions_contract import TopicDeletion
+
+_KIND = "topic-deletion"
+
+
+class SqlTopicDeletions:
+    """`TopicDeletions` of one cluster over the platform's database. Every call is one transaction."""
+
+    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
+        self._engine = engine
+        self._cluster_id = cluster_id
+        self._now_ms = now_ms
+
+    def all(self) -> Mapping[Uuid, TopicDeletion]:
+        query = select(topics.c.topic_id, topics.c.name, topics.c.deletion_seen_at_ms, topics.c.deletion_evidence)
+        is_deleted = and_(topics.c.cluster_id == self._cluster_id, topics.c.deletion_seen_at_ms.is_not(None))
+        with reading(self._engine) as connection:
+            rows = connection.execute(query.where(is_deleted)).all()
+        return {Uuid.parse(topic_id): TopicDeletion(name, seen, evidence) for topic_id, name, seen, evidence in rows}
+
+    def record(self, topic_id: Uuid, topic: str, *, evidence: str, author: str) -> TopicDeletion:
+        with writing(self._engine) as connection:
+            ensure_topic(connection, self._cluster_id, topic_id, topic)
+            known = self._locked(connection, topic_id)
+            if known is not None:
+                return known
+            found = TopicDeletion(topic, self._now_ms(connection), stored_text(evidence))
+            self._set(connection, topic_id, found.seen_at_ms, found.evidence)
+            self._say(connection, topic_id, topic, f"recorded: {evidence}", author)
+            return found
+
+    def withdraw(self, topic_id: Uuid, *, evidence: str, author: str) -> None:
+        with writing(self._engine) as connection:
+            known = self._locked(connection, topic_id)
+            if known is not None:
+                self._set(connection, topic_id, None, None)
+                self._say(connection, topic_id, known.topic, f"withdrawn: {evidence}", author)
+
+    def _locked(self, connection: Connection, topic_id: Uuid) -> TopicDeletion | None:
+        query = select(topics.c.name, topics.c.deletion_seen_at_ms, topics.c.deletion_evidence)
+        row = connection.execute(query.where(self._is_topic(topic_id)).with_for_update()).one_or_none()
+        if row is None or row.deletion_seen_at_ms is None:
+            return None
+        return TopicDeletion(row.name, row.deletion_seen_at_ms, row.deletion_evidence)
+
+    def _set(self, connection: Connection, topic_id: Uuid, seen_at_ms: int | None, evidence: str | None) -> None:
+        values = {"deletion_seen_at_ms": seen_at_ms, "deletion_evidence": evidence}
+        connection.execute(update(topics).where(self._is_topic(topic_id)).values(values))
+
+    def _say(self, connection: Connection, topic_id: Uuid, topic: str, detail: str, author: str) -> None:
+        subject, now_ms = f"{topic} ({topic_id})", self._now_ms(connection)
+        record_event(connection, self._cluster_id, _KIND, subject, detail, author, now_ms)
+
+    def _is_topic(self, topic_id: Uuid) -> ColumnElement[bool]:
+        return and_(topics.c.cluster_id == self._cluster_id, topics.c.topic_id == str(topic_id))

@@ -47,9 +47,12 @@ class PlanExpirationOperator(BaseOperator):
             plan = tiering.plan_expiration(run_id, topics=tuple(context["params"]["topics"] or ()))
         for unknown in plan.unknowns:
             self.log.warning("%s: %s", unknown.topic_id_partition, unknown.sentence)
+        for waits in plan.waiting:
+            self.log.info("%s waits: %s: %s", waits.topic_id_partition, waits.reason, waits.detail)
         if plan.expirations:
             context["ti"].xcom_push(key=PLANNED_RUN_KEY, value=run_id)
-        return {"partitions": len(plan.expirations), "segments": plan.segments, "bytes": plan.size_bytes}
+        counts = {"partitions": len(plan.expirations), "segments": plan.segments, "bytes": plan.size_bytes}
+        return {**counts, "waiting": len({waits.topic_id_partition for waits in plan.waiting})}
 
 
 class BrakeOperator(BaseBranchOperator):
@@ -220,7 +223,10 @@ class ExpirationSummaryOperator(BaseOperator):
 
 
 class ExpirationOutcomeOperator(BaseOperator):
-    """The last task of a run, whose state is the run's: it fails if a person did not answer, or has to look."""
+    """The last task of a run, whose state is the run's: it fails if a person did not answer, or has to look.
+
+    Before that it forgets the tombstones that are old enough.
+    """
 
     template_fields: Sequence[str] = ("planned_run_id",)
 
@@ -230,6 +236,8 @@ class ExpirationOutcomeOperator(BaseOperator):
 
     def execute(self, context: "Context") -> None:
         """Raises ApprovalMissingError, DeletionFailedError."""
+        with TieringHook().open() as tiering:
+            self.log.info("Tombstones forgotten: %d", tiering.forget_tombstones())
         answer = context["ti"].xcom_pull(task_ids=APPROVAL_TASK_ID, key=ANSWER_KEY)
         if answer and answer["user"] is None:
             raise ApprovalMissingError(

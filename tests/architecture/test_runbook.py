@@ -5,6 +5,7 @@ from typing import Final, cast
 from include.tiering.log_source.contract import IneligibleReason
 from include.tiering.tasks.partition_readiness import NotReady
 from include.tiering.tasks.plan_copy import HeldBack
+from include.tiering.tasks.plan_expiration import Waits
 from include.tiering.wiring.parts import Parts
 from include.tiering.wiring.set_up import readiness_probes
 from tests.doubles.source_tree import ROOT
@@ -22,6 +23,10 @@ def test_every_reason_why_a_partition_is_held_back_has_an_entry() -> None:
 
 def test_every_reason_why_a_partition_is_not_ready_has_an_entry() -> None:
     assert [reason.value for reason in NotReady if f"| {reason.value} |" not in _RUNBOOK] == []
+
+
+def test_every_reason_why_a_partition_waits_to_expire_has_an_entry() -> None:
+    assert [reason.value for reason in Waits if f"| {reason.value} |" not in _RUNBOOK] == []
 
 
 def test_every_readiness_check_has_an_entry() -> None:

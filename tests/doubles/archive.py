@@ -77,8 +77,8 @@ include = ["{ORDERS}"]
                 tiering.approve(run_id, plan.plan_hash, author="test")
             result = tiering.delete_batch(run_id, f"{run_id}/0") if approved or not brake.needs_approval else None
             store = tiering.deletions
-            run = ExpireRun(store.run(run_id), plan.expirations, store.items(run_id), brake, plan.unknowns)
-            return run, result
+            stored, items = store.run(run_id), store.items(run_id)
+            return ExpireRun(stored, plan.expirations, items, brake, plan.unknowns, plan.waiting), result
 
     def set(self, **configs: str | int | None) -> None:
         """Dynamic configs of the topic; underscores stand for dots, None removes."""

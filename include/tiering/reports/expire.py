@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from include.tiering.reports.presentation import Document, Presentation, Table, count, labels
 from include.tiering.tasks.brake import BrakeReport, TopicAction
-from include.tiering.tasks.plan_expiration import Unknown
+from include.tiering.tasks.plan_expiration import Unknown, WaitingPartition
 from include.tiering.units import format_bytes
 from include.tiering.work.deletion_contract import (
     DeletionItem,
@@ -29,6 +29,7 @@ class ExpireRun:
     items: Sequence[DeletionItem]
     brake: BrakeReport | None = None
     unknowns: Sequence[Unknown] = ()
+    waiting: Sequence[WaitingPartition] = ()
     refusal: str | None = None
 
     def of(self, outcome: DeletionOutcome) -> list[DeletionItem]:
@@ -87,6 +88,9 @@ def _document(run: ExpireRun) -> Document:
         "approved_by": None if approval is None else approval.author,
         "refusal": run.refusal,
         "unknowns": [{**labels(one.topic_id_partition), "message": one.sentence} for one in run.unknowns],
+        "waiting": [
+            {**labels(one.topic_id_partition), "reason": str(one.reason), "detail": one.detail} for one in run.waiting
+        ],
         "bytes": _bytes(run.items),
         "deleted_bytes": _bytes(run.of(DeletionOutcome.DELETED)),
     }
@@ -119,7 +123,7 @@ def _share(action: TopicAction) -> Document:
 
 
 def _tables(run: ExpireRun) -> tuple[Table, ...]:
-    return (*_partitions(run), *_shares(run), *_failures(run), *_unknowns(run))
+    return (*_partitions(run), *_shares(run), *_failures(run), *_waiting(run), *_unknowns(run))
 
 
 def _partitions(run: ExpireRun) -> tuple[Table, ...]:
@@ -172,6 +176,11 @@ def _failures(run: ExpireRun) -> tuple[Table, ...]:
         for item in run.of(DeletionOutcome.FAILED)
     )
     return (Table("could not be deleted", ("partition", "offsets", "message"), rows),) if rows else ()
+
+
+def _waiting(run: ExpireRun) -> tuple[Table, ...]:
+    rows = tuple((str(one.topic_id_partition), f"{one.reason}: {one.detail}") for one in run.waiting)
+    return (Table("waiting", ("partition", "why"), rows),) if rows else ()
 
 
 def _unknowns(run: ExpireRun) -> tuple[Table, ...]:

@@ -72,8 +72,12 @@ class BrakeReport:
         return not self.reasons or self.approval is not None
 
 
-def apply_brake(run_id: str, deletions: DeletionStore, limits: BrakeLimits, *, author: str) -> BrakeReport:
+def apply_brake(
+    run_id: str, deletions: DeletionStore, limits: BrakeLimits, *, author: str, demands: Sequence[str] = ()
+) -> BrakeReport:
     """Judge a stored plan and record the answer with the run, so that no batch takes work that is not released.
+
+    `demands` are sentences of the caller why this plan needs an approval, whatever its share.
 
     Raises:
         StateConflictError: no such run was planned.
@@ -81,7 +85,7 @@ def apply_brake(run_id: str, deletions: DeletionStore, limits: BrakeLimits, *, a
     run, plan = deletions.run(run_id), deletions.plan(run_id)
     totals = deletions.totals(run_id, window_ms=WINDOW_MS)
     actions = tuple(map(_action, totals))
-    reasons = (*disagreements(plan, totals), *excesses(actions, limits))
+    reasons = (*demands, *disagreements(plan, totals), *excesses(actions, limits))
     deletions.record_brake(
         run_id, needs_approval=bool(reasons), detail="; ".join(reasons) or "within the limits", author=author
     )

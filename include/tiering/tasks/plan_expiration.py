@@ -6,18 +6,21 @@ cannot be known they count as nothing, which deletes less, and the plan names it
 stored by the caller, and each batch asks for the owner and the state of every segment again.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
 
 from include.tiering.log_source.contract import Replica, ScanReport
 from include.tiering.log_source.topic_patterns import matches
 from include.tiering.model.expiration import decide_deletions
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.retention import DeletionDecision, RetentionInput
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.contract import LeaseRole, RemoteLogMetadata, SegmentRow, TopicRegistry
+from include.tiering.tasks.topic_standing import UNKNOWN_STANDING, TopicStanding
 from include.tiering.work.contract import WorkStore
 from include.tiering.work.deletion_contract import PlannedDeletion, PlannedExpiration, plan_hash
 
@@ -30,6 +33,29 @@ class Unknown:
     sentence: str
 
 
+class Waits(StrEnum):
+    """Why segments of a partition do not expire although they might."""
+
+    NOT_READY = "its metadata is not complete"
+    NOT_OURS = "another owner expires this topic"
+    STOPPED = "stopped by a failed segment: time and size wait"
+    NAME_TAKEN = "another topic has its name now: retention set on the name is not about it"
+    TOPIC_DELETED = "its topic was deleted: what is archived stays for now"
+
+
+_NOTHING_EXPIRES: Final = frozenset({Waits.NOT_READY, Waits.NOT_OURS})
+_FOR_EVER: Final = TopicRetention()
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPartition:
+    """A partition of which this plan expires nothing, or less than it might. `detail` is for a person."""
+
+    topic_id_partition: TopicIdPartition
+    reason: Waits
+    detail: str
+
+
 @dataclass(frozen=True, slots=True)
 class ExpirationPlan:
     """Partitions of which something goes, by topic and partition. `plan_hash` identifies what the plan does."""
@@ -37,6 +63,7 @@ class ExpirationPlan:
     run_id: str
     expirations: tuple[PlannedExpiration, ...]
     unknowns: tuple[Unknown, ...]
+    waiting: tuple[WaitingPartition, ...] = ()
 
     @property
     def plan_hash(self) -> str:
@@ -53,27 +80,30 @@ class ExpirationPlan:
 
 @dataclass(frozen=True, slots=True)
 class ExpirationPlanner:
-    """Everything that a plan reads. `retentions` holds what is set, by topic name."""
+    """Everything that a plan reads. `retentions` holds what is set, by topic name; `standings` what the cluster says,
+    by topic id."""
 
     metadata: RemoteLogMetadata
     registry: TopicRegistry
     work: WorkStore
     retentions: Mapping[str, TopicRetention]
     unfinished_copy_expiry_ms: int
+    standings: Mapping[Uuid, TopicStanding] = field(default_factory=dict)
 
-    def owned_partitions(self, patterns: Collection[str] = ()) -> Sequence[TopicIdPartition]:
-        """Partitions with segments whose topic is the platform's, and whose name matches if there are patterns."""
+    def partitions(self, patterns: Collection[str] = ()) -> Sequence[TopicIdPartition]:
+        """Partitions with segments whose name matches if there are patterns, by topic and partition. Those of topics
+        that nobody owns are left out."""
         return [
             partition
             for partition in self.metadata.partitions()
             if (not patterns or matches(partition.topic, patterns))
-            and self.registry.owner(partition.topic_id) is TopicOwner.PLATFORM
+            and self.registry.owner(partition.topic_id) is not TopicOwner.NONE
         ]
 
     def topics_by_size(self, partitions: Collection[TopicIdPartition]) -> Collection[str]:
         """Names of those topics for whose decision local bytes count."""
-        names = {partition.topic for partition in partitions}
-        return sorted(name for name in names if self._retention(name).retention_bytes is not None)
+        names = {partition.topic for partition in partitions if not self._standing(partition).is_name_taken}
+        return sorted(name for name in names if self.retentions.get(name, _FOR_EVER).retention_bytes is not None)
 
     def plan(
         self, run_id: str, partitions: Sequence[TopicIdPartition], report: ScanReport | None, *, now_ms: int
@@ -85,7 +115,12 @@ class ExpirationPlanner:
         replicas = {replica.topic_id_partition: replica for replica in _chosen(report)}
         expirations: list[PlannedExpiration] = []
         unknowns: list[Unknown] = []
+        waiting: list[WaitingPartition] = []
         for partition in partitions:
+            waits = [WaitingPartition(partition, reason, detail) for reason, detail in self._waits(partition)]
+            waiting += waits
+            if {wait.reason for wait in waits} & _NOTHING_EXPIRES:
+                continue
             given = self._input(partition, replicas.get(partition), now_ms)
             outcome = decide_deletions(given)
             unknowns.extend(Unknown(partition, sentence) for sentence in outcome.unknowns)
@@ -94,12 +129,31 @@ class ExpirationPlanner:
                 expirations.append(
                     PlannedExpiration(partition, given.log_start_offset, outcome.log_start_offset, deletions)
                 )
-        return ExpirationPlan(run_id, tuple(expirations), tuple(unknowns))
+        return ExpirationPlan(run_id, tuple(expirations), tuple(unknowns), tuple(waiting))
+
+    def _waits(self, partition: TopicIdPartition) -> Iterator[tuple[Waits, str]]:
+        if not self.metadata.is_ready(partition):
+            yield Waits.NOT_READY, "./tiering ready"
+            return
+        standing, owner = self._standing(partition), self.registry.owner(partition.topic_id)
+        if standing.is_broker_tiered and owner is TopicOwner.PLATFORM:
+            yield Waits.NOT_OURS, "remote.storage.enable is true"
+        elif owner is not TopicOwner.PLATFORM:
+            yield Waits.NOT_OURS, f"owner: {owner}"
+        if standing.kept_because:
+            yield Waits.TOPIC_DELETED, standing.kept_because
+        if standing.deletion_due or self.retentions.get(partition.topic, _FOR_EVER) == _FOR_EVER:
+            return
+        if standing.is_name_taken:
+            yield Waits.NAME_TAKEN, f"topic id {partition.topic_id}"
+        stopped = self.metadata.stopped_reason(partition)
+        if stopped is not None:
+            yield Waits.STOPPED, stopped
 
     def _input(self, partition: TopicIdPartition, replica: Replica | None, now_ms: int) -> RetentionInput:
         truth = self.metadata.partition_truth(partition)
         rows = self.metadata.list_segments(partition)
-        retention = self._retention(partition.topic)
+        retention = self._retention(partition)
         highest = self.metadata.highest_copied_offset(partition)
         return RetentionInput(
             topic_id_partition=partition,
@@ -115,6 +169,7 @@ class ExpirationPlanner:
             retention_bytes=retention.retention_bytes,
             unfinished_copy_expiry_ms=self.unfinished_copy_expiry_ms,
             under_live_work=self._under_live_work(partition, rows),
+            topic_deleted=self._standing(partition).deletion_due,
         )
 
     def _under_live_work(
@@ -129,8 +184,14 @@ class ExpirationPlanner:
             return frozenset()
         return frozenset(started)
 
-    def _retention(self, topic: str) -> TopicRetention:
-        return self.retentions.get(topic, TopicRetention())
+    def _retention(self, partition: TopicIdPartition) -> TopicRetention:
+        """What is set on the name of the topic, unless it is not about this topic, or has to wait."""
+        if self._standing(partition).is_name_taken or self.metadata.stopped_reason(partition) is not None:
+            return _FOR_EVER
+        return self.retentions.get(partition.topic, _FOR_EVER)
+
+    def _standing(self, partition: TopicIdPartition) -> TopicStanding:
+        return self.standings.get(partition.topic_id, UNKNOWN_STANDING)
 
 
 def local_only_bytes(replica: Replica, highest_copied_offset: int | None, log_start_offset: int) -> int:

@@ -2,24 +2,30 @@
 
 from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
+from functools import cached_property
+from typing import Final
 
 from include.tiering.log_source.contract import ScanReport
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observability.metrics import process_recorder
 from include.tiering.quota.config_store import EntityType
 from include.tiering.quota.topic_retention import TopicRetention
+from include.tiering.remote_metadata.sql_topic_deletions import SqlTopicDeletions
+from include.tiering.remote_metadata.topic_deletions_contract import TopicDeletions
 from include.tiering.tasks.batch_room import BatchRoom
 from include.tiering.tasks.brake import BrakeLimits, BrakeReport, apply_brake
 from include.tiering.tasks.delete_batch import DeleteBatch, DeleteResult
 from include.tiering.tasks.delete_segments import SegmentDeleter
 from include.tiering.tasks.plan_expiration import ExpirationPlan, ExpirationPlanner
 from include.tiering.tasks.recheck_plan import withdrawn
+from include.tiering.tasks.topic_standing import TopicWatch, deletion_demands
 from include.tiering.tasks.truncate import Truncation, plan_truncation, truncate
 from include.tiering.wiring.batches import gate_and_heartbeat
 from include.tiering.wiring.size_verbs import SizeVerbs
 from include.tiering.work.deletion_contract import DeletionRun, PlannedDeletion
 
-_AUTHOR = "expiration"
+_AUTHOR: Final = "expiration"
+_TOMBSTONES_PER_PAGE: Final = 500
 
 
 def _count(result: DeleteResult) -> None:
@@ -37,10 +43,12 @@ class ExpirationVerbs(SizeVerbs):
     def plan_expiration(self, run_id: str, *, topics: Collection[str] = ()) -> ExpirationPlan:
         """Plan and store what expires now, of all topics that the platform owns or those that match `topics`.
 
-        A stored plan deletes nothing by itself: `brake` comes next.
+        A stored plan deletes nothing by itself: `brake` comes next. Deletions of topics that can be seen now are
+        recorded.
         """
+        self.note_topic_deletions()
         planner = self._planner()
-        plan = self._decide(planner, run_id, planner.owned_partitions(topics))
+        plan = self._decide(planner, run_id, planner.partitions(topics))
         self.deletions.save_plan(run_id, plan.expirations)
         return plan
 
@@ -51,10 +59,12 @@ class ExpirationVerbs(SizeVerbs):
         return withdrawn(planned, now, self.metadata)
 
     def brake(self, run_id: str) -> BrakeReport:
-        """Whether the run may delete as it is, or waits for an approval; see the task."""
+        """Whether the run may delete as it is, or waits for an approval; see the task. What goes because its topic was
+        deleted always waits."""
         expiration = self.effective_settings().expiration
         limits = BrakeLimits(expiration.max_share, expiration.min_bytes)
-        return apply_brake(run_id, self.deletions, limits, author=_AUTHOR)
+        demands = deletion_demands(self.deletions.plan(run_id), self.topic_deletions.all())
+        return apply_brake(run_id, self.deletions, limits, author=_AUTHOR, demands=demands)
 
     def approve(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
         """Release the run if `plan_hash` is that of its plan. Raises StateConflictError otherwise."""
@@ -112,13 +122,43 @@ class ExpirationVerbs(SizeVerbs):
         """Raise our log start; the next run of expiration deletes what lies wholly below."""
         return truncate(planned, metadata=self.metadata, author=author)
 
+    def forget_tombstones(self) -> int:
+        """Remove metadata of segments that were deleted longer ago than `tiering.tombstone.ms`; returns how many.
+
+        In pages, each a transaction of its own: a crash leaves the rest for the next call.
+        """
+        older_than_ms = self.effective_settings().tombstone.ms
+        forgotten = 0
+        while page := self.metadata.forget_tombstones(older_than_ms, at_most=_TOMBSTONES_PER_PAGE):
+            forgotten += page
+        return forgotten
+
+    def note_topic_deletions(self) -> None:
+        """Record which topics with remote segments the cluster has deleted, as far as that can be seen now."""
+        self._topic_watch.record(self.metadata.partitions(), author=_AUTHOR)
+
+    @cached_property
+    def topic_deletions(self) -> TopicDeletions:
+        return SqlTopicDeletions(self.engine, self.cluster_id)
+
+    @property
+    def _topic_watch(self) -> TopicWatch:
+        return TopicWatch(self.cluster_id, self.facts, self.topic_deletions)
+
     def _planner(self) -> ExpirationPlanner:
+        settings = self.effective_settings()
+        standings = self._topic_watch.standings(
+            self.metadata.partitions(),
+            expire_after_days=settings.on_topic.expire_after_days,
+            now_ms=self.deletions.now_ms(),
+        )
         return ExpirationPlanner(
             self.metadata,
             self.registry,
             self.work,
             self._retentions(),
-            self.effective_settings().unfinished_copy.expiry_ms,
+            settings.unfinished_copy.expiry_ms,
+            standings,
         )
 
     def _decide(

@@ -8,13 +8,15 @@ import pytest
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.log_source.contract import Replica, ScanReport
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.verdict import Verdict
 from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
-from include.tiering.tasks.plan_expiration import ExpirationPlan, ExpirationPlanner, local_only_bytes
+from include.tiering.tasks.plan_expiration import ExpirationPlan, ExpirationPlanner, Waits, local_only_bytes
+from include.tiering.tasks.topic_standing import TopicStanding
 from include.tiering.work.contract import Lease
 from include.tiering.work.sql import SqlWorkStore
 from tests.doubles.memory_source import MemorySource
@@ -29,6 +31,7 @@ DAY_MS = 86_400_000
 class World:
     engine: object
     retentions: dict[str, TopicRetention] = field(default_factory=dict)
+    standings: dict[Uuid, TopicStanding] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.metadata = SqlRemoteLogMetadata(self.engine, CLUSTER_ID)
@@ -41,7 +44,7 @@ class World:
 
     def copied(self, partition: TopicIdPartition, count: int = 3) -> list[RemoteLogSegmentMetadata]:
         """Segments of 100 offsets and 1,000 bytes, whose timestamps are their end offsets after 1.6e12."""
-        lease = lease_of(self.engine, partition, f"copy-{partition}")
+        lease = lease_of(self.engine, partition, f"copy-{partition.topic_id}")
         segments = [segment_of(partition, n, 100 * n, 100 * n + 99) for n in range(count)]
         finished = [finish(self.metadata, one, lease.fence) for one in segments]
         self.work.release(lease)
@@ -55,8 +58,8 @@ class World:
         return lease
 
     def plan(self, report: ScanReport | None = None, *, now_ms: int = NOW_MS, patterns=()) -> ExpirationPlan:
-        planner = ExpirationPlanner(self.metadata, self.registry, self.work, self.retentions, DAY_MS)
-        return planner.plan("run", planner.owned_partitions(patterns), report, now_ms=now_ms)
+        planner = ExpirationPlanner(self.metadata, self.registry, self.work, self.retentions, DAY_MS, self.standings)
+        return planner.plan("run", planner.partitions(patterns), report, now_ms=now_ms)
 
 
 @pytest.fixture
@@ -161,4 +164,105 @@ def test_only_topics_with_a_size_are_scanned(world):
         {"orders": TopicRetention(retention_ms=1), "others": TopicRetention(retention_bytes=1)},
         DAY_MS,
     )
-    assert planner.topics_by_size(planner.owned_partitions()) == ["others"]
+    assert planner.topics_by_size(planner.partitions()) == ["others"]
+
+
+def waits(plan: ExpirationPlan) -> list[tuple[str, Waits, str]]:
+    return [(str(one.topic_id_partition), one.reason, one.detail) for one in plan.waiting]
+
+
+class TestReadiness:
+    """Nothing is deleted of a partition before it is ready; the others go."""
+
+    @pytest.fixture(autouse=True)
+    def both_expire(self, world):
+        world.own(OTHERS)
+        world.copied(OTHERS)
+        world.retentions |= {name: TopicRetention(retention_ms=0) for name in ("orders", "others")}
+
+    def test_metadata_that_is_not_complete(self, world, monkeypatch):
+        monkeypatch.setattr(world.metadata, "is_ready", lambda partition: partition != ORDERS)
+        plan = world.plan()
+        assert bases(plan) == [("others-0", [0, 100, 200])]
+        assert waits(plan) == [("orders-0", Waits.NOT_READY, "./tiering ready")]
+
+    @pytest.mark.parametrize("owner", [TopicOwner.HANDING_OVER, TopicOwner.BROKER])
+    def test_another_owner(self, world, owner):
+        world.own(ORDERS, owner)
+        plan = world.plan()
+        assert bases(plan) == [("others-0", [0, 100, 200])]
+        assert waits(plan) == [("orders-0", Waits.NOT_OURS, f"owner: {owner}")]
+
+    def test_a_broker_that_is_seen_to_tier_the_topic(self, world):
+        world.standings[ORDERS.topic_id] = TopicStanding(is_broker_tiered=True, deletion_due=True)
+        plan = world.plan()
+        assert bases(plan) == [("others-0", [0, 100, 200])]
+        assert waits(plan) == [("orders-0", Waits.NOT_OURS, "remote.storage.enable is true")]
+
+    def test_stopped_by_a_failed_segment(self, world):
+        first = world.metadata.list_segments(ORDERS)[0].metadata
+        world.metadata.record_verdict(first.remote_log_segment_id, Verdict.FAILED, detail="Q101")
+        plan = world.plan()
+        assert bases(plan) == [("others-0", [0, 100, 200])]
+        ((partition, reason, detail),) = waits(plan)
+        assert (partition, reason) == ("orders-0", Waits.STOPPED)
+        assert "Q101" in detail
+
+    def test_what_somebody_decided_goes_from_a_stopped_partition_all_the_same(self, world):
+        first = world.metadata.list_segments(ORDERS)[0].metadata
+        world.metadata.record_verdict(first.remote_log_segment_id, Verdict.FAILED)
+        world.metadata.raise_log_start(ORDERS, 100, reason="delete-records", author="me")
+        plan = world.plan(patterns=["orders"])
+        assert bases(plan) == [("orders-0", [0])]
+        assert plan.expirations[0].deletions[0].reason == "log start"
+
+    def test_a_stop_without_a_retention_holds_nothing_up(self, world):
+        world.retentions.clear()
+        first = world.metadata.list_segments(ORDERS)[0].metadata
+        world.metadata.record_verdict(first.remote_log_segment_id, Verdict.FAILED)
+        assert waits(world.plan()) == []
+
+
+class TestADeletedTopic:
+    def test_all_of_it_goes_with_its_reason_and_the_log_start_rises(self, world):
+        world.standings[ORDERS.topic_id] = TopicStanding(deletion_due=True)
+        plan = world.plan()
+        (planned,) = plan.expirations
+        assert [(d.start_offset, d.reason) for d in planned.deletions] == [
+            (0, "topic deleted"),
+            (100, "topic deleted"),
+            (200, "topic deleted"),
+        ]
+        assert (planned.log_start_before, planned.log_start_offset) == (0, 300)
+        assert plan.waiting == ()
+
+    def test_a_topic_of_the_same_name_is_untouched(self, world):
+        again = partition_of("orders", topic_number=77)
+        world.own(again)
+        world.copied(again)
+        world.standings[ORDERS.topic_id] = TopicStanding(deletion_due=True, is_name_taken=True)
+        (planned,) = world.plan().expirations
+        assert planned.topic_id_partition.topic_id == ORDERS.topic_id
+
+    def test_before_its_time_it_is_named_and_its_own_retention_goes_on(self, world):
+        world.standings[ORDERS.topic_id] = TopicStanding(kept_because="seen yesterday")
+        assert bases(world.plan()) == []
+        world.retentions["orders"] = TopicRetention(retention_ms=NOW_MS - 1_600_000_000_000 - 150)
+        plan = world.plan()
+        assert bases(plan) == [("orders-0", [0])]
+        assert waits(plan) == [("orders-0", Waits.TOPIC_DELETED, "seen yesterday")]
+
+    def test_a_copy_that_is_under_way_is_left_alone(self, world):
+        world.started(ORDERS, 3)
+        world.standings[ORDERS.topic_id] = TopicStanding(deletion_due=True)
+        assert bases(world.plan()) == [("orders-0", [0, 100, 200])]
+
+    def test_retention_set_on_a_name_is_about_the_topic_that_has_it_now(self, world):
+        again = partition_of("orders", topic_number=77)
+        world.own(again)
+        world.copied(again)
+        world.retentions["orders"] = TopicRetention(retention_ms=0)
+        world.standings[ORDERS.topic_id] = TopicStanding(is_name_taken=True)
+        plan = world.plan()
+        assert [one.topic_id_partition.topic_id for one in plan.expirations] == [again.topic_id]
+        assert waits(plan) == [("orders-0", Waits.NAME_TAKEN, f"topic id {ORDERS.topic_id}")]

@@ -36,7 +36,9 @@ def expire(
 
     What expires follows from our own log start, leader epochs and retention: `retention.ms` and `retention.bytes` of
     `./tiering configs --entity-type topics`. Unset keeps for ever, whatever the brokers' retention. Copies that were
-    begun and never finished go too, and deletions that were interrupted are carried on.
+    begun and never finished go too, and deletions that were interrupted are carried on. What was archived of a topic
+    that its cluster deleted stays, unless `tiering.on.topic.delete` says otherwise. Metadata of segments that were
+    deleted longer ago than `tiering.tombstone.ms` is forgotten at the end.
 
     It asks before it deletes. Without a terminal, or if more of a topic goes at once than
     `tiering.expiration.max.share` allows, it takes --approve, or --approve-plan with the hash that --dry-run shows.
@@ -51,6 +53,8 @@ def expire(
             refusal = _refusal(tiering, plan, brake, approve=approve, approve_plan=approve_plan, as_json=as_json)
             if refusal is None:
                 results = _delete_all(tiering, plan, interrupt)
+        if not dry_run:
+            tiering.forget_tombstones()
         run = _run(tiering, plan, brake, refusal)
     from include.tiering.reports.expire import present_expire
 
@@ -109,7 +113,8 @@ def _run(tiering: "Tiering", plan: "ExpirationPlan", brake: "BrakeReport", refus
     from include.tiering.reports.expire import ExpireRun
 
     store = tiering.deletions
-    return ExpireRun(store.run(plan.run_id), plan.expirations, store.items(plan.run_id), brake, plan.unknowns, refusal)
+    run, items = store.run(plan.run_id), store.items(plan.run_id)
+    return ExpireRun(run, plan.expirations, items, brake, plan.unknowns, plan.waiting, refusal)
 
 
 def _code(results: "list[DeleteResult]") -> ExitCode:

@@ -93,6 +93,7 @@ class Tiering(ReadinessVerbs, ExpirationVerbs, SizeVerbs):
                 self.facts_memory.remember()
             register_owners(report, self.registry)
             remember_leader_epochs(report, self.metadata, self.registry)
+            self.note_topic_deletions()
         plan = plan_copy(
             run_id,
             report,

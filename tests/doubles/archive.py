@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from include.tiering.cluster.metadata_log import MetadataLog
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quota.config_store import ConfigEntity, EntityType
@@ -16,6 +17,7 @@ from include.tiering.reports.expire import ExpireRun
 from include.tiering.tasks.delete_batch import DeleteResult
 from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.broker_data import copy_of
+from tests.doubles.metadata_records import metadata_batch, remove_topic
 from tests.doubles.planned_run import settings_of
 
 ORDERS: Final = "orders"
@@ -152,6 +154,25 @@ include = ["{ORDERS}"]
         for broker in (1, 2):
             for directory in (self.brokers / f"broker-{broker}").glob(f"{ORDERS}-*"):
                 (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}")
+
+    def delete_topic(self, *, say_so: bool = True) -> None:
+        """Its directories go, and unless nobody says so, the metadata log has the record of its removal."""
+        with self.open() as tiering:
+            (topic_id,) = {partition.topic_id for partition in tiering.metadata.partitions()}
+        for broker in (1, 2):
+            log_dir = self.brokers / f"broker-{broker}"
+            for directory in log_dir.glob(f"{ORDERS}-*"):
+                shutil.rmtree(directory)
+            if say_so:
+                self.append_metadata(broker, remove_topic(topic_id))
+
+    def append_metadata(self, broker: int, *values: bytes) -> None:
+        """One more batch at the end of a broker's metadata log."""
+        log_dir = self.brokers / f"broker-{broker}"
+        newest = max((log_dir / "__cluster_metadata-0").glob("*.log"))
+        end_offset = MetadataLog([log_dir]).log_end_offset
+        with newest.open("ab") as log:
+            log.write(metadata_batch(end_offset, values))
 
     def lose_log_dirs(self) -> None:
         for broker in (1, 2):

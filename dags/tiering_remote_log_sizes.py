@@ -1,9 +1,12 @@
 """### Recount the remote log size
 
-    sizes -> summary -> outcome
+    ready -> sizes -> summary -> outcome
 
 Runs when `tiering_copy` has copied something (asset `tiering_remote_log`), on a schedule of its own, or when asked.
 
+* **ready** waits in the triggerer until the schema, the store, the log dirs and the pool are as they must be; a pause
+  of all topics holds nothing up. After half an hour it fails: **summary** still runs, so that what waits to be copied
+  is known while nothing can be, and the next run looks again.
 * **sizes**, a Spark job, counts bytes and segments per topic, partition, leader epoch and state from the segment rows,
   compares them with the counters that every state change keeps, lets Great Expectations judge, and adds the result to
   the history (`sizes.history_path`). With *compare with the store* it also compares the rows with the store's listing,
@@ -21,6 +24,7 @@ from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.assets import REMOTE_LOG
 from plugins.tiering_airflow.pools import READER_POOL
 from plugins.tiering_airflow.retries import RETRY_ARGUMENTS
+from plugins.tiering_airflow.sensors import SIZES_WAIT_SECONDS, TieringReadySensor
 from plugins.tiering_airflow.size_operator import (
     FROM_STORAGE,
     SIZES_TASK_ID,
@@ -52,9 +56,10 @@ with DAG(
     default_args=RETRY_ARGUMENTS | {"owner": "tiering"},
     tags=["tiering", "sizes"],
 ):
+    ready = TieringReadySensor(task_id="ready", slot_pool=READER_POOL, wait_seconds=SIZES_WAIT_SECONDS)
     sizes = RemoteLogSizesOperator(task_id=SIZES_TASK_ID, pool=READER_POOL, pool_slots=1)
     # What waits is worth knowing when the recount could not finish, too.
     summary = SizeSummaryOperator(task_id="summary", trigger_rule=TriggerRule.ALL_DONE)
     outcome = SizeOutcomeOperator(task_id="outcome")
-    sizes >> summary >> outcome
+    ready >> sizes >> summary >> outcome
     sizes >> outcome

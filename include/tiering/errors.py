@@ -18,6 +18,7 @@ TieringError
 |   |-- RemoteObjectExistsError      If-None-Match: somebody else wrote this key
 |   |-- RemoteChecksumError          the store has, or was sent, other bytes than the source
 |   |-- RemoteStorageFullError
+|   |-- RemoteStoreMissingError      no such bucket
 |   |-- RemoteStorageUnavailableError  time-out, 503, connection refused      (retriable)
 |   |-- ObjectKeyError               a key that cannot be built or parsed
 |   `-- ForeignStoreError            the store's marker is not the one this database knows
@@ -144,6 +145,10 @@ class RemoteChecksumError(RemoteStorageError):
 
 class RemoteStorageFullError(RemoteStorageError):
     """No space left, or a storage quota is exhausted."""
+
+
+class RemoteStoreMissingError(RemoteStorageError):
+    """There is no such bucket. One that is made now is empty: it has neither our marker nor anything that was copied."""
 
 
 class RemoteStorageUnavailableError(RemoteStorageError):

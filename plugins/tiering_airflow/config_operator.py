@@ -45,6 +45,7 @@ class AlterConfigOperator(BaseOperator):
         """Raises SettingError, ConfigRefusedError, ConfigNotTakenError, MetadataUnavailableError."""
         request = ConfigRequest.from_params(context["params"])
         with TieringHook().open() as tiering:
+            tiering.require_schema()
             altered = tiering.alter_configs(
                 request.entity, {request.name: request.value}, author=author(context["dag_run"])
             )

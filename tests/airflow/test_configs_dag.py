@@ -8,8 +8,12 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
+from alembic.script import ScriptDirectory
+from sqlalchemy import text
 
-from include.tiering.errors import ConfigNotTakenError, ConfigRefusedError, SettingError
+from include.tiering.database.migrations import HEAD, migration_config
+from include.tiering.database.transactions import writing
+from include.tiering.errors import ConfigNotTakenError, ConfigRefusedError, MetadataUnavailableError, SettingError
 from include.tiering.quota.config_catalogue import all_configs
 from include.tiering.quota.config_store import ALL_BROKERS, ConfigChange, ConfigEntity, EntityType
 from include.tiering.quota.contract import QuotaWorker
@@ -51,6 +55,16 @@ def _alter(user: str | None = "ann", **form: Any) -> dict[str, int]:
     dag_run = SimpleNamespace(dag_id="tiering_configs", run_id="manual__1", triggering_user_name=user)
     context: Any = {"params": {**FORM, **form}, "dag_run": dag_run}
     return AlterConfigOperator(task_id="alter").execute(context)
+
+
+def test_a_database_one_migration_behind_takes_no_change(deployed: Deployment) -> None:
+    """A person waits for the answer: the task fails with the reason instead of changing something hours later."""
+    with open_tiering(load_settings(deployed.config)) as tiering, writing(tiering.engine) as connection:
+        before = ScriptDirectory.from_config(migration_config()).get_revision(HEAD).down_revision
+        connection.execute(text("UPDATE alembic_version SET version_num = :before"), {"before": before})
+    with pytest.raises(MetadataUnavailableError, match=f"this version needs {HEAD}: ./tiering migrate"):
+        _alter()
+    assert _history(deployed) == []
 
 
 def _history(deployed: Deployment) -> list[ConfigChange]:

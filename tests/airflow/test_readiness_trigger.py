@@ -13,11 +13,21 @@ from airflow.triggers.base import TriggerEvent
 
 from plugins.tiering_airflow.errors import NotReadyError
 from plugins.tiering_airflow.sensors import TieringReadySensor
-from plugins.tiering_airflow.triggers import ReadinessTrigger
+from plugins.tiering_airflow.triggers import MISSING_KEY, ReadinessTrigger
 from tests.doubles.airflow_home import Deployment, deployment
 
 PAST_MS = 0
 FAR_MS = 10**14
+
+
+class TaskInstance:
+    """Keeps what is pushed."""
+
+    def __init__(self) -> None:
+        self.pushed: dict[str, Any] = {}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = value
 
 
 @pytest.fixture
@@ -41,16 +51,14 @@ def _event_of(trigger: ReadinessTrigger) -> dict[str, Any]:
 
 
 def test_a_trigger_can_be_made_again_from_what_it_serialises_to() -> None:
-    made = ReadinessTrigger(poll_seconds=2.5, deadline_ms=7, slot_pool="remote_log_expiration", topics=["a*"])
+    made = ReadinessTrigger(
+        poll_seconds=2.5, deadline_ms=7, slot_pool="remote_log_expiration", topics=["a*"], said=["x"]
+    )
     path, arguments = made.serialize()
     again = import_string(path)(**json.loads(json.dumps(arguments)))
     assert again.serialize() == made.serialize()
-    assert (again.poll_seconds, again.deadline_ms, again.slot_pool, again.topics) == (
-        2.5,
-        7,
-        "remote_log_expiration",
-        ["a*"],
-    )
+    assert (again.poll_seconds, again.deadline_ms, again.slot_pool) == (2.5, 7, "remote_log_expiration")
+    assert (again.topics, again.said) == (["a*"], ["x"])
     # The triggerer imports neither DAG files nor anything below dags/.
     assert path.startswith("plugins.")
 
@@ -103,19 +111,23 @@ def test_a_setting_that_is_wrong_is_not_waited_for(use: Any, monkeypatch: pytest
     assert "metadata.url" in event["messages"][0]
 
 
-def test_the_sensor_waits_in_the_triggerer_with_a_deadline() -> None:
+def test_the_sensor_waits_in_the_triggerer_with_a_deadline(use: Any) -> None:
+    use(migrated=False)
     sensor = TieringReadySensor(task_id="ready", poll_seconds=3, wait_seconds=60, slot_pool="remote_log_expiration")
+    context: Any = {"params": {"topics": ["orders"]}, "ti": TaskInstance()}
     with pytest.raises(TaskDeferred) as deferred:
-        sensor.execute({"params": {"topics": ["orders"]}})
+        sensor.execute(context)
     trigger = deferred.value.trigger
     assert isinstance(trigger, ReadinessTrigger)
     assert (trigger.poll_seconds, trigger.slot_pool, trigger.topics) == (3, "remote_log_expiration", ["orders"])
     assert abs(trigger.deadline_ms - time.time_ns() // 1_000_000 - 60_000) < 10_000
+    assert trigger.said == context["ti"].pushed[MISSING_KEY]
     assert deferred.value.timeout.total_seconds() > 60
 
 
 def test_the_sensor_says_what_is_missing() -> None:
-    sensor = TieringReadySensor(task_id="ready")
+    sensor, context = TieringReadySensor(task_id="ready"), {"ti": TaskInstance()}
+    event = {"ready": False, "messages": ["storage: away", "pool: 0 slots"]}
     with pytest.raises(NotReadyError, match="storage: away\npool: 0 slots"):
-        sensor.on_answer({}, {"ready": False, "messages": ["storage: away", "pool: 0 slots"]})
-    sensor.on_answer({}, {"ready": True, "messages": [], "summary": "ready", "waiting": []})
+        sensor.on_answer(context, event)
+    assert context["ti"].pushed == {MISSING_KEY: ["storage: away", "pool: 0 slots"]}

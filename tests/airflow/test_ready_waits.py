@@ -2,14 +2,25 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterator
+import subprocess
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final
+from uuid import uuid4
 
 import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.bases.xcom import BaseXCom
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType, TaskDeferred
+from airflow.sdk.execution_time.comms import ErrorResponse
 from alembic import command
 from alembic.script import ScriptDirectory
 
@@ -25,14 +36,21 @@ from include.tiering.settings import load_settings
 from include.tiering.wiring import open_tiering
 from plugins.tiering_airflow.errors import NotReadyError
 from plugins.tiering_airflow.sensors import TieringReadySensor
-from plugins.tiering_airflow.triggers import ReadinessTrigger
+from plugins.tiering_airflow.triggers import MISSING_KEY, ReadinessTrigger
 from tests.doubles.airflow_api_server import AirflowApiServer, pool, serving
 from tests.doubles.airflow_home import Deployment, deployment
 from tests.doubles.broker_data import broker_data
+from tests.doubles.refusing_s3_proxy import Refusal, Spoiler, refusing_s3_proxy
+from tests.doubles.s3_server import CREDENTIALS, MotoServer, moto_server, raw_client
+from tests.doubles.source_tree import ROOT
 
-FAR_MS = 10**14
+FAR_MS: Final = 10**14
+COPY: Final = "tiering_copy"
+EXPIRATION: Final = "tiering_expiration"
+SIZES: Final = "tiering_remote_log_sizes"
+DAG_IDS: Final = (COPY, EXPIRATION, SIZES)
+WAITS: Final = "Waiting, not ready: "
 Mend = Callable[[], None]
-WAITS = "Waiting, not ready: "
 
 
 class World:
@@ -83,6 +101,38 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
     return Said(capsys)
 
 
+@dataclass(frozen=True)
+class Bucket:
+    """A deployment over an object store whose requests a test may spoil."""
+
+    world: World
+    spoiler: Spoiler
+
+
+@pytest.fixture(scope="module")
+def object_store() -> Iterator[MotoServer]:
+    with moto_server() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(world: World, object_store: MotoServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    name = f"bucket-{uuid4().hex}"
+    object_store.make_bucket(name)
+    with refusing_s3_proxy(object_store.endpoint_url, raw_client(object_store.endpoint_url)) as (url, spoiler):
+        variables = {
+            "TIERING_REMOTE_STORAGE__URL": f"s3://{name}/tiered",
+            "TIERING_REMOTE_STORAGE__ENDPOINT_URL": url,
+            **CREDENTIALS,
+        }
+        for variable, value in variables.items():
+            monkeypatch.setenv(variable, value)
+        # A store that is busy is asked eight times, and nothing here changes between the tries.
+        monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
+        world.migrate()
+        yield Bucket(world, spoiler)
+
+
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     with serving(AirflowApiServer()) as airflow:
@@ -119,6 +169,31 @@ def _full(world: World) -> Mend:
     return lambda: world.monkeypatch.setattr(file_storage.os, "fstatvfs", real)
 
 
+def _no_space(world: World) -> Mend:
+    """The disk filled up after its free bytes were looked at."""
+    world.migrate()
+    real = os.write
+
+    def write(descriptor: int, content: bytes) -> int:
+        if bytes(content).startswith(b"written by a check"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(descriptor, content)
+
+    world.monkeypatch.setattr(file_storage.os, "write", write)
+    return lambda: world.monkeypatch.setattr(file_storage.os, "write", real)
+
+
+def _read_only(world: World) -> Mend:
+    world.migrate()
+    real = os.link
+
+    def link(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    world.monkeypatch.setattr(file_storage.os, "link", link)
+    return lambda: world.monkeypatch.setattr(file_storage.os, "link", real)
+
+
 def _refusing(world: World) -> Mend:
     """A mount that is gone, with something else in its place."""
     world.migrate()
@@ -152,6 +227,10 @@ def _no_slots(world: World) -> Mend:
 
 def _paused(world: World) -> Mend:
     world.migrate()
+    return _pause(world)
+
+
+def _pause(world: World) -> Mend:
     with open_tiering(load_settings(world.deployed.config)) as tiering:
         tiering.work.pause(None, author="ada")
 
@@ -178,51 +257,212 @@ def _no_facts(world: World) -> Mend:
     return mend
 
 
-@pytest.mark.parametrize("slot_pool", [COPIER_POOL, EXPIRATION_POOL])
-@pytest.mark.parametrize(
-    ("hurt", "reason"),
-    [
-        (_behind, f", this version needs {HEAD}: ./tiering migrate"),
-        (_full, "needed: free space there or name another store"),
-        (_refusing, "storage: "),
-        (_unreadable, "log dirs: "),
-        (_no_slots, "has 0 slots: that is a pause"),
-        (_paused, "pause: all topics are paused: ./tiering resume"),
-        (_no_facts, "topic facts: no directory of log_dirs shows __cluster_metadata-0"),
-    ],
-)
-def test_a_run_waits_with_the_reason_and_goes_on_when_it_is_mended(
-    world: World, said: Said, hurt: Callable[[World], Mend], reason: str, slot_pool: str
-) -> None:
-    mend = hurt(world)
-
-    async def scenario() -> dict[str, Any]:
-        trigger = ReadinessTrigger(poll_seconds=0.02, deadline_ms=FAR_MS, slot_pool=slot_pool)
-        waiting = asyncio.ensure_future(anext(trigger.run()))
-        async with asyncio.timeout(60):
-            while not said.lines(WAITS) and not waiting.done():
-                await asyncio.sleep(0.02)
-        assert not waiting.done(), waiting.result().payload
-        assert reason in said.lines(WAITS)[0]
-        mend()
-        return dict((await asyncio.wait_for(waiting, 60)).payload)
-
-    event = asyncio.run(scenario())
-    assert (event["ready"], event["messages"]) == (True, [])
-    # Once for each picture, not once for each look.
-    assert len(said.lines(WAITS)) == len({line.partition(WAITS)[2] for line in said.lines(WAITS)})
-
-
-def test_a_foreign_store_fails_at_once_and_the_next_try_goes_on_when_it_is_mended(world: World) -> None:
+def _foreign(world: World) -> Mend:
     world.migrate()
     marker = world.deployed.remote / "_tiering-store.json"
     ours = marker.read_text()
     marker.write_text(json.dumps({**json.loads(ours), "store_id": "AAAAAAAAAAAAAAAAAAAAAg"}))
-    event = _event(ReadinessTrigger(poll_seconds=60, deadline_ms=FAR_MS))
-    with pytest.raises(NotReadyError, match=r"^not ready:\nstorage: .*AAAAAAAAAAAAAAAAAAAAAg"):
-        TieringReadySensor(task_id="ready").on_answer({}, event)
-    marker.write_text(ours)
-    assert _event(ReadinessTrigger(poll_seconds=60, deadline_ms=FAR_MS))["ready"]
+    return lambda: marker.write_text(ours) and None
+
+
+def _unmarked(world: World) -> Mend:
+    """An empty directory where the disk should be mounted."""
+    world.migrate()
+    world.deployed.remote.rename(world.directory / "away")
+    world.deployed.remote.mkdir()
+
+    def mend() -> None:
+        world.deployed.remote.rmdir()
+        (world.directory / "away").rename(world.deployed.remote)
+
+    return mend
+
+
+@cache
+def _sensors() -> dict[str, TieringReadySensor]:
+    """The first task of each DAG whose work has to wait for something."""
+    dags = DagBag(str(ROOT / "dags")).dags.values()
+    return {dag.dag_id: task for dag in dags for task in dag.roots if isinstance(task, TieringReadySensor)}
+
+
+class Wait:
+    """The sensor of one DAG, driven as Airflow drives it: the task, then its trigger, then the task again."""
+
+    def __init__(self, dag_id: str) -> None:
+        self.sensor = _sensors()[dag_id]
+        self.xcoms: dict[str, Any] = {}
+        self.context: Any = {"params": {"topics": None}, "ti": self}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.xcoms[key] = value
+
+    def begin(self) -> dict[str, Any] | ReadinessTrigger:
+        """What the sensor returns, or the trigger it left, polling quickly. Raises NotReadyError."""
+        try:
+            return self.sensor.execute(self.context)
+        except TaskDeferred as deferred:
+            _, arguments = deferred.trigger.serialize()
+            return ReadinessTrigger(**{**arguments, "poll_seconds": 0.1})
+
+    @property
+    def missing(self) -> str:
+        return "; ".join(self.xcoms[MISSING_KEY])
+
+
+def _all_wait_and_go_on(said: Said, reason: str, mend: Mend, *, goes_on: Collection[str] = ()) -> None:
+    """Every DAG waits for `reason`, or says it and goes on; all go on by themselves when it is mended."""
+    waiting = {}
+    for dag_id in DAG_IDS:
+        begun = (wait := Wait(dag_id)).begin()
+        if dag_id in goes_on:
+            assert isinstance(begun, dict)
+            assert any(reason in line for line in begun["remarks"])
+            assert any(reason in line for line in said.lines("; this run goes on: "))
+            assert wait.missing == ""
+        else:
+            assert isinstance(begun, ReadinessTrigger)
+            assert reason in wait.missing
+            assert reason in said.lines(WAITS)[-1]
+            waiting[dag_id] = (wait, begun)
+
+    async def scenario() -> list[dict[str, Any]]:
+        triggers = [asyncio.ensure_future(anext(trigger.run())) for _, trigger in waiting.values()]
+        done, _ = await asyncio.wait(triggers, timeout=0.3)
+        assert not done
+        mend()
+        events = await asyncio.wait_for(asyncio.gather(*triggers), 60)
+        return [dict(event.payload) for event in events]
+
+    shown = len(said.lines(WAITS))
+    for (wait, _), event in zip(waiting.values(), asyncio.run(scenario()), strict=True):
+        assert wait.sensor.on_answer(wait.context, event)["remarks"] == []
+        assert wait.missing == ""
+    # Once for each picture, not once for each look: on the way back a picture may be another one.
+    assert len(said.lines(WAITS)) - shown <= len(waiting)
+
+
+def _all_fail_at_once(reason: str, mend: Mend) -> None:
+    for dag_id in DAG_IDS:
+        wait = Wait(dag_id)
+        with pytest.raises(NotReadyError, match=f"^not ready:\\nstorage: .*{reason}"):
+            wait.begin()
+        assert reason in wait.missing
+    mend()
+    assert all(isinstance(Wait(dag_id).begin(), dict) for dag_id in DAG_IDS)
+
+
+def test_every_dag_that_works_on_segments_begins_with_a_look() -> None:
+    assert {dag_id: sensor.task_id for dag_id, sensor in _sensors().items()} == dict.fromkeys(DAG_IDS, "ready")
+    pools = {dag_id: sensor.slot_pool for dag_id, sensor in _sensors().items()}
+    assert pools == {COPY: COPIER_POOL, EXPIRATION: EXPIRATION_POOL, SIZES: READER_POOL}
+    assert all(len(sensor.dag.roots) == 1 for sensor in _sensors().values())
+
+
+@pytest.mark.parametrize(
+    ("hurt", "reason", "goes_on"),
+    [
+        (_behind, f", this version needs {HEAD}: ./tiering migrate", ()),
+        (_full, "needed: free space there or name another store", ()),
+        (_no_space, "no space is left: free some or name another store", ()),
+        (_read_only, "the file system is mounted read-only", ()),
+        (_refusing, "storage: ", ()),
+        (_unreadable, "log dirs: ", (EXPIRATION,)),
+        (_no_slots, "has 0 slots: that is a pause", ()),
+        (_paused, "pause: all topics are paused: ./tiering resume", (SIZES,)),
+        (_no_facts, "topic facts: no directory of log_dirs shows __cluster_metadata-0", (EXPIRATION, SIZES)),
+    ],
+)
+def test_each_dag_waits_with_the_reason_and_goes_on_when_it_is_mended(
+    world: World, said: Said, hurt: Callable[[World], Mend], reason: str, goes_on: Collection[str]
+) -> None:
+    _all_wait_and_go_on(said, reason, hurt(world), goes_on=goes_on)
+
+
+@pytest.mark.parametrize(
+    ("hurt", "reason"),
+    [(_foreign, "AAAAAAAAAAAAAAAAAAAAAg"), (_unmarked, "the store has no _tiering-store.json")],
+)
+def test_each_dag_fails_at_once_where_waiting_cannot_help(
+    world: World, hurt: Callable[[World], Mend], reason: str
+) -> None:
+    _all_fail_at_once(reason, hurt(world))
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status", "code", "reason"),
+    [
+        ("GET .*_tiering-store.json", 403, "AccessDenied", "AccessDenied (403): check the credentials"),
+        ("PUT .*_tiering-probe", 403, "QuotaExceeded", "QuotaExceeded (403): free space in bucket"),
+        ("PUT .*_tiering-probe", 503, "SlowDown", "SlowDown (503), and again after the last retry"),
+        ("POST .*delete", 403, "AccessDenied", "objects cannot be deleted"),
+    ],
+)
+def test_each_dag_waits_for_an_object_store_that_refuses(
+    bucket: Bucket, said: Said, request_line: str, status: int, code: str, reason: str
+) -> None:
+    bucket.spoiler.refusal = Refusal(re.compile(request_line), status, code)
+    _all_wait_and_go_on(said, reason, lambda: setattr(bucket.spoiler, "refusal", None))
+
+
+def test_each_dag_fails_at_once_without_the_bucket(bucket: Bucket) -> None:
+    """One that is made anew is empty, and then it is the marker that is missing."""
+    bucket.spoiler.refusal = Refusal(re.compile(".*"), 404, "NoSuchBucket")
+    _all_fail_at_once("create bucket ", lambda: setattr(bucket.spoiler, "refusal", None))
+
+
+def test_a_disk_that_is_really_full(world: World, said: Said) -> None:
+    world.deployed.remote.mkdir(exist_ok=True)
+    options = ("-t", "tmpfs", "-o", "size=1m", "tmpfs", str(world.deployed.remote))
+    if subprocess.run(["mount", *options], capture_output=True, check=False).returncode:
+        pytest.skip("file systems cannot be mounted here")
+    try:
+        world.migrate()
+        enlarged = ["mount", "-o", "remount,size=512m", str(world.deployed.remote)]
+        _all_wait_and_go_on(said, "free space there", lambda: subprocess.run(enlarged, check=True) and None)
+    finally:
+        subprocess.run(["umount", str(world.deployed.remote)], check=True)
+
+
+def test_an_archive_without_brokers_expires_and_is_counted(world: World) -> None:
+    world.migrate()
+    world.copy_everything()
+    text = world.deployed.config.read_text()
+    world.deployed.config.write_text(text.partition("[[log_dirs]]")[0])
+    gone = Wait(EXPIRATION).begin()
+    assert isinstance(gone, dict)
+    assert gone["summary"] == "11 of 11 partitions ready"
+    assert gone["waiting"] == []
+    assert isinstance(Wait(SIZES).begin(), dict)
+    with pytest.raises(NotReadyError, match="log_dirs is empty"):
+        Wait(COPY).begin()
+
+
+@pytest.mark.parametrize("refusal", [None, AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR))])
+def test_a_new_picture_is_shown_while_the_task_waits(
+    world: World, monkeypatch: pytest.MonkeyPatch, said: Said, refusal: AirflowRuntimeError | None
+) -> None:
+    give_slots = _no_slots(world)
+    begun = (wait := Wait(COPY)).begin()
+    assert isinstance(begun, ReadinessTrigger)
+    assert "pause: " not in wait.missing
+    begun.task_instance = SimpleNamespace(dag_id=COPY, run_id="run", task_id="ready", map_index=-1)
+    resume = _pause(world)
+    shown: list[tuple[str, list[str], dict[str, Any]]] = []
+
+    async def show(key: str, value: list[str], **where: Any) -> None:
+        shown.append((key, value, where))
+        give_slots()
+        resume()
+        if refusal is not None:
+            raise refusal
+
+    monkeypatch.setattr(BaseXCom, "aset", show)
+    assert _event(begun)["ready"]
+    ((key, missing, where),) = shown
+    assert key == MISSING_KEY
+    assert [line.partition(":")[0] for line in missing] == ["pause", "pool"]
+    assert where == {"dag_id": COPY, "run_id": "run", "task_id": "ready", "map_index": -1}
+    assert bool(said.lines("cannot be shown as XCom")) == (refusal is not None)
 
 
 def test_one_unreadable_directory_of_two_holds_up_its_own_partitions_alone(world: World) -> None:
@@ -255,9 +495,9 @@ def test_one_paused_topic_holds_up_nobody_else_unless_it_is_the_only_one(world: 
 
 def test_the_sensor_says_in_one_line_what_goes_and_what_waits(said: Said) -> None:
     lines = [f"orders-{number}: paused" for number in range(5)]
-    event = {"ready": True, "messages": [], "summary": "2 of 7 partitions ready", "waiting": lines}
-    sensor = TieringReadySensor(task_id="ready")
-    assert sensor.on_answer({}, event) == {"summary": event["summary"], "waiting": lines}
+    event = {"ready": True, "messages": [], "summary": "2 of 7 partitions ready", "waiting": lines, "remarks": []}
+    wait = Wait(COPY)
+    assert wait.sensor.on_answer(wait.context, event) == {"summary": event["summary"], "waiting": lines, "remarks": []}
     found = said.lines("")
     first = "2 of 7 partitions ready, waiting: orders-0: paused; orders-1: paused; orders-2: paused; ..."
     assert first in found[0]

@@ -1,4 +1,4 @@
-"""A proxy on loopback before an S3 server that spoils DeleteObjects: some requests are refused, some keys of others."""
+"""A proxy on loopback before an S3 server that spoils requests: all of a kind, some deletes, some keys of others."""
 
 import re
 import threading
@@ -15,13 +15,24 @@ _KEY = re.compile(rb"<Key>(.*?)</Key>")
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """The answer to every request whose ``METHOD /path?query`` matches."""
+
+    request: re.Pattern[str]
+    status: int
+    code: str
+
+
 @dataclass
 class Spoiler:
-    """`busy_requests` deletes are answered with 503; keys that match `locked` are refused, one by one.
+    """Requests that match `refusal` are answered by it. `busy_requests` deletes are answered with 503; keys that match
+    `locked` are refused, one by one.
 
     `delete_requests` counts what arrived, `refused_keys` what was kept.
     """
 
+    refusal: Refusal | None = None
     busy_requests: int = 0
     locked: re.Pattern[str] | None = None
     delete_requests: int = 0
@@ -52,6 +63,10 @@ class Handler(BaseHTTPRequestHandler):
     def handle_request(self) -> None:
         spoiler = self.server.spoiler
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        refusal = spoiler.refusal
+        if refusal is not None and refusal.request.match(f"{self.command} {self.path}"):
+            self.answer(refusal.status, f"<Error><Code>{refusal.code}</Code><Message/></Error>".encode())
+            return
         if self.command == "POST" and "delete" in urlsplit(self.path).query:
             spoiler.delete_requests += 1
             if spoiler.is_busy():
@@ -94,7 +109,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/xml")
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        if self.command != "HEAD":
+            self.wfile.write(content)
 
 
 class SpoilingServer(ThreadingHTTPServer):

@@ -24,7 +24,7 @@ def present_ready(readiness: Readiness, *, all_of_them: bool = False) -> Present
 def summary_of(readiness: Readiness) -> str:
     """In one line."""
     if not readiness.holds:
-        return f"not ready: {', '.join(check.name for check in readiness.checks if not check.ok)}"
+        return f"not ready: {', '.join(check.name for check in readiness.checks if not check.holds)}"
     ready = len(readiness.partitions) - len(readiness.waiting)
     words = f"{ready} of {count(len(readiness.partitions), 'partition')} ready" if readiness.partitions else "ready"
     return words if readiness.ready else f"not ready: {words}"
@@ -69,5 +69,5 @@ def _waiting(waiting: Sequence[PartitionReadiness]) -> tuple[Table, ...]:
 
 
 def _row(check: Check) -> tuple[str, ...]:
-    result = "ok" if check.ok else "wait" if check.waitable else "failed"
+    result = "ok" if check.ok else "not needed" if check.holds else "wait" if check.waitable else "failed"
     return (check.name, result, check.message)

@@ -62,7 +62,7 @@ _NEVER_TIERED: Final = frozenset({IneligibleReason.INTERNAL_TOPIC, IneligibleRea
 
 
 def partition_readiness(
-    report: ScanReport,
+    report: ScanReport | None,
     *,
     topics: Collection[str],
     metadata: RemoteLogMetadata,
@@ -73,9 +73,12 @@ def partition_readiness(
     """Every partition of `topics` (patterns) that is on disk, in the facts of a topic on disk, or has remote segments.
 
     Topics that are never tiered are left out. Ordered by topic and partition.
+
+    Without a `report` it is about work that reads no log of a broker, such as deleting: what is or is not on disk, and
+    what stopped the copy of a partition, holds nothing up.
     """
     groups: dict[TopicIdPartition, list[Replica]] = defaultdict(list)
-    for replica in report.replicas:
+    for replica in () if report is None else report.replicas:
         groups[replica.topic_id_partition].append(replica)
     never = {partition.topic_id for partition, replicas in groups.items() if _reasons(replicas) & _NEVER_TIERED}
     known = {partition for partition in metadata.partitions() if matches(partition.topic, topics)}
@@ -97,7 +100,7 @@ def _first(obstacles: Iterator[tuple[NotReady, str]]) -> tuple[NotReady | None, 
 def _obstacles(
     partition: TopicIdPartition,
     replicas: Sequence[Replica],
-    report: ScanReport,
+    report: ScanReport | None,
     metadata: RemoteLogMetadata,
     registry: TopicRegistry,
     paused: Collection[str],
@@ -109,14 +112,14 @@ def _obstacles(
     chosen = next((replica for replica in replicas if replica.chosen), None)
     if contradictions and (chosen is None or _reasons([chosen]) & _CONTRADICTIONS):
         yield NotReady.FACTS, contradictions[0]
-    if chosen is None:
+    if chosen is None and report is not None:
         yield NotReady.NO_LEADER_REPLICA, _where_it_could_be(replicas, report)
     owner = registry.owner(partition.topic_id)
     if chosen is not None:
         owner = owner_seen(chosen, owner)
     if owner not in (TopicOwner.PLATFORM, TopicOwner.NONE):
         yield NotReady.NOT_OURS, f"owner: {owner}"
-    stopped = metadata.stopped_reason(partition)
+    stopped = None if report is None else metadata.stopped_reason(partition)
     if stopped is not None:
         yield NotReady.STOPPED, stopped
     if ALL_TOPICS in paused or partition.topic in paused:

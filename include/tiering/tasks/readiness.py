@@ -2,22 +2,34 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
-from include.tiering.errors import ForeignStoreError, SettingError, TieringError
+from include.tiering.errors import ForeignStoreError, RemoteStoreMissingError, SettingError, TieringError
 from include.tiering.tasks.partition_readiness import PartitionReadiness
 
-_WAITING_CANNOT_HELP: Final = (ForeignStoreError, SettingError)
+_WAITING_CANNOT_HELP: Final = (ForeignStoreError, RemoteStoreMissingError, SettingError)
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check. `message` says what was found; if not `ok`, also what to do."""
+    """One check. `message` says what was found; if not `ok`, also what to do.
+
+    `needed`: a run stops for it. One that is not ok and not needed is a remark: `message` says what that means.
+    """
 
     name: str
     ok: bool
     waitable: bool
     message: str
+    needed: bool = True
+
+    @property
+    def holds(self) -> bool:
+        return self.ok or not self.needed
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +53,7 @@ class Readiness:
     @property
     def holds(self) -> bool:
         """Every check holds, whatever single partitions wait for."""
-        return all(check.ok for check in self.checks)
+        return all(check.holds for check in self.checks)
 
     @property
     def waitable(self) -> bool:
@@ -56,16 +68,30 @@ class Readiness:
     @property
     def missing(self) -> tuple[str, ...]:
         """One line for each check that does not hold."""
-        return tuple(f"{check.name}: {check.message}" for check in self.checks if not check.ok)
+        return tuple(str(check) for check in self.checks if not check.holds)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """One line for each thing that is missing and that this run does without."""
+        return tuple(str(check) for check in self.checks if not check.ok and not check.needed)
 
 
-def run_checks(probes: Mapping[str, Callable[[], str]]) -> tuple[Check, ...]:
-    """Run every probe, in order; a probe answers what it found or raises a TieringError."""
-    return tuple(_run(name, probe) for name, probe in probes.items())
+def run_checks(
+    probes: Mapping[str, Callable[[], str]], *, does_without: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Check, ...]:
+    """Run every probe, in order; a probe answers what it found or raises a TieringError.
+
+    `does_without`: names of checks that need not hold, each with what it means for the run that they do not. What
+    waiting cannot mend stops every run all the same.
+    """
+    return tuple(_run(name, probe, does_without.get(name)) for name, probe in probes.items())
 
 
-def _run(name: str, probe: Callable[[], str]) -> Check:
+def _run(name: str, probe: Callable[[], str], without: str | None) -> Check:
     try:
         return Check(name, True, True, probe())
     except TieringError as error:
-        return Check(name, False, not isinstance(error, _WAITING_CANNOT_HELP), str(error))
+        waitable = not isinstance(error, _WAITING_CANNOT_HELP)
+        if without is not None and waitable:
+            return Check(name, False, True, f"{error}; this run goes on: {without}", needed=False)
+        return Check(name, False, waitable, str(error))

@@ -1,43 +1,67 @@
 """Whether a run can start, which partitions are ready, and why a topic is not tiered."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
+from typing import Final
 
 from include.tiering.errors import AirflowApiError, MetadataUnavailableError, SourceError
 from include.tiering.log_source.contract import Replica, UnfinishedTransaction
 from include.tiering.log_source.topic_patterns import matches
-from include.tiering.pools.contract import COPIER_POOL, EXPIRATION_POOL
+from include.tiering.pools.contract import COPIER_POOL, EXPIRATION_POOL, READER_POOL
 from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.tasks.diagnose import Diagnosis, Evidence, diagnose
 from include.tiering.tasks.partition_readiness import partition_readiness
 from include.tiering.tasks.plan_copy import CopyPlan, plan_copy
 from include.tiering.tasks.readiness import Readiness, run_checks
 from include.tiering.wiring.pool_verbs import PoolVerbs
-from include.tiering.wiring.set_up import readiness_probes
+from include.tiering.wiring.set_up import LOG_DIRS, PAUSE, TOPIC_FACTS, readiness_probes, require_schema
+
+_DELETES_WITHOUT: Final = {
+    LOG_DIRS: "what was archived outlives its broker; bytes that are not copied yet count as 0, which deletes less",
+    TOPIC_FACTS: "what to delete is decided from what the platform recorded itself",
+}
+_COUNTS_WITHOUT: Final = {
+    TOPIC_FACTS: "sizes are counted from the platform's own rows",
+    PAUSE: "counting sends nothing",
+}
+_DOES_WITHOUT: Final[Mapping[str | None, Mapping[str, str]]] = MappingProxyType(
+    {EXPIRATION_POOL: _DELETES_WITHOUT, READER_POOL: _COUNTS_WITHOUT}
+)
+"""What need not hold for the work behind a pool, and what it means that it does not."""
 
 
 class ReadinessVerbs(PoolVerbs):
     """Part of `Tiering`."""
 
+    def require_schema(self) -> None:
+        """Raises MetadataUnavailableError unless the database is at the revision of this version."""
+        require_schema(self)
+
     def readiness(self, *, pool: str | None = None, topics: Collection[str] | None = None) -> Readiness:
         """Schema, store, log dirs, topic facts, pause and, if one is named, the pool; then partition by partition.
 
-        Without `topics` (patterns) those of `topics.include`.
+        `pool` says what work is asked about: without one, or with the copier pool, copying; expiration and sizes do
+        without some of it. Without `topics` (patterns) those of `topics.include`, for expiration all that is archived.
         """
-        checks = run_checks(readiness_probes(self, pool))
-        if not all(check.ok for check in checks):
+        checks = run_checks(
+            readiness_probes(self, pool, needs_log_dirs=pool not in _DOES_WITHOUT),
+            does_without=_DOES_WITHOUT.get(pool, {}),
+        )
+        if pool == READER_POOL or not all(check.holds for check in checks):
             return Readiness(checks)
-        wanted = tuple(topics or self.settings.topics.include)
+        deletes = pool == EXPIRATION_POOL
+        wanted = tuple(topics or (("*",) if deletes else self.settings.topics.include))
         partitions = partition_readiness(
-            self.source.scan(topics=wanted),
+            None if deletes else self.source.scan(topics=wanted),
             topics=wanted,
             metadata=self.metadata,
             registry=self.registry,
             facts=self.facts,
             paused=self.work.paused_topics(),
         )
-        # Expiration decides about what is ours, also when the brokers are gone for good.
-        return Readiness(checks, partitions, needs_one=pool != EXPIRATION_POOL)
+        # What expires of a paused topic is left for later: no reason to wait with the rest.
+        return Readiness(checks, partitions, needs_one=not deletes)
 
     def diagnose(self, topic: str) -> tuple[Diagnosis, ...]:
         """Why this topic (a name) is not tiered. Nothing is stored."""

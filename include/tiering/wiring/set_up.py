@@ -1,6 +1,7 @@
 """Set a deployment up, and tell whether one is ready to run."""
 
 from collections.abc import Callable
+from typing import Final
 
 from include.tiering.database.migrations import HEAD, current_revision, upgrade
 from include.tiering.database.store_identity import StoreIdentities, known_clusters
@@ -17,6 +18,10 @@ from include.tiering.pools.contract import BATCH_SLOTS
 from include.tiering.remote_storage.contract import StoreMarker
 from include.tiering.wiring.parts import Parts
 from include.tiering.work.contract import ALL_TOPICS
+
+LOG_DIRS: Final = "log dirs"
+TOPIC_FACTS: Final = "topic facts"
+PAUSE: Final = "pause"
 
 
 def set_up(parts: Parts, random_bytes: Callable[[int], bytes]) -> StoreMarker:
@@ -38,24 +43,32 @@ def set_up(parts: Parts, random_bytes: Callable[[int], bytes]) -> StoreMarker:
     return identity
 
 
-def readiness_probes(parts: Parts, pool: str | None) -> dict[str, Callable[[], str]]:
-    """What `run_checks` runs: each answers what it found or raises a TieringError."""
+def readiness_probes(parts: Parts, pool: str | None, *, needs_log_dirs: bool) -> dict[str, Callable[[], str]]:
+    """What `run_checks` runs: each answers what it found or raises a TieringError.
+
+    `needs_log_dirs`: settings without any are wrong. Else the brokers may be gone for good.
+    """
     probes: dict[str, Callable[[], str]] = {
         "schema": lambda: _schema(parts),
         "storage": lambda: _storage(parts),
-        "log dirs": lambda: _log_dirs(parts),
-        "topic facts": lambda: _topic_facts(parts),
-        "pause": lambda: _pause(parts),
+        LOG_DIRS: lambda: _log_dirs(parts) if needs_log_dirs or parts.settings.log_dirs else "none is set",
+        TOPIC_FACTS: lambda: _topic_facts(parts),
+        PAUSE: lambda: _pause(parts),
     }
     if pool is not None:
         probes["pool"] = lambda: _pool(parts, pool)
     return probes
 
 
-def _schema(parts: Parts) -> str:
+def require_schema(parts: Parts) -> None:
+    """Raises MetadataUnavailableError unless the database is at the revision of this version."""
     revision = current_revision(parts.engine)
     if revision != HEAD:
         raise MetadataUnavailableError(f"the schema is at {revision}, this version needs {HEAD}: ./tiering migrate")
+
+
+def _schema(parts: Parts) -> str:
+    require_schema(parts)
     return f"at {HEAD}, cluster {parts.cluster_id}"
 
 

@@ -20,6 +20,7 @@ from include.tiering.errors import (
     RemoteStorageError,
     RemoteStorageFullError,
     RemoteStorageUnavailableError,
+    RemoteStoreMissingError,
     SendingStoppedError,
 )
 from include.tiering.remote_storage.s3.body import SendingFailed
@@ -50,7 +51,7 @@ def outcome_of(error: BaseException) -> RemoteStorageError:
         ("NoSuchKey", 404, RemoteResourceNotFoundError, "a/key"),
         ("404", 404, RemoteResourceNotFoundError, "a/key"),
         ("InvalidRange", 416, RemoteResourceNotFoundError, "a/key"),
-        ("NoSuchBucket", 404, RemoteStorageError, "create bucket bucket-1"),
+        ("NoSuchBucket", 404, RemoteStoreMissingError, "create bucket bucket-1"),
         ("PreconditionFailed", 412, RemoteObjectExistsError, "exists already"),
         ("ConditionalRequestConflict", 409, RemoteStorageUnavailableError, "last retry"),
         ("BadDigest", 400, RemoteChecksumError, "a/key"),
@@ -59,7 +60,7 @@ def outcome_of(error: BaseException) -> RemoteStorageError:
         ("InternalError", 500, RemoteStorageUnavailableError, "last retry"),
         ("Unknown", 502, RemoteStorageUnavailableError, "last retry"),
         ("TooManyRequests", 429, RemoteStorageUnavailableError, "last retry"),
-        ("QuotaExceeded", 403, RemoteStorageError, "bucket-1"),
+        ("QuotaExceeded", 403, RemoteStorageFullError, "raise its quota"),
         ("InsufficientStorage", 507, RemoteStorageFullError, "raise its quota"),
         ("XMinioStorageFull", 507, RemoteStorageFullError, "free space"),
         ("AccessDenied", 403, RemoteStorageError, "check the credentials"),

@@ -200,3 +200,20 @@ def test_the_same_name_under_another_id_is_another_partition(known: Known) -> No
         ScanReport("c", (replica(), other), ()), topics=("*",), metadata=parts, registry=parts, facts=parts, paused=()
     )
     assert len(found) == 2
+
+
+def test_work_that_reads_no_log_needs_no_replica_and_no_running_copy(known: Known) -> None:
+    known.remote = [partition(0), partition(1, "audit"), partition(0, "theirs"), partition(0, "quiet")]
+    known.stopped[partition(0)] = "a segment failed"
+    known.owners[partition(0, "theirs").topic_id] = TopicOwner.BROKER
+    parts: Any = known
+    found = partition_readiness(None, topics=("*",), metadata=parts, registry=parts, facts=parts, paused=("quiet",))
+    assert [(one.topic_id_partition.topic, one.reason) for one in found] == [
+        ("audit", None),
+        ("orders", None),
+        ("quiet", NotReady.PAUSED),
+        ("theirs", NotReady.NOT_OURS),
+    ]
+    known.complete = False
+    found = partition_readiness(None, topics=("orders",), metadata=parts, registry=parts, facts=parts, paused=())
+    assert [one.reason for one in found] == [NotReady.METADATA]

@@ -27,6 +27,7 @@ from include.tiering.errors import (
     RemoteStorageError,
     RemoteStorageFullError,
     RemoteStorageUnavailableError,
+    RemoteStoreMissingError,
     printable,
 )
 from include.tiering.remote_storage.s3.body import SendingFailed
@@ -116,15 +117,15 @@ def translated(verb: str, bucket: str, key: str) -> Iterator[None]:
 def _of_answer(error: ClientError, place: str, bucket: str) -> RemoteStorageError:
     code, status = error_code(error), http_status(error)
     answer = f"{place}: the store answered {printable(code)[:64]} ({status})"
+    if code in _FULL or status == 507:
+        return RemoteStorageFullError(f"{answer}: free space in bucket {bucket} or raise its quota")
     if code in _DENIED or status in (401, 403):
         return RemoteStorageError(
             f"{answer}: check the credentials, the clock, and that they allow s3:PutObject, s3:GetObject,"
             f" s3:DeleteObject, s3:AbortMultipartUpload and s3:ListBucket on bucket {bucket}"
         )
     if code in _NO_SUCH_BUCKET:
-        return RemoteStorageError(f"{answer}: create bucket {bucket} or correct remote_storage.url")
-    if code in _FULL or status == 507:
-        return RemoteStorageFullError(f"{answer}: free space in bucket {bucket} or raise its quota")
+        return RemoteStoreMissingError(f"{answer}: create bucket {bucket} or correct remote_storage.url")
     if code in _CHECKSUM:
         return RemoteChecksumError(f"{answer}: what arrived is not what was read from the source")
     if code == "PreconditionFailed" or status == 412:

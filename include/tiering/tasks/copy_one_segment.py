@@ -36,7 +36,7 @@ from include.tiering.errors import (
     SourceChangedError,
     TieringError,
 )
-from include.tiering.log_source.contract import CheckedSegment, LogSource, OpenSegment, ReplicaId
+from include.tiering.log_source.contract import CheckedSegment, OpenSegment, ReplicaId
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from include.tiering.model.segment_state import RemoteLogSegmentState
@@ -45,6 +45,7 @@ from include.tiering.observability import for_partition, get_logger
 from include.tiering.quota.contract import ByteLimiter
 from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata, TopicRegistry
 from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.tasks.check_ahead import SegmentOpener
 from include.tiering.tasks.copy_checks import require_planned, require_stored
 from include.tiering.work.contract import PlannedSegment
 
@@ -84,7 +85,7 @@ class CopiedSegment:
 class SegmentCopier:
     """Everything that the copy of one segment touches."""
 
-    source: LogSource
+    source: SegmentOpener
     storage: RemoteStorage
     metadata: RemoteLogMetadata
     registry: TopicRegistry

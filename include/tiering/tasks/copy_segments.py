@@ -9,7 +9,8 @@ What the batch could not finish stays planned for another batch or the next run.
 What a killed batch leaves: a lease that expires, and what `copy_one_segment` says of the segment it was in.
 """
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -29,6 +30,7 @@ from include.tiering.quota.contract import ByteLimiter, Quotas
 from include.tiering.quota.topic_quota import NO_TOPIC_QUOTAS, TopicQuotas
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
 from include.tiering.tasks.batch_room import BatchEnd, BatchRoom
+from include.tiering.tasks.check_ahead import CheckAhead
 from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.tasks.topic_admission import TopicAdmission
@@ -99,8 +101,10 @@ class CopyBatch:
         limits: BatchLimits,
         on_copied: Callable[[CopiedSegment], None],
         topic_quotas: TopicQuotas = NO_TOPIC_QUOTAS,
+        ahead: CheckAhead | None = None,
     ) -> None:
-        self._copier = copier
+        self._copier = copier if ahead is None else replace(copier, source=ahead)
+        self._ahead = ahead
         self._work = work
         self._quotas = quotas
         self._gate = gate
@@ -178,6 +182,18 @@ class CopyBatch:
         self._heartbeat.add_planned(sum(segment.size_bytes for segment in planned))
         partition = lease.replica_id.topic_id_partition
         limiter = self._quotas.copy(lease.replica_id.broker_id, partition.topic, go_on=self._gate.check)
+        with self._checking_ahead(lease, planned, limiter):
+            self._copy_in_order(lease, planned, limiter)
+
+    def _checking_ahead(
+        self, lease: Lease, planned: Sequence[PlannedSegment], limiter: ByteLimiter
+    ) -> AbstractContextManager[None]:
+        if self._ahead is None:
+            return nullcontext()
+        return self._ahead.expecting(lease.replica_id, planned, lambda: not self._turns.likely_to_hand_on(limiter))
+
+    def _copy_in_order(self, lease: Lease, planned: Sequence[PlannedSegment], limiter: ByteLimiter) -> None:
+        partition = lease.replica_id.topic_id_partition
         queue = list(planned)
         while queue and self._room.reason_to_end() is None:
             if self._gate.paused:

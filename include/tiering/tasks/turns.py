@@ -40,6 +40,7 @@ class Turns:
         self._fairness = fairness
         self._order = ClaimOrder.URGENCY
         self._handed_on: frozenset[TopicIdPartition] = frozenset()
+        self._taking_turns = False
 
     def claim(self, excluded: Set[TopicIdPartition]) -> Lease | None:
         """The lease of the next turn; None if there is nothing to claim now. Raises what `WorkStore.claim` raises."""
@@ -47,19 +48,28 @@ class Turns:
         if handed_on:
             lease = self._claim(excluded | handed_on)
             if lease is not None:
+                self._taking_turns = True
                 return lease
+        self._taking_turns = False
         self._order = ClaimOrder.URGENCY
         return self._claim(excluded)
 
     def hand_on(self, lease: Lease, limiter: ByteLimiter, excluded: Set[TopicIdPartition]) -> bool:
         """Whether this lease is to be given back now; `limiter` is the one that was used since it was claimed."""
-        if not self._fairness or limiter.waited_seconds < EXHAUSTED_SECONDS:
+        if not self._may_hand_on(limiter):
             return False
         if not self._work.waits_longer(lease, exclude=excluded, placement=self._placement):
             return False
         self._handed_on = frozenset({lease.replica_id.topic_id_partition})
         self._order = _AFTER[self._order]
         return True
+
+    def likely_to_hand_on(self, limiter: ByteLimiter) -> bool:
+        """The quota is exhausted, or was when the lease before this one was handed on."""
+        return self._taking_turns or self._may_hand_on(limiter)
+
+    def _may_hand_on(self, limiter: ByteLimiter) -> bool:
+        return self._fairness and limiter.waited_seconds >= EXHAUSTED_SECONDS
 
     def _claim(self, excluded: Set[TopicIdPartition]) -> Lease | None:
         return self._work.claim(

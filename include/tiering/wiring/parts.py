@@ -215,10 +215,14 @@ class Parts:
                 placements[identity.broker_id, identity.directory_id] = placement
         return placements
 
+    @cached_property
+    def _were_known(self) -> bool:
+        return self.facts_memory.were_known()
+
     def _facts_were_known(self) -> bool:
-        """Not as far as we know where there is no database: then nothing can be copied either."""
+        """As this process found it first. Not as far as we know where there is no database: then nothing is copied."""
         with suppress(MetadataUnavailableError):
-            return self.facts_memory.were_known()
+            return self._were_known
         return False
 
     def _quota_observer(self) -> QuotaObserver:

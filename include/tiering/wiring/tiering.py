@@ -19,6 +19,7 @@ from include.tiering.quota.scopes import QuotaKind
 from include.tiering.remote_storage.contract import StoreMarker
 from include.tiering.reports.copy import CopyRun
 from include.tiering.settings import TieringSettings, load_settings
+from include.tiering.tasks.check_ahead import CheckAhead
 from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier
 from include.tiering.tasks.copy_segments import BatchLimits, BatchResult, CopyBatch
 from include.tiering.tasks.fetch_partition import FetchedSegment, fetch_partition
@@ -142,6 +143,9 @@ class Tiering(ReadinessVerbs, ExpirationVerbs, SizeVerbs):
             ),
             on_copied=on_copied,
             topic_quotas=self.topic_quotas,
+            ahead=CheckAhead(self.source, self.clock, max_bytes=settings.queue.max_bytes)
+            if __import__("os").environ.get("AHEAD") == "1"
+            else None,
         ).run()
         _count(result)
         return result

@@ -23,6 +23,7 @@ from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
 from include.tiering.tasks.batch_room import BatchEnd
+from include.tiering.tasks.check_ahead import CheckAhead
 from include.tiering.tasks.copy_one_segment import CopyStep, SegmentCopier
 from include.tiering.tasks.copy_segments import BatchLimits, BatchResult, CopyBatch
 from include.tiering.tasks.own_topics import register_owners
@@ -84,6 +85,7 @@ class World:
             batch_id=batch_id,
             limits=made,
             on_copied=lambda copied: None,
+            ahead=CheckAhead(self.source, clock),
         ).run()
 
     def offsets(self, replica_id: ReplicaId) -> list[tuple[int, int]]:

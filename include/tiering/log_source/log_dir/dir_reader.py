@@ -22,6 +22,7 @@ from include.tiering.errors import (
 from include.tiering.log_source.log_dir.dirs import Checkpoints, DirIdentity, read_checkpoints
 from include.tiering.log_source.log_dir.found_replica import FoundReplica
 from include.tiering.log_source.log_dir.partition_reader import PartitionReader
+from include.tiering.log_source.log_dir.rolled_segments import KnownTimestamps
 from include.tiering.log_source.topic_patterns import matches
 
 _ATTEMPTS: Final = 3
@@ -36,11 +37,18 @@ class DirReader:
     identity: DirIdentity
     checkpoints: Checkpoints
     on_error: Callable[[SourceError], None]
+    known: KnownTimestamps
 
     @classmethod
-    def of(cls, root: BrokerDirectory, identity: DirIdentity, on_error: Callable[[SourceError], None]) -> "DirReader":
+    def of(
+        cls,
+        root: BrokerDirectory,
+        identity: DirIdentity,
+        on_error: Callable[[SourceError], None],
+        known: KnownTimestamps | None = None,
+    ) -> "DirReader":
         """Reads the checkpoints first: what is listed later can only be newer than they are."""
-        return cls(root, identity, read_checkpoints(root, on_error), on_error)
+        return cls(root, identity, read_checkpoints(root, on_error), on_error, known or KnownTimestamps())
 
     def replicas(self, topics: Collection[str] | None, *, deep: bool) -> Iterator[FoundReplica]:
         """Those whose topic matches a pattern, in the order of directory names.
@@ -69,7 +77,9 @@ class DirReader:
         """
         for attempt in range(1, _ATTEMPTS + 1):
             errors: list[SourceError] = []
-            reader = PartitionReader(self.root, self.identity, self.checkpoints, deep=deep, on_error=errors.append)
+            reader = PartitionReader(
+                self.root, self.identity, self.checkpoints, deep=deep, on_error=errors.append, known=self.known
+            )
             try:
                 found = reader.read(directory_name, name)
             except SourceVanishedError:

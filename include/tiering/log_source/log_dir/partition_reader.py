@@ -23,7 +23,7 @@ from include.tiering.log_source.log_dir.found_replica import FoundReplica, Found
 from include.tiering.log_source.log_dir.listing import Listing, LogFile, list_partition
 from include.tiering.log_source.log_dir.log_tail import find_active_end
 from include.tiering.log_source.log_dir.partition_files import read_leader_epochs, read_topic_id
-from include.tiering.log_source.log_dir.rolled_segments import read_rolled_segments
+from include.tiering.log_source.log_dir.rolled_segments import KnownTimestamps, read_rolled_segments
 from include.tiering.log_source.log_dir.stable_offset import find_last_stable_offset
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
@@ -43,6 +43,7 @@ class PartitionReader:
     checkpoints: Checkpoints
     deep: bool
     on_error: OnError
+    known: KnownTimestamps
 
     def read(self, directory_name: str, name: PartitionDirectoryName) -> FoundReplica:
         """Raises SourceError: the replica cannot be read, or is going away."""
@@ -66,7 +67,9 @@ class PartitionReader:
         active = self._active_segment(directory, listing)
         log_end = active.next_base_offset
         epochs = epochs.range(-1, log_end + 1)
-        rolled = read_rolled_segments(directory, listing, epochs, deep=self.deep, on_error=self.on_error)
+        rolled = read_rolled_segments(
+            directory, listing, epochs, deep=self.deep, on_error=self.on_error, known=self.known
+        )
         high_watermark = self.checkpoints.high_watermarks.get(key, 0)
         recovery_point = self.checkpoints.recovery_points.get(key, 0)
         self._check_end(directory, listing, active, max(high_watermark, recovery_point))

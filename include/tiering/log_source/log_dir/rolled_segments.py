@@ -20,6 +20,26 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 
 _SEGMENT_KINDS: Final = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
 
+_MOST_KNOWN: Final = 10_000
+
+
+class KnownTimestamps:
+    """Largest timestamps of rolled segments, which do not change: who copies one segment after another reads a replica
+    again for each. A segment is known by its directory's inode, base offset, size and modification time.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[int, int], LogFile], int] = {}
+
+    def largest(self, directory: BrokerDirectory, log: LogFile) -> int:
+        key = directory.identity(), log
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            known = self._known[key] = _largest_timestamp(directory, log)
+        return known
+
 
 def read_rolled_segments(
     directory: BrokerDirectory,
@@ -28,6 +48,7 @@ def read_rolled_segments(
     *,
     deep: bool,
     on_error: Callable[[SourceError], None],
+    known: KnownTimestamps,
 ) -> list[FoundSegment]:
     """What is wrong with one segment is reported and marks it as corrupt.
 
@@ -51,7 +72,7 @@ def read_rolled_segments(
                 found = _checked(directory, found, leader_epochs)
             else:
                 _check_names_and_sizes(directory, listing, log)
-                found = replace(found, max_timestamp_ms=_largest_timestamp(directory, log))
+                found = replace(found, max_timestamp_ms=known.largest(directory, log))
         except OldMagicError:
             found = replace(found, is_old_magic=True)
         except SourceVanishedError:

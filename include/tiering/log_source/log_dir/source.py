@@ -1,6 +1,7 @@
 """`LogSource` over the log directories of one or several brokers of one cluster."""
 
 import socket
+import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ from include.tiering.log_source.log_dir.found_replica import FoundReplica
 from include.tiering.log_source.log_dir.judge import Ownership, Retention, judge, no_retention, ownership
 from include.tiering.log_source.log_dir.listing import list_partition
 from include.tiering.log_source.log_dir.open_segment import OpenedReplica, OpenLogSegment
+from include.tiering.log_source.log_dir.rolled_segments import KnownTimestamps
 from include.tiering.log_source.log_dir.segment_files import SegmentFiles
 from include.tiering.log_source.log_dir.unfinished_transactions import find_unfinished_transactions
 from include.tiering.model.ids import Uuid
@@ -48,7 +50,7 @@ class _Located:
 
 
 class LogDirSource:
-    """Replicas in brokers' log directories.
+    """Replicas in brokers' log directories. Any thread may ask.
 
     Args:
         log_dirs: directories of one cluster, each once. They are first touched by a call.
@@ -77,8 +79,14 @@ class LogDirSource:
         self._facts = facts
         self._named_topics = frozenset(named_topics)
         self._retention = retention
+        self._facts_lock = threading.Lock()
+        self._known = KnownTimestamps()
 
     def scan(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
+        with self._facts_lock:
+            return self._scan(topics, deep)
+
+    def _scan(self, topics: Collection[str] | None, deep: bool) -> ScanReport:
         errors: list[ScanError] = []
         facts = self._facts_or_none(errors)
         cluster_id = facts.cluster_id() if facts else None
@@ -95,10 +103,12 @@ class LogDirSource:
         return ScanReport(cluster_id, tuple(sorted(replicas, key=_order)), tuple(errors))
 
     def replica(self, replica_id: ReplicaId) -> Replica:
-        return self._locate(replica_id)[1]
+        with self._facts_lock:
+            return self._locate(replica_id)[1]
 
     def unfinished_transactions(self, replica_id: ReplicaId) -> Sequence[UnfinishedTransaction]:
-        located, replica = self._locate(replica_id)
+        with self._facts_lock:
+            located, replica = self._locate(replica_id)
         found = located.found
         with open_root(found.identity.path) as root, root.directory(found.directory_name) as directory:
             return find_unfinished_transactions(
@@ -108,7 +118,9 @@ class LogDirSource:
     @contextmanager
     def open_segment(self, replica_id: ReplicaId, base_offset: int) -> Iterator[OpenSegment]:
         try:
-            located, replica = self._locate(replica_id)
+            with self._facts_lock:
+                located, replica = self._locate(replica_id)
+                owned = self._ownership(located.found)
         except SourceUnreadableError as error:
             raise _with_host(error) from error
         found = located.found
@@ -133,7 +145,7 @@ class LogDirSource:
                 directory=directory,
                 directory_name=found.directory_name,
                 replica=replica,
-                ownership=self._ownership(found),
+                ownership=owned,
             )
             yield OpenLogSegment(opened, segment, files, lambda: self._ownership_now(found))
 
@@ -191,7 +203,7 @@ class LogDirSource:
             is_wanted = (identity.broker_id, identity.directory_id) == (replica_id.broker_id, replica_id.directory_id)
             try:
                 with open_root(identity.path) as root:
-                    reader = DirReader.of(root, identity, _ignore)
+                    reader = DirReader.of(root, identity, _ignore, self._known)
                     name = PartitionDirectoryName(partition.topic, partition.partition, DirectoryState.LIVE)
                     found = reader.replica(directory_name, name)
             except SourceError:
@@ -218,8 +230,9 @@ class LogDirSource:
         return ownership(partition, self._facts, named=partition.topic in self._named_topics, cleaned=found.cleaned)
 
     def _ownership_now(self, found: FoundReplica) -> Ownership:
-        self._facts.refresh()
-        return self._ownership(found)
+        with self._facts_lock:
+            self._facts.refresh()
+            return self._ownership(found)
 
 
 def _ignore(_error: SourceError) -> None:

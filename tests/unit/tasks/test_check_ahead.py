@@ -1,0 +1,192 @@
+"""What is opened and checked ahead, when, and what becomes of it."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from include.tiering.errors import CorruptFileError, SourceChangedError, SourceVanishedError
+from include.tiering.log_source.contract import ReplicaId
+from include.tiering.quota.byte_bounded_queue import NO_BYTE_BOUND
+from include.tiering.tasks.check_ahead import FRESH_SECONDS, CheckAhead
+from include.tiering.work.contract import PlannedSegment
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.memory_source import MemoryOpenSegment, MemorySource
+
+SIZE = 1000
+SECONDS = 10.0
+
+
+class Watched(MemorySource):
+    """Tells which segments are open, and lets a test wait until one was checked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[int] = []
+        self.open_now: list[int] = []
+        self.checked = {base: threading.Event() for base in range(0, 50, 10)}
+
+    @contextmanager
+    def open_segment(self, replica_id: ReplicaId, base_offset: int) -> Iterator[MemoryOpenSegment]:
+        self.opened.append(base_offset)
+        with super().open_segment(replica_id, base_offset) as opened:
+            self.open_now.append(base_offset)
+            try:
+                yield WatchedSegment(opened, self.checked[base_offset])
+            finally:
+                self.open_now.remove(base_offset)
+
+
+class WatchedSegment:
+    def __init__(self, opened: MemoryOpenSegment, event: threading.Event) -> None:
+        self.segment, self.fingerprint, self.recheck = opened.segment, opened.fingerprint, opened.recheck
+        self._opened, self._event = opened, event
+
+    def check(self):
+        try:
+            return self._opened.check()
+        finally:
+            self._event.set()
+
+
+@pytest.fixture
+def source() -> Watched:
+    return Watched()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def orders(source: Watched) -> ReplicaId:
+    return source.add("orders", segments=4, size_bytes=SIZE)
+
+
+@contextmanager
+def expecting(source, clock, replica_id, *, max_bytes=NO_BYTE_BOUND, worth_while=lambda: True):
+    planned = [
+        PlannedSegment(segment.base_offset, segment.end_offset, segment.size_bytes)
+        for segment in source.replicas[replica_id].segments
+    ]
+    ahead = CheckAhead(source, clock, max_bytes=max_bytes)
+    with ahead.expecting(replica_id, planned, worth_while):
+        yield ahead
+    assert source.open_now == []
+    assert not [thread for thread in threading.enumerate() if thread.name == "check-ahead"]
+
+
+def test_each_segment_is_what_the_source_gives(source, clock, orders):
+    with expecting(source, clock, orders) as ahead:
+        for base_offset in (0, 10, 20, 30):
+            with ahead.open_segment(orders, base_offset) as opened, source.open_segment(orders, base_offset) as plain:
+                assert (opened.segment, opened.fingerprint) == (plain.segment, plain.fingerprint)
+                assert opened.check().data.log_crc32c == plain.check().data.log_crc32c
+                opened.recheck()
+
+
+def test_the_next_one_is_checked_while_one_is_in_use_and_no_other(source, clock, orders):
+    with expecting(source, clock, orders) as ahead:
+        with ahead.open_segment(orders, 0):
+            assert source.checked[10].wait(SECONDS)
+            assert source.open_now == [0, 10]
+        with ahead.open_segment(orders, 10):
+            assert source.checked[20].wait(SECONDS)
+            assert source.opened == [0, 10, 20]
+
+
+def test_nothing_is_opened_beyond_the_byte_bound(source, clock, orders):
+    with expecting(source, clock, orders, max_bytes=SIZE) as ahead:
+        with ahead.open_segment(orders, 0):
+            # The thread waits for room, so there is no event to wait for: it would have been open by then.
+            assert not source.checked[10].wait(0.05)
+            assert source.open_now == [0]
+        assert source.checked[10].wait(SECONDS)
+
+
+def test_nothing_more_is_checked_once_it_is_not_worth_while(source, clock, orders):
+    with expecting(source, clock, orders, worth_while=lambda: False) as ahead:
+        with ahead.open_segment(orders, 0) as opened:
+            opened.check()
+        assert source.opened == [0]
+        with ahead.open_segment(orders, 10) as opened:
+            opened.check()
+            assert source.opened == [0, 10]
+
+
+def test_damage_is_told_in_its_turn_and_nothing_behind_it_is_read(source, clock, orders):
+    source.corrupt.add((orders.topic_id_partition, 10))
+    with expecting(source, clock, orders) as ahead:
+        with ahead.open_segment(orders, 0) as opened:
+            assert source.checked[10].wait(SECONDS)
+            opened.check()
+        with ahead.open_segment(orders, 10) as opened, pytest.raises(CorruptFileError):
+            opened.check()
+    assert source.opened == [0, 10]
+
+
+def test_a_segment_that_is_gone_is_told_in_its_turn(source, clock, orders):
+    with expecting(source, clock, orders) as ahead:
+        with ahead.open_segment(orders, 0):
+            source.change(orders, segments=source.replicas[orders].segments[:1])
+        # It may have been opened just before it went: then the copy's recheck finds it.
+        try:
+            with ahead.open_segment(orders, 10) as opened, pytest.raises(SourceChangedError):
+                opened.recheck()
+        except SourceVanishedError:
+            pass
+
+
+def test_what_was_opened_long_ago_is_compared_before_it_is_used(source, clock, orders):
+    with expecting(source, clock, orders) as ahead:
+        with ahead.open_segment(orders, 0):
+            assert source.checked[10].wait(SECONDS)
+        source.generation += 1
+        clock.advance(FRESH_SECONDS + 0.1)
+        with pytest.raises(SourceChangedError), ahead.open_segment(orders, 10):
+            pass
+
+
+def test_the_same_segment_again_is_opened_again(source, clock, orders):
+    with expecting(source, clock, orders) as ahead:
+        for _ in range(2):
+            with ahead.open_segment(orders, 0) as opened:
+                opened.check()
+        with ahead.open_segment(orders, 10) as opened:
+            opened.check()
+    assert source.opened.count(0) == 2
+    assert source.opened.count(10) == 1
+
+
+def test_what_is_not_asked_for_is_closed(source, clock, orders):
+    with expecting(source, clock, orders) as ahead, ahead.open_segment(orders, 20):
+        assert set(source.open_now) <= {20, 30}
+
+
+def test_a_check_that_nobody_waits_for_ends_before_its_files_are_closed(source, clock, orders):
+    def refuse(ahead: CheckAhead) -> None:
+        with ahead.open_segment(orders, 0):
+            raise SourceChangedError("orders", "not as planned")
+
+    with expecting(source, clock, orders) as ahead:
+        with pytest.raises(SourceChangedError):
+            refuse(ahead)
+        assert source.checked[0].is_set()
+
+
+def test_a_defect_of_the_source_is_not_swallowed(source, clock, orders, monkeypatch):
+    monkeypatch.setattr(source, "log_bytes", lambda *_: 1 / 0)
+    with (
+        expecting(source, clock, orders) as ahead,
+        ahead.open_segment(orders, 0) as opened,
+        pytest.raises(ZeroDivisionError),
+    ):
+        opened.check()
+
+
+def test_another_partition_is_opened_in_turn(source, clock, orders):
+    payments = source.add("payments", segments=1, size_bytes=SIZE)
+    with expecting(source, clock, orders) as ahead, ahead.open_segment(payments, 0) as opened:
+        assert opened.segment.size_bytes == SIZE

@@ -68,7 +68,8 @@ class QueueSettings(DynamicSection):
     max_bytes: Annotated[int, AfterValidator(check_byte_bound)] = operational(
         -1,
         "Memory that waiting requests may hold before whoever brings another one waits, to which one largest request "
-        "may come; -1: no bound but `queued.max.requests`.",
+        "may come: a fetch weighs the bytes it asks for, a segment that a batch checks ahead its size. -1: no bound "
+        "but `queued.max.requests`.",
         unit="bytes",
         at_least=-1,
         at_most=MOST_LONG,

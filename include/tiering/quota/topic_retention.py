@@ -22,6 +22,9 @@ class TopicRetention:
         return cls(_limit(configs.get(RETENTION_MS)), _limit(configs.get(RETENTION_BYTES)))
 
 
+FOR_EVER: Final = TopicRetention()
+
+
 def _limit(stored: str | None) -> int | None:
     limit = KEPT_FOR_EVER if stored is None else int(stored)
     return None if limit == KEPT_FOR_EVER else limit

@@ -4,7 +4,7 @@ Both follow from a scan and from the rows alone, not from what copies report: th
 and while none runs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,9 +12,11 @@ from include.tiering.log_source.contract import IneligibleReason, LogSegment, Re
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.lag import PartitionLag
 from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.tasks.copy_begin import left_out
 from include.tiering.tasks.own_topics import owner_seen
-from include.tiering.tasks.plan_copy import uncopied
+from include.tiering.tasks.plan_copy import KEPT, leading_eligible, uncopied
 
 _NEVER_COPIED: Final = frozenset(
     {
@@ -48,26 +50,32 @@ class TierComparison:
 
 
 def compare_tiers(
-    report: ScanReport, metadata: RemoteLogMetadata, registry: TopicRegistry, now_ms: int
+    report: ScanReport,
+    metadata: RemoteLogMetadata,
+    registry: TopicRegistry,
+    now_ms: int,
+    retentions: Mapping[str, TopicRetention] = KEPT,
 ) -> TierComparison:
     """As Kafka's RemoteCopyLagBytes and -Segments, all rolled segments that are not remote yet count as lag, whether a
-    copy may take them now or must wait (for the last stable offset, say)."""
+    copy may take them now or must wait (for the last stable offset, say). Not what a first copy leaves out by what
+    `retentions` sets on topics, by name."""
     lags, duplicates = [], []
     for replica in report.replicas:
         owner = owner_seen(replica, registry.owner(replica.topic_id_partition.topic_id))
         if not replica.chosen or owner is not TopicOwner.PLATFORM:
             continue
         highest = metadata.highest_copied_offset(replica.topic_id_partition)
-        lags.append(_lag(replica, highest, now_ms))
+        rolled = uncopied(replica.segments, highest, replica.log_start_offset)
+        doomed = left_out(replica, leading_eligible(rolled), highest, metadata, retentions, now_ms)
+        lags.append(_lag(replica.topic_id_partition, rolled[len(doomed) :], now_ms))
         duplicates.append(DuplicateBytes(replica.topic_id_partition, _duplicate_bytes(replica, highest, metadata)))
     return TierComparison(tuple(lags), tuple(duplicates), report.errors)
 
 
-def _lag(replica: Replica, highest_copied: int | None, now_ms: int) -> PartitionLag:
-    rolled = uncopied(replica.segments, highest_copied, replica.log_start_offset)
+def _lag(partition: TopicIdPartition, rolled: Sequence[LogSegment], now_ms: int) -> PartitionLag:
     waiting = [segment for segment in rolled if segment.reason not in _NEVER_COPIED]
     size_bytes = sum(segment.size_bytes for segment in waiting)
-    return PartitionLag(replica.topic_id_partition, size_bytes, len(waiting), _seconds(waiting, now_ms))
+    return PartitionLag(partition, size_bytes, len(waiting), _seconds(waiting, now_ms))
 
 
 def _seconds(waiting: Sequence[LogSegment], now_ms: int) -> float:

@@ -15,13 +15,18 @@ from typing import Final
 from include.tiering.cluster.contract import ClusterFacts
 from include.tiering.log_source.contract import IneligibleReason, LogSegment, Replica, ScanError, ScanReport
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.retention import DeletionDecision
 from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.tasks.copy_begin import left_out
 from include.tiering.tasks.own_topics import owner_seen
+from include.tiering.units import format_bytes
 from include.tiering.work.contract import ANYWHERE, Placement, PlannedPartition, PlannedSegment
 
 KAFKA_DEFAULT_RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
 NOT_PLACED: Final[Mapping[tuple[int, str], Placement]] = MappingProxyType({})
+KEPT: Final[Mapping[str, TopicRetention]] = MappingProxyType({})
 _RETENTION: Final = re.compile(r"[0-9]{1,19}\Z")
 
 _WAITING_CANNOT_HELP: Final = frozenset(
@@ -47,6 +52,7 @@ class HeldBack(StrEnum):
     NOT_ELIGIBLE = "next segment is not eligible"
     DAMAGED = "next segment cannot be copied as it is"
     NOT_OURS = "another owner copies this topic"
+    PAST_RETENTION = "past our retention: the copy begins behind it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +96,12 @@ def plan_copy(
     now_ms: int,
     limit_bytes: int | None = None,
     placements: Mapping[tuple[int, str], Placement] = NOT_PLACED,
+    retentions: Mapping[str, TopicRetention] = KEPT,
 ) -> CopyPlan:
     """Decide from one scan what a run may copy.
+
+    `now_ms` is the database's clock; `retentions` holds what is set on topics, by name. Where nothing was ever copied,
+    the copy begins behind what they would delete at once; see `copy_begin`.
 
     A byte limit takes whole segments in order of urgency; the first wanted segment of a run is always taken, so that
     a limit below one segment still makes progress. `placements` says by broker id and directory id where a log dir can
@@ -110,13 +120,16 @@ def plan_copy(
         if refusal is not None:
             held_back.append(refusal)
             continue
-        leading = leading_eligible(pending)
-        segments = tuple(_planned(segment) for segment in leading)
-        where = placements.get((replica.replica_id.broker_id, replica.replica_id.directory_id), ANYWHERE)
-        how_urgent = urgency(replica, pending[0], facts, now_ms)
-        wanted.append(PlannedPartition(replica.replica_id, how_urgent, segments, where))
+        leading, partition = leading_eligible(pending), replica.topic_id_partition
+        doomed = left_out(replica, leading, highest, metadata, retentions, now_ms)
+        if doomed:
+            held_back.append(_past_retention(partition, doomed))
         if len(leading) < len(pending):
-            held_back.append(_not_eligible(replica.topic_id_partition, pending[len(leading)]))
+            held_back.append(_not_eligible(partition, pending[len(leading)]))
+        if to_copy := leading[len(doomed) :]:
+            where = placements.get((replica.replica_id.broker_id, replica.replica_id.directory_id), ANYWHERE)
+            how_urgent = urgency(replica, to_copy[0], facts, now_ms)
+            wanted.append(PlannedPartition(replica.replica_id, how_urgent, tuple(map(_planned, to_copy)), where))
     wanted.sort(key=lambda partition: -partition.urgency)
     within, beyond = _within_limit(wanted, limit_bytes)
     return CopyPlan(run_id, within, (*held_back, *beyond), report.errors)
@@ -219,6 +232,14 @@ def _refusal(
 def _not_eligible(partition: TopicIdPartition, segment: LogSegment) -> HeldBackPartition:
     reason = HeldBack.DAMAGED if segment.reason in _WAITING_CANNOT_HELP else HeldBack.NOT_ELIGIBLE
     return HeldBackPartition(partition, segment.base_offset, reason, str(segment.reason))
+
+
+def _past_retention(partition: TopicIdPartition, doomed: Sequence[DeletionDecision]) -> HeldBackPartition:
+    first, last = doomed[0].segment, doomed[-1]
+    size = format_bytes(sum(one.segment.segment_size_bytes for one in doomed))
+    offsets = f"{first.start_offset}..{last.segment.end_offset}"
+    detail = f"offsets {offsets}, {len(doomed)} segments, {size}; the last one by {last.text}"
+    return HeldBackPartition(partition, first.start_offset, HeldBack.PAST_RETENTION, detail)
 
 
 def _within_limit(

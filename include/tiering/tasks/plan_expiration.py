@@ -18,7 +18,7 @@ from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.retention import DeletionDecision, RetentionInput
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.quota.topic_retention import TopicRetention
+from include.tiering.quota.topic_retention import FOR_EVER, TopicRetention
 from include.tiering.remote_metadata.contract import LeaseRole, RemoteLogMetadata, SegmentRow, TopicRegistry
 from include.tiering.tasks.topic_standing import UNKNOWN_STANDING, TopicStanding
 from include.tiering.work.contract import WorkStore
@@ -44,7 +44,6 @@ class Waits(StrEnum):
 
 
 _NOTHING_EXPIRES: Final = frozenset({Waits.NOT_READY, Waits.NOT_OURS})
-_FOR_EVER: Final = TopicRetention()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ class ExpirationPlanner:
     def topics_by_size(self, partitions: Collection[TopicIdPartition]) -> Collection[str]:
         """Names of those topics for whose decision local bytes count."""
         names = {partition.topic for partition in partitions if not self._standing(partition).is_name_taken}
-        return sorted(name for name in names if self.retentions.get(name, _FOR_EVER).retention_bytes is not None)
+        return sorted(name for name in names if self.retentions.get(name, FOR_EVER).retention_bytes is not None)
 
     def plan(
         self, run_id: str, partitions: Sequence[TopicIdPartition], report: ScanReport | None, *, now_ms: int
@@ -142,7 +141,7 @@ class ExpirationPlanner:
             yield Waits.NOT_OURS, f"owner: {owner}"
         if standing.kept_because:
             yield Waits.TOPIC_DELETED, standing.kept_because
-        if standing.deletion_due or self.retentions.get(partition.topic, _FOR_EVER) == _FOR_EVER:
+        if standing.deletion_due or self.retentions.get(partition.topic, FOR_EVER) == FOR_EVER:
             return
         if standing.is_name_taken:
             yield Waits.NAME_TAKEN, f"topic id {partition.topic_id}"
@@ -187,8 +186,8 @@ class ExpirationPlanner:
     def _retention(self, partition: TopicIdPartition) -> TopicRetention:
         """What is set on the name of the topic, unless it is not about this topic, or has to wait."""
         if self._standing(partition).is_name_taken or self.metadata.stopped_reason(partition) is not None:
-            return _FOR_EVER
-        return self.retentions.get(partition.topic, _FOR_EVER)
+            return FOR_EVER
+        return self.retentions.get(partition.topic, FOR_EVER)
 
     def _standing(self, partition: TopicIdPartition) -> TopicStanding:
         return self.standings.get(partition.topic_id, UNKNOWN_STANDING)

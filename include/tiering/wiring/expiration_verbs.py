@@ -8,8 +8,6 @@ from typing import Final
 from include.tiering.log_source.contract import ScanReport
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observability.metrics import process_recorder
-from include.tiering.quota.config_store import EntityType
-from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.sql_topic_deletions import SqlTopicDeletions
 from include.tiering.remote_metadata.topic_deletions_contract import TopicDeletions
 from include.tiering.tasks.batch_room import BatchRoom
@@ -156,7 +154,7 @@ class ExpirationVerbs(SizeVerbs):
             self.metadata,
             self.registry,
             self.work,
-            self._retentions(),
+            self.topic_retentions(),
             settings.unfinished_copy.expiry_ms,
             standings,
         )
@@ -166,15 +164,6 @@ class ExpirationVerbs(SizeVerbs):
     ) -> ExpirationPlan:
         report = self._scan_of(planner.topics_by_size(partitions))
         return planner.plan(run_id, partitions, report, now_ms=self.deletions.now_ms())
-
-    def _retentions(self) -> dict[str, TopicRetention]:
-        """What is set, by topic name."""
-        values = self.configs.snapshot().values
-        return {
-            entity.entity_name: TopicRetention.of(configs)
-            for entity, configs in values.items()
-            if entity.entity_type is EntityType.TOPICS
-        }
 
     def _scan_of(self, topics: Collection[str]) -> ScanReport | None:
         """None if there is nothing to ask for, or nobody to ask."""

@@ -31,7 +31,7 @@ from include.tiering.pools.contract import PoolMirror, Pools
 from include.tiering.pools.sql_mirror import SqlPoolMirror
 from include.tiering.quota.book_ledger import AnnouncingLedger, BookLedger
 from include.tiering.quota.config_rules import quotas_in_force
-from include.tiering.quota.config_store import ALL_BROKERS, ConfigStore
+from include.tiering.quota.config_store import ALL_BROKERS, ConfigStore, EntityType
 from include.tiering.quota.contract import QuotaLedger, QuotaObserver, Quotas, QuotasInForce
 from include.tiering.quota.scopes import QuotaKind
 from include.tiering.quota.shared_quotas import SharedQuotas
@@ -40,6 +40,7 @@ from include.tiering.quota.sql_ledger import SqlBookLedger, open_ledger_engine
 from include.tiering.quota.sql_topic_meters import SqlTopicQuotas
 from include.tiering.quota.topic_quota import TopicQuotas
 from include.tiering.quota.topic_quota_configs import FreshTopicQuotaConfigs
+from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
@@ -186,6 +187,15 @@ class Parts:
     def effective_settings(self) -> TieringSettings:
         """The settings with the dynamic configs of now over them."""
         return with_dynamic(self.settings, self.configs.of_entity(ALL_BROKERS))
+
+    def topic_retentions(self) -> dict[str, TopicRetention]:
+        """What is set on topics, by name."""
+        values = self.configs.snapshot().values
+        return {
+            entity.entity_name: TopicRetention.of(configs)
+            for entity, configs in values.items()
+            if entity.entity_type is EntityType.TOPICS
+        }
 
     def scan_of_our_cluster(self, topics: Collection[str]) -> ScanReport:
         """Replicas of topics that match. Raises SettingError if they are of another cluster than the database."""

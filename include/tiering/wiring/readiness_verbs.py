@@ -77,7 +77,13 @@ class ReadinessVerbs(PoolVerbs):
         report = self.source.scan(topics=(topic,))
         now_ms = self.clock.now_ms()
         plan = plan_copy(
-            "doctor", report, metadata=self.metadata, registry=self.registry, facts=self.facts, now_ms=now_ms
+            "doctor",
+            report,
+            metadata=self.metadata,
+            registry=self.registry,
+            facts=self.facts,
+            now_ms=now_ms,
+            retentions=self.topic_retentions(),
         )
         partitions = [planned.replica_id.topic_id_partition for planned in plan.partitions]
         holders = {partition: self.work.holder(partition, LeaseRole.COPY) for partition in partitions}

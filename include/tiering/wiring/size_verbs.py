@@ -111,7 +111,7 @@ class SizeVerbs(Parts):
     def _tiers(self, topics: Collection[str]) -> TierComparison:
         included = self.settings.topics.include
         report = self.source.scan(topics=tuple(topics) or included)
-        return compare_tiers(report, self.metadata, self.registry, self.clock.now_ms())
+        return compare_tiers(report, self.metadata, self.registry, self.clock.now_ms(), self.topic_retentions())
 
     def _publish(self, report: SizeReport) -> None:
         gauges = SizeGauges(process_recorder())

@@ -101,9 +101,10 @@ class Tiering(ReadinessVerbs, ExpirationVerbs, SizeVerbs):
             metadata=self.metadata,
             registry=self.registry,
             facts=self.facts,
-            now_ms=self.clock.now_ms(),
+            now_ms=self.deletions.now_ms(),
             limit_bytes=limit_bytes,
             placements=self.placements(),
+            retentions=self.topic_retentions(),
         )
         if not dry_run:
             self.work.save_plan(run_id, plan.partitions)

@@ -246,7 +246,7 @@ class TestLookups:
         assert [metadata.highest_offset_for_epoch(partition, epoch) for epoch in (0, 1, 2, 3)] == [59, 149, 199, None]
 
     def test_trace_of_a_superset(self, metadata, partition, fence):
-        """Observed on Kafka's own cache: the longer copy answers and is listed before the shorter."""
+        """KAFKA-15168. Observed on Kafka's own cache: the longer copy answers and is listed before the shorter."""
         s0, s1 = segment_of(partition, 1, 0, 100), segment_of(partition, 2, 0, 200)
         finish(metadata, s0, fence)
         finish(metadata, s1, fence)
@@ -266,6 +266,7 @@ class TestLookups:
         assert len(metadata.list_segments(partition, 0)) == len(metadata.list_segments(partition)) == 3
 
     def test_an_overlap_is_answered_by_the_newer_segment(self, metadata, partition, fence):
+        """KAFKA-15168: after a change of the leader a shorter copy must not answer where it has nothing more."""
         old, new = segment_of(partition, 1, 0, 100), segment_of(partition, 2, 50, 150)
         finish(metadata, old, fence)
         finish(metadata, new, fence)
@@ -282,6 +283,7 @@ class TestLookups:
 
     @pytest.mark.parametrize("state", [STARTED, DELETE_STARTED, DELETE_FINISHED])
     def test_only_finished_segments_answer(self, metadata, partition, fence, state):
+        """KAFKA-15802."""
         _in_state(metadata, segment_of(partition, 1, 0, 99), state, fence)
         assert metadata.segment_for_offset(partition, 0, 50) is None
         assert metadata.remote_log_size(partition, 0) == 0

@@ -137,7 +137,7 @@ def test_exactly_at_the_limit_is_copied() -> None:
 
 
 def test_behind_something_that_was_copied_nothing_is_left_out() -> None:
-    """Else the offsets between would be missing for good, once retention is raised."""
+    """KAFKA-19952. Else the offsets between would be missing for good, once retention is raised."""
     assert bases(plan(OLD_TO_NEW, Metadata(highest=9), retention_ms=1)) == [10, 20, 30, 40]
 
 

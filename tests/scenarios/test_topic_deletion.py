@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import func, select, update
 from typer.testing import CliRunner, Result
 
 from include.tiering.cli.app import app
-from include.tiering.database.schema import events, topics
+from include.tiering.database.schema import events, segments, topics
 from include.tiering.errors import ApprovalRequiredError
 from include.tiering.model.ids import Uuid
 from include.tiering.model.retention import DeletionReason
@@ -50,6 +50,11 @@ def let_days_pass(archive: Archive, days: int) -> None:
 
 def left(archive: Archive) -> dict[int, list[int]]:
     return {number: archive.offsets(number) for number in BASES}
+
+
+def tombstones(archive: Archive) -> int:
+    with archive.open() as opened, opened.engine.connect() as connection:
+        return connection.execute(select(func.count()).select_from(segments)).scalar_one()
 
 
 def recorded(archive: Archive) -> list[str]:
@@ -115,6 +120,15 @@ def test_after_its_days_all_of_it_goes_with_an_approval_however_little_it_is(arc
     assert len(result.deleted) == sum(map(len, BASES.values()))
     assert left(archive) == {0: [], 1: []}
     archive.require_no_leftovers()
+    assert tombstones(archive) == len(result.deleted)
+    assert tiering("expire").exit_code == 0
+    assert tombstones(archive) == len(result.deleted), "too young"
+    with archive.open() as opened, opened.engine.begin() as connection:
+        connection.execute(update(segments).values(deleted_at_ms=segments.c.deleted_at_ms - 91 * DAY_MS))
+    assert tiering("expire", "--dry-run").exit_code == 0
+    assert tombstones(archive) == len(result.deleted), "a dry run changes nothing"
+    assert tiering("expire").exit_code == 0
+    assert tombstones(archive) == 0
 
 
 def test_a_topic_created_again_is_another_one_and_untouched(archive) -> None:

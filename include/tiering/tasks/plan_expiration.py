@@ -44,6 +44,7 @@ class Waits(StrEnum):
 
 
 _NOTHING_EXPIRES: Final = frozenset({Waits.NOT_READY, Waits.NOT_OURS})
+_LIMITS_WAIT: Final = frozenset({Waits.NAME_TAKEN, Waits.STOPPED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +119,11 @@ class ExpirationPlanner:
         for partition in partitions:
             waits = [WaitingPartition(partition, reason, detail) for reason, detail in self._waits(partition)]
             waiting += waits
-            if {wait.reason for wait in waits} & _NOTHING_EXPIRES:
+            reasons = {wait.reason for wait in waits}
+            if reasons & _NOTHING_EXPIRES:
                 continue
-            given = self._input(partition, replicas.get(partition), now_ms)
+            retention = FOR_EVER if reasons & _LIMITS_WAIT else self.retentions.get(partition.topic, FOR_EVER)
+            given = self._input(partition, replicas.get(partition), retention, now_ms)
             outcome = decide_deletions(given)
             unknowns.extend(Unknown(partition, sentence) for sentence in outcome.unknowns)
             if outcome.decisions:
@@ -149,10 +152,11 @@ class ExpirationPlanner:
         if stopped is not None:
             yield Waits.STOPPED, stopped
 
-    def _input(self, partition: TopicIdPartition, replica: Replica | None, now_ms: int) -> RetentionInput:
+    def _input(
+        self, partition: TopicIdPartition, replica: Replica | None, retention: TopicRetention, now_ms: int
+    ) -> RetentionInput:
         truth = self.metadata.partition_truth(partition)
         rows = self.metadata.list_segments(partition)
-        retention = self._retention(partition)
         highest = self.metadata.highest_copied_offset(partition)
         return RetentionInput(
             topic_id_partition=partition,
@@ -182,12 +186,6 @@ class ExpirationPlanner:
         if not started or self.work.holder(partition, LeaseRole.COPY) is None:
             return frozenset()
         return frozenset(started)
-
-    def _retention(self, partition: TopicIdPartition) -> TopicRetention:
-        """What is set on the name of the topic, unless it is not about this topic, or has to wait."""
-        if self._standing(partition).is_name_taken or self.metadata.stopped_reason(partition) is not None:
-            return FOR_EVER
-        return self.retentions.get(partition.topic, FOR_EVER)
 
     def _standing(self, partition: TopicIdPartition) -> TopicStanding:
         return self.standings.get(partition.topic_id, UNKNOWN_STANDING)

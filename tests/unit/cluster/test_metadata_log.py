@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.cluster import metadata_replica
 from include.tiering.cluster.metadata_log import MetadataLog
 from include.tiering.cluster.unknown_facts import UnknownFacts
 from include.tiering.errors import ClusterFactsError, CorruptFileError
@@ -301,7 +302,12 @@ class TestEvidenceOfARemoval:
         assert evidence.startswith("RemoveTopicRecord in __cluster_metadata-0 of ")
         assert evidence.endswith("below offset 3")
 
-    def test_before_a_snapshot_that_has_forgotten_it(self, log_dir: BrokerLogDir) -> None:
+    @pytest.mark.parametrize("searched_bytes", [1, 7, 4 << 20])
+    def test_before_a_snapshot_that_has_forgotten_it(
+        self, log_dir: BrokerLogDir, monkeypatch: pytest.MonkeyPatch, searched_bytes: int
+    ) -> None:
+        """However much of the log is looked at at once."""
+        monkeypatch.setattr(metadata_replica, "_SEARCHED_BYTES", searched_bytes)
         log_dir.append_metadata(topic_record("other", OTHER))
         log_dir.append_metadata(remove_topic(ORDERS))
         _checkpoint(log_dir, 4, snapshot([topic_record("other", OTHER)]))

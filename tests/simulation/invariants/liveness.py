@@ -1,0 +1,135 @@
+"""When the faults stop, everything that can be done gets done, and everything that was left over is cleaned up."""
+
+from typing import TYPE_CHECKING
+
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.remote_storage.marker import MARKER_KEY
+from include.tiering.tasks.plan_copy import HeldBack
+from tests.simulation.invariants.rows import FINISHED, GONE
+from tests.simulation.world.runs import Runs
+
+if TYPE_CHECKING:
+    from tests.simulation.world.world import World
+
+_ROUNDS = 6
+_LEASE_AND_MORE_MS = 31_000
+_UNFINISHED_EXPIRY_MS = 24 * 60 * 60 * 1000 + 1
+
+
+class Closing:
+    """The quiet end of one world."""
+
+    def __init__(self, world: "World", runs: Runs) -> None:
+        self._world = world
+        self._runs = runs
+
+    def run(self) -> None:
+        """Ends at once when something breaks on the way."""
+        self._calm_down()
+        if not self._until_idle("what runs when the faults stop comes to an end"):
+            return
+        if not self._rounds(self._runs.start_copy_run, "all eligible work finishes"):
+            return
+        if any(row.state not in (FINISHED, GONE) for row in self._world.watch.rows.known.values()):
+            self._world.scheduler.now_ms += _UNFINISHED_EXPIRY_MS
+        if not self._rounds(self._runs.start_expire_run, "all that expires goes"):
+            return
+        self._require_all_copied()
+        self._require_clean()
+
+    def _calm_down(self) -> None:
+        world = self._world
+        world.scheduler.quiet = True
+        world.facts.thaw()
+        world.bucket.set_rate(None, world.scheduler.now_ms)
+        for topic in sorted(world.admin_work.paused_topics()):
+            world.admin_work.resume(None if topic == "*" else topic, author="operator")
+        for log in world.cluster.logs.values():
+            for replica in log.replicas.values():
+                for file in replica.files:
+                    file.corrupt = False
+            for broker in log.brokers:
+                if broker != log.leader:
+                    log.follow(log.replicas[broker])
+            log.isr = list(log.brokers)
+            log.replicate()
+            for replica in log.replicas.values():
+                log.checkpoint(replica)
+        for partition in world.watch.partitions():
+            if world.admin_registry.owner(partition.topic_id) is TopicOwner.HANDING_OVER:
+                world.admin_registry.set_owner(
+                    partition.topic_id,
+                    partition.topic,
+                    TopicOwner.PLATFORM,
+                    expected=TopicOwner.HANDING_OVER,
+                    author="operator",
+                )
+        world.memory.forget("an event")
+        world.watch.after_event()
+
+    def _until_idle(self, what: str) -> bool:
+        world = self._world
+        idle = world.scheduler.run_quietly(lambda: not world.scheduler.tasks or world.watch.violation is not None)
+        if not idle:
+            waiting = ", ".join(f"{task.process.name} at {task.label}" for task in world.scheduler.tasks)
+            world.watch.broken(what, f"still there: {waiting}")
+        return world.watch.violation is None
+
+    def _rounds(self, begin: object, what: str) -> bool:
+        """Run after run, until one finds nothing to do."""
+        for _ in range(_ROUNDS):
+            empty_before = self._runs.empty_plans
+            begin()  # type: ignore[operator]
+            if not self._until_idle(what):
+                return False
+            while self._runs.waiting:
+                self._runs.approve()
+                if not self._until_idle(what):
+                    return False
+            if self._runs.empty_plans > empty_before:
+                return True
+            self._world.scheduler.now_ms += _LEASE_AND_MORE_MS
+        self._world.watch.broken(what, f"not after {_ROUNDS} runs")
+        return False
+
+    def _require_all_copied(self) -> None:
+        """What a plan holds back must be for a reason that lies outside."""
+        logs = self._world.cluster.logs
+        for held in self._runs.held_back:
+            log = logs.get(held.topic_id_partition)
+            if log is None:
+                continue
+            excused = {
+                HeldBack.NOT_ELIGIBLE: True,
+                HeldBack.NOT_OURS: True,
+                HeldBack.PAST_RETENTION: True,
+                HeldBack.HOLE: log.lost_locally > held.next_offset or log.unclean,
+                HeldBack.FORK: log.unclean,
+            }
+            if not excused.get(held.reason, False) and not self._world.watch.foreign_history:
+                self._world.watch.broken("no gap is of our making", f"{held.topic_id_partition}: {held}")
+
+    def _require_clean(self) -> None:
+        world, watch = self._world, self._world.watch
+        owners = {
+            str(partition.topic_id): world.admin_registry.owner(partition.topic_id) for partition in watch.partitions()
+        }
+        keys = {MARKER_KEY}
+        for row in watch.rows.known.values():
+            suffixes = ("log", "indexes", "rsm-manifest")
+            if row.state == FINISHED:
+                if row.segment_id not in watch.may_leave_objects:
+                    watch.rows.check_bytes(row)
+                keys.update(row.key(suffix) for suffix in suffixes)
+            elif row.state != GONE and owners.get(row.topic_id) is TopicOwner.PLATFORM:
+                watch.broken("abandoned attempts are cleaned", str(row))
+        if watch.foreign_history:
+            return
+        gone_ids = {row.segment_id for row in watch.rows.known.values() if row.state == GONE}
+        for key in sorted(set(world.store.objects) - keys):
+            if key.rpartition("/")[2][21:43] in gone_ids - watch.wrote_late:
+                watch.broken("abandoned objects are cleaned", key)
+        for upload in world.store.uploads:
+            row = watch.rows.known.get(upload.key.rpartition("/")[2][21:43])
+            if row is not None and row.state == GONE and upload.listed and row.segment_id not in watch.wrote_late:
+                watch.broken("abandoned uploads are cleaned", upload.key)

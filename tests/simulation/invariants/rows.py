@@ -1,0 +1,196 @@
+"""What must hold of segment rows and counters, asked after every change of the database.
+
+Rows are read past the product, compared with those of before, and what became FINISHED is compared with what the model
+brokers wrote and the model store holds.
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from tests.simulation.world.records import SNAPSHOT, Record, bytes_of, index_bytes, records_of
+
+if TYPE_CHECKING:
+    from tests.simulation.invariants.watch import Watch
+
+STARTED, FINISHED, DELETING, GONE = range(4)
+NAMES = ("STARTED", "FINISHED", "DELETE_STARTED", "DELETE_FINISHED")
+_LEGAL = {(STARTED, FINISHED), (STARTED, DELETING), (FINISHED, DELETING), (DELETING, GONE)}
+_QUERY = """
+    SELECT s.segment_id, s.topic_id, s.partition, t.name, s.start_offset, s.end_offset, s.size_bytes, s.leader_epochs,
+           s.state, s.max_timestamp_ms
+    FROM segments s JOIN topics t ON t.cluster_id = s.cluster_id AND t.topic_id = s.topic_id
+"""
+_COUNTERS = "SELECT topic_id, partition, leader_epoch, state, size_bytes, segments FROM size_counters"
+_LOG_STARTS = "SELECT topic_id, partition, log_start_offset FROM partitions"
+
+
+class Row(NamedTuple):
+    """One attempt as the database has it."""
+
+    segment_id: str
+    topic_id: str
+    partition: int
+    topic: str
+    start_offset: int
+    end_offset: int
+    size_bytes: int
+    leader_epochs: str
+    state: int
+    max_timestamp_ms: int
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.topic_id, self.partition
+
+    @property
+    def epochs(self) -> list[tuple[int, int]]:
+        pairs = (entry.split(":") for entry in self.leader_epochs.split(","))
+        return [(int(epoch), int(start)) for epoch, start in pairs]
+
+    @property
+    def topic_id_partition(self) -> TopicIdPartition:
+        return TopicIdPartition(Uuid.parse(self.topic_id), self.partition, self.topic)
+
+    def key(self, suffix: str) -> str:
+        """Of one of its objects."""
+        return f"{self.topic}-{self.topic_id}/{self.partition}/{self.start_offset:020d}-{self.segment_id}.{suffix}"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}-{self.partition} {self.start_offset}..{self.end_offset} ({self.segment_id[:6]},"
+            f" {NAMES[self.state]})"
+        )
+
+
+class Rows:
+    """Segment rows as they were after the last step."""
+
+    def __init__(self, watch: "Watch") -> None:
+        self._watch = watch
+        self._world = watch.world
+        self.known: dict[str, Row] = {}
+        self.log_starts: dict[tuple[str, int], int] = {}
+        self._ever: set[str] = set()
+
+    def look(self, process: Any, label: str) -> None:
+        """Compare with before."""
+        db = self._world.db
+        now = {row[0]: Row(*row) for row in db.rows(_QUERY)}
+        log_starts = {(topic_id, number): offset for topic_id, number, offset in db.rows(_LOG_STARTS)}
+        before = self.known
+        for place, offset in self.log_starts.items():
+            if log_starts.get(place, 0) < offset:
+                self._watch.broken("our log start never falls", f"{place}: {offset} -> {log_starts.get(place)}")
+        for segment_id, row in now.items():
+            old = before.get(segment_id)
+            if old is None:
+                self._added(row)
+            elif old.state != row.state:
+                self._changed(old, row, log_starts, now, process)
+        for segment_id, row in before.items():
+            if segment_id not in now and row.state != GONE:
+                self._watch.broken("no row vanishes before it is a tombstone", f"{row} after {label}")
+        self.known = now
+        self.log_starts = log_starts
+        self._recount(now)
+
+    def accept(self) -> None:
+        """After a restore: what the database says now is where it goes on from."""
+        db = self._world.db
+        self.known = {row[0]: Row(*row) for row in db.rows(_QUERY)}
+        self.log_starts = {(topic_id, number): offset for topic_id, number, offset in db.rows(_LOG_STARTS)}
+
+    def _added(self, row: Row) -> None:
+        if row.segment_id in self._ever:
+            self._watch.broken("a segment id belongs to one attempt", f"{row} was there before")
+        self._ever.add(row.segment_id)
+        if row.state != STARTED:
+            self._watch.broken("a segment begins as STARTED", f"{row}")
+
+    def _changed(
+        self,
+        old: Row,
+        row: Row,
+        log_starts: dict[tuple[str, int], int],
+        now: dict[str, Row],
+        process: Any,
+    ) -> None:
+        if (old.state, row.state) not in _LEGAL:
+            self._watch.broken("states change along the edges", f"{old} became {NAMES[row.state]}")
+        if row.state == FINISHED:
+            self._finished(row)
+            self._watch.finished(row, process)
+        elif row.state == DELETING:
+            if old.state == FINISHED:
+                self._watch.deletion_began(old, process)
+                if row.end_offset >= log_starts.get(row.place, 0):
+                    self._watch.broken(
+                        "the log start is raised before a deletion begins",
+                        f"{old}, log start {log_starts.get(row.place, 0)}",
+                    )
+        elif row.state == GONE:
+            left = [
+                suffix for suffix in ("log", "indexes", "rsm-manifest") if row.key(suffix) in self._world.store.objects
+            ]
+            if left and row.segment_id not in self._watch.may_leave_objects:
+                self._watch.broken("objects go before their row", f"{row} still has {', '.join(left)}")
+
+    def _finished(self, row: Row) -> None:
+        highest = max((one.end_offset for one in self._watch.ever_finished.get(row.place, {}).values()), default=None)
+        if highest is not None and row.end_offset <= highest:
+            self._watch.broken("FINISHED ascends", f"{row} after an end at {highest}")
+        if highest is not None and row.start_offset > highest + 1:
+            self._watch.broken("FINISHED leaves no gap", f"{row} after an end at {highest}")
+        self._watch.ever_finished.setdefault(row.place, {})[row.segment_id] = row
+        self.check_bytes(row)
+        log = self._watch.log_of(row.topic_id_partition)
+        records = self.records(row)
+        if log is None or records is None:
+            return
+        unstable = [record for record in records if record not in log.stable]
+        if unstable:
+            self._watch.broken(
+                "nothing is FINISHED that is not durable", f"{row} holds (epoch, offset) {unstable[0]}, never stable"
+            )
+
+    def records(self, row: Row) -> list[Record] | None:
+        """What a segment of this row holds."""
+        log = self._watch.log_of(row.topic_id_partition)
+        return records_of(row.start_offset, row.end_offset, row.epochs, log.timestamps if log is not None else ())
+
+    def check_bytes(self, row: Row) -> None:
+        """The objects of a FINISHED row."""
+        objects = self._world.store.objects
+        partition = row.topic_id_partition
+        records = self.records(row)
+        if records is None:
+            self._watch.broken("FINISHED has its exact bytes", f"{row}: no epoch covers its start: {row.leader_epochs}")
+            return
+        log = objects.get(row.key("log"))
+        expected = bytes_of(partition, records)
+        if log != expected or row.size_bytes != len(expected):
+            found = "nothing" if log is None else f"{len(log)} bytes: {log[:60]!r}"
+            self._watch.broken(
+                "FINISHED has its exact bytes", f"{row}: stored is {found}, written was {expected[:60]!r}"
+            )
+        indexes = objects.get(row.key("indexes"), b"")
+        begins = index_bytes("index", records) + index_bytes("timeindex", records) + SNAPSHOT
+        if not indexes.startswith(begins) or row.key("rsm-manifest") not in objects:
+            self._watch.broken("FINISHED has its exact bytes", f"{row}: its indexes or its manifest are not there")
+
+    def _recount(self, now: dict[str, Row]) -> None:
+        counted: dict[tuple[str, int, int, int], tuple[int, int]] = {}
+        for row in now.values():
+            if row.state == GONE:
+                continue
+            for epoch in (-1, *(epoch for epoch, _ in row.epochs)):
+                key = (row.topic_id, row.partition, epoch, row.state)
+                size_bytes, segments = counted.get(key, (0, 0))
+                counted[key] = (size_bytes + row.size_bytes, segments + 1)
+        stored = {tuple(one[:4]): tuple(one[4:]) for one in self._world.db.rows(_COUNTERS) if one[5] or one[4]}
+        if stored != counted:
+            differing = sorted(key for key in {*stored, *counted} if stored.get(key) != counted.get(key))  # type: ignore[call-overload,type-var]
+            key = differing[0]
+            self._watch.broken(
+                "counters equal a recount", f"{key}: counter {stored.get(key)}, recount {counted.get(key)}"
+            )

@@ -1,0 +1,171 @@
+"""Mutants of the copy protocol."""
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+from include.tiering.log_source import eligibility
+from include.tiering.log_source.contract import IneligibleReason
+from include.tiering.log_source.log_dir import judge as judging
+from include.tiering.model.ids import RemoteLogSegmentId, Uuid
+from include.tiering.remote_metadata.sql_changes import SegmentChanges
+from include.tiering.tasks import copy_one_segment, plan_copy
+from include.tiering.tasks.copy_one_segment import SegmentCopier
+from tests.simulation.mutants.mutant import Instead, Mutant, Patch, nothing
+
+_sends = SegmentCopier._send_and_finish
+_begins = SegmentCopier._new_attempt
+
+
+def _without_recheck() -> list[Patch]:
+    def instead(self: Any, attempt: Any, opened: Any, checked: Any, **rest: Any) -> Any:
+        return _sends(self, attempt, Instead(opened, recheck=nothing), checked, **rest)
+
+    return [(SegmentCopier, "_send_and_finish", instead)]
+
+
+def _finished_before_verify() -> list[Patch]:
+    return [(copy_one_segment, "require_stored", nothing)]
+
+
+def _finished_before_sent() -> list[Patch]:
+    def instead(self: Any, attempt: Any, opened: Any, checked: Any, *, fence: Any, limiter: Any, on_sent: Any) -> Any:
+        finished = copy_one_segment.RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+        started = copy_one_segment.RemoteLogSegmentState.COPY_SEGMENT_STARTED
+        self._advance(attempt, finished, fence, expected=started)
+        return _sends(self, attempt, opened, checked, fence=fence, limiter=limiter, on_sent=on_sent)
+
+    return [(SegmentCopier, "_send_and_finish", instead)]
+
+
+def _owner_not_asked() -> list[Patch]:
+    return [(SegmentCopier, "require_ours", nothing)]
+
+
+def _id_of_the_segment() -> list[Patch]:
+    def instead(self: Any, replica_id: Any, opened: Any, checked: Any) -> Any:
+        attempt = _begins(self, replica_id, opened, checked)
+        drawn = hashlib.sha256(f"{replica_id.topic_id_partition.topic_id}{replica_id}{attempt.start_offset}".encode())
+        reused = RemoteLogSegmentId(replica_id.topic_id_partition, Uuid(drawn.digest()[:16]))
+        return replace(attempt, remote_log_segment_id=reused)
+
+    return [(SegmentCopier, "_new_attempt", instead)]
+
+
+def _started_after_sending() -> list[Patch]:
+    """Objects first, their row afterwards."""
+
+    def instead(self: Any, replica_id: Any, planned: Any, highest: Any, **rest: Any) -> Any:
+        held: list[Any] = []
+        late = Instead(self.metadata, add_segment=lambda *args, **kwargs: held.append((args, kwargs)))
+        real = self.metadata
+
+        def update(*args: Any, **kwargs: Any) -> Any:
+            for one, named in held:
+                real.add_segment(*one, **named)
+            return real.update_segment(*args, **kwargs)
+
+        late.__dict__["update_segment"] = update
+        return _copies(replace(self, metadata=late), replica_id, planned, highest, **rest)
+
+    return [(SegmentCopier, "copy", instead)]
+
+
+_copies = SegmentCopier.copy
+
+
+def _any_order() -> list[Patch]:
+    return [(SegmentChanges, "_require_next", nothing)]
+
+
+def _gap_allowed() -> list[Patch]:
+    def instead(report: Any, **rest: Any) -> Any:
+        raise AssertionError
+
+    return [(copy_one_segment, "require_planned", nothing), (plan_copy, "_refusal", lambda *_args: None)]
+
+
+def _without(reason: IneligibleReason) -> list[Patch]:
+    real = eligibility._segment_checks
+
+    def instead(*args: Any) -> Any:
+        return ((holds and found is not reason, found) for holds, found in real(*args))
+
+    return [(eligibility, "_segment_checks", instead)]
+
+
+def _any_replica() -> list[Patch]:
+    def instead(replicas: Any, _facts: Any) -> Any:
+        last = len(replicas) - 1
+        return [None if place == last else IneligibleReason.NOT_LEADER for place in range(len(replicas))]
+
+    return [(judging, "refusals", instead)]
+
+
+def _leftovers_stay() -> list[Patch]:
+    return [(SegmentCopier, "abandon_leftovers", lambda *_args: 0)]
+
+
+def _rows_first() -> list[Patch]:
+    """An abandoned attempt loses its row before its objects."""
+    real = SegmentCopier.abandon
+
+    def instead(self: Any, attempt: Any, fence: Any) -> None:
+        states = copy_one_segment.RemoteLogSegmentState
+        if attempt.state is states.COPY_SEGMENT_STARTED:
+            self._advance_deletion(attempt, states.DELETE_SEGMENT_STARTED, fence)
+        deleting = replace(attempt, state=states.DELETE_SEGMENT_STARTED)
+        self._advance_deletion(deleting, states.DELETE_SEGMENT_FINISHED, fence)
+        real(self, deleting, fence)
+
+    return [(SegmentCopier, "abandon", instead)]
+
+
+def _objects_first() -> list[Patch]:
+    """An abandoned attempt loses its objects while its row says STARTED."""
+    real = SegmentCopier.abandon
+
+    def instead(self: Any, attempt: Any, fence: Any) -> None:
+        self.storage.delete_log_segments([attempt])
+        real(self, attempt, fence)
+
+    return [(SegmentCopier, "abandon", instead)]
+
+
+COPYING = (
+    Mutant("skip-recheck", "the source is looked at again after sending", "it is not", _without_recheck),
+    Mutant(
+        "no-verify", "FINISHED after the store proved what it has", "the store is not asked", _finished_before_verify
+    ),
+    Mutant(
+        "finished-first", "FINISHED is the last step", "FINISHED before the objects are sent", _finished_before_sent
+    ),
+    Mutant("no-owner", "the owner is asked before FINISHED", "nobody asks", _owner_not_asked),
+    Mutant(
+        "reuse-id",
+        "a segment id belongs to one attempt",
+        "each attempt at a segment has the same id",
+        _id_of_the_segment,
+    ),
+    Mutant(
+        "started-late", "STARTED before the first byte", "the row comes when everything is sent", _started_after_sending
+    ),
+    Mutant("any-order", "FINISHED ascends", "the database takes any order", _any_order),
+    Mutant("gaps", "no silent gap", "neither plan nor copy asks for what is missing", _gap_allowed),
+    Mutant(
+        "above-high-watermark",
+        "nothing at or above the high watermark",
+        "it is not asked",
+        lambda: _without(IneligibleReason.ABOVE_HIGH_WATERMARK),
+    ),
+    Mutant(
+        "above-stable",
+        "nothing at or above the last stable offset",
+        "it is not asked",
+        lambda: _without(IneligibleReason.ABOVE_LAST_STABLE_OFFSET),
+    ),
+    Mutant("any-replica", "only the leader's replica is read", "the last one is", _any_replica),
+    Mutant("leftovers-stay", "the next holder removes what was left", "it does not", _leftovers_stay),
+    Mutant("row-before-objects", "a row goes after its objects", "an abandoned attempt's row goes first", _rows_first),
+    Mutant("objects-before-row", "DELETE_STARTED before the first object goes", "objects first", _objects_first),
+)

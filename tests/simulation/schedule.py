@@ -1,0 +1,85 @@
+"""One schedule, from its seed to its verdict.
+
+Phase one: 50 to 300 steps in which anything may happen. Phase two: faults stop, what runs ends. Phase three: runs as a
+quiet deployment would start them, until nothing is left to do; within a bound, or liveness is broken.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tests.simulation.invariants.liveness import Closing
+from tests.simulation.invariants.watch import Violation
+from tests.simulation.kernel.choices import Choices, Menu
+from tests.simulation.kernel.scheduler import Scheduler
+from tests.simulation.kernel.threads import simulated_runtime
+from tests.simulation.world.database import database
+from tests.simulation.world.events import Events
+from tests.simulation.world.runs import Runs
+from tests.simulation.world.world import World
+
+_LENGTHS = Menu((50, 20), (100, 35), (180, 30), (300, 15))
+_FIRST_RECORDS = Menu((8, 30), (14, 40), (24, 30))
+
+TraceLine = tuple[int, int, str, str, str, str]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a schedule came to."""
+
+    seed: int
+    steps: int
+    taken: list[int]
+    violation: Violation | None
+    coverage: Counter[str]
+    trace: list[TraceLine] = field(default_factory=list)
+    cause: BaseException | None = None
+
+
+def run_schedule(seed: int, *, replay: Sequence[int] | None = None, tracing: bool = False) -> Outcome:
+    """Everything that this seed decides; with `replay`, what these decisions say."""
+    choices = Choices(seed, replay)
+    current: list[Scheduler] = []
+    logging.disable(logging.CRITICAL)
+    try:
+        with simulated_runtime(lambda: current[0]):
+            world = World(choices, database(), tracing=tracing)
+            current.append(world.scheduler)
+            steps = _play(world)
+            _bury_all(world)
+    finally:
+        logging.disable(logging.NOTSET)
+    watch = world.watch
+    return Outcome(seed, steps, choices.taken, watch.violation, world.coverage, world.trace, watch.cause)
+
+
+def _play(world: World) -> int:
+    """The number of steps of the first phase."""
+    runs = Runs(world)
+    events = Events(world, runs)
+    runs.create_topic("orders")
+    for log in world.cluster.logs.values():
+        first = world.choices.pick(_FIRST_RECORDS)
+        assert isinstance(first, int)
+        log.produce(first)
+        log.replicate()
+        for replica in log.replicas.values():
+            log.checkpoint(replica)
+    world.disturbances = events
+    length = world.choices.pick(_LENGTHS)
+    assert isinstance(length, int)
+    runs.start_copy_run()
+    while world.scheduler.steps < length and world.watch.violation is None:
+        world.scheduler.step()
+    steps = world.scheduler.steps
+    if world.watch.violation is None:
+        Closing(world, runs).run()
+    return steps
+
+
+def _bury_all(world: World) -> None:
+    for process in world.processes:
+        if not process.finished:
+            world.scheduler.kill(process)

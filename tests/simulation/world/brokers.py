@@ -1,0 +1,280 @@
+"""A model of brokers: partitions with replicas whose files roll at offsets of their own, leaders that come and go.
+
+What a broker writes down (segments, checkpoints, epoch caches) is kept apart from what is true (who leads, what is
+committed), because a reader of log directories sees the former and must be right about the latter.
+"""
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from include.tiering.cluster.contract import PartitionFacts, TopicFacts
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from tests.simulation.world.records import Record
+
+
+@dataclass(eq=False, slots=True)
+class SegmentFile:
+    """One `.log` on disk. Its object is its inode: a file that is opened stays what it is when its name goes."""
+
+    inode: int
+    base_offset: int
+    records: list[Record]
+    modified: int = 0
+    corrupt: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class ReplicaLog:
+    """One replica on one broker. `files` ascend, the last one is active. Checkpoints lag behind what is true."""
+
+    broker_id: int
+    directory_id: str
+    roll_every: int
+    files: list[SegmentFile]
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    log_start: int = 0
+    checkpointed_high_watermark: int = 0
+    checkpointed_log_start: int = 0
+    recovery_point: int = 0
+
+    @property
+    def end(self) -> int:
+        """Exclusive."""
+        active = self.files[-1]
+        return active.base_offset + len(active.records)
+
+    def records(self) -> Iterable[Record]:
+        return itertools.chain.from_iterable(file.records for file in self.files)
+
+
+class PartitionLog:
+    """One partition: its replicas, who leads, what is committed. `open_transactions` are [first, last or None]."""
+
+    def __init__(self, cluster: "Cluster", partition: TopicIdPartition, brokers: tuple[int, ...]) -> None:
+        self.cluster = cluster
+        self.partition = partition
+        self.brokers = brokers
+        self.leader = brokers[0]
+        self.leader_epoch = 0
+        self.isr = list(brokers)
+        self.high_watermark = 0
+        self.transactions: list[list[int | None]] = []
+        self.timestamps: dict[Record, int] = {}
+        self.stable: set[Record] = set()
+        """Every record that was ever below min(high watermark, last stable offset)."""
+        self.unclean = False
+        self.lost_locally = 0
+        """Offsets below it (exclusive) left the leader by the broker's own doing: retention, DeleteRecords."""
+        self.replicas = {
+            broker: ReplicaLog(broker, f"dir-{broker}", 3 + place, [SegmentFile(cluster.next_inode(), 0, [])])
+            for place, broker in enumerate(brokers)
+        }
+        self.replicas[self.leader].epochs.append((0, 0))
+
+    @property
+    def leading(self) -> ReplicaLog | None:
+        return self.replicas.get(self.leader)
+
+    @property
+    def last_stable_offset(self) -> int:
+        open_ones = [first for first, last in self.transactions if last is None and first is not None]
+        return min([self.high_watermark, *open_ones])
+
+    def stable_offset_below(self, high_watermark: int) -> int:
+        """As a reader of the files up to a high watermark finds it."""
+        unfinished = [
+            first for first, last in self.transactions if first is not None and (last is None or last >= high_watermark)
+        ]
+        return min([high_watermark, *unfinished])
+
+    def produce(self, count: int) -> None:
+        leader = self.leading
+        if leader is None:
+            return
+        for _ in range(count):
+            record = (self.leader_epoch, leader.end)
+            self.timestamps[record] = self.cluster.now_ms()
+            self._append(leader, record)
+        self.advance_high_watermark()
+
+    def replicate(self) -> None:
+        """Followers in the ISR catch up."""
+        for broker in self.isr:
+            if broker != self.leader:
+                self.follow(self.replicas[broker])
+        self.advance_high_watermark()
+
+    def advance_high_watermark(self) -> None:
+        leader = self.leading
+        if leader is None:
+            return
+        ends = [self.replicas[broker].end for broker in self.isr]
+        self.high_watermark = max(self.high_watermark, min(ends, default=0))
+        self.mark_stable()
+
+    def mark_stable(self) -> None:
+        leader = self.leading
+        if leader is None:
+            return
+        limit = self.last_stable_offset
+        self.stable.update(record for record in leader.records() if record[1] < limit)
+
+    def follow(self, replica: ReplicaLog) -> None:
+        """Cut what the leader does not have, then take what it has."""
+        leader = self.leading
+        if leader is None or replica is leader:
+            return
+        theirs = {offset: epoch for epoch, offset in leader.records()}
+        agreed = replica.end
+        for epoch, offset in replica.records():
+            if offset >= leader.log_start and theirs.get(offset) != epoch:
+                agreed = offset
+                break
+        self.truncate(replica, agreed)
+        if replica.end < leader.log_start:
+            self._restart(replica, leader.log_start)
+        for record in list(leader.records()):
+            if record[1] >= replica.end:
+                self._append(replica, record)
+
+    def truncate(self, replica: ReplicaLog, end: int) -> None:
+        """Remove every record from `end` (inclusive) on. A file that is cut becomes the active one again."""
+        if end >= replica.end:
+            return
+        while len(replica.files) > 1 and replica.files[-1].base_offset >= end:
+            replica.files.pop()
+        active = replica.files[-1]
+        keep = max(0, end - active.base_offset)
+        if len(active.records) > keep:
+            del active.records[keep:]
+            active.modified = self.cluster.tick()
+        replica.epochs = [entry for entry in replica.epochs if entry[1] < end]
+        replica.checkpointed_high_watermark = min(replica.checkpointed_high_watermark, replica.end)
+        replica.recovery_point = min(replica.recovery_point, replica.end)
+
+    def raise_log_start(self, replica: ReplicaLog, offset: int) -> None:
+        """Files wholly below go; the epoch cache is cut at once, the checkpoint follows later."""
+        if offset <= replica.log_start:
+            return
+        replica.log_start = offset
+        while len(replica.files) > 1 and replica.files[1].base_offset <= offset:
+            replica.files.pop(0)
+        below = [entry for entry in replica.epochs if entry[1] <= offset]
+        if below:
+            replica.epochs = [(below[-1][0], offset), *(entry for entry in replica.epochs if entry[1] > offset)]
+        if replica.broker_id == self.leader:
+            self.lost_locally = max(self.lost_locally, offset)
+
+    def roll(self, replica: ReplicaLog) -> None:
+        if replica.files[-1].records:
+            replica.files.append(SegmentFile(self.cluster.next_inode(), replica.end, []))
+
+    def elect(self, broker: int, *, clean: bool) -> None:
+        """`broker` leads under the next epoch. Unclean: what it does not have is lost."""
+        old = self.leader
+        self.leader = broker
+        self.leader_epoch += 1
+        if clean:
+            self.isr = [one for one in self.isr if one != old] or [broker]
+        else:
+            self.isr = [broker]
+            self.high_watermark = min(self.high_watermark, self.replicas[broker].end)
+        leader = self.replicas[broker]
+        leader.epochs.append((self.leader_epoch, leader.end))
+        self.transactions = [one for one in self.transactions if one[0] is not None and one[0] < leader.end]
+        for transaction in self.transactions:
+            if transaction[1] is not None and transaction[1] >= leader.end:
+                transaction[1] = None
+        self.advance_high_watermark()
+
+    def checkpoint(self, replica: ReplicaLog) -> None:
+        """Write down what is true now."""
+        replica.checkpointed_high_watermark = min(self.high_watermark, replica.end)
+        replica.checkpointed_log_start = replica.log_start
+        replica.recovery_point = replica.end
+
+    def _append(self, replica: ReplicaLog, record: Record) -> None:
+        if len(replica.files[-1].records) >= replica.roll_every:
+            self.roll(replica)
+        if not replica.epochs or replica.epochs[-1][0] < record[0]:
+            replica.epochs.append((record[0], record[1]))
+        active = replica.files[-1]
+        active.records.append(record)
+        active.modified = self.cluster.tick()
+
+    def _restart(self, replica: ReplicaLog, offset: int) -> None:
+        replica.files = [SegmentFile(self.cluster.next_inode(), offset, [])]
+        replica.epochs = []
+        replica.log_start = offset
+        leader = self.leading
+        if leader is not None:
+            below = [entry for entry in leader.epochs if entry[1] <= offset]
+            replica.epochs = [(below[-1][0], offset)] if below else []
+
+
+class Cluster:
+    """All partitions, and the topic facts as they were written down, version by version."""
+
+    def __init__(self, cluster_id: str, now_ms: "Clock") -> None:
+        self.cluster_id = cluster_id
+        self.now_ms = now_ms
+        self.logs: dict[TopicIdPartition, PartitionLog] = {}
+        self.configs: dict[Uuid, dict[str, str]] = {}
+        self.names: dict[Uuid, str] = {}
+        self.removed: set[Uuid] = set()
+        self._ticks = 0
+        self._inodes = 0
+        self.version = 0
+        """Of the facts: grows with everything that `__cluster_metadata` would record."""
+
+    def next_inode(self) -> int:
+        self._inodes += 1
+        return self._inodes
+
+    def tick(self) -> int:
+        """A modification time that nothing else has."""
+        self._ticks += 1
+        return self._ticks
+
+    def create_topic(self, topic_id: Uuid, name: str, partitions: int, brokers: tuple[int, ...]) -> None:
+        self.names[topic_id] = name
+        self.configs[topic_id] = {"cleanup.policy": "delete", "min.insync.replicas": "2" if len(brokers) > 1 else "1"}
+        for number in range(partitions):
+            partition = TopicIdPartition(topic_id, number, name)
+            self.logs[partition] = PartitionLog(self, partition, brokers)
+        self.version += 1
+
+    def delete_topic(self, topic_id: Uuid) -> None:
+        del self.names[topic_id], self.configs[topic_id]
+        self.removed.add(topic_id)
+        for partition in [one for one in self.logs if one.topic_id == topic_id]:
+            del self.logs[partition]
+        self.version += 1
+
+    def image(self) -> dict[Uuid, TopicFacts]:
+        """The facts as of now."""
+        return {
+            topic_id: TopicFacts(
+                name,
+                topic_id,
+                dict(self.configs[topic_id]),
+                {log.partition.partition: _facts_of(log) for log in self.logs.values() if _is_of(log, topic_id)},
+            )
+            for topic_id, name in self.names.items()
+        }
+
+
+def _is_of(log: PartitionLog, topic_id: Uuid) -> bool:
+    return log.partition.topic_id == topic_id
+
+
+def _facts_of(log: PartitionLog) -> PartitionFacts:
+    return PartitionFacts(log.partition.partition, log.leader, log.leader_epoch, log.brokers, tuple(log.isr))
+
+
+class Clock(Protocol):
+    """Callable: the world's time in milliseconds."""
+
+    def __call__(self) -> int: ...

@@ -1,0 +1,313 @@
+"""The product, put together as `wiring` does, with every contract behind a scheduling point.
+
+SQL adapters, layout, marker guard, verbs and tasks are the product's. Model adapters take the place of log directories,
+topic facts, the object store and the quota ledger.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, Final
+
+from include.tiering.errors import (
+    ClusterFactsError,
+    MetadataUnavailableError,
+    QuotaExceededError,
+    SourceUnreadableError,
+)
+from include.tiering.quota.sql_configs import SqlConfigStore
+from include.tiering.quota.topic_quota import Admission
+from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.remote_metadata.sql_topic_deletions import SqlTopicDeletions
+from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
+from include.tiering.remote_storage.contract import StoreMarker
+from include.tiering.remote_storage.layouts.aiven import AivenLayout
+from include.tiering.remote_storage.marker import GuardedStorage
+from include.tiering.remote_storage.segment_storage import SegmentStorage
+from include.tiering.settings import TieringSettings, load_settings
+from include.tiering.wiring import Tiering
+from include.tiering.work.sql import SqlWorkStore
+from include.tiering.work.sql_deletions import SqlDeletionStore
+from tests.simulation.kernel.scheduler import Process, Verdict
+from tests.simulation.world.database import Database
+from tests.simulation.world.log_source import FactsView, ModelSource
+from tests.simulation.world.object_store import ModelStore, perform
+from tests.simulation.world.quotas import ModelQuotas
+
+CLUSTER_ID: Final = "simulated-cluster"
+MARKER: Final = StoreMarker(CLUSTER_ID, "simulated-store", 1)
+
+_READ, _WRITE = "sql read", "sql write"
+METADATA: Final = {
+    "add_segment": _WRITE,
+    "update_segment": _WRITE,
+    "advance_deletion": _WRITE,
+    "raise_log_start": _WRITE,
+    "merge_leader_epochs": _WRITE,
+    "partition_truth": _READ,
+    "segment": _READ,
+    "list_segments": _READ,
+    "partitions": _READ,
+    "highest_offset_for_epoch": _READ,
+    "highest_copied_offset": _READ,
+    "stopped_reason": _READ,
+}
+WORK: Final = {
+    "save_plan": _WRITE,
+    "claim": _WRITE,
+    "waits_longer": _READ,
+    "renew": _WRITE,
+    "release": _WRITE,
+    "holder": _READ,
+    "remaining": _READ,
+    "record_outcome": _WRITE,
+    "note_left": _WRITE,
+    "has_work": _READ,
+    "report_progress": _WRITE,
+    "paused_topics": _READ,
+    "pool_size": _READ,
+    "live_batches": _READ,
+    "pause": _WRITE,
+    "resume": _WRITE,
+}
+DELETIONS: Final = {
+    "save_plan": _WRITE,
+    "run": _READ,
+    "plan": _READ,
+    "totals": _READ,
+    "record_brake": _WRITE,
+    "approve": _WRITE,
+    "claim": _WRITE,
+    "remaining": _READ,
+    "record_outcomes": _WRITE,
+    "has_work": _READ,
+}
+REGISTRY: Final = {"owner": _READ, "set_owner": _WRITE}
+SOURCE: Final = {"scan": "source", "replica": "source", "open_segment": "source"}
+OPENED: Final = {"check": "source", "recheck": "source"}
+
+
+class Proxy:
+    """A contract whose calls are scheduling points. Methods that `kinds` does not name are passed on as they are."""
+
+    def __init__(self, call: "CallMaker", name: str, target: object, kinds: Mapping[str, str]) -> None:
+        self._call = call
+        self._name = name
+        self._target = target
+        self._kinds = kinds
+
+    def __getattr__(self, method: str) -> Any:
+        found = getattr(self._target, method)
+        kind = self._kinds.get(method)
+        if kind is not None:
+            found = self._call(f"{self._name}.{method}", kind, found)
+        self.__dict__[method] = found
+        return found
+
+
+CallMaker = Callable[[str, str, Callable[..., Any]], Callable[..., Any]]
+
+
+PURE_READS: Final = frozenset(
+    {
+        "metadata.partition_truth",
+        "metadata.segment",
+        "metadata.list_segments",
+        "metadata.partitions",
+        "metadata.highest_offset_for_epoch",
+        "metadata.highest_copied_offset",
+        "metadata.stopped_reason",
+        "metadata.is_ready",
+        "work.remaining",
+        "work.has_work",
+        "work.paused_topics",
+        "work.pool_size",
+        "deletions.run",
+        "deletions.plan",
+        "deletions.remaining",
+        "deletions.has_work",
+        "registry.owner",
+        "configs.snapshot",
+        "configs.of_entity",
+        "topic_deletions.all",
+    }
+)
+"""Reads whose answer depends on what is stored and on nothing else: asked once for each state of the database."""
+
+
+_NOT_READ_PURELY: Final = frozenset(
+    {"work.report_progress", "work.renew", "work.release", "work.claim", "deletions.claim"}
+)
+
+
+class Memory:
+    """Answers of pure reads, until the database changes. It saves two thirds of the time of a schedule."""
+
+    def __init__(self) -> None:
+        self._answers: dict[object, Any] = {}
+
+    def forget(self, label: str) -> None:
+        """After a write, or anything else that may have changed what is stored."""
+        if label not in _NOT_READ_PURELY:
+            self._answers.clear()
+
+    def over(self, label: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        """`method`, asked once for each state."""
+        if label not in PURE_READS:
+            return method
+
+        def remembered(*args: Any, **kwargs: Any) -> Any:
+            key = (label, args, tuple(kwargs.items()))
+            if key not in self._answers:
+                self._answers[key] = method(*args, **kwargs)
+            return self._answers[key]
+
+        return remembered
+
+
+class Remembered:
+    """A contract whose calls are no scheduling points."""
+
+    def __init__(self, memory: Memory, name: str, target: object) -> None:
+        self._memory = memory
+        self._name = name
+        self._target = target
+
+    def __getattr__(self, method: str) -> Any:
+        found = self.__dict__[method] = self._memory.over(f"{self._name}.{method}", getattr(self._target, method))
+        return found
+
+
+class _OpenContext:
+    """`open_segment`: opening it is one point, checks of what is open are others."""
+
+    def __init__(self, calls: CallMaker, context: Any) -> None:
+        self._calls = calls
+        self._context = context
+
+    def __enter__(self) -> Proxy:
+        opened = self._calls("source.open_segment", "source", self._context.__enter__)()
+        return Proxy(self._calls, "opened", opened, OPENED)
+
+    def __exit__(self, *error: Any) -> Any:
+        return self._context.__exit__(*error)
+
+
+class _Source:
+    def __init__(self, calls: CallMaker, source: ModelSource) -> None:
+        self._calls = calls
+        self._source = source
+        self.scan = calls("source.scan", "source", source.scan)
+        self.replica = calls("source.replica", "source", source.replica)
+
+    def open_segment(self, *where: Any) -> _OpenContext:
+        return _OpenContext(self._calls, self._source.open_segment(*where))
+
+
+class _TopicQuotas:
+    """Refuses now and then."""
+
+    def __init__(self, world: Any, process: Process) -> None:
+        self._world = world
+        self._process = process
+
+    def admit(self, broker_id: int, topic: str, *, size_bytes: int, records: int) -> Admission:
+        if self._process.scheduler.point(self._process, "topic_quotas.admit", "admit") is not Verdict.OK:
+            self._world.note(self._process.name, "topic_quotas.admit", topic, "refused")
+            raise QuotaExceededError(broker_id, topic, topic_rate=2, topic_threshold=1, total_rate=2, total_threshold=1)
+        return Admission(broker_id, topic, size_bytes, records, metered=False)
+
+    def accepted(self, admission: Admission) -> None: ...
+
+    def failed(self, admission: Admission) -> None: ...
+
+
+def error_of(label: str) -> Exception:
+    """What an adapter would say that met this fault."""
+    if label.startswith(("source.", "opened.")):
+        return SourceUnreadableError(label, "input/output error")
+    if label.startswith("facts."):
+        return ClusterFactsError(f"{label}: cannot be read")
+    return MetadataUnavailableError(f"{label}: database is locked")
+
+
+def deploy(world: Any, process: Process) -> Tiering:
+    """A `Tiering` in this process of the world."""
+    db: Database = world.db
+    scheduler = process.scheduler
+
+    memory: Memory = world.memory
+
+    def calls(label: str, kind: str, target: Callable[..., Any]) -> Callable[..., Any]:
+        is_sql = kind == _WRITE
+        target = memory.over(label, target)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            world.before_call(process, label, args)
+
+            def effect() -> Any:
+                if is_sql:
+                    memory.forget(label)
+                result = target(*args, **kwargs)
+                world.after_call(process, label, args, kwargs, result)
+                return result
+
+            def half() -> None:
+                if is_sql:
+                    db.fuse = world.choices.number(6)
+                    try:
+                        effect()
+                    finally:
+                        db.fuse = None
+                        world.after_fault(process, label)
+
+            detail = world.shown(args, kwargs) if world.tracing else ""
+            return perform(scheduler, process, world, label, detail, kind, effect, error_of, half)
+
+        return call
+
+    def now_ms(_connection: object) -> int:
+        return scheduler.now_ms
+
+    facts = FactsView(world.cluster, world.facts)
+    store = SegmentStorage(
+        ModelStore(world.store, scheduler, process, world), AivenLayout(), random_bytes=world.choices.random_bytes
+    )
+
+    def observe(step: Any, partition: Any, offset: int) -> None:
+        process.last_step = str(step)
+        world.step_reached(process, step, partition, offset)
+        perform(scheduler, process, world, f"step {step}", f"{partition} {offset}", "step", lambda: None, error_of)
+
+    metadata = Remembered(memory, "metadata", SqlRemoteLogMetadata(db.engine, CLUSTER_ID, now_ms=now_ms))
+    tiering = Tiering(_settings(), clock=process, random_bytes=world.choices.random_bytes, observe=observe)
+    tiering.__dict__.update(
+        engine=db.engine,
+        cluster_id=CLUSTER_ID,
+        facts=facts,
+        facts_memory=SimpleNamespace(remember=lambda: None),
+        source=_Source(calls, ModelSource(world.cluster, facts)),
+        storage=GuardedStorage(store, MARKER, process),
+        metadata=Proxy(calls, "metadata", metadata, METADATA),
+        registry=Proxy(calls, "registry", SqlTopicRegistry(db.engine, CLUSTER_ID, now_ms=now_ms), REGISTRY),
+        work=Proxy(calls, "work", SqlWorkStore(db.engine, CLUSTER_ID, now_ms=now_ms), WORK),
+        deletions=Proxy(calls, "deletions", SqlDeletionStore(db.engine, CLUSTER_ID, now_ms=now_ms), DELETIONS),
+        configs=Remembered(memory, "configs", SqlConfigStore(db.engine, CLUSTER_ID, now_ms=now_ms)),
+        topic_deletions=Remembered(memory, "topic_deletions", SqlTopicDeletions(db.engine, CLUSTER_ID, now_ms=now_ms)),
+        quotas=ModelQuotas(world, process),
+        topic_quotas=_TopicQuotas(world, process),
+    )
+    return tiering
+
+
+@cache
+def _settings() -> TieringSettings:
+    """With a log dir, as verbs ask whether there is one; nobody opens it."""
+    return load_settings(
+        overrides={
+            "topics.include": ["*"],
+            "log_dirs": [{"broker_id": 1, "path": "/nowhere"}],
+            "tiering.expiration.min.bytes": 60,
+        },
+        environ={},
+    )

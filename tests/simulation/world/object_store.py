@@ -1,0 +1,269 @@
+"""A model object store: conditional writes, lost answers, torn and late writes, silent damage, half-done deletes.
+
+`StoreState` is the bucket, shared by all; `ModelStore` is the `ObjectStore` of one process. Layout, manifest and marker
+around it are the product's own.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from include.tiering.errors import (
+    RemoteChecksumError,
+    RemoteObjectExistsError,
+    RemoteResourceNotFoundError,
+    RemoteStorageError,
+    RemoteStorageUnavailableError,
+)
+from include.tiering.model.segment_data import ByteSource
+from include.tiering.quota.contract import ByteLimiter
+from include.tiering.remote_storage.bodies import blocks_of
+from include.tiering.remote_storage.contract import ProgressCallback
+from include.tiering.remote_storage.object_store import KeyFailure, ListedObject, ObjectStat, OpenUpload
+from tests.simulation.kernel.choices import Choices, Menu
+from tests.simulation.kernel.scheduler import Killed, Process, Scheduler, Verdict
+from tests.simulation.world.records import crc32c
+
+
+@dataclass(eq=False, slots=True)
+class Upload:
+    """A write that is not an object yet. `listed`: a multipart upload, which can be seen and aborted."""
+
+    key: str
+    process: Process
+    listed: bool
+    content: bytes = b""
+    complete: bool = False
+    aborted: bool = False
+
+
+class StoreWatch(Protocol):
+    """Told what happens to objects."""
+
+    def object_created(self, key: str, content: bytes, process: Process | None) -> None: ...
+
+    def object_deleted(self, key: str, process: Process) -> None: ...
+
+    def bytes_sent(self, process: Process, size_bytes: int) -> None: ...
+
+    def note(self, actor: str, what: str, detail: str, outcome: str) -> None: ...
+
+
+_DAMAGE = Menu(("intact", 97), ("truncated", 1), ("flipped", 1), ("vanished", 1))
+
+
+@dataclass(slots=True)
+class StoreState:
+    """Everything in the bucket. `damages` and `refuses_keys` are tempers of the schedule."""
+
+    choices: Choices
+    objects: dict[str, bytes] = field(default_factory=dict)
+    uploads: list[Upload] = field(default_factory=list)
+    late: list[Upload] = field(default_factory=list)
+    """Writes whose process died: they may still arrive."""
+    confirms: bool = True
+    damages: bool = False
+    refuses_keys: bool = False
+    full: bool = False
+
+    def land_late(self, watch: StoreWatch) -> bool:
+        """One write of a dead process arrives after all; False if there is none that can."""
+        while self.late:
+            upload = self.late.pop(self.choices.number(len(self.late)))
+            if upload.aborted or upload.key in self.objects:
+                continue
+            self._remove(upload)
+            self.objects[upload.key] = upload.content
+            watch.note("store", "a late write arrives", upload.key, "")
+            watch.object_created(upload.key, upload.content, None)
+            return True
+        return False
+
+    def forget(self, process: Process) -> None:
+        """The process died: a write that was sent whole may be on its way still."""
+        for upload in [one for one in self.uploads if one.process is process]:
+            if upload.complete:
+                self.late.append(upload)
+            if not upload.listed:
+                self._remove(upload)
+
+    def _remove(self, upload: Upload) -> None:
+        if upload in self.uploads:
+            self.uploads.remove(upload)
+
+
+class ModelStore:
+    """`ObjectStore` as one process sees it."""
+
+    def __init__(self, state: StoreState, scheduler: Scheduler, process: Process, watch: StoreWatch) -> None:
+        self._state = state
+        self._scheduler = scheduler
+        self._process = process
+        self._watch = watch
+
+    def describe(self) -> str:
+        return "model://store"
+
+    def put(
+        self,
+        key: str,
+        body: ByteSource,
+        crc32c: int,
+        *,
+        limiter: ByteLimiter,
+        on_sent: ProgressCallback,
+        running_crc32c: Sequence[int] = (),
+    ) -> bool:
+        state = self._state
+        self._request("store.put", key, "store write", lambda: None)
+        upload = Upload(key, self._process, listed=state.choices.number(2) == 1)
+        state.uploads.append(upload)
+        try:
+            content = b""
+            for block in blocks_of(body, 0, body.size_bytes, limiter):
+                content += bytes(block)
+                self._watch.bytes_sent(self._process, len(block))
+                on_sent(len(block))
+            upload.content, upload.complete = content, True
+            intact = self._request("store.put completes", key, "put", lambda: self._complete(upload, crc32c))
+        except Killed:
+            raise
+        except BaseException:
+            upload.aborted = True
+            if upload in state.uploads:
+                state.uploads.remove(upload)
+            raise
+        return state.confirms and intact
+
+    def stat(self, key: str) -> ObjectStat | None:
+        content = self._request("store.stat", key, "store read", lambda: self._state.objects.get(key))
+        return None if content is None else ObjectStat(len(content), crc32c(content))
+
+    def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
+        content = self._request("store.read", key, "store read", lambda: self._state.objects.get(key))
+        end = None if last is None else last + 1
+        if content is None or first >= max(1, len(content)) or (end is not None and end > len(content)):
+            raise RemoteResourceNotFoundError(f"{key}: not found")
+        yield content[first:end]
+
+    def delete(self, keys: Collection[str]) -> tuple[KeyFailure, ...]:
+        return self._request(
+            "store.delete", _shown(keys), "delete", lambda: self._delete(keys), self._delete_some(keys)
+        )
+
+    def list_objects(self, prefix: str = "") -> Iterator[ListedObject]:
+        found = self._request("store.list", prefix, "store read", lambda: sorted(self._state.objects.items()))
+        return (ListedObject(key, len(content)) for key, content in found if key.startswith(prefix))
+
+    def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:
+        found = self._request("store.list uploads", prefix, "store read", lambda: list(self._state.uploads))
+        for upload in found:
+            if upload.listed and upload.key.startswith(prefix):
+                yield OpenUpload(upload.key, str(id(upload)))
+
+    def abort_upload(self, upload: OpenUpload) -> None:
+        def abort() -> None:
+            for one in list(self._state.uploads):
+                if str(id(one)) == upload.token:
+                    one.aborted = True
+                    self._state.uploads.remove(one)
+
+        self._request("store.abort upload", upload.key, "delete", abort)
+
+    def check_capacity(self) -> None:
+        """There is always room."""
+
+    def _complete(self, upload: Upload, expected_crc32c: int) -> bool:
+        state, key, content = self._state, upload.key, upload.content
+        if upload.aborted:
+            raise RemoteStorageError(f"{key}: no such upload")
+        state._remove(upload)
+        if key in state.objects:
+            raise RemoteObjectExistsError(f"{key}: it is there already")
+        if crc32c(content) != expected_crc32c:
+            raise RemoteChecksumError(f"{key}: other bytes were received")
+        damage = state.choices.pick(_DAMAGE) if state.damages and not self._scheduler.quiet else "intact"
+        if damage != "intact":
+            self._watch.note("store", f"loses an object silently: {damage}", key, "")
+        if damage == "truncated":
+            content = content[:-1]
+        elif damage == "flipped":
+            content = content[:-1] + bytes([content[-1] ^ 1])
+        if damage != "vanished":
+            state.objects[key] = content
+            self._watch.object_created(key, content, self._process)
+        return damage == "intact"
+
+    def _delete(self, keys: Collection[str]) -> tuple[KeyFailure, ...]:
+        failures = []
+        for key in keys:
+            if self._state.refuses_keys and not self._scheduler.quiet and self._state.choices.number(12) == 1:
+                failures.append(KeyFailure(key, "access denied", retriable=self._state.choices.number(2) == 1))
+            elif self._state.objects.pop(key, None) is not None:
+                self._watch.object_deleted(key, self._process)
+        return tuple(failures)
+
+    def _delete_some(self, keys: Collection[str]) -> Callable[[], None]:
+        def some() -> None:
+            self._delete(list(keys)[: len(keys) // 2])
+
+        return some
+
+    def _request(
+        self,
+        label: str,
+        detail: str,
+        kind: str,
+        effect: Callable[[], object],
+        half: Callable[[], None] = lambda: None,
+    ):  # type: ignore[no-untyped-def]
+        return perform(self._scheduler, self._process, self._watch, label, detail, kind, effect, _unavailable, half)
+
+
+def _unavailable(label: str) -> Exception:
+    return RemoteStorageUnavailableError(f"{label}: 503")
+
+
+def _shown(keys: Collection[str]) -> str:
+    return f"{len(keys)} objects, {next(iter(keys))} the first" if keys else "nothing"
+
+
+def perform(  # type: ignore[no-untyped-def]
+    scheduler: Scheduler,
+    process: Process,
+    watch: StoreWatch,
+    label: str,
+    detail: str,
+    kind: str,
+    effect: Callable[[], object],
+    error_of: Callable[[str], Exception],
+    half: Callable[[], None] = lambda: None,
+):
+    """One call at a scheduling point, with whatever was decided to go wrong with it."""
+    verdict = scheduler.point(process, label, kind)
+    if verdict is Verdict.FAIL_BEFORE:
+        watch.note(process.name, label, detail, "fails, without effect")
+        raise error_of(label)
+    if verdict is Verdict.FAIL_MIDDLE:
+        half()
+        watch.note(process.name, label, detail, "fails half way")
+        raise error_of(label)
+    try:
+        result = effect()
+    except Exception as error:
+        watch.note(process.name, label, detail, type(error).__name__)
+        raise
+    if verdict is Verdict.OK:
+        watch.note(process.name, label, detail, "")
+        return result
+    if verdict is Verdict.FAIL_AFTER:
+        watch.note(process.name, label, detail, "done, the answer is lost")
+        raise error_of(label)
+    if verdict is Verdict.KILL_AFTER:
+        watch.note(process.name, label, detail, "done, and the process is killed")
+        process.dead = True
+        raise Killed
+    watch.note(process.name, label, detail, "done, and the process stalls")
+    scheduler.stall(process)
+    scheduler.point(process, label, "stalled")
+    return result

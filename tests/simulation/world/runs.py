@@ -1,0 +1,128 @@
+"""Runs as Airflow would start them: plan, then batches; a batch that ended or looks dead is started again."""
+
+from typing import Any
+
+from tests.simulation.kernel.scheduler import Process
+from tests.simulation.world.world import World
+
+TWINS = False
+
+
+class Runs:
+    """Copy runs and expiration runs of one world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._copy_runs: list[str] = []
+        self._expire_runs: list[str] = []
+        self._waiting: dict[str, str] = {}
+        self._numbers = 0
+        self._batches: list[tuple[str, str, str, Process]] = []
+        self.empty_plans = 0
+        self.held_back: list[Any] = []
+
+    def create_topic(self, name: str) -> None:
+        world = self._world
+        brokers = tuple(range(1, 2 + world.choices.number(3)))
+        world.cluster.create_topic(world.topic_id(), name, 1 + world.choices.number(2), brokers)
+
+    def start_copy_run(self) -> None:
+        if len(self._world.alive("planner")) + len(self._world.alive("copier")) >= 5:
+            return
+        run_id = self._new_id("copy")
+        batches = 1 + self._world.choices.number(2)
+
+        def body(tiering: Any, process: Process) -> None:
+            plan = tiering.plan_copy(run_id)
+            self.held_back = list(plan.held_back)
+            if not plan.partitions:
+                self.empty_plans += 1
+                return
+            self._copy_runs.append(run_id)
+            for number in range(batches):
+                self._start_batch("copier", run_id, f"{run_id}-{number}")
+
+        self._world.happened("a copy run begins", run_id)
+        self._world.start("planner", body)
+
+    def start_expire_run(self) -> None:
+        if len(self._world.alive("expirer")) + len(self._world.alive("deleter")) >= 4:
+            return
+        run_id = self._new_id("expire")
+        batches = 1 + self._world.choices.number(2)
+
+        def body(tiering: Any, process: Process) -> None:
+            self._world.watch.expiration_planning(process)
+            plan = tiering.plan_expiration(run_id)
+            if not plan.expirations:
+                self.empty_plans += 1
+                return
+            if tiering.brake(run_id).is_released:
+                self._begin_deleting(run_id, batches)
+            else:
+                self._waiting[run_id] = plan.plan_hash
+
+        self._world.happened("an expiration run begins", run_id)
+        self._world.start("expirer", body)
+
+    def approve(self) -> None:
+        """Somebody answers the question of a run, after looking again as the DAG does."""
+        if not self._waiting:
+            return
+        run_ids = list(self._waiting)
+        run_id = run_ids[self._world.choices.number(len(run_ids))]
+        plan_hash = self._waiting.pop(run_id)
+
+        def body(tiering: Any, process: Process) -> None:
+            if not tiering.withdrawn(run_id):
+                tiering.approve(run_id, plan_hash, author="operator")
+                self._begin_deleting(run_id, 1)
+
+        self._world.happened("a plan is approved", run_id)
+        self._world.start("approver", body)
+
+    def restart_a_batch(self) -> None:
+        """Airflow's retry: under the same batch id, whether the first one is dead or only looks so."""
+        ended = [one for one in self._batches if one[3].dead or one[3].finished or (TWINS and self._is_stalled(one[3]))]
+        if ended:
+            batch = ended[self._world.choices.number(len(ended))]
+            self._batches.remove(batch)
+            kind, run_id, batch_id, _ = batch
+            self._world.happened("a batch is started again", batch_id)
+            self._start_batch(kind, run_id, batch_id)
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def _is_stalled(self, process: Process) -> bool:
+        return process.stalled_until_ms > self._world.scheduler.now_ms
+
+    def _begin_deleting(self, run_id: str, batches: int) -> None:
+        self._expire_runs.append(run_id)
+        for number in range(batches):
+            self._start_batch("deleter", run_id, f"{run_id}-{number}")
+
+    def _start_batch(self, kind: str, run_id: str, batch_id: str) -> None:
+        def body(tiering: Any, process: Process) -> None:
+            if kind == "copier":
+                result = tiering.copy_batch(run_id, batch_id)
+                self._world.note(
+                    process.name,
+                    "ended",
+                    f"{len(result.copied)} copied, {len(result.failed)} failed",
+                    str(result.ended),
+                )
+            else:
+                result = tiering.delete_batch(run_id, batch_id)
+                self._world.note(
+                    process.name, "ended", f"{len(result.deleted)} deleted, {len(result.failed)} failed", ""
+                )
+
+        process = self._world.start(kind, body)
+        self._batches.append((kind, run_id, batch_id, process))
+        del self._batches[:-12]
+
+    def _new_id(self, kind: str) -> str:
+        self._numbers += 1
+        return f"{kind}-{self._numbers}"

@@ -1,0 +1,186 @@
+"""One schedule's world: brokers, store, database, workers, and what is watched.
+
+The scheduler asks it what may go wrong with a call and when to do something by itself; proxies tell it what was called;
+it tells the invariants what changed.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from include.tiering.errors import TieringError
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.quota.sql_configs import SqlConfigStore
+from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
+from include.tiering.remote_storage.marker import MARKER_KEY, marker_to_bytes
+from include.tiering.wiring import Tiering
+from include.tiering.work.sql import SqlWorkStore
+from tests.simulation.invariants.watch import Watch
+from tests.simulation.kernel.choices import Choices, Menu
+from tests.simulation.kernel.scheduler import Process, Scheduler, Task
+from tests.simulation.world.brokers import Cluster
+from tests.simulation.world.database import Database
+from tests.simulation.world.deployment import CLUSTER_ID, MARKER, Memory, deploy
+from tests.simulation.world.log_source import FactsFeed, ModelOpenSegment
+from tests.simulation.world.object_store import StoreState
+from tests.simulation.world.quotas import Bucket
+from tests.simulation.world.tempers import Tempers
+
+_SKEWS: Menu = Menu((0, 60), (-4_000, 10), (4_000, 10), (90_000, 10), (-90_000, 10))
+_DRIFTS: Menu = Menu((0.0, 70), (0.01, 15), (-0.01, 15))
+
+
+class World:
+    """Made anew for each schedule."""
+
+    def __init__(self, choices: Choices, db: Database, *, tracing: bool) -> None:
+        self.choices = choices
+        self.db = db
+        self.tracing = tracing
+        self.trace: list[tuple[int, int, str, str, str, str]] = []
+        self.coverage: Counter[str] = Counter()
+        self.scheduler = Scheduler(choices, self)
+        self.tempers = Tempers.drawn(choices)
+        self._menus = self.tempers.menus()
+        self.cluster = Cluster(CLUSTER_ID, lambda: self.scheduler.now_ms)
+        self.facts = FactsFeed(self.cluster)
+        self.store = StoreState(choices, confirms=self.tempers.store_confirms)
+        self.store.damages = self.tempers.store_damages
+        self.store.refuses_keys = self.tempers.store_refuses
+        self.store.objects[MARKER_KEY] = marker_to_bytes(MARKER)
+        self.bucket = Bucket()
+        self.memory = Memory()
+        self.processes: list[Process] = []
+        self.opened: dict[tuple[Process, TopicIdPartition, int], ModelOpenSegment] = {}
+        self.settings_history: list[tuple[int, str, int | None, int | None]] = []
+        db.reset()
+        with_clock = {"now_ms": lambda _connection: self.scheduler.now_ms}
+        self.admin_work = SqlWorkStore(db.engine, CLUSTER_ID, **with_clock)
+        self.admin_registry = SqlTopicRegistry(db.engine, CLUSTER_ID, **with_clock)
+        self.admin_configs = SqlConfigStore(db.engine, CLUSTER_ID, **with_clock)
+        self.watch = Watch(self)
+        self.disturbances: Callable[[], None] = lambda: None
+        self._starts = 0
+
+    # Processes.
+
+    def start(self, name: str, body: Callable[[Tiering, Process], object]) -> Process:
+        """A process of its own, with clocks of its own."""
+        self._starts += 1
+        skew: Any = self.choices.pick(_SKEWS)
+        drift: Any = self.choices.pick(_DRIFTS)
+        process = Process(self.scheduler, f"{name}#{self._starts}", skew_ms=skew, drift=drift)
+        self.processes.append(process)
+
+        def run() -> None:
+            tiering = deploy(self, process)
+            try:
+                body(tiering, process)
+            except TieringError as error:
+                self.note(process.name, "ends", type(error).__name__, "")
+                if self.tracing:
+                    self.note(process.name, "because", str(error), "")
+
+        self.scheduler.spawn(process, name, run)
+        return process
+
+    def alive(self, prefix: str = "") -> list[Process]:
+        return [one for one in self.processes if not one.dead and not one.finished and one.name.startswith(prefix)]
+
+    # What the scheduler asks.
+
+    def verdicts(self, kind: str) -> Menu:
+        return self._menus[kind]
+
+    def disturb(self) -> None:
+        self.disturbances()
+        self.memory.forget("an event")
+        self.watch.after_event()
+
+    def after_kill(self, process: Process) -> None:
+        self.coverage[f"killed after: {process.last_step or 'nothing'}"] += 1
+        self.store.forget(process)
+
+    def after_error(self, task: Task) -> None:
+        self.watch.broken("no task ends by an untyped error", f"{task.process.name}: {task.error!r}", task.error)
+
+    # What calls tell.
+
+    def note(self, actor: str, what: str, detail: str, outcome: str) -> None:
+        if self.tracing:
+            self.trace.append((self.scheduler.steps, self.scheduler.now_ms, actor, what, detail, outcome))
+        if outcome:
+            self.coverage[f"{what}: {outcome}"] += 1
+
+    def happened(self, what: str, detail: str = "") -> None:
+        """An event of the world."""
+        self.coverage[f"event: {what}"] += 1
+        if self.tracing:
+            self.trace.append((self.scheduler.steps, self.scheduler.now_ms, "world", what, detail, ""))
+        for process in self.processes:
+            if process.last_step and not process.dead and not process.finished:
+                self.coverage[f"pair: {what} after {process.last_step}"] += 1
+
+    def shown(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        named = [f"{key}={_short(value)}" for key, value in kwargs.items() if key not in ("now_ms",)]
+        return ", ".join([_short(value) for value in args] + named)
+
+    def before_call(self, process: Process, label: str, args: tuple[Any, ...]) -> None:
+        self.watch.before_call(process, label, args)
+
+    def after_call(
+        self, process: Process, label: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        if label == "source.open_segment":
+            partition = result.fingerprint and result._replica.topic_id_partition
+            self.opened[process, partition, result.segment.base_offset] = result
+        self.watch.after_call(process, label, args, kwargs, result)
+
+    def after_fault(self, process: Process, label: str) -> None:
+        self.watch.rows_changed(process, label)
+
+    def step_reached(self, process: Process, step: Any, partition: TopicIdPartition, offset: int) -> None:
+        self.coverage[f"step: {step}"] += 1
+
+    def object_created(self, key: str, content: bytes, process: Process | None) -> None:
+        self.watch.object_created(key, content, process)
+
+    def object_deleted(self, key: str, process: Process) -> None:
+        self.watch.object_deleted(key, process)
+
+    def bytes_sent(self, process: Process, size_bytes: int) -> None:
+        self.watch.bytes_sent(process, size_bytes)
+
+    def bytes_granted(self, process: Process, topic: str, size_bytes: int) -> None:
+        self.watch.bytes_granted(process, topic, size_bytes)
+
+    def request_granted(self, process: Process, topic: str) -> None:
+        self.watch.request_granted(process, topic)
+
+    def topic_id(self) -> Uuid:
+        return Uuid.random(self.choices.random_bytes)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, (list, tuple, set, frozenset)):
+        inner = ", ".join(_short(one) for one in value)
+        return f"[{inner}]" if len(inner) < 120 else f"[{len(value)}]"
+    for attribute in ("remote_log_segment_id", "fence"):
+        found = getattr(value, attribute, None)
+        if found is not None:
+            value = found
+            break
+    name = type(value).__name__
+    if name == "RemoteLogSegmentId":
+        return f"{value.topic_id_partition}:{str(value.id)[:6]}"
+    if name == "Fence":
+        return f"{value.topic_id_partition} {value.role} token {value.token}"
+    if name == "BatchProgress":
+        return "progress"
+    if isinstance(value, (int, float, str, type(None), TopicIdPartition)):
+        return str(value)
+    planned = getattr(value, "planned", None) or getattr(value, "segment", None)
+    if planned is not None:
+        offset = getattr(planned, "base_offset", getattr(planned, "start_offset", ""))
+        return f"{offset}: {getattr(value, 'outcome', '')}"
+    return name

@@ -7,10 +7,11 @@ Only topics that the platform owns, by our own log start, leader epochs and rete
 
 * **ready** waits in the triggerer until the schema, the store, the log dirs and the pool are as they must be.
 * **plan** decides what goes and why, unfinished deletes first, and stores it. With nothing to delete the run ends after
-  the brake, successfully.
+  the brake, successfully. What another run deletes, or asks about, is left to that run.
 * **brake** lists topics with bytes and share, after a second computation of the totals. A dry run ends here.
 * **approval**: if more of a topic would go within 24 hours than `tiering.expiration.max.share`, or the totals do not
-  agree, a person is asked (*Required actions*). *Reject*, or no answer in time, deletes nothing.
+  agree, a person is asked (*Required actions*). *Reject*, or no answer in time, deletes nothing. Other topics do not
+  wait for the answer: the next run begins on time and leaves out only those that the question is about.
 * **release** records who approved which plan, and refuses if part of it would stay by the settings of now.
 * **delete**: each batch takes one slot of the pool `remote_log_expiration` and pulls partitions until no work is left.
   It never waits for the copy quota; `tiering.delete.max.requests.per.second` is its own.
@@ -28,8 +29,6 @@ from airflow.sdk import DAG, Param, TriggerRule
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.assets import REMOTE_LOG
 from plugins.tiering_airflow.expiration_operators import (
-    APPROVAL_TASK_ID,
-    BRAKE_TASK_ID,
     RELEASE_TASK_ID,
     BrakeOperator,
     DeleteBatchOperator,
@@ -40,6 +39,7 @@ from plugins.tiering_airflow.expiration_operators import (
     ReleaseOperator,
 )
 from plugins.tiering_airflow.operators import PLAN_TASK_ID
+from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID, BRAKE_TASK_ID, OUTCOME_TASK_ID
 from plugins.tiering_airflow.pools import EXPIRATION_POOL
 from plugins.tiering_airflow.retries import RETRY_ARGUMENTS
 from plugins.tiering_airflow.sensors import TieringReadySensor
@@ -60,14 +60,16 @@ with DAG(
     schedule=configuration.expiration_schedule(),
     start_date=datetime(2025, 1, 1, tzinfo=UTC),
     catchup=False,
-    max_active_runs=1,
+    # Runs that wait for a person, each about other topics, hold up none that has something to delete.
+    max_active_runs=16,
     max_active_tasks=64,
     params={"topics": TOPICS, "dry_run": DRY_RUN},
     default_args=RETRY_ARGUMENTS | {"owner": "tiering"},
     tags=["tiering", "expiration"],
 ):
     ready = TieringReadySensor(task_id="ready", slot_pool=EXPIRATION_POOL)
-    plan = PlanExpirationOperator(task_id=PLAN_TASK_ID)
+    # One at a time: each plan leaves out what the plans before it took.
+    plan = PlanExpirationOperator(task_id=PLAN_TASK_ID, max_active_tis_per_dag=1)
     brake = BrakeOperator(task_id=BRAKE_TASK_ID)
     approval = PlanApprovalOperator(task_id=APPROVAL_TASK_ID)
     # The brake skips the approval, or the approval skips this: batches exist only once this has succeeded.
@@ -80,7 +82,7 @@ with DAG(
         task_id="summary", outlet=REMOTE_LOG, trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS
     )
     # The last task decides the state of the run: a failed batch or release fails it, skipped tasks do not.
-    outcome = ExpirationOutcomeOperator(task_id="outcome", trigger_rule=TriggerRule.NONE_FAILED)
+    outcome = ExpirationOutcomeOperator(task_id=OUTCOME_TASK_ID, trigger_rule=TriggerRule.NONE_FAILED)
 
     ready >> plan >> brake >> [approval, release]
     approval >> release >> delete

@@ -20,6 +20,13 @@ from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.errors import ApprovalMissingError, DeletionFailedError, PlanWithdrawnError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.operators import PLANNED_RUN, PLANNED_RUN_KEY, planned_run_id
+from plugins.tiering_airflow.other_runs import (
+    APPROVAL_TASK_ID,
+    BRAKE_TASK_ID,
+    PREFIX,
+    QUESTION_KEY,
+    topics_in_hand,
+)
 from plugins.tiering_airflow.pools import EXPIRATION_POOL, mirrored_pools
 from plugins.tiering_airflow.spark import SparkJobOperator
 
@@ -28,23 +35,28 @@ if TYPE_CHECKING:
 
     from include.tiering.wiring import Tiering
 
-BRAKE_TASK_ID: Final = "brake"
-APPROVAL_TASK_ID: Final = "approval"
 RELEASE_TASK_ID: Final = "release"
-QUESTION_KEY: Final = "tiering_question"
 SHOWN_PLAN_KEY: Final = "tiering_shown_plan"
 ANSWER_KEY: Final = "tiering_answer"
 
 
 class PlanExpirationOperator(BaseOperator):
-    """Plans and stores what expires now; with nothing to delete there is no planned run."""
+    """Plans and stores what expires now; with nothing to delete there is no planned run.
+
+    Topics that another run of the DAG deletes from, or asks a person about, are left out.
+    """
 
     def execute(self, context: "Context") -> dict[str, int]:
         """Raises TieringError."""
         # Runs of all DAGs share one table, and two DAGs may start at the same second.
-        run_id = f"expire-{planned_run_id(context['run_id'], context['ti'].try_number)}"
+        run_id = f"{PREFIX}{planned_run_id(context['run_id'], context['ti'].try_number)}"
+        params = context["params"]
         with TieringHook().open() as tiering:
-            plan = tiering.plan_expiration(run_id, topics=tuple(context["params"]["topics"] or ()))
+            # What a dry run shows is all there is.
+            in_hand = {} if params["dry_run"] else topics_in_hand(tiering, self.dag_id, context)
+            plan = tiering.plan_expiration(run_id, topics=tuple(params["topics"] or ()), leave_out=in_hand)
+        for topic_id, why in in_hand.items():
+            self.log.info("Topic %s is left out: %s", topic_id, why)
         for unknown in plan.unknowns:
             self.log.warning("%s: %s", unknown.topic_id_partition, unknown.sentence)
         for waits in plan.waiting:
@@ -52,7 +64,8 @@ class PlanExpirationOperator(BaseOperator):
         if plan.expirations:
             context["ti"].xcom_push(key=PLANNED_RUN_KEY, value=run_id)
         counts = {"partitions": len(plan.expirations), "segments": plan.segments, "bytes": plan.size_bytes}
-        return {**counts, "waiting": len({waits.topic_id_partition for waits in plan.waiting})}
+        waiting = len({waits.topic_id_partition for waits in plan.waiting})
+        return {**counts, "waiting": waiting, "topics_left_out": len(in_hand)}
 
 
 class BrakeOperator(BaseBranchOperator):
@@ -85,7 +98,12 @@ class BrakeOperator(BaseBranchOperator):
         if not brake.needs_approval:
             return RELEASE_TASK_ID
         question = approval_question(brake, expirations)
-        value = {"plan_hash": brake.plan_hash, "subject": question.subject, "body": question.body}
+        value = {
+            "plan_hash": brake.plan_hash,
+            "subject": question.subject,
+            "body": question.body,
+            "topic_ids": sorted(map(str, brake.topic_ids)),
+        }
         context["ti"].xcom_push(key=QUESTION_KEY, value=value)
         return APPROVAL_TASK_ID
 

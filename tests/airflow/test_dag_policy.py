@@ -147,7 +147,7 @@ def test_is_tagged_and_owned(dag: DAG) -> None:
 
 
 def test_bounds_what_runs_at_once(dag: DAG) -> None:
-    assert dag.max_active_runs == 1
+    assert dag.max_active_runs == (16 if dag.dag_id == "tiering_expiration" else 1)
     assert dag.catchup is False
     # The pool bounds mapped tasks: the DAG's own limit, 16 unless it is set, must not be in its way.
     assert dag.max_active_tasks >= (64 if any(task.is_mapped for task in dag.tasks) else 1)
@@ -182,6 +182,11 @@ def test_nothing_is_deleted_but_by_what_was_released() -> None:
     # A failed approval must not look like one that was not needed.
     assert release.trigger_rule == TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
     assert dag.get_task("approval").defaults == ["Reject"]
+
+
+def test_plans_to_delete_are_made_one_at_a_time() -> None:
+    """Runs go side by side, since some wait for a person: each plan has to see what the others took."""
+    assert _bag().dags["tiering_expiration"].get_task("plan").max_active_tis_per_dag == 1
 
 
 @pytest.mark.parametrize(

@@ -215,6 +215,19 @@ class TestWork:
         assert not store.has_work("run")
         assert claim(store) is None
 
+    def test_runs_with_work_are_those_of_which_something_is_left(self, store, engine, now):
+        since_ms = store.now_ms()
+        store.save_plan("empty", [])
+        for run_id in ("second", "first", "done"):
+            now.advance(1)
+            released(store, plan_of(), run_id=run_id)
+        lease_of(engine, B, "copies")
+        lease = claim(store, run_id="done")
+        store.record_outcomes(lease, [DeletionItem(one, DeletionOutcome.SKIPPED) for one in plan_of().deletions])
+        assert store.runs_with_work(since_ms=since_ms) == ["second", "first"]
+        assert store.runs_with_work(since_ms=since_ms + 2) == ["first"]
+        assert store.runs_with_work(since_ms=since_ms + 3) == []
+
 
 class TestTotals:
     def test_come_from_the_segments(self, store, metadata, engine, now):

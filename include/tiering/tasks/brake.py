@@ -11,6 +11,7 @@ A run that is stopped is released by an approval of exactly its plan, known by i
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from include.tiering.model.ids import Uuid
@@ -55,13 +56,14 @@ class BrakeLimits:
 
 @dataclass(frozen=True, slots=True)
 class BrakeReport:
-    """What the brake says of a run. `reasons` are sentences; with any, the run needs an approval."""
+    """What the brake says of a run. `reasons` are sentences, about `topic_ids`; with any, the run needs an approval."""
 
     run_id: str
     plan_hash: str
     actions: tuple[TopicAction, ...]
     reasons: tuple[str, ...]
     approval: Approval | None = None
+    topic_ids: frozenset[Uuid] = frozenset()
 
     @property
     def needs_approval(self) -> bool:
@@ -73,11 +75,16 @@ class BrakeReport:
 
 
 def apply_brake(
-    run_id: str, deletions: DeletionStore, limits: BrakeLimits, *, author: str, demands: Sequence[str] = ()
+    run_id: str,
+    deletions: DeletionStore,
+    limits: BrakeLimits,
+    *,
+    author: str,
+    demands: Mapping[Uuid, str] = MappingProxyType({}),
 ) -> BrakeReport:
     """Judge a stored plan and record the answer with the run, so that no batch takes work that is not released.
 
-    `demands` are sentences of the caller why this plan needs an approval, whatever its share.
+    `demands`: topics that need an approval whatever their share, each with the caller's sentence why.
 
     Raises:
         StateConflictError: no such run was planned.
@@ -85,40 +92,45 @@ def apply_brake(
     run, plan = deletions.run(run_id), deletions.plan(run_id)
     totals = deletions.totals(run_id, window_ms=WINDOW_MS)
     actions = tuple(map(_action, totals))
-    reasons = (*demands, *disagreements(plan, totals), *excesses(actions, limits))
+    objections = (demands, disagreements(plan, totals), excesses(actions, limits))
+    reasons = tuple(sentence for one in objections for sentence in one.values())
     deletions.record_brake(
         run_id, needs_approval=bool(reasons), detail="; ".join(reasons) or "within the limits", author=author
     )
-    return BrakeReport(run_id, run.plan_hash, actions, reasons, run.approval)
+    return BrakeReport(run_id, run.plan_hash, actions, reasons, run.approval, frozenset().union(*objections))
 
 
-def excesses(actions: Iterable[TopicAction], limits: BrakeLimits) -> list[str]:
+def excesses(actions: Iterable[TopicAction], limits: BrakeLimits) -> dict[Uuid, str]:
     """One sentence for each topic that loses too much at once."""
-    return [
-        f"{action.topic}: {format_bytes(action.planned_bytes)} planned and {format_bytes(action.recent_bytes)} deleted"
-        f" within 24 hours are {action.share:.1%} of what there was; without an approval at most {limits.max_share:.1%}"
-        f" or {format_bytes(limits.min_bytes)} go"
+    return {
+        action.topic_id: (
+            f"{action.topic}: {format_bytes(action.planned_bytes)} planned and {format_bytes(action.recent_bytes)}"
+            f" deleted within 24 hours are {action.share:.1%} of what there was; without an approval at most"
+            f" {limits.max_share:.1%} or {format_bytes(limits.min_bytes)} go"
+        )
         for action in actions
         if action.window_bytes > limits.min_bytes and action.share > limits.max_share
-    ]
+    }
 
 
-def disagreements(plan: Sequence[PlannedExpiration], totals: Sequence[TopicTotals]) -> list[str]:
+def disagreements(plan: Sequence[PlannedExpiration], totals: Sequence[TopicTotals]) -> dict[Uuid, str]:
     """One sentence for each topic of which the plan and the database do not say the same."""
     by_plan, by_database = _sums(plan), {one.topic_id: (one.planned_segments, one.planned_bytes) for one in totals}
     names = {p.topic_id_partition.topic_id: p.topic_id_partition.topic for p in plan}
-    sentences = [
-        f"{names[topic_id]}: the plan counts {said[0]} segments with {said[1]} bytes,"
-        f" the database {found[0]} with {found[1]}"
-        for topic_id, said in by_plan.items()
-        if (found := by_database.get(topic_id, (0, 0))) != said
-    ]
-    sentences += [
-        f"{one.topic}: {one.above_log_start} planned segments reach beyond the log start that their deletion leaves"
-        for one in totals
-        if one.above_log_start
-    ]
-    return sentences
+    sentences: dict[Uuid, list[str]] = defaultdict(list)
+    for topic_id, said in by_plan.items():
+        if (found := by_database.get(topic_id, (0, 0))) != said:
+            sentences[topic_id].append(
+                f"{names[topic_id]}: the plan counts {said[0]} segments with {said[1]} bytes,"
+                f" the database {found[0]} with {found[1]}"
+            )
+    for one in totals:
+        if one.above_log_start:
+            sentences[one.topic_id].append(
+                f"{one.topic}: {one.above_log_start} planned segments reach beyond the log start that their deletion"
+                " leaves"
+            )
+    return {topic_id: "; ".join(lines) for topic_id, lines in sentences.items()}
 
 
 def _sums(plan: Iterable[PlannedExpiration]) -> Mapping[Uuid, tuple[int, int]]:

@@ -104,14 +104,16 @@ class TopicWatch:
             return False
 
 
-def deletion_demands(plan: Iterable[PlannedExpiration], recorded: Mapping[Uuid, TopicDeletion]) -> list[str]:
+def deletion_demands(plan: Iterable[PlannedExpiration], recorded: Mapping[Uuid, TopicDeletion]) -> dict[Uuid, str]:
     """One sentence for each topic whose segments go because it was deleted: that is never done without a person."""
     topics = {
         planned.topic_id_partition.topic_id: planned.topic_id_partition.topic
         for planned in plan
         if any(one.reason == DeletionReason.TOPIC_DELETED for one in planned.deletions)
     }
-    return [f"{topic} ({topic_id}): {_why_all_goes(recorded.get(topic_id))}" for topic_id, topic in topics.items()]
+    return {
+        topic_id: f"{topic} ({topic_id}): {_why_all_goes(recorded.get(topic_id))}" for topic_id, topic in topics.items()
+    }
 
 
 def _why_all_goes(deletion: TopicDeletion | None) -> str:

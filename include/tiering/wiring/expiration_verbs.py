@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Final
 
 from include.tiering.log_source.contract import ScanReport
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.observability.metrics import process_recorder
 from include.tiering.remote_metadata.sql_topic_deletions import SqlTopicDeletions
 from include.tiering.remote_metadata.topic_deletions_contract import TopicDeletions
@@ -38,15 +38,19 @@ class ExpirationVerbs(SizeVerbs):
 
     _observe: Callable[[StrEnum, TopicIdPartition, int], None]
 
-    def plan_expiration(self, run_id: str, *, topics: Collection[str] = ()) -> ExpirationPlan:
+    def plan_expiration(
+        self, run_id: str, *, topics: Collection[str] = (), leave_out: Collection[Uuid] = ()
+    ) -> ExpirationPlan:
         """Plan and store what expires now, of all topics that the platform owns or those that match `topics`.
 
+        `leave_out` are ids of topics that are in the hands of another run.
         A stored plan deletes nothing by itself: `brake` comes next. Deletions of topics that can be seen now are
         recorded.
         """
         self.note_topic_deletions()
         planner = self._planner()
-        plan = self._decide(planner, run_id, planner.partitions(topics))
+        partitions = [one for one in planner.partitions(topics) if one.topic_id not in leave_out]
+        plan = self._decide(planner, run_id, partitions)
         self.deletions.save_plan(run_id, plan.expirations)
         return plan
 

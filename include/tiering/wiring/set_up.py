@@ -43,7 +43,7 @@ def set_up(parts: Parts, random_bytes: Callable[[int], bytes]) -> StoreMarker:
     return identity
 
 
-def readiness_probes(parts: Parts, pool: str | None, *, needs_log_dirs: bool) -> dict[str, Callable[[], str]]:
+def readiness_probes(parts: Parts, pool: str | None, *, needs_log_dirs: bool = True) -> dict[str, Callable[[], str]]:
     """What `run_checks` runs: each answers what it found or raises a TieringError.
 
     `needs_log_dirs`: settings without any are wrong. Else the brokers may be gone for good.

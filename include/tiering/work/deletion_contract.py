@@ -173,6 +173,13 @@ class DeletionStore(Protocol):
         """Whether a planned deletion is left, released or not."""
         ...
 
+    def runs_with_work(self, *, since_ms: int) -> Sequence[str]:
+        """Ids of runs planned since then (inclusive) of which a planned deletion is left, oldest first.
+
+        Among them are those that nobody will ever carry out: dry runs, and runs that were rejected.
+        """
+        ...
+
     def now_ms(self) -> int:
         """The database's clock, by which retention is decided."""
         ...

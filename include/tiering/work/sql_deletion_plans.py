@@ -134,6 +134,22 @@ def has_work(connection: Connection, cluster_id: str, run_id: str, partition: To
     return connection.execute(query.limit(1)).one_or_none() is not None
 
 
+def runs_with_work(connection: Connection, cluster_id: str, since_ms: int) -> Sequence[str]:
+    """See `DeletionStore.runs_with_work`."""
+    left = select(planned_deletions.c.position).where(
+        planned_deletions.c.cluster_id == runs.c.cluster_id,
+        planned_deletions.c.run_id == runs.c.run_id,
+        planned_deletions.c.outcome == DeletionOutcome.PLANNED,
+    )
+    query = (
+        select(runs.c.run_id)
+        .where(runs.c.cluster_id == cluster_id, runs.c.kind == LeaseRole.EXPIRE, runs.c.created_at_ms >= since_ms)
+        .where(left.exists())
+        .order_by(runs.c.created_at_ms, runs.c.run_id)
+    )
+    return connection.execute(query).scalars().all()
+
+
 def _expirations_of(rows: Sequence[Row[Any]]) -> list[PlannedExpiration]:
     expirations = []
     for (topic_id, number, topic), grouped in groupby(rows, key=lambda row: (row.topic_id, row.partition, row.topic)):

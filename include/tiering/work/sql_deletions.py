@@ -124,6 +124,10 @@ class SqlDeletionStore:
         with reading(self._engine) as connection:
             return sql_deletion_plans.has_work(connection, self._cluster_id, run_id)
 
+    def runs_with_work(self, *, since_ms: int) -> Sequence[str]:
+        with reading(self._engine) as connection:
+            return sql_deletion_plans.runs_with_work(connection, self._cluster_id, since_ms)
+
     def now_ms(self) -> int:
         with reading(self._engine) as connection:
             return self._now_ms(connection)

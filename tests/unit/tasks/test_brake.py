@@ -37,7 +37,7 @@ def test_a_share_above_the_limit_and_the_floor_stops(found: TopicAction, share: 
 
 
 def test_the_sentence_has_the_numbers() -> None:
-    (sentence,) = excesses([action(2_048, 1_024, 4_096)], LIMITS)
+    (sentence,) = excesses([action(2_048, 1_024, 4_096)], LIMITS).values()
     assert sentence.startswith("a: 2.0 KiB planned and 1.0 KiB deleted within 24 hours are 60.0% of what there was")
 
 
@@ -51,7 +51,7 @@ AGREEING = TopicTotals(A.topic_id, "a", 3, 2_000, recent_bytes=0, remote_bytes=5
 
 
 def test_equal_sums_agree() -> None:
-    assert disagreements([PLAN], [AGREEING]) == []
+    assert disagreements([PLAN], [AGREEING]) == {}
 
 
 @pytest.mark.parametrize(
@@ -64,5 +64,6 @@ def test_equal_sums_agree() -> None:
     ],
 )
 def test_a_difference_is_told(totals: list[TopicTotals], said: str) -> None:
-    (sentence,) = disagreements([PLAN], totals)
+    ((topic_id, sentence),) = disagreements([PLAN], totals).items()
+    assert topic_id == A.topic_id
     assert said in sentence

@@ -189,17 +189,18 @@ class TestDemands:
 
     @pytest.mark.parametrize("reason", [reason for reason in DeletionReason if reason != DeletionReason.TOPIC_DELETED])
     def test_of_other_reasons_none(self, reason):
-        assert deletion_demands(self.plan(reason), {}) == []
+        assert deletion_demands(self.plan(reason), {}) == {}
 
     def test_say_which_topic_since_when_and_from_what(self):
-        (demand,) = deletion_demands(
+        demands = deletion_demands(
             self.plan(DeletionReason.TOPIC_DELETED), {ORDERS.topic_id: TopicDeletion("orders", SEEN_MS, EVIDENCE)}
         )
-        assert demand == (
+        assert list(demands) == [ORDERS.topic_id]
+        assert demands[ORDERS.topic_id] == (
             f"orders ({ORDERS.topic_id}): the topic was deleted (seen 2023-11-14 22:13 UTC, {EVIDENCE}):"
             " all of it goes, which always needs an approval"
         )
 
     def test_a_record_that_was_taken_back_since_is_said(self):
-        (demand,) = deletion_demands(self.plan(DeletionReason.TOPIC_DELETED), {})
+        (demand,) = deletion_demands(self.plan(DeletionReason.TOPIC_DELETED), {}).values()
         assert "no longer recorded" in demand

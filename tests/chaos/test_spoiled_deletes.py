@@ -9,7 +9,7 @@ from include.tiering.settings import load_settings
 from include.tiering.wiring import Tiering, open_tiering
 from include.tiering.work.deletion_contract import DeletionOutcome
 from tests.doubles.delete_worker import prepare
-from tests.doubles.refusing_s3_proxy import Spoiler, refusing_s3_proxy
+from tests.doubles.refusing_s3_proxy import Refusal, Spoiler, refusing_s3_proxy
 from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, raw_client, versitygw_server
 
 pytestmark = pytest.mark.chaos
@@ -58,6 +58,33 @@ def test_a_store_that_is_busy_for_a_while_is_waited_for(spoiler: Spoiler):
         assert (result.failed, len(result.deleted)) == ((), len(tiering.deletions.items("run")))
         assert require_rows_are_objects(tiering) == 0
     assert spoiler.delete_requests == 3
+
+
+@pytest.mark.parametrize("request_line", ["POST .*delete", "GET .*_tiering-store.json"])
+def test_a_store_that_stays_busy_loses_nothing_and_the_next_try_ends_it(
+    spoiler: Spoiler, monkeypatch: pytest.MonkeyPatch, request_line: str
+):
+    """Every try of the request is refused, and then the batch: rows and objects stay, together, for the next one."""
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
+    spoiler.refusal = Refusal(re.compile(request_line), 503, "SlowDown")
+    with open_tiering(load_settings()) as tiering:
+        planned = tiering.deletions.items("run")
+        result = tiering.delete_batch("run", "run/0")
+        assert (result.deleted, len(result.failed), result.worth_retrying) == ((), len(planned), True)
+        assert all("SlowDown" in str(failure.item.message) for failure in result.failed)
+        assert tiering.deletions.items("run") == planned
+        (partition,) = tiering.metadata.partitions()
+        states = {row.metadata.state for row in tiering.metadata.list_segments(partition)}
+        assert states == {RemoteLogSegmentState.DELETE_SEGMENT_STARTED}
+        refused, spoiler.refusal = spoiler.refusal, None
+        assert require_rows_are_objects(tiering) == len(planned)
+        spoiler.refusal = refused
+        assert tiering.delete_batch("run", "run/0").worth_retrying
+        spoiler.refusal = None
+        result = tiering.delete_batch("run", "run/0")
+        assert (result.failed, len(result.deleted)) == ((), len(planned))
+        assert require_rows_are_objects(tiering) == 0
+        assert {item.outcome for item in tiering.deletions.items("run")} == {DeletionOutcome.DELETED}
 
 
 @pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])

@@ -70,7 +70,8 @@ class PlanCopyOperator(BaseOperator):
         for waiting in plan.held_back:
             level = logging.WARNING if needs_a_person([waiting]) else logging.INFO
             where = waiting.topic_id_partition
-            self.log.log(level, "%s waits at offset %d: %s", where, waiting.next_offset, waiting.detail)
+            why = f"{waiting.reason}: {waiting.detail}"
+            self.log.log(level, "%s waits at offset %d: %s", where, waiting.next_offset, why)
         findings = len(plan.errors) + sum(needs_a_person([waiting]) for waiting in plan.held_back)
         batches = placed_batches(plan.partitions, max_batches)
         for queue in self._without_task(batches, context):

@@ -35,6 +35,14 @@ from spark_jobs.remote_log_sizes_transform import PARTIAL_SIZES, added_up, remot
 from spark_jobs.segment_rows import batch_of, partial_sizes
 from spark_jobs.size_summary import recounted_partitions
 from tests.doubles.planned_run import RUN_ID, planned_run, settings_of
+from tests.doubles.s3_server import (
+    ACCESS_KEY,
+    NO_VERSITYGW,
+    SECRET_KEY,
+    find_versitygw,
+    raw_client,
+    versitygw_server,
+)
 from tests.doubles.segments import segment_of
 from tests.doubles.spark_session import NO_JAVA, spark
 from tests.doubles.spark_submit import FAST_START, ROOT, submit_command, submit_environment
@@ -255,6 +263,50 @@ def test_the_store_is_compared_segment_by_segment(
     if depth == "manifests":
         expected[third] = "other_epochs"
     assert kinds == {path.stem[21:]: kind for path, kind in expected.items()}
+
+
+def test_an_object_store_is_compared_too(tmp_path: Path, config: Path, spark: SparkSession) -> None:
+    """Manifests are read by Spark's tasks: all they have of the store is in the settings file."""
+    binary = find_versitygw()
+    if binary is None:
+        pytest.skip(NO_VERSITYGW)
+    with versitygw_server(binary, tmp_path / "s3") as server:
+        server.make_bucket("kept")
+        over_object_store(config, server.endpoint_url)
+        arguments = ["--output", str(tmp_path / "out"), "--config", str(config), "--from-storage", "manifests"]
+        options = parse_arguments(arguments)
+        with open_tiering(settings_of(config)) as tiering:
+            tiering.migrate()
+            tiering.copy_batch(RUN_ID, "inline")
+            stranger, backdoor = raw_client(server.endpoint_url), server.backdoor("kept", "tiered/")
+            first, second, third = sorted(key for key in backdoor.raw_keys() if key.endswith(".log"))[:3]
+            stranger.delete_object(Bucket="kept", Key=f"tiered/{first}")
+            stranger.put_object(Bucket="kept", Key=f"tiered/{second}", Body=b"short")
+            manifest = f"{third.removesuffix('.log')}.rsm-manifest"
+            forged = backdoor.raw_read(manifest).replace(b'"endOffset":', b'"endOffset":9')
+            stranger.put_object(Bucket="kept", Key=f"tiered/{manifest}", Body=forged)
+            found = recount(spark, tiering, options)
+    assert (found["exit_code"], found["differences"]) == (ExitCode.FINDINGS, [])
+    kinds = {one["segment_id"]: one["kind"] for item in found["stored"]["differences"] for one in item["segments"]}
+    expected = {first: "missing", second: "other_size", third: "other_epochs"}
+    # All others are as their rows say, and the marker is no segment's.
+    assert kinds == {Path(key).stem[21:]: kind for key, kind in expected.items()}
+    assert found["stored"]["segments"] == found["segments"] > len(expected)
+    assert found["stored"]["objects"] == 3 * found["segments"] - 1
+
+
+def over_object_store(config: Path, endpoint_url: str) -> None:
+    """The same deployment with an object store; the settings file holds its secret and is private."""
+    text = config.read_text()
+    (url,) = (line for line in text.splitlines() if line.startswith('url = "file:'))
+    settings_lines = (
+        'url = "s3://kept/tiered"',
+        f'endpoint_url = "{endpoint_url}"',
+        f'access_key_id = "{ACCESS_KEY}"',
+        f'secret_access_key = "{SECRET_KEY}"',
+    )
+    config.write_text(text.replace(url, "\n".join(settings_lines)))
+    config.chmod(0o600)
 
 
 def falsify_one_counter(database: Path, size: PartitionSize) -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from sqlalchemy import Engine, select
 
-from include.tiering.database.schema import events
+from include.tiering.database.schema import events, leases
 from include.tiering.errors import LeaseLostError, StateConflictError
 from include.tiering.log_source.contract import ReplicaId
 from include.tiering.model.ids import TopicIdPartition
@@ -179,6 +179,17 @@ class TestClaim:
             else:
                 now.advance(LEASE_MS)
         assert tokens == sorted(set(tokens))
+
+    def test_no_token_is_given_again_after_a_restore_took_the_lease_back(self, work, engine, now):
+        """Simulation, seed 1104: a worker from before the restore and one from after it held the same token."""
+        work.save_plan("run-1", [planned(A)])
+        before = _claim(work)
+        with engine.begin() as connection:
+            connection.execute(leases.delete())
+        now.advance(1)
+        assert _claim(work).fence.token > before.fence.token
+        with pytest.raises(LeaseLostError):
+            work.renew(before, lease_ms=LEASE_MS)
 
     def test_a_restarted_batch_takes_over_its_own_lease(self, work):
         work.save_plan("run-1", [planned(A)])

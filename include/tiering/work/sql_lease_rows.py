@@ -4,6 +4,9 @@ A claim is one conditional statement on that row: insert it, or take it if it ha
 number of processes that want a partition at once one gets it, and tokens ascend; the others see the row taken and try
 the next.
 
+A token is never lower than the database's time in milliseconds. So tokens ascend across a restore from a backup, too,
+which takes rows back: a worker from before it cannot hold a token that somebody is given after it.
+
 | a batch dies                  | what it leaves                 | what clears it up                                 |
 |-------------------------------|--------------------------------|---------------------------------------------------|
 | before the claim is committed | nothing                        |                                                   |
@@ -13,7 +16,7 @@ the next.
 
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, and_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, case, or_, select, update
 
 from include.tiering.database.partition_rows import of_partition
 from include.tiering.database.schema import leases
@@ -52,10 +55,10 @@ def take(
     }
     statement = (
         insert_for(connection.dialect.name, leases)
-        .values(**key, **values, token=1)
+        .values(**key, **values, token=now_ms)
         .on_conflict_do_update(
             index_elements=list(key),
-            set_={**values, "token": leases.c.token + 1},
+            set_={**values, "token": case((leases.c.token >= now_ms, leases.c.token + 1), else_=now_ms)},
             where=is_free(run_id, batch_id, now_ms),
         )
         .returning(leases.c.token)

@@ -1,5 +1,6 @@
 """Byte and time units, and how a person reads them."""
 
+from datetime import UTC, datetime
 from typing import Final
 
 KIB: Final = 1024
@@ -27,3 +28,8 @@ def format_duration(seconds: float) -> str:
     if hours >= _DAYS_FROM_HOURS:
         return f"{hours // 24}d {hours % 24:02d}h"
     return f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {rest:02d}s"
+
+
+def format_utc(milliseconds: int) -> str:
+    """``1700000000000`` -> ``"2023-11-14 22:13:20 UTC"``."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -32,6 +32,7 @@ from tests.doubles import sample_values as sample
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_configs import MemoryConfigStore, ScriptedLedger
 from tests.doubles.memory_pools import MemoryMirror, MemoryPools
+from tests.doubles.memory_topic_deletions import MemoryTopicDeletions
 
 
 class FakeWork:
@@ -87,6 +88,7 @@ class FakeTiering:
         self.configs = MemoryConfigStore()
         self.quota_ledger = ScriptedLedger()
         self.topic_quotas = NO_TOPIC_QUOTAS
+        self.topic_deletions = MemoryTopicDeletions()
         self.pools = MemoryPools()
         self.pool_mirror = MemoryMirror()
         self.on_batch: Callable[[Callable[[], bool]], None] = lambda parent_alive: None

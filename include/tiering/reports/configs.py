@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from include.tiering.quota.config_catalogue import DynamicConfig, configs_of
@@ -13,6 +12,7 @@ from include.tiering.reports.presentation import Document, Presentation, Table, 
 from include.tiering.settings import TieringSettings
 from include.tiering.tasks.alter_configs import AlteredConfigs
 from include.tiering.tasks.mirror_pools import PoolsStatus, PoolStatus
+from include.tiering.units import format_utc
 
 _DEFAULT_SOURCE: Final = "default"
 
@@ -131,7 +131,7 @@ def _description_tables(described: Sequence[DescribedConfig], history: Sequence[
 
 def _changes_table(changes: Sequence[ConfigChange]) -> Table:
     rows = tuple(
-        (_utc(change.changed_at_ms), change.author, str(change.entity), change.name, *_old_and_new(change))
+        (format_utc(change.changed_at_ms), change.author, str(change.entity), change.name, *_old_and_new(change))
         for change in changes
     )
     return Table("changes", ("when", "who", "entity", "name", "old>", "new>"), rows)
@@ -168,7 +168,3 @@ def _worker_document(worker: QuotaWorker) -> Document:
 
 def _entity_document(entity: ConfigEntity) -> Document:
     return {"entity_type": str(entity.entity_type), "entity_name": entity.entity_name or None}
-
-
-def _utc(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,28 +1,32 @@
 """The settings with their origins, and what is paused or running now."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from include.tiering.model.ids import Uuid
 from include.tiering.quota.topic_quota import TopicQuotaReport
+from include.tiering.remote_metadata.topic_deletions_contract import TopicDeletion
 from include.tiering.reports.pools import pools_document, pools_table
 from include.tiering.reports.presentation import Document, Presentation, Table, count
 from include.tiering.reports.topic_quotas import topic_quotas_document, topic_quotas_table
 from include.tiering.settings.catalogue import all_settings
 from include.tiering.settings.model import TieringSettings
 from include.tiering.tasks.mirror_pools import PoolsStatus
+from include.tiering.units import format_utc
 from include.tiering.work.contract import ALL_TOPICS
 
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What SQL says of the work now: names of paused topics (`*`: all), the pools with the batches in them, and what
-    topics bring in."""
+    """What SQL says of the work now: names of paused topics (`*`: all), the pools with the batches in them, what topics
+    bring in, and which topics the cluster was seen to delete."""
 
     paused_topics: Collection[str]
     pools: PoolsStatus
     topic_quotas: TopicQuotaReport = field(default_factory=TopicQuotaReport)
+    deleted_topics: Mapping[Uuid, TopicDeletion] = field(default_factory=dict)
 
 
 def present_status(settings: TieringSettings, activity: Activity | None, unavailable: str = "") -> Presentation:
@@ -59,6 +63,15 @@ def _document(settings: TieringSettings, activity: Activity | None, unavailable:
         "paused_topics": sorted(activity.paused_topics),
         **pools_document(activity.pools),
         **topic_quotas_document(activity.topic_quotas),
+        "deleted_topics": [
+            {
+                "topic": deletion.topic,
+                "topic_id": str(topic_id),
+                "seen_at_ms": deletion.seen_at_ms,
+                "evidence": deletion.evidence,
+            }
+            for topic_id, deletion in _by_time(activity.deleted_topics)
+        ],
     }
 
 
@@ -67,7 +80,19 @@ def _tables(settings: TieringSettings, activity: Activity | None) -> tuple[Table
     known = Table("settings", ("setting", "value", "from"), rows)
     if activity is None:
         return (known,)
-    return (known, pools_table(activity.pools), *topic_quotas_table(activity.topic_quotas))
+    return (known, pools_table(activity.pools), *topic_quotas_table(activity.topic_quotas), *_deleted_topics(activity))
+
+
+def _deleted_topics(activity: Activity) -> tuple[Table, ...]:
+    rows = tuple(
+        (deletion.topic, str(topic_id), format_utc(deletion.seen_at_ms), deletion.evidence)
+        for topic_id, deletion in _by_time(activity.deleted_topics)
+    )
+    return (Table("deleted in the cluster", ("topic", "id", "seen", "evidence"), rows),) if rows else ()
+
+
+def _by_time(deletions: Mapping[Uuid, TopicDeletion]) -> list[tuple[Uuid, TopicDeletion]]:
+    return sorted(deletions.items(), key=lambda one: (one[1].seen_at_ms, str(one[0])))
 
 
 def _text(value: Any) -> str:

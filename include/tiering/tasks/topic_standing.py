@@ -10,7 +10,6 @@ Nothing here touches a segment.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from include.tiering.cluster.contract import ClusterFacts
@@ -19,6 +18,7 @@ from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.retention import DeletionReason
 from include.tiering.observability import get_logger
 from include.tiering.remote_metadata.topic_deletions_contract import TopicDeletion, TopicDeletions
+from include.tiering.units import format_utc
 from include.tiering.work.deletion_contract import PlannedExpiration
 
 _log: Final = get_logger(__name__)
@@ -119,7 +119,7 @@ def deletion_demands(plan: Iterable[PlannedExpiration], recorded: Mapping[Uuid, 
 def _why_all_goes(deletion: TopicDeletion | None) -> str:
     if deletion is None:
         return "all of it would go because the topic was deleted, which is no longer recorded"
-    seen = f"seen {_time(deletion.seen_at_ms)}, {deletion.evidence}"
+    seen = f"seen {format_utc(deletion.seen_at_ms)}, {deletion.evidence}"
     return f"the topic was deleted ({seen}): all of it goes, which always needs an approval"
 
 
@@ -127,7 +127,7 @@ def _kept_because(deletion: TopicDeletion, due_ms: int, now_ms: int, *, can_answ
     if is_there:
         return "the cluster's metadata has the topic again"
     if now_ms < due_ms:
-        return f"seen {_time(deletion.seen_at_ms)}; its segments go after {_time(due_ms)}, with an approval"
+        return f"seen {format_utc(deletion.seen_at_ms)}; its segments go after {format_utc(due_ms)}, with an approval"
     return "" if can_answer else "no metadata of the cluster can be asked whether that still holds"
 
 
@@ -138,7 +138,3 @@ def _names(partitions: Iterable[TopicIdPartition]) -> dict[Uuid, str]:
 def _held_twice(names: Mapping[Uuid, str]) -> frozenset[str]:
     """Names of more than one topic."""
     return frozenset(name for name, topics in Counter(names.values()).items() if topics > 1)
-
-
-def _time(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -8,10 +8,11 @@ import pytest
 
 from include.tiering.log_source.contract import IneligibleReason, LogSegment
 from include.tiering.model.cost import CostEstimate
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.lag import PartitionLag
 from include.tiering.pools.contract import POOLS, UNLIMITED_SLOTS, PoolUsage, SeenPool
 from include.tiering.quality.judge import QualityFinding
+from include.tiering.remote_metadata.topic_deletions_contract import TopicDeletion
 from include.tiering.reports.copy import CopyRun, present_copy
 from include.tiering.reports.fetch import present_fetch, present_records
 from include.tiering.reports.log_dirs import present_log_dirs
@@ -456,7 +457,8 @@ def test_a_pool_of_size_0_is_a_pause() -> None:
 
 def test_status() -> None:
     settings = load_settings(environ={"TIERING_METADATA__URL": "postgresql://u:hunter2@h/db"})
-    presented = present_status(settings, Activity(frozenset({"pay", "orders"}), _pools()))
+    deleted = {Uuid(bytes(16)): TopicDeletion("old", 1_700_000_000_000, "RemoveTopicRecord in a log")}
+    presented = present_status(settings, Activity(frozenset({"pay", "orders"}), _pools(), deleted_topics=deleted))
     document = presented.document()
     by_name = {setting.pop("name"): setting for setting in document.pop("settings")}
     assert by_name["metadata.url"] == {
@@ -469,7 +471,18 @@ def test_status() -> None:
         "paused_topics": ["orders", "pay"],
         "pools": present_pools(_pools()).document()["pools"],
         "topic_quotas": {"enabled": False, "total_thresholds": {}, "topic_thresholds": {}, "brokers": []},
+        "deleted_topics": [
+            {
+                "topic": "old",
+                "topic_id": "AAAAAAAAAAAAAAAAAAAAAA",
+                "seen_at_ms": 1_700_000_000_000,
+                "evidence": "RemoveTopicRecord in a log",
+            }
+        ],
     }
+    assert presented.tables()[-1].rows == (
+        ("old", "AAAAAAAAAAAAAAAAAAAAAA", "2023-11-14 22:13:20 UTC", "RemoveTopicRecord in a log"),
+    )
     assert presented.summary == "paused: orders, pay; 1 batch runs"
     assert "hunter2" not in str(presented.tables())
 

@@ -1,6 +1,5 @@
 """A topic's deletion: believed from a positive answer alone, and followed only while nothing contradicts."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pytest
@@ -13,13 +12,13 @@ from include.tiering.remote_metadata.topic_deletions_contract import TopicDeleti
 from include.tiering.tasks.topic_standing import TopicStanding, TopicWatch, deletion_demands
 from include.tiering.work.deletion_contract import PlannedExpiration
 from tests.doubles.expirations import planned_deletion
+from tests.doubles.memory_topic_deletions import SEEN_MS, MemoryTopicDeletions
 from tests.doubles.segments import FINISHED, partition_of, segment_of
 
 ORDERS = partition_of("orders", topic_number=1)
 AGAIN = partition_of("orders", topic_number=2)
 OTHERS = partition_of("others", topic_number=3)
 CLUSTER, DAY_MS = "cluster", 24 * 60 * 60 * 1000
-SEEN_MS = 1_700_000_000_000
 EVIDENCE = "RemoveTopicRecord in a log"
 
 
@@ -52,34 +51,18 @@ class Facts:
         return EVIDENCE if topic_id in self.removed else None
 
 
-class Deletions:
-    """In memory; recorded at SEEN_MS."""
-
-    def __init__(self) -> None:
-        self.known: dict[Uuid, TopicDeletion] = {}
-
-    def all(self) -> Mapping[Uuid, TopicDeletion]:
-        return dict(self.known)
-
-    def record(self, topic_id: Uuid, topic: str, *, evidence: str, author: str) -> TopicDeletion:
-        return self.known.setdefault(topic_id, TopicDeletion(topic, SEEN_MS, evidence))
-
-    def withdraw(self, topic_id: Uuid, *, evidence: str, author: str) -> None:
-        self.known.pop(topic_id, None)
-
-
 @pytest.fixture
 def facts() -> Facts:
     return Facts()
 
 
 @pytest.fixture
-def deletions() -> Deletions:
-    return Deletions()
+def deletions() -> MemoryTopicDeletions:
+    return MemoryTopicDeletions()
 
 
 @pytest.fixture
-def watch(facts: Facts, deletions: Deletions) -> TopicWatch:
+def watch(facts: Facts, deletions: MemoryTopicDeletions) -> TopicWatch:
     return TopicWatch(CLUSTER, facts, deletions)
 
 
@@ -140,7 +123,7 @@ class TestWhatFollows:
         early = standing(watch, after_ms=30 * DAY_MS - 1)
         assert not early.deletion_due
         assert early.kept_because == (
-            "seen 2023-11-14 22:13 UTC; its segments go after 2023-12-14 22:13 UTC, with an approval"
+            "seen 2023-11-14 22:13:20 UTC; its segments go after 2023-12-14 22:13:20 UTC, with an approval"
         )
         assert standing(watch) == TopicStanding(deletion_due=True)
 
@@ -197,7 +180,7 @@ class TestDemands:
         )
         assert list(demands) == [ORDERS.topic_id]
         assert demands[ORDERS.topic_id] == (
-            f"orders ({ORDERS.topic_id}): the topic was deleted (seen 2023-11-14 22:13 UTC, {EVIDENCE}):"
+            f"orders ({ORDERS.topic_id}): the topic was deleted (seen 2023-11-14 22:13:20 UTC, {EVIDENCE}):"
             " all of it goes, which always needs an approval"
         )
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def status(ctx: typer.Context, as_json: Json = False) -> None:
-    """Show every setting, its value and where it came from, then what is paused, what runs, and what topics bring in.
+    """Show every setting, its value and where it came from, then what is paused, what runs, what topics bring
+    in, and which topics the cluster was seen to delete.
 
     Secrets are masked. If the database does not answer, the settings are shown as they are without dynamic configs.
     """
@@ -38,5 +39,7 @@ def _now(session: Session) -> "tuple[TieringSettings, Activity]":
 
     with session.opened() as tiering:
         pools = tiering.pools_status(ask_airflow=False)
-        activity = Activity(tiering.work.paused_topics(), pools, tiering.topic_quotas.report())
+        activity = Activity(
+            tiering.work.paused_topics(), pools, tiering.topic_quotas.report(), tiering.topic_deletions.all()
+        )
         return tiering.effective_settings(), activity

@@ -11,7 +11,7 @@ FINISHED only after the store proved what it has and the source proved that it i
     VERIFIED    store's lengths and checksums equal ours   a STARTED row, all objects          A
     RECHECKED   source is what was opened                  a STARTED row, all objects          A
     FINISHED    metadata COPY_SEGMENT_FINISHED             a complete copy; the plan says      B
-                                                           PLANNED still
+                                                           PLANNED still (a lost answer, too)
 
     abandoning  DELETE_SEGMENT_STARTED                     that row, all objects               A
                 objects deleted                            that row                            A
@@ -155,12 +155,16 @@ class SegmentCopier:
     def abandon(self, attempt: RemoteLogSegmentMetadata, fence: Fence) -> None:
         """DELETE_STARTED, objects, DELETE_FINISHED. May be repeated from any point.
 
+        An attempt that became FINISHED, though the answer that said so was lost, stays as it is.
+
         Raises:
             RemoteStorageError: an object could not be deleted; the row stays in DELETE_SEGMENT_STARTED.
         """
         partition, start = attempt.topic_id_partition, attempt.start_offset
         if attempt.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
-            self._advance_deletion(attempt, RemoteLogSegmentState.DELETE_SEGMENT_STARTED, fence)
+            begun = self._advance_deletion(attempt, RemoteLogSegmentState.DELETE_SEGMENT_STARTED, fence)
+            if not begun and self._is_finished(attempt):
+                return
             self.observe(CopyStep.DELETE_STARTED, partition, start)
         failures = self.storage.delete_log_segments([attempt])
         if failures:
@@ -219,9 +223,15 @@ class SegmentCopier:
         )
         self.metadata.update_segment(update, expected=expected, fence=fence)
 
-    def _advance_deletion(self, attempt: RemoteLogSegmentMetadata, state: RemoteLogSegmentState, fence: Fence) -> None:
-        """An expiration that took the same attempt for abandoned may be a step ahead: its objects go all the same."""
-        self.metadata.advance_deletion([attempt], state, event_timestamp_ms=self.clock.now_ms(), fence=fence)
+    def _advance_deletion(self, attempt: RemoteLogSegmentMetadata, state: RemoteLogSegmentState, fence: Fence) -> bool:
+        """Whether it is in `state` now. An expiration that took the same attempt for abandoned may be a step ahead: its
+        objects go all the same."""
+        now_ms = self.clock.now_ms()
+        return bool(self.metadata.advance_deletion([attempt], state, event_timestamp_ms=now_ms, fence=fence))
+
+    def _is_finished(self, attempt: RemoteLogSegmentMetadata) -> bool:
+        row = self.metadata.segment(attempt.remote_log_segment_id)
+        return row is not None and row.metadata.is_finished
 
     def _new_attempt(
         self, replica_id: ReplicaId, opened: OpenSegment, checked: CheckedSegment

@@ -10,7 +10,7 @@ from include.tiering.clock import SystemClock
 from include.tiering.cluster.unknown_facts import UnknownFacts
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
-from include.tiering.errors import RemoteStorageUnavailableError
+from include.tiering.errors import MetadataUnavailableError, RemoteStorageUnavailableError
 from include.tiering.log_source.contract import IneligibleReason, ReplicaId
 from include.tiering.model.ids import Uuid
 from include.tiering.model.segment_state import RemoteLogSegmentState
@@ -131,6 +131,10 @@ def crash() -> None:
     raise Crash
 
 
+def lose_the_answer() -> None:
+    raise MetadataUnavailableError("the connection was lost after the commit")
+
+
 THREE = [(0, 9), (10, 19), (20, 29)]
 COPIED = [(0, SegmentOutcome.COPIED), (10, SegmentOutcome.COPIED), (20, SegmentOutcome.COPIED)]
 
@@ -178,6 +182,18 @@ def test_a_crash_while_cleaning_up_is_cleaned_up_too(world, step):
     world.batch()
     assert world.offsets(orders) == THREE
     assert world.objects() == 9
+
+
+def test_a_lost_answer_to_finished_costs_no_object(world):
+    """Found by simulation, seed 2099: the attempt was FINISHED, and its objects were deleted as an abandoned one's."""
+    orders = world.source.add("orders")
+    world.plan()
+    world.at[CopyStep.FINISHED, 10] = lose_the_answer
+    assert [failure.item.error for failure in world.batch().failed] == ["MetadataUnavailableError"]
+    assert (world.offsets(orders), world.objects()) == (THREE[:2], 6)
+    assert world.batch(batch_id="run/1").failed == ()
+    assert (world.offsets(orders), world.objects()) == (THREE, 9)
+    assert (10, SegmentOutcome.SKIPPED) in world.outcomes()
 
 
 CHANGES = {

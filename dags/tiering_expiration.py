@@ -11,13 +11,15 @@ Only topics that the platform owns, by our own log start, leader epochs and rete
   wait, and why.
 * **brake** lists topics with bytes and share, after a second computation of the totals. A dry run ends here.
 * **approval**: if more of a topic would go within 24 hours than `tiering.expiration.max.share`, if the totals do not
-  agree, or if a topic goes because it was deleted, a person is asked (*Required actions*). *Reject*, or no answer in time, deletes nothing. Other topics do not
-  wait for the answer: the next run begins on time and leaves out only those that the question is about.
+  agree, or if a topic goes because it was deleted, a person is asked (*Required actions*). *Reject*, or no answer in
+  time, deletes nothing. Other topics do not wait for the answer: the next run begins on time and leaves out only those
+  that the question is about.
 * **release** records who approved which plan, and refuses if part of it would stay by the settings of now.
 * **delete**: each batch takes one slot of the pool `remote_log_expiration` and pulls partitions until no work is left.
   It never waits for the copy quota; `tiering.delete.max.requests.per.second` is its own.
 * **summary** prints the table and wakes `tiering_remote_log_sizes`.
-* **outcome** forgets old tombstones, and fails the run if something needs a person: a segment that could not be deleted, or a missing answer.
+* **outcome** forgets old tombstones, and fails the run if something needs a person: a segment that could not be
+  deleted, or a missing answer.
 
 A batch that dies is resumed first: by its next try, or by the next run, whose plan begins with what was left undone.
 See the crash table of `include/tiering/tasks/delete_segments.py`.

@@ -176,7 +176,8 @@ class CopyBatch:
             return
         try:
             self._copier.abandon_leftovers(lease.fence)
-        except RemoteStorageError as error:
+            self._copier.require_ours(lease.replica_id.topic_id_partition)
+        except (RemoteStorageError, SourceError) as error:
             self._give_up(lease, planned[0], error)
             return
         self._heartbeat.add_planned(sum(segment.size_bytes for segment in planned))
@@ -195,29 +196,32 @@ class CopyBatch:
     def _copy_in_order(self, lease: Lease, planned: Sequence[PlannedSegment], limiter: ByteLimiter) -> None:
         partition = lease.replica_id.topic_id_partition
         queue = list(planned)
+        highest = self._copier.metadata.highest_copied_offset(partition)
         while queue and self._room.reason_to_end() is None:
             if self._gate.paused:
                 self._clock.sleep(_PAUSE_POLL_SECONDS)
                 continue
-            following = self._copy_planned(lease, queue[0], limiter)
+            following = self._copy_planned(lease, queue[0], highest, limiter)
             if following is _Next.AGAIN:
                 continue
             if following is _Next.ON:
-                queue.pop(0)
                 if partition in self._given_up:
                     return
+                # Nobody else copies while the lease is ours.
+                end_offset = queue.pop(0).end_offset
+                highest = end_offset if highest is None else max(highest, end_offset)
             if following is _Next.LEAVE or (queue and self._turns.hand_on(lease, limiter, self._excluded())):
                 self._heartbeat.add_planned(-sum(segment.size_bytes for segment in queue))
                 return
 
-    def _copy_planned(self, lease: Lease, planned: PlannedSegment, limiter: ByteLimiter) -> "_Next":
+    def _copy_planned(
+        self, lease: Lease, planned: PlannedSegment, highest: int | None, limiter: ByteLimiter
+    ) -> "_Next":
         partition = lease.replica_id.topic_id_partition
         try:
-            highest = self._copier.metadata.highest_copied_offset(partition)
             if highest is not None and highest >= planned.end_offset:
                 self._record(lease, planned, SegmentOutcome.SKIPPED, message="already copied")
                 return _Next.ON
-            self._copier.require_ours(partition)
             with (
                 self._admission.admitted(lease.replica_id, planned),
                 self._heartbeat.counting(planned.size_bytes) as on_sent,

@@ -196,9 +196,9 @@ class TestExport:
 
     def test_a_row_says_what_sizes_are_made_of(self, engine, exported):
         (key_range,) = split_segments(engine, CLUSTER_ID, 1)
-        row = next(row for page in export_segments(engine, CLUSTER_ID, key_range) for row in page)
+        rows = {row[-1]: row for page in export_segments(engine, CLUSTER_ID, key_range) for row in page}
         partition = partition_of("orders", 0)
-        assert row == (str(partition.topic_id), 0, int(FINISHED), 1_000, 0, 99, "0:0", exported[0])
+        assert rows[exported[0]] == (str(partition.topic_id), 0, int(FINISHED), 1_000, 0, 99, "0:0", exported[0])
 
     def test_no_segments(self, engine):
         assert split_segments(engine, CLUSTER_ID, 4) == []

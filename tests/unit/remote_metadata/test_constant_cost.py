@@ -75,3 +75,15 @@ def test_a_lookup_searches_by_index(engine: Engine):
 def test_a_list_searches_by_index(engine: Engine):
     (steps,) = _plans(engine, lambda metadata: metadata.list_segments(PARTITION))
     assert not [step for step in steps if step.startswith("SCAN")]
+
+
+def test_the_list_of_partitions_looks_at_no_segment(engine: Engine):
+    (steps,) = _plans(engine, lambda metadata: metadata.partitions())
+    assert any("size_counters" in step for step in steps)
+    assert not [step for step in steps if " segments" in step]
+
+
+def test_tombstones_are_found_by_their_index(engine: Engine):
+    steps = _plans(engine, lambda metadata: metadata.forget_tombstones(1, at_most=10))[0]
+    assert any("ix_segments_tombstones" in step for step in steps)
+    assert not [step for step in steps if step.startswith("SCAN")]

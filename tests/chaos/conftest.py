@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.broker_data import copy_of
+from tests.doubles.copy_process import worker_template
 from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, versitygw_server
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _workers() -> Iterator[None]:
+    with worker_template():
+        yield
 
 
 @pytest.fixture(params=["file", "s3"])

@@ -3,6 +3,7 @@
 The archive fits one Java and one Spark; its name holds both. A job that cannot use it only starts slower.
 """
 
+import fcntl
 import hashlib
 import subprocess
 import tempfile
@@ -29,12 +30,16 @@ def class_archive(environment: Mapping[str, str], say: Callable[[str], None]) ->
     archive = CACHE / f"spark-{version('pyspark')}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.jsa"
     if not archive.exists():
         say("waiting for Spark's class archive to be built, once (about 40 s); later jobs start faster with it")
-        _build(archive, environment)
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        with archive.with_suffix(".lock").open("w") as lock:
+            # Of several who find none, one builds it.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not archive.exists():
+                _build(archive, environment)
     return archive if archive.exists() else None
 
 
 def _build(archive: Path, environment: Mapping[str, str]) -> None:
-    archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="class-archive-", dir=archive.parent) as directory:
         job = Path(directory, "training_job.py")
         job.write_text(_TRAINING_JOB)

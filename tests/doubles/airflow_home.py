@@ -14,6 +14,10 @@ from typing import Final
 
 from include.tiering.settings import load_settings
 from include.tiering.wiring import open_tiering
+from local.airflow_home import platform_environment
+from local.class_archive import class_archive
+from local.java import java_environment
+from local.layout import Layout
 from tests.doubles.broker_data import broker_data
 
 NOWHERE_ELSE: Final[Mapping[int, str]] = MappingProxyType({})
@@ -69,3 +73,14 @@ def deployment(
         with open_tiering(load_settings(made.config)) as tiering:
             tiering.migrate()
     return made
+
+
+def task_environment(made: Deployment) -> dict[str, str]:
+    """What the tasks of a local platform on this deployment find in their environment; their Spark starts fast."""
+    layout = Layout(airflow_database(), made.directory)
+    environment = platform_environment(layout, java_environment(), made.environment)
+    return {
+        **environment,
+        "AIRFLOW__TIERING__WORK_DIR": str(made.directory / "work"),
+        "AIRFLOW__TIERING__SPARK_CLASS_ARCHIVE": str(class_archive(environment, print) or ""),
+    }

@@ -10,6 +10,8 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from tests.doubles.spark_submit import fastest_start
+
 NO_JAVA = pytest.mark.skipif(
     shutil.which("java") is None and "JAVA_HOME" not in os.environ,
     reason="no java on PATH and no JAVA_HOME: install a Java 17 or newer, or run `make test`, which brings one",
@@ -35,10 +37,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def _build(scratch: Path) -> SparkSession:
-    java_options = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.io.tmpdir={scratch}"
     configuration = {
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": java_options,
+        "spark.driver.extraJavaOptions": f"{fastest_start()} -Djava.io.tmpdir={scratch}",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "512m",
         "spark.local.dir": str(scratch),

@@ -181,7 +181,7 @@ class TestClaim:
         assert tokens == sorted(set(tokens))
 
     def test_no_token_is_given_again_after_a_restore_took_the_lease_back(self, work, engine, now):
-        """Simulation, seed 1104: a worker from before the restore and one from after it held the same token."""
+        """Found by simulation, seed 1543: a worker from before the restore and one from after it held the same token."""
         work.save_plan("run-1", [planned(A)])
         before = _claim(work)
         with engine.begin() as connection:

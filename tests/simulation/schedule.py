@@ -70,6 +70,7 @@ def _play(world: World) -> int:
     world.disturbances = events
     length = world.choices.pick(_LENGTHS)
     assert isinstance(length, int)
+    events.begin()
     runs.start_copy_run()
     while world.scheduler.steps < length and world.watch.violation is None:
         world.scheduler.step()

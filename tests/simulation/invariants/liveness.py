@@ -3,9 +3,10 @@
 from typing import TYPE_CHECKING
 
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.remote_storage.marker import MARKER_KEY
+from include.tiering.remote_storage.marker import MARKER_KEY, marker_to_bytes
 from include.tiering.tasks.plan_copy import HeldBack
 from tests.simulation.invariants.rows import FINISHED, GONE
+from tests.simulation.world.deployment import MARKER
 from tests.simulation.world.runs import Runs
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 _ROUNDS = 6
 _LEASE_AND_MORE_MS = 31_000
+_SLACK_MS = 40_000
 _UNFINISHED_EXPIRY_MS = 24 * 60 * 60 * 1000 + 1
 
 
@@ -35,12 +37,16 @@ class Closing:
         if not self._rounds(self._runs.start_expire_run, "all that expires goes"):
             return
         self._require_all_copied()
+        self._require_no_fork()
+        self._require_expired()
         self._require_clean()
 
     def _calm_down(self) -> None:
         world = self._world
         world.scheduler.quiet = True
         world.facts.thaw()
+        world.store.objects[MARKER_KEY] = marker_to_bytes(MARKER)
+        world.watch.bucket_changed_hands()
         world.bucket.set_rate(None, world.scheduler.now_ms)
         for topic in sorted(world.admin_work.paused_topics()):
             world.admin_work.resume(None if topic == "*" else topic, author="operator")
@@ -108,6 +114,44 @@ class Closing:
             }
             if not excused.get(held.reason, False) and not self._world.watch.foreign_history:
                 self._world.watch.broken("no gap is of our making", f"{held.topic_id_partition}: {held}")
+
+    def _require_no_fork(self) -> None:
+        """What the leader has below the last copied offset is what was copied, unless a plan says that it is not."""
+        watch = self._world.watch
+        held_back = {held.topic_id_partition for held in self._runs.held_back}
+        for partition, log in self._world.cluster.logs.items():
+            if log.leading is None or partition in held_back or watch.foreign_history:
+                continue
+            place = (str(partition.topic_id), partition.partition)
+            finished = [row for row in watch.rows.known.values() if row.place == place and row.state == FINISHED]
+            highest = max((row.end_offset for row in finished), default=-1)
+            start = max(log.leading.log_start, watch.rows.log_starts.get(place, 0))
+            remote = {record for row in finished for record in watch.rows.records(row) or []}
+            if not finished or self._world.admin_registry.owner(partition.topic_id) is not TopicOwner.PLATFORM:
+                continue
+            first = min(row.start_offset for row in finished)
+            for record in log.leading.records():
+                if max(start, first) <= record[1] <= highest and record not in remote:
+                    watch.broken("no gap is of our making", f"{partition}: {record} is not remote, later offsets are")
+                    return
+
+    def _require_expired(self) -> None:
+        """The oldest segment of a partition is not past its time."""
+        world = self._world
+        for partition, log in world.cluster.logs.items():
+            place = (str(partition.topic_id), partition.partition)
+            finished = [row for row in world.watch.rows.known.values() if row.place == place and row.state == FINISHED]
+            settings = [one for one in world.settings_history if one[1] == partition.topic]
+            is_ours = world.admin_registry.owner(partition.topic_id) is TopicOwner.PLATFORM
+            broker_tiers = world.cluster.configs[partition.topic_id].get("remote.storage.enable") == "true"
+            is_doubtful = log.unclean or world.cluster.removed or world.watch.foreign_history or broker_tiers
+            if not finished or not settings or not is_ours or is_doubtful:
+                continue
+            oldest = min(finished, key=lambda row: (row.start_offset, row.end_offset))
+            retention_ms = settings[-1][2]
+            age_ms = world.scheduler.now_ms - oldest.max_timestamp_ms
+            if retention_ms is not None and age_ms > retention_ms + _SLACK_MS:
+                world.watch.broken("what is past its time goes", f"{oldest} is {age_ms} ms old; {retention_ms}")
 
     def _require_clean(self) -> None:
         world, watch = self._world, self._world.watch

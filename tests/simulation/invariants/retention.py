@@ -19,6 +19,8 @@ def require_justified(watch: "Watch", planned: Any, since_ms: int) -> None:
         for row in watch.live_rows(partition)
         if row.state == FINISHED and planned.log_start_before <= row.end_offset < planned.log_start_offset
     ]
+    if partition.topic_id in watch.world.cluster.removed:
+        return
     limits = _limits(watch, partition.topic, since_ms)
     kept_bytes = _bytes_kept(watch, planned)
     for row in passed:

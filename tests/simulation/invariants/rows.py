@@ -21,7 +21,7 @@ _QUERY = """
     FROM segments s JOIN topics t ON t.cluster_id = s.cluster_id AND t.topic_id = s.topic_id
 """
 _COUNTERS = "SELECT topic_id, partition, leader_epoch, state, size_bytes, segments FROM size_counters"
-_LOG_STARTS = "SELECT topic_id, partition, log_start_offset FROM partitions"
+_LOG_STARTS = "SELECT topic_id, partition, log_start_offset, leader_epochs FROM partitions"
 
 
 class Row(NamedTuple):
@@ -71,12 +71,14 @@ class Rows:
         self.known: dict[str, Row] = {}
         self.log_starts: dict[tuple[str, int], int] = {}
         self._ever: set[str] = set()
+        self._agreed: dict[str, str] = {}
 
     def look(self, process: Any, label: str) -> None:
         """Compare with before."""
         db = self._world.db
         now = {row[0]: Row(*row) for row in db.rows(_QUERY)}
-        log_starts = {(topic_id, number): offset for topic_id, number, offset in db.rows(_LOG_STARTS)}
+        truths = db.rows(_LOG_STARTS)
+        log_starts = {(topic_id, number): offset for topic_id, number, offset, _ in truths}
         before = self.known
         for place, offset in self.log_starts.items():
             if log_starts.get(place, 0) < offset:
@@ -93,12 +95,13 @@ class Rows:
         self.known = now
         self.log_starts = log_starts
         self._recount(now)
+        self._compare_histories({(topic_id, number): epochs for topic_id, number, _, epochs in truths}, now)
 
     def accept(self) -> None:
         """After a restore: what the database says now is where it goes on from."""
         db = self._world.db
         self.known = {row[0]: Row(*row) for row in db.rows(_QUERY)}
-        self.log_starts = {(topic_id, number): offset for topic_id, number, offset in db.rows(_LOG_STARTS)}
+        self.log_starts = {(topic_id, number): offset for topic_id, number, offset, _ in db.rows(_LOG_STARTS)}
 
     def _added(self, row: Row) -> None:
         if row.segment_id in self._ever:
@@ -106,6 +109,10 @@ class Rows:
         self._ever.add(row.segment_id)
         if row.state != STARTED:
             self._watch.broken("a segment begins as STARTED", f"{row}")
+        for other in self.known.values():
+            is_leftover = other.state in (STARTED, DELETING) and other.segment_id not in self._watch.were_finished
+            if is_leftover and other.place == row.place and other.segment_id != row.segment_id:
+                self._watch.broken("leftovers go before anything is copied", f"{row} began beside {other}")
 
     def _changed(
         self,
@@ -177,6 +184,26 @@ class Rows:
         begins = index_bytes("index", records) + index_bytes("timeindex", records) + SNAPSHOT
         if not indexes.startswith(begins) or row.key("rsm-manifest") not in objects:
             self._watch.broken("FINISHED has its exact bytes", f"{row}: its indexes or its manifest are not there")
+
+    def _compare_histories(self, histories: dict[tuple[str, int], str], now: dict[str, Row]) -> None:
+        """What was archived under an epoch is known under it as long as it is there. An unclean election excepted."""
+        for row in now.values():
+            if row.state != FINISHED:
+                continue
+            history = histories.get(row.place, "")
+            if self._agreed.get(row.segment_id) == history:
+                continue
+            self._agreed[row.segment_id] = history
+            log = self._watch.log_of(row.topic_id_partition)
+            if log is None or log.unclean:
+                continue
+            known = [(int(epoch), int(start)) for epoch, start in (one.split(":") for one in history.split(",") if one)]
+            for epoch, start in row.epochs:
+                if max((one for one, begins in known if begins <= start), default=None) != epoch:
+                    self._watch.broken(
+                        "what was ever known of leader epochs is remembered",
+                        f"{row} has epoch {epoch} from {start}, the history is {history!r}",
+                    )
 
     def _recount(self, now: dict[str, Row]) -> None:
         counted: dict[tuple[str, int, int, int], tuple[int, int]] = {}

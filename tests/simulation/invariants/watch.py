@@ -7,21 +7,29 @@ from typing import TYPE_CHECKING, Any
 
 from include.tiering.errors import TieringError
 from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.retention import DeletionReason
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_metadata.contract import Fence, LeaseRole
+from include.tiering.remote_storage.marker import MARKER_KEY, marker_to_bytes
 from tests.simulation.invariants.retention import require_justified
 from tests.simulation.invariants.rows import DELETING, FINISHED, GONE, STARTED, Row, Rows
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.brokers import PartitionLog
+from tests.simulation.world.deployment import MARKER
 
 if TYPE_CHECKING:
     from tests.simulation.world.world import World
 
 _LEASES = "SELECT topic_id, partition, role, token, expires_at_ms, run_id, batch_id FROM leases"
+_RELEASE = """
+    SELECT r.needs_approval, a.plan_hash = r.plan_hash
+    FROM runs r LEFT JOIN approvals a ON a.run_id = r.run_id WHERE r.run_id = ?
+"""
 _OWNER_OF_EXPIRING = """
     SELECT t.owner FROM topics t JOIN leases l ON l.topic_id = t.topic_id
     WHERE t.name = ? AND l.role = 'expire' ORDER BY l.claimed_at_ms DESC LIMIT 1
 """
+_LEASING = frozenset({"work.claim", "work.renew", "work.release", "deletions.claim"})
 _CHANGING = frozenset({"metadata.add_segment", "metadata.update_segment", "metadata.advance_deletion"})
 
 
@@ -57,6 +65,10 @@ class Watch:
         self._newest: dict[tuple[TopicIdPartition, LeaseRole], tuple[int, Process]] = {}
         self._leases_before: dict[tuple[TopicIdPartition, LeaseRole], tuple[int, int, str, str]] = {}
         self._spoiled: dict[str, str] = {}
+        self._foreign_since_ms: int | None = None
+        self._marker_read_ms: dict[Process, int] = {}
+        self._asked_at: dict[Process, float] = {}
+        self._valid_until: dict[Process, float] = {}
         self._sees_pause: dict[Process, frozenset[str]] = {}
         self._granted: Counter[Process] = Counter()
         self._sent: Counter[Process] = Counter()
@@ -110,16 +122,23 @@ class Watch:
     # Calls.
 
     def before_call(self, process: Process, label: str, args: Sequence[Any]) -> None:
-        """Nothing yet: the effect comes later. See `claiming`."""
+        """A lease is valid from before the request that got it, by the clock of who asked."""
+        if label in _LEASING:
+            self._asked_at[process] = process.monotonic()
 
     def after_call(
         self, process: Process, label: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
-        if label in ("work.claim", "deletions.claim"):
-            if result is not None:
+        if label == "source.open_segment":
+            self._opened(process, result)
+        if label in _LEASING:
+            lease_ms: int | None = kwargs.get("lease_ms")
+            if lease_ms is not None and result is not None:
+                self._valid_until[process] = self._asked_at[process] + lease_ms / 1000
+            if result is not None and label.endswith(".claim"):
                 self._claimed(process, result.fence)
-            self._leases_before = self._leases()
-        elif label in ("work.renew", "work.release"):
+            if label == "deletions.claim" and result is not None:
+                self._require_released(result.run_id)
             self._leases_before = self._leases()
         elif label == "work.paused_topics":
             self._sees_pause[process] = result
@@ -162,6 +181,11 @@ class Watch:
             self.broken("tokens ascend", f"{fence.topic_id_partition} {fence.role}: {fence.token} after {newest[0]}")
         self._newest[key] = (fence.token, process)
 
+    def _require_released(self, run_id: str) -> None:
+        needs_approval, is_approved = self.world.db.rows(_RELEASE, run_id)[0]
+        if needs_approval != 0 and not is_approved:
+            self.broken("nothing is deleted before the brake let it pass", f"run {run_id} was claimed")
+
     def _fenced_change(self, process: Process, fence: Fence, label: str) -> None:
         newest = self._newest.get((fence.topic_id_partition, fence.role))
         if newest is None or newest != (fence.token, process):
@@ -173,6 +197,13 @@ class Watch:
             )
 
     # Copies.
+
+    def _opened(self, process: Process, opened: Any) -> None:
+        replica = opened._replica.replica_id
+        facts = self.world.facts.visible()[0].get(replica.topic_id_partition.topic_id)
+        leader = None if facts is None else facts.partitions[replica.topic_id_partition.partition].leader
+        if leader is not None and leader >= 0 and leader != replica.broker_id and opened.segment.eligible:
+            self.broken("only the leader's replica is read", f"{process.name} opened {replica}, {leader} leads")
 
     def object_created(self, key: str, content: bytes, process: Process | None) -> None:
         name = key.rpartition("/")[2]
@@ -191,10 +222,15 @@ class Watch:
         if reason:
             self._spoiled[segment_id] = reason
 
+    @property
+    def were_finished(self) -> set[str]:
+        """Ids of attempts that were FINISHED at some time."""
+        return {segment_id for finished in self.ever_finished.values() for segment_id in finished}
+
     def finished(self, row: Row, process: Any) -> None:
         """Whatever had changed when the last object was written must have been seen."""
         reason = self._spoiled.get(row.segment_id)
-        if reason is not None:
+        if reason is not None and (not reason.startswith("the owner") or self._not_ours(row)):
             self.broken("the source is looked at after sending", f"{row} became FINISHED although {reason}")
 
     def deletion_began(self, row: Row, process: Process | None) -> None:
@@ -205,7 +241,16 @@ class Watch:
         if process is not None and process not in self._owner_at_request:
             self.broken("deletions keep to their rate", f"{row}: {process.name} asked for no request before")
 
+    def bucket_changed_hands(self) -> None:
+        objects = self.world.store.objects
+        self._foreign_since_ms = None if objects[MARKER_KEY] == marker_to_bytes(MARKER) else self.world.scheduler.now_ms
+
     def object_deleted(self, key: str, process: Process) -> None:
+        since_ms = self._foreign_since_ms
+        if since_ms is not None and self._marker_read_ms.get(process, 0) >= since_ms:
+            self.broken("nothing is deleted in a bucket that is not ours", f"{process.name}: {key}")
+        if since_ms is not None and process not in self._marker_read_ms:
+            self.broken("nothing is deleted in a bucket that is not ours", f"{process.name} never asked: {key}")
         name = key.rpartition("/")[2]
         segment_id = name[21:43]
         row = self.rows.known.get(segment_id)
@@ -226,10 +271,17 @@ class Watch:
         owner = found[0][0] if found else "nobody"
         return None if owner == TopicOwner.PLATFORM else f"the owner was {owner}"
 
+    def marker_read(self, process: Process) -> None:
+        self._marker_read_ms[process] = self.world.scheduler.now_ms
+
     # Quotas and pauses.
 
     def bytes_granted(self, process: Process, topic: str, size_bytes: int) -> None:
         self._granted[process] += size_bytes
+        if size_bytes and process.monotonic() > self._valid_until.get(process, 0.0):
+            self.broken(
+                "no byte is sent under a lease that ran out", f"{process.name} got {size_bytes} bytes of {topic}"
+            )
         paused = self._sees_pause.get(process, frozenset())
         if size_bytes and ("*" in paused or topic in paused):
             self.broken("a pause that was seen stops the sending", f"{process.name} got {size_bytes} bytes of {topic}")
@@ -258,7 +310,14 @@ class Watch:
         for planned in expirations:
             partition = planned.topic_id_partition
             self._log_starts_decided[str(partition.topic_id), partition.partition].add(planned.log_start_offset)
+            self._require_true_removals(planned)
             require_justified(self, planned, since_ms)
+
+    def _require_true_removals(self, planned: Any) -> None:
+        partition = planned.topic_id_partition
+        for one in planned.deletions:
+            if one.reason == DeletionReason.TOPIC_DELETED and partition.topic_id not in self.world.cluster.removed:
+                self.broken("a topic's deletion is believed from a positive answer alone", f"{partition} is there")
 
     def live_rows(self, partition: TopicIdPartition) -> list[Row]:
         """Neither tombstones nor of another partition."""

@@ -8,7 +8,8 @@ from include.tiering.log_source import eligibility
 from include.tiering.log_source.contract import IneligibleReason
 from include.tiering.log_source.log_dir import judge as judging
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
-from include.tiering.remote_metadata.sql_changes import SegmentChanges
+from include.tiering.remote_metadata import sql_changes, sql_counters
+from include.tiering.remote_metadata.sql_queries import list_of_partition
 from include.tiering.tasks import copy_one_segment, plan_copy
 from include.tiering.tasks.copy_one_segment import SegmentCopier
 from tests.simulation.mutants.mutant import Instead, Mutant, Patch, nothing
@@ -74,22 +75,25 @@ def _started_after_sending() -> list[Patch]:
 _copies = SegmentCopier.copy
 
 
-def _any_order() -> list[Patch]:
-    return [(SegmentChanges, "_require_next", nothing)]
+def _highest_of_what_is_there() -> list[Patch]:
+    """The highest copied offset falls when segments expire."""
+
+    def instead(connection: Any, cluster_id: str, partition: Any, leader_epoch: int = -1) -> int | None:
+        rows = list_of_partition(connection, cluster_id, partition, leader_epoch if leader_epoch >= 0 else None)
+        return max((row.metadata.end_offset for row in rows if row.metadata.is_finished), default=None)
+
+    return [(sql_counters, "highest_finished_offset", instead), (sql_changes, "highest_finished_offset", instead)]
 
 
 def _gap_allowed() -> list[Patch]:
-    def instead(report: Any, **rest: Any) -> Any:
-        raise AssertionError
-
     return [(copy_one_segment, "require_planned", nothing), (plan_copy, "_refusal", lambda *_args: None)]
 
 
-def _without(reason: IneligibleReason) -> list[Patch]:
+def _without(*reasons: IneligibleReason) -> list[Patch]:
     real = eligibility._segment_checks
 
     def instead(*args: Any) -> Any:
-        return ((holds and found is not reason, found) for holds, found in real(*args))
+        return ((holds and found not in reasons, found) for holds, found in real(*args))
 
     return [(eligibility, "_segment_checks", instead)]
 
@@ -100,6 +104,15 @@ def _any_replica() -> list[Patch]:
         return [None if place == last else IneligibleReason.NOT_LEADER for place in range(len(replicas))]
 
     return [(judging, "refusals", instead)]
+
+
+def _forks_ignored() -> list[Patch]:
+    return [(plan_copy, "fork_offset", lambda *_args: None)]
+
+
+def _lost_answers() -> list[Patch]:
+    """An attempt whose FINISHED was stored and never answered is taken for abandoned."""
+    return [(SegmentCopier, "_is_finished", lambda *_args: False)]
 
 
 def _leftovers_stay() -> list[Patch]:
@@ -150,13 +163,13 @@ COPYING = (
     Mutant(
         "started-late", "STARTED before the first byte", "the row comes when everything is sent", _started_after_sending
     ),
-    Mutant("any-order", "FINISHED ascends", "the database takes any order", _any_order),
+    Mutant("forget-highest", "FINISHED ascends", "what expired is copied again", _highest_of_what_is_there),
     Mutant("gaps", "no silent gap", "neither plan nor copy asks for what is missing", _gap_allowed),
     Mutant(
         "above-high-watermark",
         "nothing at or above the high watermark",
         "it is not asked",
-        lambda: _without(IneligibleReason.ABOVE_HIGH_WATERMARK),
+        lambda: _without(IneligibleReason.ABOVE_HIGH_WATERMARK, IneligibleReason.ABOVE_LAST_STABLE_OFFSET),
     ),
     Mutant(
         "above-stable",
@@ -165,6 +178,8 @@ COPYING = (
         lambda: _without(IneligibleReason.ABOVE_LAST_STABLE_OFFSET),
     ),
     Mutant("any-replica", "only the leader's replica is read", "the last one is", _any_replica),
+    Mutant("no-fork", "a fork of the history holds the copy back", "nobody looks for one", _forks_ignored),
+    Mutant("lost-answer", "FINISHED stays FINISHED", "a lost answer counts as a failure", _lost_answers),
     Mutant("leftovers-stay", "the next holder removes what was left", "it does not", _leftovers_stay),
     Mutant("row-before-objects", "a row goes after its objects", "an abandoned attempt's row goes first", _rows_first),
     Mutant("objects-before-row", "DELETE_STARTED before the first object goes", "objects first", _objects_first),

@@ -31,11 +31,13 @@ from include.tiering.work.sql_deletions import SqlDeletionStore
 from tests.simulation.kernel.scheduler import Process, Verdict
 from tests.simulation.world.database import Database
 from tests.simulation.world.log_source import FactsView, ModelSource
+from tests.simulation.world.memory import Memory, Remembered
 from tests.simulation.world.object_store import ModelStore, perform
 from tests.simulation.world.quotas import ModelQuotas
 
 CLUSTER_ID: Final = "simulated-cluster"
 MARKER: Final = StoreMarker(CLUSTER_ID, "simulated-store", 1)
+SOMEBODY_ELSES: Final = StoreMarker(CLUSTER_ID, "another-store", 1)
 
 _READ, _WRITE = "sql read", "sql write"
 METADATA: Final = {
@@ -108,76 +110,6 @@ class Proxy:
 CallMaker = Callable[[str, str, Callable[..., Any]], Callable[..., Any]]
 
 
-PURE_READS: Final = frozenset(
-    {
-        "metadata.partition_truth",
-        "metadata.segment",
-        "metadata.list_segments",
-        "metadata.partitions",
-        "metadata.highest_offset_for_epoch",
-        "metadata.highest_copied_offset",
-        "metadata.stopped_reason",
-        "metadata.is_ready",
-        "work.remaining",
-        "work.has_work",
-        "work.paused_topics",
-        "work.pool_size",
-        "deletions.run",
-        "deletions.plan",
-        "deletions.remaining",
-        "deletions.has_work",
-        "registry.owner",
-        "configs.snapshot",
-        "configs.of_entity",
-        "topic_deletions.all",
-    }
-)
-"""Reads whose answer depends on what is stored and on nothing else: asked once for each state of the database."""
-
-
-_NOT_READ_PURELY: Final = frozenset(
-    {"work.report_progress", "work.renew", "work.release", "work.claim", "deletions.claim"}
-)
-
-
-class Memory:
-    """Answers of pure reads, until the database changes. It saves two thirds of the time of a schedule."""
-
-    def __init__(self) -> None:
-        self._answers: dict[object, Any] = {}
-
-    def forget(self, label: str) -> None:
-        """After a write, or anything else that may have changed what is stored."""
-        if label not in _NOT_READ_PURELY:
-            self._answers.clear()
-
-    def over(self, label: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        """`method`, asked once for each state."""
-        if label not in PURE_READS:
-            return method
-
-        def remembered(*args: Any, **kwargs: Any) -> Any:
-            key = (label, args, tuple(kwargs.items()))
-            if key not in self._answers:
-                self._answers[key] = method(*args, **kwargs)
-            return self._answers[key]
-
-        return remembered
-
-
-class Remembered:
-    """A contract whose calls are no scheduling points."""
-
-    def __init__(self, memory: Memory, name: str, target: object) -> None:
-        self._memory = memory
-        self._name = name
-        self._target = target
-
-    def __getattr__(self, method: str) -> Any:
-        found = self.__dict__[method] = self._memory.over(f"{self._name}.{method}", getattr(self._target, method))
-        return found
-
-
 class _OpenContext:
     """`open_segment`: opening it is one point, checks of what is open are others."""
 
@@ -222,6 +154,10 @@ class _TopicQuotas:
     def failed(self, admission: Admission) -> None: ...
 
 
+def _not_kept(_progress: object) -> None:
+    """Outside of a pool nobody decides by progress, and it is the dearest statement of all."""
+
+
 def error_of(label: str) -> Exception:
     """What an adapter would say that met this fault."""
     if label.startswith(("source.", "opened.")):
@@ -240,15 +176,18 @@ def deploy(world: Any, process: Process) -> Tiering:
 
     def calls(label: str, kind: str, target: Callable[..., Any]) -> Callable[..., Any]:
         is_sql = kind == _WRITE
+        writes = is_sql and label != "metadata.merge_leader_epochs"
         target = memory.over(label, target)
+        if label == "work.report_progress" and not world.tempers.keeps_progress:
+            target = _not_kept
 
         def call(*args: Any, **kwargs: Any) -> Any:
             world.before_call(process, label, args)
 
             def effect() -> Any:
-                if is_sql:
-                    memory.forget(label)
                 result = target(*args, **kwargs)
+                if writes:
+                    memory.forget(label)
                 world.after_call(process, label, args, kwargs, result)
                 return result
 

@@ -7,9 +7,11 @@ from include.tiering.errors import TieringError
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.config_store import ConfigEntity, EntityType
+from include.tiering.remote_storage.marker import MARKER_KEY, marker_to_bytes
 from tests.simulation.kernel.choices import Menu
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.brokers import PartitionLog, ReplicaLog
+from tests.simulation.world.deployment import MARKER, SOMEBODY_ELSES
 from tests.simulation.world.runs import Runs
 from tests.simulation.world.world import World
 
@@ -26,14 +28,14 @@ class Events:
         self._runs = runs
         self._choices = world.choices
         self._backups: list[Any] = []
-        self._retention: dict[str, tuple[int | None, int | None]] = {}
         tempers = world.tempers
         by_brokers, by_operators = tempers.brokers, tempers.operators
         self._menu = Menu(
             (self._runs.start_copy_run, 25),
             (self._runs.restart_a_batch, 25),
-            (self._runs.start_expire_run, 14),
-            (self._runs.approve, 12),
+            (self._runs.start_expire_run, 22),
+            (self._runs.approve, 18),
+            (self._runs.delete_without_asking, 2 * by_operators),
             (self._produce, 22),
             (self._checkpoint, 14),
             (self._elect, 3 * by_brokers),
@@ -52,7 +54,9 @@ class Events:
             (self._quota_changes, 2 * by_operators),
             (self._pause, 4 * by_operators),
             (self._truncate, 3 * by_operators),
-            (self._owner_changes, 2 * by_operators),
+            (self._deleted_topics_expire, by_operators),
+            (self._bucket_changes_hands, by_operators),
+            (self._owner_changes, 3 * by_operators),
             (self._backup, by_operators),
             (self._restore, by_operators),
             (self._late_write, 10),
@@ -63,6 +67,11 @@ class Events:
     def __call__(self) -> None:
         event: Any = self._choices.pick(self._menu)
         event()
+
+    def begin(self) -> None:
+        """Half of the schedules have a retention from the start, so that something expires early."""
+        if self._choices.number(2) == 1:
+            self._retention_changes()
 
     # Helpers.
 
@@ -291,6 +300,20 @@ class Events:
         if owner in swap:
             registry.set_owner(partition.topic_id, partition.topic, swap[owner], expected=owner, author="operator")
             self._tell("the owner is changed", partition.topic, f"to {swap[owner]}")
+
+    def _deleted_topics_expire(self) -> None:
+        entity = ConfigEntity(EntityType.BROKERS)
+        value = ("keep", "expire:1d")[self._choices.number(2)]
+        self._world.admin_configs.alter(entity, {"tiering.on.topic.delete": value}, author="operator")
+        self._tell("tiering.on.topic.delete is changed", "", f"to {value}")
+
+    def _bucket_changes_hands(self) -> None:
+        """Somebody else's marker lies in the bucket, or ours again."""
+        objects = self._world.store.objects
+        ours = marker_to_bytes(MARKER)
+        objects[MARKER_KEY] = marker_to_bytes(SOMEBODY_ELSES) if objects[MARKER_KEY] == ours else ours
+        self._world.watch.bucket_changed_hands()
+        self._tell("the bucket changes hands", "", "and is ours" if objects[MARKER_KEY] == ours else "and is not ours")
 
     def _backup(self) -> None:
         self._backups.append(self._world.db.copy())

@@ -19,6 +19,7 @@ from include.tiering.model.segment_data import ByteSource
 from include.tiering.quota.contract import ByteLimiter
 from include.tiering.remote_storage.bodies import blocks_of
 from include.tiering.remote_storage.contract import ProgressCallback
+from include.tiering.remote_storage.marker import MARKER_KEY
 from include.tiering.remote_storage.object_store import KeyFailure, ListedObject, ObjectStat, OpenUpload
 from tests.simulation.kernel.choices import Choices, Menu
 from tests.simulation.kernel.scheduler import Killed, Process, Scheduler, Verdict
@@ -46,10 +47,12 @@ class StoreWatch(Protocol):
 
     def bytes_sent(self, process: Process, size_bytes: int) -> None: ...
 
+    def marker_read(self, process: Process) -> None: ...
+
     def note(self, actor: str, what: str, detail: str, outcome: str) -> None: ...
 
 
-_DAMAGE = Menu(("intact", 97), ("truncated", 1), ("flipped", 1), ("vanished", 1))
+_DAMAGE = Menu(("intact", 85), ("truncated", 5), ("flipped", 5), ("vanished", 5))
 
 
 @dataclass(slots=True)
@@ -141,6 +144,8 @@ class ModelStore:
 
     def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
         content = self._request("store.read", key, "store read", lambda: self._state.objects.get(key))
+        if key == MARKER_KEY:
+            self._watch.marker_read(self._process)
         end = None if last is None else last + 1
         if content is None or first >= max(1, len(content)) or (end is not None and end > len(content)):
             raise RemoteResourceNotFoundError(f"{key}: not found")
@@ -197,7 +202,7 @@ class ModelStore:
     def _delete(self, keys: Collection[str]) -> tuple[KeyFailure, ...]:
         failures = []
         for key in keys:
-            if self._state.refuses_keys and not self._scheduler.quiet and self._state.choices.number(12) == 1:
+            if self._state.refuses_keys and not self._scheduler.quiet and self._state.choices.number(6) == 1:
                 failures.append(KeyFailure(key, "access denied", retriable=self._state.choices.number(2) == 1))
             elif self._state.objects.pop(key, None) is not None:
                 self._watch.object_deleted(key, self._process)

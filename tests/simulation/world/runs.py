@@ -81,6 +81,13 @@ class Runs:
         self._world.happened("a plan is approved", run_id)
         self._world.start("approver", body)
 
+    def delete_without_asking(self) -> None:
+        """Somebody starts the batch of a run by hand, though nobody agreed to its plan."""
+        if self._waiting:
+            run_id = next(iter(self._waiting))
+            self._world.happened("a batch is started without an approval", run_id)
+            self._start_batch("deleter", run_id, f"{run_id}-by-hand")
+
     def restart_a_batch(self) -> None:
         """Airflow's retry: under the same batch id, whether the first one is dead or only looks so."""
         ended = [one for one in self._batches if one[3].dead or one[3].finished or (TWINS and self._is_stalled(one[3]))]

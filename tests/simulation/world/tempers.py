@@ -24,6 +24,7 @@ class Tempers:
     store_damages: bool
     store_refuses: bool
     store_confirms: bool
+    keeps_progress: bool
     brokers: int
     operators: int
 
@@ -44,6 +45,7 @@ class Tempers:
             store_damages=choices.number(4) == 1,
             store_refuses=choices.number(4) == 1,
             store_confirms=choices.number(2) == 0,
+            keeps_progress=choices.number(8) == 1,
             brokers=level(),
             operators=level(),
         )

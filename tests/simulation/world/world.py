@@ -20,8 +20,9 @@ from tests.simulation.kernel.choices import Choices, Menu
 from tests.simulation.kernel.scheduler import Process, Scheduler, Task
 from tests.simulation.world.brokers import Cluster
 from tests.simulation.world.database import Database
-from tests.simulation.world.deployment import CLUSTER_ID, MARKER, Memory, deploy
+from tests.simulation.world.deployment import CLUSTER_ID, MARKER, deploy
 from tests.simulation.world.log_source import FactsFeed, ModelOpenSegment
+from tests.simulation.world.memory import Memory
 from tests.simulation.world.object_store import StoreState
 from tests.simulation.world.quotas import Bucket
 from tests.simulation.world.tempers import Tempers
@@ -49,7 +50,7 @@ class World:
         self.store.refuses_keys = self.tempers.store_refuses
         self.store.objects[MARKER_KEY] = marker_to_bytes(MARKER)
         self.bucket = Bucket()
-        self.memory = Memory()
+        self.memory = Memory(db)
         self.processes: list[Process] = []
         self.opened: dict[tuple[Process, TopicIdPartition, int], ModelOpenSegment] = {}
         self.settings_history: list[tuple[int, str, int | None, int | None]] = []
@@ -150,6 +151,9 @@ class World:
 
     def bytes_sent(self, process: Process, size_bytes: int) -> None:
         self.watch.bytes_sent(process, size_bytes)
+
+    def marker_read(self, process: Process) -> None:
+        self.watch.marker_read(process)
 
     def bytes_granted(self, process: Process, topic: str, size_bytes: int) -> None:
         self.watch.bytes_granted(process, topic, size_bytes)

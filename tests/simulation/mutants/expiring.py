@@ -1,0 +1,193 @@
+"""Mutants of expiration: what is decided, in which order it is done, and what must be asked before."""
+
+from dataclasses import replace
+from typing import Any
+
+from include.tiering.errors import TieringError
+from include.tiering.model import expiration
+from include.tiering.model.epoch_history import MergedHistory
+from include.tiering.remote_metadata import sql, sql_truth
+from include.tiering.tasks import plan_expiration
+from include.tiering.tasks.delete_batch import DeleteBatch
+from include.tiering.tasks.delete_segments import SegmentDeleter
+from include.tiering.tasks.topic_standing import TopicWatch
+from include.tiering.work.deletion_contract import DeletionRun
+from tests.simulation.mutants.mutant import Instead, Mutant, Patch
+
+_begins = SegmentDeleter.begin
+_deletes = SegmentDeleter.delete
+_plans = plan_expiration.decide_deletions
+
+
+def _log_start_late() -> list[Patch]:
+    """Raised when the segments are gone."""
+
+    def begin(self: Any, lease: Any, planned: Any) -> Any:
+        late = replace(self, metadata=Instead(self.metadata, raise_log_start=lambda *_args, **_rest: 0))
+        return _begins(late, lease, planned)
+
+    return [(SegmentDeleter, "begin", begin)]
+
+
+def _objects_first() -> list[Patch]:
+    def delete(self: Any, lease: Any, group: Any) -> Any:
+        self.storage.delete_log_segments([segment for _, segment in group])
+        return _deletes(self, lease, group)
+
+    return [(SegmentDeleter, "delete", delete)]
+
+
+def _failures_ignored() -> list[Patch]:
+    def delete(self: Any, lease: Any, group: Any) -> Any:
+        blind = Instead(self.storage, delete_log_segments=lambda found: self.storage.delete_log_segments(found) and ())
+        return _deletes(replace(self, storage=blind), lease, group)
+
+    return [(SegmentDeleter, "delete", delete)]
+
+
+def _objects_stay() -> list[Patch]:
+    """Rows say that all is gone."""
+
+    def delete(self: Any, lease: Any, group: Any) -> Any:
+        idle = Instead(self.storage, delete_log_segments=lambda _found: ())
+        return _deletes(replace(self, storage=idle), lease, group)
+
+    return [(SegmentDeleter, "delete", delete)]
+
+
+def _begun_ones_forgotten() -> list[Patch]:
+    """Deletions that a dead batch began are not taken up."""
+    return [(expiration, "_unfinished_deletes", lambda _segments: iter(()))]
+
+
+def _found_again() -> list[Patch]:
+    """A deletion that met another state goes on all the same."""
+
+    def delete(self: Any, lease: Any, group: Any) -> Any:
+        metadata = Instead(self.metadata, advance_deletion=lambda segments, *_args, **_rest: segments)
+        return _deletes(replace(self, metadata=metadata), lease, group)
+
+    return [(SegmentDeleter, "delete", delete)]
+
+
+def _no_rate() -> list[Patch]:
+    def instead(self: Any, lease: Any, group: Any, _limiter: Any) -> None:
+        _groups(self, lease, group, Instead(None, take=lambda: None))
+
+    return [(DeleteBatch, "_delete", instead)]
+
+
+_groups = DeleteBatch._delete
+
+
+def _no_brake() -> list[Patch]:
+    return [(DeletionRun, "is_released", property(lambda _self: True))]
+
+
+def _not_our_topics() -> list[Patch]:
+    return [(SegmentDeleter, "is_ours", lambda *_args: True)]
+
+
+def _retention_is_age_zero() -> list[Patch]:
+    """The cut-off is the clock."""
+
+    def cut_off(given: Any) -> int | None:
+        return None if given.retention_ms is None else int(given.now_ms)
+
+    return [(expiration, "_cut_off_ms", cut_off)]
+
+
+def _size_rounds_up() -> list[Patch]:
+    """A segment goes although what stays is then less than what retention.bytes keeps."""
+    real = expiration._Scan._by_size
+
+    def instead(self: Any, segment: Any) -> Any:
+        if self._excess_bytes:
+            self._excess_bytes = max(self._excess_bytes, segment.segment_size_bytes)
+        return real(self, segment)
+
+    return [(expiration._Scan, "_by_size", instead)]
+
+
+def _unfinished_is_size() -> list[Patch]:
+    """Bytes of copies that never ended count towards retention.bytes."""
+
+    def instead(self: Any) -> int:
+        limit = self._given.retention_bytes
+        total = sum(one.segment_size_bytes for one in self._segments) + (self._given.local_only_bytes or 0)
+        return 0 if limit is None else max(0, total - limit)
+
+    return [(expiration._Scan, "_excess", instead)]
+
+
+def _shortened_history() -> list[Patch]:
+    """What a broker's epoch cache says now is all that there ever was."""
+
+    def instead(_known: Any, seen: Any, _seen_log_start: int) -> MergedHistory:
+        return MergedHistory(seen)
+
+    return [(sql, "merged", instead), (sql_truth, "merged", instead)]
+
+
+def _brokers_log_start() -> list[Patch]:
+    """The broker's log start is ours: what it forgot goes."""
+    real = plan_expiration.ExpirationPlanner._input
+
+    def instead(self: Any, partition: Any, replica: Any, now_ms: int, *rest: Any) -> Any:
+        given = real(self, partition, replica, now_ms, *rest)
+        start = 0 if replica is None else replica.log_start_offset
+        return replace(given, log_start_offset=max(given.log_start_offset, start))
+
+    return [(plan_expiration.ExpirationPlanner, "_input", instead)]
+
+
+def _absence_is_proof() -> list[Patch]:
+    """A topic that the facts do not show was deleted."""
+    real = TopicWatch.record
+
+    def instead(self: Any, partitions: Any, *, author: str) -> None:
+        try:
+            self.facts.refresh()
+        except TieringError:
+            return
+        facts = Instead(self.facts, topic=lambda _topic_id: None, removal_evidence=lambda _topic_id: "not to be seen")
+        real(replace(self, facts=facts), partitions, author=author)
+
+    return [(TopicWatch, "record", instead)]
+
+
+def _copies_taken_for_abandoned() -> list[Patch]:
+    """A copy is abandoned at once, whoever works on it."""
+
+    def decide(given: Any) -> Any:
+        return _plans(replace(given, unfinished_copy_expiry_ms=0, under_live_work=frozenset()))
+
+    def begin(self: Any, lease: Any, planned: Any) -> Any:
+        return _begins(replace(self, work=Instead(self.work, holder=lambda *_args: None)), lease, planned)
+
+    return [(plan_expiration, "decide_deletions", decide), (SegmentDeleter, "begin", begin)]
+
+
+EXPIRING = (
+    Mutant("log-start-late", "the log start is raised before a deletion begins", "it is not", _log_start_late),
+    Mutant("expire-objects-first", "DELETE_STARTED before the first object goes", "objects first", _objects_first),
+    Mutant("failures-ignored", "a row stays while its objects do", "rows go all the same", _failures_ignored),
+    Mutant("objects-stay", "a row goes after its objects", "the objects are left there", _objects_stay),
+    Mutant("forget-begun", "begun deletions are taken up again", "they are left", _begun_ones_forgotten),
+    Mutant("no-state-check", "a deletion is compare-and-set", "it goes on whatever the state is", _found_again),
+    Mutant("no-delete-rate", "deletions keep to their rate", "nobody asks", _no_rate),
+    Mutant("no-brake", "nothing is deleted before the brake let it pass", "every run is released", _no_brake),
+    Mutant("foreign-topics", "nothing of another owner is deleted", "the owner is not asked", _not_our_topics),
+    Mutant("age-zero", "retention.ms is kept", "everything is past it", _retention_is_age_zero),
+    Mutant("size-rounds-up", "retention.bytes stay", "one segment more goes", _size_rounds_up),
+    Mutant("unfinished-is-size", "only FINISHED bytes are size", "begun copies are, too", _unfinished_is_size),
+    Mutant("short-history", "epochs are merged over time", "the last cache wins", _shortened_history),
+    Mutant("brokers-log-start", "the broker's log start deletes nothing", "it is taken for ours", _brokers_log_start),
+    Mutant("absence-is-proof", "a deletion is believed from a positive answer", "absence will do", _absence_is_proof),
+    Mutant(
+        "no-live-work",
+        "what somebody works on is not abandoned",
+        "every copy is abandoned at once",
+        _copies_taken_for_abandoned,
+    ),
+)

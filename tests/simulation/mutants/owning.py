@@ -1,0 +1,96 @@
+"""Mutants of leases, fences, gates, pauses and the store's marker."""
+
+from typing import Any
+
+from sqlalchemy import true
+
+from include.tiering.database.fencing import FenceHolder
+from include.tiering.remote_metadata import sql, sql_changes, sql_counters, sql_deletions
+from include.tiering.remote_storage.marker import GuardedStorage
+from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
+from include.tiering.tasks.send_gate import SendGate
+from include.tiering.work import sql as sql_work
+from include.tiering.work import sql_deletions as sql_deletion_work
+from include.tiering.work import sql_lease_rows, sql_leases
+from tests.simulation.mutants.mutant import Mutant, Patch, nothing
+
+
+def _fences_ignored() -> list[Patch]:
+    def held(_connection: Any, _cluster_id: str, _fence: Any) -> FenceHolder:
+        return FenceHolder("run", "batch")
+
+    places = (sql, sql_changes, sql_deletions, sql_work, sql_deletion_work)
+    return [(place, "hold_fence", held) for place in places if hasattr(place, "hold_fence")]
+
+
+def _live_leases_taken() -> list[Patch]:
+    return [(sql_leases, "is_free", lambda *_: true()), (sql_lease_rows, "is_free", lambda *_: true())]
+
+
+def _tokens_begin_anew() -> list[Patch]:
+    """Each claim gets the token that the newest one has."""
+    real = sql_lease_rows.take
+
+    def instead(connection: Any, cluster_id: str, partition: Any, role: Any, **rest: Any) -> Any:
+        return real(connection, cluster_id, partition, role, **{**rest, "now_ms": rest["now_ms"]})
+
+    def same_token(*args: Any, **rest: Any) -> Any:
+        fence = instead(*args, **rest)
+        if fence is None:
+            return None
+        table = sql_lease_rows.leases
+        args[0].execute(table.update().where(sql_lease_rows._of(args[1], args[2], args[3])).values(token=1))
+        return type(fence)(fence.topic_id_partition, 1, fence.role)
+
+    return [(sql_leases, "take", same_token)]
+
+
+def _lease_never_runs_out() -> list[Patch]:
+    return [(SendGate, "lease_valid_until", nothing)]
+
+
+def _pause_not_seen() -> list[Patch]:
+    return [(SendGate, "set_paused", nothing)]
+
+
+def _leases_not_renewed() -> list[Patch]:
+    def beat(self: Any) -> None:
+        self._hold_from(self._clock.monotonic())
+
+    return [(BatchHeartbeat, "_renew", beat)]
+
+
+def _marker_not_asked() -> list[Patch]:
+    return [(GuardedStorage, "check_marker", nothing)]
+
+
+def _counters_only_grow() -> list[Patch]:
+    return [(sql_changes, "count_out", nothing), (sql_deletions, "count_out", nothing)]
+
+
+def _started_counts() -> list[Patch]:
+    """What is only begun counts as if it were FINISHED."""
+    real = sql_counters._added_up
+    states = sql_changes.RemoteLogSegmentState
+
+    def instead(segments: Any) -> Any:
+        sums = real(segments)
+        return {
+            (epoch, states.COPY_SEGMENT_FINISHED if state is states.COPY_SEGMENT_STARTED else state): counted
+            for (epoch, state), counted in sums.items()
+        }
+
+    return [(sql_counters, "_added_up", instead)]
+
+
+OWNING = (
+    Mutant("no-fence", "a change with an old token is refused", "any token will do", _fences_ignored),
+    Mutant("steal-leases", "a live lease is nobody else's", "a claim takes it", _live_leases_taken),
+    Mutant("same-token", "tokens ascend with every claim", "each claim gets token 1", _tokens_begin_anew),
+    Mutant("endless-lease", "a lease that ran out ends the sending", "it has no end", _lease_never_runs_out),
+    Mutant("no-renewal", "a lease is renewed at the database", "the host's clock is enough", _leases_not_renewed),
+    Mutant("no-pause", "a pause stops the sending", "the gate does not close", _pause_not_seen),
+    Mutant("no-marker", "a bucket that is not ours is left alone", "its marker is not read", _marker_not_asked),
+    Mutant("counters-grow", "counters equal a recount", "what leaves a state stays counted", _counters_only_grow),
+    Mutant("count-started", "only FINISHED counts as size", "STARTED does, too", _started_counts),
+)

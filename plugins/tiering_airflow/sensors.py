@@ -9,7 +9,7 @@ from airflow.sdk import BaseSensorOperator
 
 from plugins.tiering_airflow.errors import NotReadyError
 from plugins.tiering_airflow.pools import COPIER_POOL
-from plugins.tiering_airflow.triggers import MISSING_KEY, WAITS, ReadinessTrigger, what_is_missing
+from plugins.tiering_airflow.triggers import MISSING_KEY, WAITS, ReadinessTrigger, shown, what_is_missing
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -32,7 +32,7 @@ class TieringReadySensor(BaseSensorOperator):
     `slot_pool` is the pool whose size is looked at, that of the work behind the sensor; it takes no slot of it. Work
     that does without some of it (see `Tiering.readiness`) is not held up by that: the log says so.
 
-    What is missing now is the first line of the log, and the XCom `MISSING_KEY`.
+    What is missing now is in the first lines of the log, and the XCom `MISSING_KEY`.
     """
 
     def __init__(
@@ -56,8 +56,9 @@ class TieringReadySensor(BaseSensorOperator):
         return self.on_answer(context, event)
 
     def _wait(self, context: "Context", missing: list[str]) -> NoReturn:
-        self.log.info(WAITS, "; ".join(missing))
-        context["ti"].xcom_push(key=MISSING_KEY, value=missing)
+        for line in missing:
+            self.log.info(WAITS, line)
+        context["ti"].xcom_push(key=MISSING_KEY, value=shown(missing))
         self.defer(
             trigger=ReadinessTrigger(
                 poll_seconds=self.poll_seconds,
@@ -76,7 +77,7 @@ class TieringReadySensor(BaseSensorOperator):
 
         Raises NotReadyError with one line per thing that is missing.
         """
-        context["ti"].xcom_push(key=MISSING_KEY, value=event["messages"])
+        context["ti"].xcom_push(key=MISSING_KEY, value=shown(event["messages"]))
         if not event["ready"]:
             raise NotReadyError("not ready:\n" + "\n".join(event["messages"]))
         waiting: Sequence[str] = event["waiting"]

@@ -16,8 +16,9 @@ from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import COPIER_POOL
 
 MISSING_KEY: Final = "tiering_missing"
-"""XCom of a task that waits: one line per thing that is missing now."""
+"""XCom of a task that waits: what is missing now, as one text, since Airflow's page folds lists."""
 WAITS: Final = "Waiting, not ready: %s"
+"""One line for each thing that is missing: Airflow's page does not wrap them."""
 _WITH_DIGITS: Final = re.compile(r"\w*\d\w*")
 
 
@@ -59,11 +60,12 @@ class ReadinessTrigger(BaseTrigger):
             # Once for each picture, however long it lasts.
             if _picture(event["messages"]) != _picture(self.said):
                 self.said = event["messages"]
-                self.log.info(WAITS, "; ".join(event["messages"]))
-                await self._show(event["messages"])
+                for line in self.said:
+                    self.log.info(WAITS, line)
+                await self._show(shown(self.said))
             await asyncio.sleep(self.poll_seconds)
 
-    async def _show(self, missing: list[str]) -> None:
+    async def _show(self, missing: str) -> None:
         """An Airflow that cannot take it now is no reason to end the wait: the log has it, too."""
         if self.task_instance is None:
             return
@@ -76,6 +78,11 @@ class ReadinessTrigger(BaseTrigger):
             )
         except AirflowRuntimeError as error:
             self.log.warning("What is missing cannot be shown as XCom: %s", error)
+
+
+def shown(missing: Sequence[str]) -> str:
+    """The value of `MISSING_KEY`."""
+    return "; ".join(missing) or "nothing"
 
 
 def _picture(missing: list[str]) -> list[str]:

@@ -16,6 +16,7 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Rem
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.sizes import EpochSize as EpochSize
 from include.tiering.model.sizes import PartitionSize as PartitionSize
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
 
@@ -207,6 +208,23 @@ class RemoteLogMetadata(Protocol):
 
     def highest_copied_offset(self, partition: TopicIdPartition) -> int | None:
         """Highest end offset (inclusive) ever FINISHED, whatever its epoch; deletions do not lower it."""
+        ...
+
+    def skipped_offsets(self, partition: TopicIdPartition) -> Sequence[SkippedOffsets]:
+        """Every decision about this partition, by offset."""
+        ...
+
+    def skip_offsets(
+        self, partition: TopicIdPartition, offsets: OffsetRange, *, reason: str, author: str
+    ) -> SkippedOffsets:
+        """Record that the archive goes on without these offsets, with an event. They must be the next ones: the first
+        is the lowest offset above `highest_copied_offset` that no decision covers. Repeating a call is harmless.
+
+        It needs no lease: whoever copies takes what the source has, decision or not.
+
+        Raises:
+            StateConflictError: other offsets are next, nothing was ever copied, or the platform does not own the topic.
+        """
         ...
 
     def remote_log_size(self, partition: TopicIdPartition, leader_epoch: int) -> int:

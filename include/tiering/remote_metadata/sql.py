@@ -15,12 +15,14 @@ from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata import (
     sql_counters,
     sql_deletions,
     sql_quality,
     sql_queries,
+    sql_skipped_offsets,
     sql_tombstones,
     sql_truth,
 )
@@ -144,6 +146,17 @@ class SqlRemoteLogMetadata:
     def highest_copied_offset(self, partition: TopicIdPartition) -> int | None:
         with reading(self._engine) as connection:
             return sql_counters.highest_finished_offset(connection, self._cluster_id, partition)
+
+    def skipped_offsets(self, partition: TopicIdPartition) -> Sequence[SkippedOffsets]:
+        with reading(self._engine) as connection:
+            return sql_skipped_offsets.skipped_of(connection, self._cluster_id, partition)
+
+    def skip_offsets(
+        self, partition: TopicIdPartition, offsets: OffsetRange, *, reason: str, author: str
+    ) -> SkippedOffsets:
+        with writing(self._engine) as connection:
+            decision = SkippedOffsets(offsets, reason, author, self._now_ms(connection))
+            return sql_skipped_offsets.skip(connection, self._cluster_id, partition, decision)
 
     def remote_log_size(self, partition: TopicIdPartition, leader_epoch: int) -> int:
         with reading(self._engine) as connection:

@@ -15,6 +15,7 @@ from include.tiering.database.schema.remote_log import (
     segment_epochs,
     segments,
     size_counters,
+    skipped_offsets,
     topics,
 )
 from include.tiering.database.schema.work import (
@@ -49,6 +50,7 @@ __all__ = [
     "segment_epochs",
     "segments",
     "size_counters",
+    "skipped_offsets",
     "stores",
     "topic_meters",
     "topics",

@@ -54,6 +54,19 @@ partitions: Final = Table(
     comment="its row is locked before any of the partition's segments changes",
 )
 
+skipped_offsets: Final = Table(
+    "skipped_offsets",
+    metadata,
+    *partition_key(),
+    Column("first_offset", BigInteger, primary_key=True, autoincrement=False),
+    Column("last_offset", BigInteger, nullable=False, comment="inclusive"),
+    Column("reason", Text, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("recorded_at_ms", BigInteger, nullable=False),
+    ForeignKeyConstraint(_PARTITION, [f"partitions.{name}" for name in _PARTITION]),
+    comment="append only: a gap that somebody decided to go on behind",
+)
+
 segments: Final = Table(
     "segments",
     metadata,

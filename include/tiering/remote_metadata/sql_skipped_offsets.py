@@ -1,0 +1,85 @@
+"""Decisions to go on without offsets, in SQL.
+
+Recording one is a transaction: owner read, partition locked, compared with what is copied and decided, row and event
+written. A crash before the commit leaves nothing, one after it the decision; the same call again finds it.
+
+No lease is taken. FINISHED locks the same partition row, so the comparison is with a settled end. A copy that goes on
+meanwhile may still finish offsets of the hole that it holds open: then they are there, and the decision is about
+nothing. It never makes anybody leave out what a source has, so it cannot come too early for a copy.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from sqlalchemy import Connection, bindparam, insert, select
+
+from include.tiering.database.events import record_event
+from include.tiering.database.partition_rows import in_partition, key_of, lock_partition
+from include.tiering.database.schema import skipped_offsets, topics
+from include.tiering.database.statements import stored_text
+from include.tiering.errors import StateConflictError
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets, not_skipped
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.remote_metadata.sql_counters import highest_finished_offset
+
+_KIND: Final = "skipped-offsets"
+_OF_PARTITION: Final = (
+    select(skipped_offsets).where(in_partition(skipped_offsets)).order_by(skipped_offsets.c.first_offset)
+)
+_OWNER: Final = (
+    select(topics.c.owner)
+    .where(topics.c.cluster_id == bindparam("of_cluster"), topics.c.topic_id == bindparam("of_topic"))
+    .with_for_update(read=True)
+)
+
+
+def skipped_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> list[SkippedOffsets]:
+    """See `RemoteLogMetadata.skipped_offsets`."""
+    return [
+        SkippedOffsets(OffsetRange(row.first_offset, row.last_offset), row.reason, row.author, row.recorded_at_ms)
+        for row in connection.execute(_OF_PARTITION, key_of(cluster_id, partition))
+    ]
+
+
+def skip(
+    connection: Connection, cluster_id: str, partition: TopicIdPartition, decision: SkippedOffsets
+) -> SkippedOffsets:
+    """See `RemoteLogMetadata.skip_offsets`."""
+    key, offsets = key_of(cluster_id, partition), decision.offsets
+    owner = connection.execute(_OWNER, {name: key[name] for name in ("of_cluster", "of_topic")}).scalar_one_or_none()
+    lock_partition(connection, cluster_id, partition)
+    known = skipped_of(connection, cluster_id, partition)
+    for before in known:
+        if before.offsets == offsets:
+            return before
+    if owner != TopicOwner.PLATFORM:
+        raise StateConflictError(f"{partition}: its owner is {owner or TopicOwner.NONE}, who decides what is left out")
+    highest = highest_finished_offset(connection, cluster_id, partition)
+    if highest is None:
+        raise StateConflictError(
+            f"{partition}: nothing of it was ever copied: a first copy begins where the source does"
+        )
+    missing = not_skipped(highest + 1, offsets.last, known)
+    if not missing or missing[0].first != offsets.first:
+        raise StateConflictError(f"{partition}: offsets {offsets} are not the next ones: {_where(highest, known)}")
+    decision = replace(decision, reason=stored_text(decision.reason), author=stored_text(decision.author))
+    values = {
+        "cluster_id": cluster_id,
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
+        "first_offset": offsets.first,
+        "last_offset": offsets.last,
+        "reason": decision.reason,
+        "author": decision.author,
+        "recorded_at_ms": decision.recorded_at_ms,
+    }
+    connection.execute(insert(skipped_offsets).values(**values))
+    subject, detail = f"{partition} ({partition.topic_id})", f"{offsets}: {decision.reason}"
+    record_event(connection, cluster_id, _KIND, subject, detail, decision.author, decision.recorded_at_ms)
+    return decision
+
+
+def _where(highest: int, known: list[SkippedOffsets]) -> str:
+    copied = f"offsets up to {highest} are copied"
+    return f"{copied}, {', '.join(str(one.offsets) for one in known)} are skipped" if known else copied

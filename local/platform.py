@@ -108,14 +108,16 @@ def stop(layout: Layout, say: Callable[[str], None]) -> int:
         return 0
     say(f"waiting for {len(components)} components and {len(kin)} processes of theirs to end")
     # The API server goes last: a task that is cut off tells it so, and is tried again after the next start.
-    last = components.get("api-server")
-    others = [process for process in components.values() if process != last]
-    for process in others:
-        processes.ask_to_end(process)
+    for name, process in components.items():
+        if name != "api-server":
+            processes.ask_to_end(process)
     # The scheduler waits for its running tasks: they get a moment, then they are ended as well.
-    psutil.wait_procs(others, timeout=_TASKS_END_SECONDS)
-    tasks = processes.family(components.values(), mark) - (processes.family([last], "") if last else set())
+    scheduler = components.get("scheduler")
+    psutil.wait_procs([scheduler] if scheduler else [], timeout=_TASKS_END_SECONDS)
+    without_tasks = [process for process in components.values() if process != scheduler]
+    tasks = processes.family(components.values(), mark) - processes.family(without_tasks, "")
     processes.end(tasks, patience_seconds=_TASKS_END_SECONDS)
+    # A triggerer that is asked once takes ten seconds to see that its child has ended; asked twice, five.
     processes.end(components.values(), patience_seconds=_COMPONENTS_END_SECONDS)
     late = processes.family(components.values(), mark)
     processes.end(late, patience_seconds=_TASKS_END_SECONDS)

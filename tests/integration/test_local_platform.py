@@ -13,29 +13,14 @@ import psutil
 import pytest
 
 from include.tiering.pools.airflow_api import AirflowApi, Login
-from include.tiering.settings import load_settings
-from include.tiering.wiring import open_tiering
-from local.assembly import assemble
 from local.layout import Layout
 from local.platform import Platform, stop, unhealthy_parts
-from local.ports import free_port
 from local.processes import family, recorded
-from local.runs import DagRun, errors_of, trigger, wait_for_dag, wait_for_run
-from local.secrets_store import ADMIN, READER, password_of
+from local.runs import DagRun, errors_of, trigger, wait_for_run
+from local.secrets_store import READER, password_of
 from plugins.tiering_airflow.errors import AirflowApiError
 from tests.doubles.broker_data import copy_of
-
-COPY = "tiering_copy"
-SIZES = "tiering_remote_log_sizes"
-
-
-def _ignore(_: str) -> None:
-    return None
-
-
-@pytest.fixture(scope="module")
-def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
-    return Layout.below(tmp_path_factory.mktemp("platform"))
+from tests.doubles.running_platform import COPY, SIZES, RunningPlatform, running_platform
 
 
 @pytest.fixture(scope="module")
@@ -50,31 +35,24 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def platform(layout: Layout, brokers: Path) -> Iterator[Platform]:
-    layout.state.mkdir()
-    tiering = {
-        "TIERING_TOPICS__INCLUDE": '["*"]',
-        "TIERING_LOG_DIRS": ",".join(f"{n}:{brokers / f'broker-{n}'}" for n in (1, 2)),
-        "TIERING_REMOTE_STORAGE__URL": f"file://{layout.remote_storage}",
-        "TIERING_METADATA__URL": f"sqlite:///{layout.metadata_database}",
-        "TIERING_COPIER__MAX__BATCHES": "3",
-    }
-    made = assemble(layout, tiering, port=free_port(), say=print)
-    try:
-        made.set_up()
-        made.start()
-        yield made
-    finally:
-        stop(layout, print)
+def running(tmp_path_factory: pytest.TempPathFactory, brokers: Path) -> Iterator[RunningPlatform]:
+    with running_platform(tmp_path_factory.mktemp("platform"), brokers, "tiering.copier.max.batches = 3") as started:
+        yield started
 
 
-@pytest.fixture(scope="module")
-def api(platform: Platform, layout: Layout) -> Iterator[AirflowApi]:
-    login = Login(ADMIN, password_of(layout, ADMIN))
-    with AirflowApi(platform.base_url, login, timeout_seconds=60) as admin:
-        for dag_id in (COPY, SIZES):
-            wait_for_dag(admin, dag_id, seconds=60)
-        yield admin
+@pytest.fixture
+def platform(running: RunningPlatform) -> Platform:
+    return running.platform
+
+
+@pytest.fixture
+def layout(running: RunningPlatform) -> Layout:
+    return running.layout
+
+
+@pytest.fixture
+def api(running: RunningPlatform) -> AirflowApi:
+    return running.api
 
 
 def _finished(api: AirflowApi, form: dict[str, Any]) -> tuple[DagRun, dict[str, list[str]]]:
@@ -117,7 +95,7 @@ def test_nobody_gets_in_without_a_password(platform: Platform, layout: Layout) -
 
 
 def test_a_run_copies_the_topics_of_the_form_and_wakes_the_size_run(
-    api: AirflowApi, platform: Platform, layout: Layout
+    api: AirflowApi, running: RunningPlatform, layout: Layout
 ) -> None:
     run, states = _finished(api, {"topics": ["bigrecs", "audit_log"]})
     assert (run.state, states["copy"]) == ("success", ["success"] * 3)
@@ -125,7 +103,7 @@ def test_a_run_copies_the_topics_of_the_form_and_wakes_the_size_run(
     assert sized.state == "success"
     topics = {path.parent.parent.name.rsplit("-", 1)[0] for path in layout.remote_storage.rglob("*.log")}
     assert {topic.partition("-")[0] for topic in topics} == {"bigrecs", "audit_log"}
-    with open_tiering(load_settings(environ=platform.environment)) as tiering:
+    with running.library() as tiering:
         assert tiering.work.pool_size("remote_log_copier") == api.get("/pools/remote_log_copier")["slots"]
     summary = json.loads((layout.work_dir / "sizes" / "summary.json").read_text())
     assert (summary["partitions"], summary["segments"], summary["differences"]) == (3, 4, [])
@@ -151,7 +129,7 @@ def test_a_damaged_segment_fails_the_run_in_one_line_that_names_it(api: AirflowA
 
 
 def test_stopping_in_the_middle_of_a_copy_leaves_no_process_and_the_next_start_goes_on(
-    api: AirflowApi, platform: Platform, layout: Layout
+    api: AirflowApi, running: RunningPlatform, layout: Layout
 ) -> None:
     run_id = trigger(api, COPY, {"topics": ["orders", "trimmed", "payments*"]})
     deadline = time.monotonic() + 120
@@ -164,10 +142,10 @@ def test_stopping_in_the_middle_of_a_copy_leaves_no_process_and_the_next_start_g
     assert recorded(layout.components) == {}
     assert family([], str(layout.airflow_home)) == set()
 
-    platform.start()
+    running.platform.start()
     run = wait_for_run(api, COPY, run_id, seconds=240, on_change=print)
     assert run.state == "success"
-    with open_tiering(load_settings(environ=platform.environment)) as tiering:
+    with running.library() as tiering:
         assert not tiering.work.has_work(run_id)
         copied = {size.topic_id_partition.topic for size in tiering.sizes()}
     assert {"orders", "trimmed", "payments.v1-eu"} <= copied

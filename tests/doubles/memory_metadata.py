@@ -8,17 +8,22 @@ from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.sizes import PartitionSize, PartitionStates, partition_size, partition_states
+from include.tiering.model.skipped_offsets import SkippedOffsets
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import PartitionTruth, QualityResult, SegmentRow
 
 
 class MemoryMetadata:
-    """A test puts rows in and changes them as it likes; `runs` names the segments of each run."""
+    """A test puts rows in and changes them as it likes.
+
+    `runs` names the segments of each run, `skipped` the holes that were recorded of any partition.
+    """
 
     def __init__(self, rows: Iterable[SegmentRow] = ()) -> None:
         self.rows: dict[RemoteLogSegmentId, SegmentRow] = {}
         self.runs: dict[str, list[RemoteLogSegmentId]] = {}
         self.results: dict[tuple[RemoteLogSegmentId, str], QualityResult] = {}
+        self.skipped: list[SkippedOffsets] = []
         for row in rows:
             self.put(row)
 
@@ -51,6 +56,9 @@ class MemoryMetadata:
 
     def partition_truth(self, partition: TopicIdPartition) -> PartitionTruth:
         return PartitionTruth()
+
+    def skipped_offsets(self, partition: TopicIdPartition) -> Sequence[SkippedOffsets]:
+        return self.skipped
 
     def segments_of_run(self, run_id: str) -> Sequence[SegmentRow]:
         return [self.rows[segment_id] for segment_id in self.runs.get(run_id, ())]

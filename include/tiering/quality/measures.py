@@ -25,7 +25,7 @@ class SegmentMeasure:
         producer_snapshot_beyond_end: producers whose last offset is after the segment.
         leader_epoch_differences: entries of the stored history that contradict the metadata or start after the end.
         leader_epochs_outside: entries of the metadata that do not begin in [start, end].
-        missing_offsets: offsets between the previous segment's end and this start.
+        missing_offsets: offsets between the previous segment's end and this start, without a decision to skip them.
         unexplained_overlap: offsets held twice although broker and leader epoch stayed the same.
         leader_epochs_back: by how many epochs this segment falls behind the one before it, at its first new offset.
         bytes_read: bytes fetched to take this measure.

@@ -4,7 +4,7 @@ What the store refuses or cannot parse leaves its columns unmeasured, with the r
 not answer for now is no measure at all: that error goes to the caller.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -12,6 +12,7 @@ from include.tiering.errors import FormatError, RemoteResourceNotFoundError, Rem
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.quality import index_faults, succession
 from include.tiering.quality.measures import SegmentMeasure
 from include.tiering.quota.contract import ByteLimiter, take_all
@@ -29,9 +30,15 @@ _OWN_OBJECTS: Final = {
 
 
 def measure_segment(
-    row: SegmentRow, *, previous: RemoteLogSegmentMetadata | None, storage: RemoteStorage, limiter: ByteLimiter
+    row: SegmentRow,
+    *,
+    previous: RemoteLogSegmentMetadata | None,
+    storage: RemoteStorage,
+    limiter: ByteLimiter,
+    decisions: Sequence[SkippedOffsets] = (),
 ) -> SegmentMeasure:
-    """Measure a FINISHED segment; `previous` is the one FINISHED before it in its partition.
+    """Measure a FINISHED segment; `previous` is the one FINISHED before it in its partition, `decisions` are those
+    about offsets between the two.
 
     Raises:
         RemoteStorageUnavailableError: the store does not answer (retriable).
@@ -48,7 +55,7 @@ def measure_segment(
     sheet.fill(
         ("missing_offsets", "unexplained_overlap", "leader_epochs_back"),
         lambda: [
-            succession.missing_offsets(previous, metadata),
+            _missing_offsets(sheet, previous, metadata, decisions),
             succession.unexplained_overlap(previous, metadata),
             succession.leader_epochs_back(previous, metadata),
         ],
@@ -177,6 +184,24 @@ def _faults_of(
     metadata: RemoteLogSegmentMetadata,
 ) -> index_faults.IndexFaults:
     return faults(read(), metadata)
+
+
+def _missing_offsets(
+    sheet: _Sheet,
+    previous: RemoteLogSegmentMetadata | None,
+    metadata: RemoteLogSegmentMetadata,
+    decisions: Sequence[SkippedOffsets],
+) -> int:
+    missing = succession.missing_offsets(previous, metadata, decisions)
+    total = sum(part.size for part in missing)
+    if missing:
+        skipped = f"; skipped by decision are {_named(one.offsets for one in decisions)}" if decisions else ""
+        sheet.remark("missing_offsets", f"missing_offsets = {total}: {_named(missing)}{skipped}")
+    return total
+
+
+def _named(ranges: Iterable[OffsetRange]) -> str:
+    return ", ".join(map(str, ranges))
 
 
 def _manifest_differences(sheet: _Sheet, contents: _Contents, metadata: RemoteLogSegmentMetadata) -> list[int]:

@@ -1,11 +1,23 @@
 """How a segment follows the one before it in its partition."""
 
+from collections.abc import Sequence
+
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets, not_skipped
 
 
-def missing_offsets(previous: RemoteLogSegmentMetadata | None, current: RemoteLogSegmentMetadata) -> int:
-    """Offsets after `previous` and before `current`, which nobody holds. The first segment misses nothing."""
-    return 0 if previous is None else max(0, current.start_offset - previous.end_offset - 1)
+def missing_offsets(
+    previous: RemoteLogSegmentMetadata | None,
+    current: RemoteLogSegmentMetadata,
+    decisions: Sequence[SkippedOffsets] = (),
+) -> tuple[OffsetRange, ...]:
+    """Offsets after `previous` and before `current`, which nobody holds and nobody decided to go on without.
+
+    The first segment misses nothing.
+    """
+    if previous is None:
+        return ()
+    return not_skipped(previous.end_offset + 1, current.start_offset - 1, decisions)
 
 
 def unexplained_overlap(previous: RemoteLogSegmentMetadata | None, current: RemoteLogSegmentMetadata) -> int:

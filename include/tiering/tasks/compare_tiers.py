@@ -11,6 +11,7 @@ from typing import Final
 from include.tiering.log_source.contract import IneligibleReason, LogSegment, Replica, ScanError, ScanReport
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.lag import PartitionLag
+from include.tiering.model.skipped_offsets import not_skipped
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
@@ -87,9 +88,10 @@ def _seconds(waiting: Sequence[LogSegment], now_ms: int) -> float:
 
 def _duplicate_bytes(replica: Replica, highest_copied: int | None, metadata: RemoteLogMetadata) -> int:
     """Copies begin at the log start and leave no gap, so all between our log start and the highest copied offset is
-    remote, but for a hole that a person has recorded."""
+    remote, but for what somebody decided to go on without."""
     if highest_copied is None:
         return 0
     log_start = metadata.partition_truth(replica.topic_id_partition).log_start_offset
-    both = (s for s in replica.segments if not s.active and log_start <= s.end_offset <= highest_copied)
-    return sum(segment.size_bytes for segment in both)
+    both = [s for s in replica.segments if not s.active and log_start <= s.end_offset <= highest_copied]
+    decisions = metadata.skipped_offsets(replica.topic_id_partition) if both else ()
+    return sum(one.size_bytes for one in both if not_skipped(one.base_offset, one.end_offset, decisions))

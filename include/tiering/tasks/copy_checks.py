@@ -1,15 +1,23 @@
 """What must hold while a segment is copied: it is the planned one, and the store has what was read."""
 
+from collections.abc import Callable, Sequence
+
 from include.tiering.errors import RemoteChecksumError, SourceChangedError
 from include.tiering.log_source.contract import CheckedSegment, LogSegment, ReplicaId
+from include.tiering.model.skipped_offsets import SkippedOffsets, not_skipped
 from include.tiering.remote_storage.contract import ObjectKind, StoredObject
 from include.tiering.work.contract import PlannedSegment
 
 
 def require_planned(
-    replica_id: ReplicaId, segment: LogSegment, planned: PlannedSegment, highest_copied_offset: int | None
+    replica_id: ReplicaId,
+    segment: LogSegment,
+    planned: PlannedSegment,
+    highest_copied_offset: int | None,
+    decisions: Callable[[], Sequence[SkippedOffsets]],
 ) -> None:
-    """The segment must be the one that was planned, eligible now, and join what is copied without a gap.
+    """The segment must be the one that was planned, eligible now, and join what is copied without a gap, but for what
+    somebody decided to go on without. Such `decisions` are asked for only where there is a gap.
 
     Raises:
         SourceChangedError
@@ -24,8 +32,8 @@ def require_planned(
     if segment.reason is not None:
         raise SourceChangedError(where, f"not eligible any more: {segment.reason}")
     if highest_copied_offset is not None and segment.base_offset > highest_copied_offset + 1:
-        gap = f"{highest_copied_offset + 1}..{segment.base_offset - 1}"
-        raise SourceChangedError(where, f"offsets {gap} would be left out")
+        for missing in not_skipped(highest_copied_offset + 1, segment.base_offset - 1, decisions()):
+            raise SourceChangedError(where, f"offsets {missing} would be left out")
 
 
 def require_stored(sent: tuple[StoredObject, ...], stored: tuple[StoredObject, ...], checked: CheckedSegment) -> None:

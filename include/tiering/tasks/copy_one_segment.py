@@ -27,6 +27,7 @@ An interrupted upload is never resumed: the next attempt has a new id, so its ob
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from include.tiering.clock import Clock
@@ -113,7 +114,8 @@ class SegmentCopier:
         """
         base_offset = planned.base_offset
         with self.source.open_segment(replica_id, base_offset) as opened:
-            require_planned(replica_id, opened.segment, planned, highest_copied_offset)
+            decisions = partial(self.metadata.skipped_offsets, replica_id.topic_id_partition)
+            require_planned(replica_id, opened.segment, planned, highest_copied_offset, decisions)
             self._reached(CopyStep.OPENED, replica_id, base_offset)
             checked = opened.check()
             self._reached(CopyStep.CHECKED, replica_id, base_offset)

@@ -136,7 +136,7 @@ def _of_partition(
 def _held_back(evidence: Evidence, held_back: HeldBackPartition, replica: Replica | None) -> Line:
     if held_back.reason not in (HeldBack.NOT_ELIGIBLE, HeldBack.DAMAGED) or replica is None:
         finding = f"from offset {held_back.next_offset}: {held_back.reason}: {held_back.detail}"
-        return Cause.HELD_BACK, finding, "docs/runbook.md, A partition is held back"
+        return Cause.HELD_BACK, finding, _advice_held_back(held_back)
     if held_back.detail == IneligibleReason.ABOVE_LAST_STABLE_OFFSET:
         return _unstable(evidence, replica)
     bounds = {
@@ -149,6 +149,14 @@ def _held_back(evidence: Evidence, held_back: HeldBackPartition, replica: Replic
         error = evidence.plan.errors[0]
         finding += f": {error.path}: {error.message}"
     return Cause.NOT_ELIGIBLE, finding, _advice(held_back.detail)
+
+
+def _advice_held_back(held_back: HeldBackPartition) -> str:
+    if held_back.reason is not HeldBack.HOLE:
+        return "docs/runbook.md, A partition is held back"
+    partition = held_back.topic_id_partition
+    command = f"./tiering skip {partition.topic} --partition {partition.partition} --reason TEXT"
+    return f"if the archive may go on without them: {command}"
 
 
 def _unstable(evidence: Evidence, replica: Replica) -> Line:

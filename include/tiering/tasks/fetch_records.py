@@ -16,6 +16,7 @@ from include.tiering.formats.whole_batches import WholeBatches
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.skipped_offsets import decision_about
 from include.tiering.quota.contract import Quotas, take_all
 from include.tiering.quota.fetch_admission import FetchAdmission
 from include.tiering.quota.scopes import Scope, fetch_scopes
@@ -92,7 +93,12 @@ class RecordReader:
                 self._require_served(segment)
                 return segment
         under = "" if fetch.leader_epoch is None else f" under leader epoch {fetch.leader_epoch}"
-        raise OffsetOutOfRangeError(f"{partition}: no segment in remote storage holds offset {offset}{under}")
+        nobody = f"{partition}: no segment in remote storage holds offset {offset}{under}"
+        decision = decision_about(offset, self.metadata.skipped_offsets(partition))
+        if decision is None:
+            raise OffsetOutOfRangeError(nobody)
+        why = f"{decision.offsets} were skipped by {decision.author} ({decision.reason})"
+        raise OffsetOutOfRangeError(f"{nobody}: {why}; go on at offset {decision.offsets.last + 1}")
 
     def throttle_ms(self, segment: RemoteLogSegmentMetadata, client: str | None) -> int:
         """How long this client should stay away from the segment; 0 if it may read."""

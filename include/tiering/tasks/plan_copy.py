@@ -16,6 +16,7 @@ from include.tiering.cluster.contract import ClusterFacts
 from include.tiering.log_source.contract import IneligibleReason, LogSegment, Replica, ScanError, ScanReport
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionDecision
+from include.tiering.model.skipped_offsets import OffsetRange, not_skipped
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
@@ -59,13 +60,15 @@ class HeldBack(StrEnum):
 class HeldBackPartition:
     """A partition that waits, at once or behind what is planned of it.
 
-    `next_offset` is the first offset (inclusive) that this plan does not copy; `detail` says why, in words.
+    `next_offset` is the first offset (inclusive) that this plan does not copy; `detail` says why, in words. `hole` is
+    what the source has no longer and nobody has decided about.
     """
 
     topic_id_partition: TopicIdPartition
     next_offset: int
     reason: HeldBack
     detail: str
+    hole: OffsetRange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,14 +222,26 @@ def _refusal(
     stopped = metadata.stopped_reason(partition)
     if stopped is not None:
         return HeldBackPartition(partition, next_offset, HeldBack.STOPPED, stopped)
-    if first.base_offset > next_offset:
-        gone = f"offsets {next_offset}..{first.base_offset - 1} are no longer in the source"
-        return HeldBackPartition(partition, next_offset, HeldBack.HOLE, gone)
+    gone = _undecided(partition, next_offset, first, metadata)
+    if gone is not None:
+        detail = f"offsets {gone} are no longer in the source"
+        return HeldBackPartition(partition, gone.first, HeldBack.HOLE, detail, gone)
     fork = None if highest is None else fork_offset(replica, highest, metadata)
-    if fork is not None and fork < first.base_offset:
-        other = f"offsets {fork}..{first.base_offset - 1} are remote under other leader epochs than the source has now"
-        return HeldBackPartition(partition, fork, HeldBack.FORK, other)
+    other = None if fork is None else _undecided(partition, fork, first, metadata)
+    if other is not None:
+        detail = f"offsets {other} are remote under other leader epochs than the source has now"
+        return HeldBackPartition(partition, other.first, HeldBack.FORK, detail)
     return None
+
+
+def _undecided(
+    partition: TopicIdPartition, offset: int, following: LogSegment, metadata: RemoteLogMetadata
+) -> OffsetRange | None:
+    """The first offsets from `offset` to the segment that no recorded hole covers. Where they meet nobody is asked."""
+    if offset >= following.base_offset:
+        return None
+    decisions = metadata.skipped_offsets(partition)
+    return next(iter(not_skipped(offset, following.base_offset - 1, decisions)), None)
 
 
 def _not_eligible(partition: TopicIdPartition, segment: LogSegment) -> HeldBackPartition:

@@ -27,6 +27,7 @@ from include.tiering.quality.judge import BrokenRule, Judge, QualityFinding, fin
 from include.tiering.quality.measures import SegmentMeasure
 from include.tiering.quality.measuring import measure_segment
 from include.tiering.quality.rules import Severity
+from include.tiering.quality.succession import missing_offsets
 from include.tiering.quota.contract import Quotas
 from include.tiering.remote_metadata.contract import QualityResult, RemoteLogMetadata, SegmentRow
 from include.tiering.remote_storage.contract import RemoteStorage
@@ -87,7 +88,7 @@ def verify_segments(
     subjects = _unpassed(metadata) if run_id is None else _of_run(metadata, run_id)
     tally = _Tally()
     while group := list(islice(subjects, GROUP_SEGMENTS)):
-        measures = [_measured(subject, storage, quotas) for subject in group]
+        measures = [_measured(subject, metadata, storage, quotas) for subject in group]
         _record(metadata, group, measures, judge.judge(measures), tally)
     return VerifyReport(
         segments=tally.segments,
@@ -98,10 +99,14 @@ def verify_segments(
     )
 
 
-def _measured(subject: _Subject, storage: RemoteStorage, quotas: Quotas) -> SegmentMeasure:
+def _measured(subject: _Subject, known: RemoteLogMetadata, storage: RemoteStorage, quotas: Quotas) -> SegmentMeasure:
     metadata = subject.row.metadata
     limiter = quotas.fetch(metadata.broker_id, metadata.topic_id_partition.topic)
-    return measure_segment(subject.row, previous=subject.previous, storage=storage, limiter=limiter)
+    has_gap = bool(missing_offsets(subject.previous, metadata))
+    decisions = known.skipped_offsets(metadata.topic_id_partition) if has_gap else ()
+    return measure_segment(
+        subject.row, previous=subject.previous, storage=storage, limiter=limiter, decisions=decisions
+    )
 
 
 def _unpassed(metadata: RemoteLogMetadata) -> Iterator[_Subject]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from include.tiering.errors import RemoteStorageError, RemoteStorageUnavailableError
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.quality.measures import SegmentMeasure
 from include.tiering.quality.measuring import measure_segment
 from include.tiering.quality.rules import explain
@@ -149,6 +150,28 @@ def test_metadata_whose_epochs_begin_before_its_start(partition: CopiedPartition
 def test_metadata_with_an_older_maximum_than_the_time_index(partition: CopiedPartition) -> None:
     row = with_metadata(partition.rows[0], max_timestamp_ms=partition.rows[0].metadata.max_timestamp_ms - 1)
     assert broken(measured(partition, row)) == {"Q104", "Q213"}
+
+
+def test_a_gap_is_named_and_without_fault_where_it_was_skipped_by_decision(partition: CopiedPartition) -> None:
+    first, gone, third = (row.metadata for row in partition.rows)
+    hole = OffsetRange(gone.start_offset, gone.end_offset)
+
+    def with_decision(*offsets: OffsetRange) -> SegmentMeasure:
+        decisions = [SkippedOffsets(one, "lost", "me", 0) for one in offsets]
+        row = partition.rows[2]
+        return measure_segment(
+            row, previous=first, storage=partition.storage, limiter=UnlimitedBytes(), decisions=decisions
+        )
+
+    assert broken(with_decision()) == {"Q301"}
+    assert (broken(with_decision(hole)), with_decision(hole).missing_offsets) == (set(), 0)
+    part = with_decision(OffsetRange(hole.first, hole.first + 9))
+    assert part.missing_offsets == third.start_offset - hole.first - 10
+    (breach,) = PlainJudge().judge([part])
+    assert explain(breach.rule, part).endswith(
+        f"missing_offsets = {hole.size - 10}: {hole.first + 10}..{hole.last}; "
+        f"skipped by decision are {hole.first}..{hole.first + 9}"
+    )
 
 
 class StorageThatFails:

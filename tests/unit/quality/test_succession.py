@@ -2,6 +2,7 @@
 
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.quality.succession import leader_epochs_back, missing_offsets, unexplained_overlap
 from tests.doubles.storage_segments import some_metadata
 
@@ -22,13 +23,20 @@ def segment(start: int, end: int, *epochs: tuple[int, int], broker_id: int = 1) 
 
 def test_the_first_segment_follows_nothing() -> None:
     first = segment(500, 600, (7, 500))
-    assert missing_offsets(None, first) == unexplained_overlap(None, first) == leader_epochs_back(None, first) == 0
+    assert missing_offsets(None, first) == ()
+    assert unexplained_overlap(None, first) == leader_epochs_back(None, first) == 0
 
 
-def test_a_gap_counts_the_offsets_that_nobody_holds() -> None:
-    assert missing_offsets(segment(0, 99), segment(100, 199)) == 0
-    assert missing_offsets(segment(0, 99), segment(101, 199)) == 1
-    assert missing_offsets(segment(0, 99), segment(50, 199)) == 0
+def test_a_gap_has_the_offsets_that_nobody_holds() -> None:
+    assert missing_offsets(segment(0, 99), segment(100, 199)) == ()
+    assert missing_offsets(segment(0, 99), segment(101, 199)) == ((100, 100),)
+    assert missing_offsets(segment(0, 99), segment(50, 199)) == ()
+
+
+def test_what_was_skipped_by_decision_is_not_missing() -> None:
+    decisions = [SkippedOffsets(OffsetRange(100, 149), "lost", "me", 0)]
+    assert missing_offsets(segment(0, 99), segment(150, 199), decisions) == ()
+    assert missing_offsets(segment(0, 99), segment(160, 199), decisions) == ((150, 159),)
 
 
 def test_an_overlap_of_the_same_leader_is_counted() -> None:

@@ -1,5 +1,6 @@
 """What waits and what is in both places, from a scan and from rows alone."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from include.tiering.log_source.contract import IneligibleReason, LogSegment, Re
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.lag import PartitionLag
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_metadata.contract import PartitionTruth
 from include.tiering.tasks.compare_tiers import DuplicateBytes, compare_tiers
@@ -20,9 +22,13 @@ EPOCHS = LeaderEpochs.of([(0, 0)])
 class Rows:
     """Just what the task asks for."""
 
-    def __init__(self, highest: int | None, log_start: int = 0) -> None:
+    def __init__(self, highest: int | None, log_start: int = 0, *skipped: SkippedOffsets) -> None:
         self._highest = highest
         self._log_start = log_start
+        self._skipped = skipped
+
+    def skipped_offsets(self, partition: TopicIdPartition) -> Sequence[SkippedOffsets]:
+        return self._skipped
 
     def highest_copied_offset(self, partition: TopicIdPartition) -> int | None:
         return self._highest
@@ -90,6 +96,14 @@ def test_an_unknown_or_future_timestamp_is_no_age(timestamp_ms: int) -> None:
 def test_what_we_deleted_is_local_alone() -> None:
     local = with_log(segment(0), segment(100), segment(200))
     assert compared(local, Rows(299, log_start=150)).duplicates == (DuplicateBytes(ORDERS_0, 2_000),)
+
+
+def test_what_was_skipped_by_decision_is_not_in_both_should_a_source_have_it_again() -> None:
+    local = with_log(segment(0), segment(100), segment(200))
+    hole = SkippedOffsets(OffsetRange(100, 199), "lost", "me", 0)
+    assert compared(local, Rows(299, 0, hole)).duplicates == (DuplicateBytes(ORDERS_0, 2_000),)
+    part = SkippedOffsets(OffsetRange(120, 199), "lost", "me", 0)
+    assert compared(local, Rows(299, 0, part)).duplicates == (DuplicateBytes(ORDERS_0, 3_000),)
 
 
 def test_replicas_that_are_not_read_and_topics_that_are_not_ours_do_not_count() -> None:

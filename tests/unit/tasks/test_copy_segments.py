@@ -14,6 +14,7 @@ from include.tiering.errors import MetadataUnavailableError, RemoteStorageUnavai
 from include.tiering.log_source.contract import IneligibleReason, ReplicaId
 from include.tiering.model.ids import Uuid
 from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.pools.sql_mirror import SqlPoolMirror
 from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
@@ -354,3 +355,36 @@ def test_who_lost_the_lease_finishes_nothing_and_the_new_holder_cleans_up(world)
     assert world.batch().failed == ()
     assert finished_by_the_loser == []
     assert (world.offsets(orders), world.states(orders), world.objects()) == ([(0, 9)], [FINISHED], 3)
+
+
+def test_behind_a_hole_it_goes_on_only_by_decision_and_asks_for_that_once(world: World) -> None:
+    """The plan was made with the decision; a batch that does not find it copies nothing."""
+    orders = world.source.add("orders", segments=8)
+    partition = orders.topic_id_partition
+    segments = world.source.replica(orders).segments
+    world.source.change(orders, segments=segments[:3])
+    world.plan()
+    world.batch()
+    world.source.change(orders, segments=segments[5:], log_start_offset=50)
+    world.plan("held")
+    assert world.batch("held", "held/0").copied == ()
+    hole = OffsetRange(30, 49)
+    decision = world.metadata.skip_offsets(partition, hole, reason="retention was quicker", author="me")
+    world.plan("on")
+    asked: list[int] = []
+    found: list[SkippedOffsets] = []
+
+    def decisions(_: object) -> list[SkippedOffsets]:
+        asked.append(1)
+        return found
+
+    world.metadata.skipped_offsets = decisions  # type: ignore[method-assign]
+    (failed,) = world.batch("on", "on/0").failed
+    assert "offsets 30..49 would be left out" in str(failed.item.message)
+    assert world.offsets(orders) == THREE
+    found.append(decision)
+    world.plan("again")
+    asked.clear()
+    world.batch("again", "again/0")
+    assert world.offsets(orders) == [*THREE, (50, 59), (60, 69), (70, 79)]
+    assert len(asked) == 1

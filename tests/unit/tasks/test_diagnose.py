@@ -139,6 +139,11 @@ def test_what_is_held_back_keeps_its_words(reason: HeldBack) -> None:
     assert (found.cause, found.finding) == (Cause.HELD_BACK, f"from offset 0: {reason}: why")
 
 
+def test_a_hole_has_a_command_as_its_way_out() -> None:
+    advice = one(plan=held_back(HeldBack.HOLE, "why")).advice
+    assert "./tiering skip orders --partition 3 --reason" in advice
+
+
 def test_a_partition_that_is_not_ready() -> None:
     stopped = PartitionReadiness(ORDERS, NotReady.STOPPED, "segment 0..9 failed Q102")
     found = one(readiness=Readiness(CHECKS, (stopped,)))

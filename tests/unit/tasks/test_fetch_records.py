@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import OffsetOutOfRangeError, RemoteChecksumError
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.verdict import Verdict
 from include.tiering.quota.contract import ByteLimiter
 from include.tiering.quota.fetch_admission import FetchAdmission
@@ -136,6 +137,18 @@ def test_what_no_segment_holds_is_out_of_range(deployment: Deployment) -> None:
         deployment.read(PartitionFetch(deployment.partition, beyond, 1), None)
     with pytest.raises(OffsetOutOfRangeError, match="holds offset 0 under leader epoch 77"):
         deployment.read(PartitionFetch(deployment.partition, 0, 1, leader_epoch=77), None)
+
+
+def test_a_recorded_hole_is_named_and_where_records_go_on(deployment: Deployment) -> None:
+    hole = OffsetRange(deployment.rows[2].metadata.end_offset + 1, 5_000)
+    deployment.metadata.skipped = [SkippedOffsets(hole, "retention was quicker", "me@host", 0)]
+    with pytest.raises(
+        OffsetOutOfRangeError,
+        match=rf"{hole.first}\.\.5000 were skipped by me@host \(retention was quicker\); go on at offset 5001$",
+    ):
+        deployment.read(PartitionFetch(deployment.partition, 4_000, 1), None)
+    with pytest.raises(OffsetOutOfRangeError, match=r"holds offset 5001$"):
+        deployment.read(PartitionFetch(deployment.partition, 5_001, 1), None)
 
 
 def test_damage_in_the_store_is_named_and_nothing_of_it_is_given(deployment: Deployment) -> None:

@@ -1,6 +1,6 @@
 """Planning decides from values alone: what, in which order, and what waits with which reason."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -16,6 +16,7 @@ from include.tiering.log_source.contract import (
 )
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.tasks.plan_copy import HeldBack, leading_eligible, placed_batches, plan_copy, uncopied, urgency
 from include.tiering.work.contract import ANYWHERE, Placement, PlannedPartition
@@ -61,8 +62,11 @@ class Known:
         owner: TopicOwner = TopicOwner.PLATFORM,
         by_epoch: Mapping[int, int] | None = None,
         complete: bool = True,
+        skipped: Sequence[tuple[int, int]] = (),
     ) -> None:
         self._complete = complete
+        self._skipped = [SkippedOffsets(OffsetRange(*offsets), "lost", "me", 0) for offsets in skipped]
+        self.asked_for_decisions = 0
         self._by_epoch = by_epoch
         self._copied, self._stopped, self._retention_ms, self._owner = copied, stopped, retention_ms, owner
 
@@ -74,6 +78,10 @@ class Known:
 
     def highest_copied_offset(self, partition: TopicIdPartition) -> int | None:
         return self._copied
+
+    def skipped_offsets(self, partition: TopicIdPartition) -> Sequence[SkippedOffsets]:
+        self.asked_for_decisions += 1
+        return self._skipped
 
     def highest_offset_for_epoch(self, partition: TopicIdPartition, leader_epoch: int) -> int | None:
         return self._copied if self._by_epoch is None else self._by_epoch.get(leader_epoch)
@@ -137,7 +145,35 @@ def test_a_gap_behind_what_was_copied_is_never_jumped():
     made = plan(replica("a", segment(200, 299), ACTIVE, log_start=200), known=Known(copied=149))
     assert not made.partitions
     assert made.held_back[0].reason is HeldBack.HOLE
+    assert made.held_back[0].hole == (150, 199)
     assert "150..199" in made.held_back[0].detail
+
+
+BEHIND_A_HOLE = replica("a", segment(200, 249), segment(250, 299), ACTIVE, log_start=200)
+
+
+@pytest.mark.parametrize("skipped", [[(150, 199)], [(150, 169), (170, 199)], [(100, 220)]])
+def test_behind_a_hole_by_decision_the_copy_goes_on(skipped):
+    made = plan(BEHIND_A_HOLE, known=Known(copied=149, skipped=skipped))
+    assert (bases(made), made.held_back) == ([[200, 250]], ())
+
+
+def test_a_hole_that_grew_names_what_was_not_decided():
+    (held,) = plan(BEHIND_A_HOLE, known=Known(copied=149, skipped=[(150, 179)])).held_back
+    assert (held.reason, held.next_offset, held.hole) == (HeldBack.HOLE, 180, (180, 199))
+    assert "180..199" in held.detail
+
+
+def test_what_the_source_has_after_all_is_copied_decision_or_not():
+    """Another replica leads now, whose log begins earlier."""
+    source = replica("a", segment(130, 179), segment(180, 299), ACTIVE, log_start=130)
+    assert bases(plan(source, known=Known(copied=149, skipped=[(150, 199)]))) == [[130, 180]]
+
+
+def test_decisions_are_asked_for_only_where_there_is_a_gap():
+    known = Known(copied=99)
+    plan(replica("a", segment(0, 99), segment(100, 299), ACTIVE), known=known)
+    assert known.asked_for_decisions == 0
 
 
 def test_records_that_an_unclean_election_replaced_are_not_jumped():
@@ -169,6 +205,45 @@ def test_a_new_epoch_behind_what_was_copied_is_no_fork():
         replica("a", segment(0, 99), segment(100, 299), ACTIVE), leader_epochs=LeaderEpochs.of([(0, 0), (1, 100)])
     )
     assert bases(plan(source, known=Known(copied=99, by_epoch={0: 99}))) == [[100]]
+
+
+HISTORY_WITH_A_HOLE = {"copied": 299, "by_epoch": {0: 99, 1: 299}, "skipped": [(100, 199)]}
+"""0..99 were copied under epoch 0 and 200..299 under epoch 1; what is between was lost."""
+
+
+def unclean(*segments: LogSegment, since: int) -> Replica:
+    """Epoch 1 never was: the new leader, of epoch 2, took over at `since`."""
+    source = replica("a", *segments, segment(350, 360, reason=IneligibleReason.ACTIVE))
+    return replace(source, leader_epochs=LeaderEpochs.of([(0, 0), (2, since)]))
+
+
+def test_a_fork_behind_a_hole_begins_where_the_hole_ends():
+    (held,) = plan(unclean(segment(250, 349), since=150), known=Known(**HISTORY_WITH_A_HOLE)).held_back
+    assert (held.reason, held.next_offset) == (HeldBack.FORK, 200)
+    assert "offsets 200..249 are remote" in held.detail
+
+
+def test_a_hole_alone_is_no_fork():
+    """All that is remote under other epochs is in the segment that is copied whole."""
+    made = plan(unclean(segment(150, 349), since=150), known=Known(**HISTORY_WITH_A_HOLE))
+    assert (bases(made), made.held_back) == ([[150]], ())
+
+
+def test_a_fork_before_a_hole_is_named_without_the_hole():
+    known = Known(copied=99, by_epoch={0: 99}, skipped=[(100, 199)])
+    (held,) = plan(unclean(segment(200, 349), since=50), known=known).held_back
+    assert (held.reason, held.next_offset) == (HeldBack.FORK, 50)
+    assert "offsets 50..99 are remote" in held.detail
+
+
+def test_a_new_epoch_within_a_hole_is_no_fork():
+    known = Known(copied=99, by_epoch={0: 99}, skipped=[(100, 199)])
+    assert bases(plan(unclean(segment(200, 349), since=120), known=known)) == [[200]]
+
+
+def test_a_history_that_begins_behind_a_hole_is_no_fork():
+    source = replace(BEHIND_A_HOLE, leader_epochs=LeaderEpochs.of([(3, 200)]))
+    assert bases(plan(source, known=Known(copied=99, by_epoch={0: 99}, skipped=[(100, 199)]))) == [[200, 250]]
 
 
 def test_nothing_is_copied_before_its_metadata_is_complete():

@@ -8,6 +8,7 @@ import pytest
 from include.tiering.errors import JudgeError, RemoteStorageUnavailableError
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.verdict import Verdict
 from include.tiering.quality.judge import Judge
 from include.tiering.quota.contract import NoQuotas
@@ -126,6 +127,13 @@ def test_the_predecessor_of_a_runs_first_segment_is_an_older_one(partition: Copi
     (finding,) = verify(metadata, partition, run_id="run-1").failed
     assert (finding.rule, finding.level) == ("Q301", "partition")
     assert "missing_offsets = 142" in finding.message
+
+
+def test_a_segment_behind_a_recorded_hole_passes(partition: CopiedPartition) -> None:
+    metadata = MemoryMetadata([partition.rows[0], partition.rows[2]])
+    gone = partition.rows[1].metadata
+    metadata.skipped = [SkippedOffsets(OffsetRange(gone.start_offset, gone.end_offset), "lost", "me", 0)]
+    assert verify(metadata, partition).failed == ()
 
 
 def test_segments_that_are_not_finished_are_left_alone(metadata: MemoryMetadata, partition: CopiedPartition) -> None:

@@ -19,8 +19,8 @@ from tests.simulation.world.events import Events
 from tests.simulation.world.runs import Runs
 from tests.simulation.world.world import World
 
-_LENGTHS = Menu((50, 20), (100, 35), (180, 30), (300, 15))
-_FIRST_RECORDS = Menu((8, 30), (14, 40), (24, 30))
+_LENGTHS = Menu((50, 15), (120, 30), (200, 35), (300, 20))
+_FIRST_RECORDS = Menu((5, 30), (9, 45), (18, 25))
 
 TraceLine = tuple[int, int, str, str, str, str]
 

@@ -5,24 +5,24 @@ generous one. It asks what must be true of any right plan, not how the product f
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.invariants.rows import FINISHED, Row
-from tests.simulation.world.records import size_of
 
 if TYPE_CHECKING:
     from tests.simulation.invariants.watch import Watch
 
 
-def require_justified(watch: "Watch", planned: Any, since_ms: int) -> None:
+def require_justified(watch: "Watch", process: Any, planned: Any, since_ms: int) -> None:
     """Every FINISHED segment that a plan passes is past a time limit or exceeds a size limit, as set since then."""
     partition = planned.topic_id_partition
+    before = watch.rows.log_starts.get(_place(planned), 0)
     passed = [
         row
         for row in watch.live_rows(partition)
-        if row.state == FINISHED and planned.log_start_before <= row.end_offset < planned.log_start_offset
+        if row.state == FINISHED and before <= row.end_offset < planned.log_start_offset
     ]
     if partition.topic_id in watch.world.cluster.removed:
         return
     limits = _limits(watch, partition.topic, since_ms)
-    kept_bytes = _bytes_kept(watch, planned)
+    kept_bytes = _bytes_kept(watch, process, planned)
     for row in passed:
         if not any(_is_due(watch, row, limit, kept_bytes) for limit in limits):
             watch.broken(
@@ -59,16 +59,12 @@ def _largest_timestamp(watch: "Watch", row: Row) -> int:
     return max(known, default=row.max_timestamp_ms)
 
 
-def _bytes_kept(watch: "Watch", planned: Any) -> int:
+def _bytes_kept(watch: "Watch", process: Any, planned: Any) -> int:
     """What is there after the plan, remote or not: at most this much."""
     partition = planned.topic_id_partition
     finished = [row for row in watch.live_rows(partition) if row.state == FINISHED]
     kept = sum(row.size_bytes for row in finished if row.end_offset >= planned.log_start_offset)
-    log = watch.log_of(partition)
-    highest = max((row.end_offset for row in watch.ever_finished.get(_place(planned), {}).values()), default=-1)
-    if log is not None:
-        local = [record for record in log.timestamps if record[1] > highest]
-        kept += size_of(partition, local)
+    kept += watch.bytes_local(process, partition)
     return kept
 
 

@@ -17,7 +17,7 @@ NAMES = ("STARTED", "FINISHED", "DELETE_STARTED", "DELETE_FINISHED")
 _LEGAL = {(STARTED, FINISHED), (STARTED, DELETING), (FINISHED, DELETING), (DELETING, GONE)}
 _QUERY = """
     SELECT s.segment_id, s.topic_id, s.partition, t.name, s.start_offset, s.end_offset, s.size_bytes, s.leader_epochs,
-           s.state, s.max_timestamp_ms
+           s.state, s.max_timestamp_ms, s.fencing_token
     FROM segments s JOIN topics t ON t.cluster_id = s.cluster_id AND t.topic_id = s.topic_id
 """
 _COUNTERS = "SELECT topic_id, partition, leader_epoch, state, size_bytes, segments FROM size_counters"
@@ -37,6 +37,7 @@ class Row(NamedTuple):
     leader_epochs: str
     state: int
     max_timestamp_ms: int
+    fencing_token: int
 
     @property
     def place(self) -> tuple[str, int]:
@@ -128,6 +129,8 @@ class Rows:
             self._finished(row)
             self._watch.finished(row, process)
         elif row.state == DELETING:
+            if old.state == STARTED:
+                self._watch.abandoned(old, process)
             if old.state == FINISHED:
                 self._watch.deletion_began(old, process)
                 if row.end_offset >= log_starts.get(row.place, 0):

@@ -16,6 +16,7 @@ from tests.simulation.invariants.rows import DELETING, FINISHED, GONE, STARTED, 
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.brokers import PartitionLog
 from tests.simulation.world.deployment import MARKER
+from tests.simulation.world.records import size_of
 
 if TYPE_CHECKING:
     from tests.simulation.world.world import World
@@ -67,6 +68,8 @@ class Watch:
         self._spoiled: dict[str, str] = {}
         self._foreign_since_ms: int | None = None
         self._marker_read_ms: dict[Process, int] = {}
+        self._saw_no_holder: set[tuple[Process, TopicIdPartition]] = set()
+        self._local_bytes: dict[Process, dict[TopicIdPartition, int]] = {}
         self._asked_at: dict[Process, float] = {}
         self._valid_until: dict[Process, float] = {}
         self._sees_pause: dict[Process, frozenset[str]] = {}
@@ -115,7 +118,7 @@ class Watch:
         for topic_id, number, highest in self.world.db.rows(
             "SELECT topic_id, partition, highest_offset FROM size_counters WHERE leader_epoch = -1 AND state = 1"
         ):
-            row = Row("restored", topic_id, number, "", 0, highest, 0, "", FINISHED, 0)
+            row = Row("restored", topic_id, number, "", 0, highest, 0, "", FINISHED, 0, 0)
             self.ever_finished[topic_id, number] = {row.segment_id: row}
         self._changes = self.world.db.changes
 
@@ -136,6 +139,7 @@ class Watch:
             if lease_ms is not None and result is not None:
                 self._valid_until[process] = self._asked_at[process] + lease_ms / 1000
             if result is not None and label.endswith(".claim"):
+                self._tell_lease(process, result.fence)
                 self._claimed(process, result.fence)
             if label == "deletions.claim" and result is not None:
                 self._require_released(result.run_id)
@@ -144,6 +148,8 @@ class Watch:
             self._sees_pause[process] = result
         elif label == "deletions.save_plan":
             self._planned_deletions(process, args[1])
+        elif label == "work.holder" and result is None:
+            self._saw_no_holder.add((process, args[0]))
         fence = kwargs.get("fence")
         if fence is not None and label in _CHANGING and self.world.db.changes != self._changes:
             self._fenced_change(process, fence, label)
@@ -166,6 +172,10 @@ class Watch:
                 batch_id,
             )
         return found
+
+    def _tell_lease(self, process: Process, fence: Fence) -> None:
+        partition = fence.topic_id_partition
+        self.world.note(process.name, "gets a lease", f"{partition} to {fence.role}, token {fence.token}", "")
 
     def _claimed(self, process: Process, fence: Fence) -> None:
         key = (fence.topic_id_partition, fence.role)
@@ -245,6 +255,17 @@ class Watch:
         objects = self.world.store.objects
         self._foreign_since_ms = None if objects[MARKER_KEY] == marker_to_bytes(MARKER) else self.world.scheduler.now_ms
 
+    def abandoned(self, row: Row, process: Process | None) -> None:
+        """A copy that was not FINISHED begins to be deleted. Its own holder may do that, others once it is gone."""
+        partition = row.topic_id_partition
+        lease = self._leases().get((partition, LeaseRole.COPY))
+        newest = self._newest.get((partition, LeaseRole.COPY))
+        if process is None or lease is None or newest is None or newest[1] is process:
+            return
+        is_live = lease[1] > self.world.scheduler.now_ms and lease[0] == row.fencing_token
+        if is_live and (process, partition) not in self._saw_no_holder:
+            self.broken("what somebody works on is not abandoned", f"{row} by {process.name}, {newest[1].name} copies")
+
     def object_deleted(self, key: str, process: Process) -> None:
         since_ms = self._foreign_since_ms
         if since_ms is not None and self._marker_read_ms.get(process, 0) >= since_ms:
@@ -300,6 +321,19 @@ class Watch:
 
     def expiration_planning(self, process: Process) -> None:
         self._planning_since[process] = self.world.scheduler.now_ms
+        self._local_bytes[process] = {one: self._bytes_local(one) for one in self.partitions()}
+
+    def bytes_local(self, process: Process, partition: TopicIdPartition) -> int:
+        """Not remote, when the plan was begun or now: the larger one."""
+        return max(self._local_bytes.get(process, {}).get(partition, 0), self._bytes_local(partition))
+
+    def _bytes_local(self, partition: TopicIdPartition) -> int:
+        log = self.log_of(partition)
+        if log is None or log.leading is None:
+            return 0
+        place = (str(partition.topic_id), partition.partition)
+        highest = max((row.end_offset for row in self.ever_finished.get(place, {}).values()), default=-1)
+        return size_of(partition, [record for record in log.leading.records() if record[1] > highest])
 
     def truncation_decided(self, planned: Any) -> None:
         partition = planned.topic_id_partition
@@ -311,7 +345,7 @@ class Watch:
             partition = planned.topic_id_partition
             self._log_starts_decided[str(partition.topic_id), partition.partition].add(planned.log_start_offset)
             self._require_true_removals(planned)
-            require_justified(self, planned, since_ms)
+            require_justified(self, process, planned, since_ms)
 
     def _require_true_removals(self, planned: Any) -> None:
         partition = planned.topic_id_partition

@@ -17,6 +17,7 @@ from tests.simulation.world.world import World
 
 _RETENTION_MS = Menu((None, 30), (60_000, 20), (20_000, 20), (300_000, 20), (0, 5))
 _RETENTION_BYTES = Menu((None, 50), (150, 20), (60, 20), (400, 20), (0, 5))
+_DAY_AND_MORE_MS = 25 * 60 * 60 * 1000
 _QUOTAS = Menu((None, 50), (30, 20), (200, 30))
 
 
@@ -35,7 +36,8 @@ class Events:
             (self._runs.restart_a_batch, 25),
             (self._runs.start_expire_run, 22),
             (self._runs.approve, 18),
-            (self._runs.delete_without_asking, 2 * by_operators),
+            (self._runs.delete_without_asking, 4),
+            (self._a_day_passes, 2),
             (self._produce, 22),
             (self._checkpoint, 14),
             (self._elect, 3 * by_brokers),
@@ -324,6 +326,11 @@ class Events:
             self._world.db.restore(self._backups.pop())
             self._world.watch.restored()
             self._tell("the database is restored from a backup", "")
+
+    def _a_day_passes(self) -> None:
+        """Hosts sleep over night."""
+        self._world.scheduler.now_ms += _DAY_AND_MORE_MS
+        self._tell("a day passes", "")
 
     # Faults that no call is under way for.
 

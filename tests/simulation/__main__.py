@@ -1,0 +1,75 @@
+"""python -m tests.simulation: run schedules, tell one, hunt mutants, show what was covered.
+
+run [--seeds N] [--first SEED] [--processes P]    schedules, resumable; exit code 1 if one fails
+story SEED [--mutant NAME] [--whole]              what happened, made short unless --whole
+mutants [NAME ...] [--most N]                     the first schedule that catches each; exit code 1 if one survives
+coverage                                          how often what happened, over all runs
+"""
+
+import argparse
+import sys
+from contextlib import nullcontext
+
+from tests.simulation.coverage import report
+from tests.simulation.hunt import hunt, mutant_named, shortest, table
+from tests.simulation.mutants.all import MUTANTS
+from tests.simulation.runner import run, say, total
+from tests.simulation.schedule import run_schedule
+from tests.simulation.shrink import shrink
+from tests.simulation.story import told
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    running = commands.add_parser("run")
+    running.add_argument("--seeds", type=int, default=1_000)
+    running.add_argument("--first", type=int, default=0)
+    running.add_argument("--processes", type=int, default=1)
+    telling = commands.add_parser("story")
+    telling.add_argument("seed", type=int)
+    telling.add_argument("--mutant")
+    telling.add_argument("--whole", action="store_true")
+    hunting = commands.add_parser("mutants")
+    hunting.add_argument("names", nargs="*")
+    hunting.add_argument("--most", type=int, default=10_000)
+    commands.add_parser("coverage")
+    arguments = parser.parse_args()
+    if arguments.command == "run":
+        tally = run(arguments.first, arguments.seeds, arguments.processes)
+        return 1 if tally.failures else 0
+    if arguments.command == "story":
+        return _story(arguments.seed, arguments.mutant, whole=arguments.whole)
+    if arguments.command == "mutants":
+        return _mutants(arguments.names, arguments.most)
+    say(report(total()))
+    return 0
+
+
+def _story(seed: int, mutant_name: str | None, *, whole: bool) -> int:
+    mutant = mutant_named(mutant_name) if mutant_name else None
+    with mutant.active() if mutant else nullcontext():
+        found = run_schedule(seed)
+        if found.violation is None:
+            say(f"seed {seed}: every invariant held in {found.steps} steps")
+        short = None if whole or found.violation is None else shrink(found)
+        say(told(run_schedule(seed, replay=short, tracing=True)))
+    return 0 if found.violation is None else 1
+
+
+def _mutants(names: list[str], most: int) -> int:
+    caught = []
+    for mutant in MUTANTS:
+        if names and mutant.name not in names:
+            continue
+        one = hunt(mutant, most)
+        caught.append(one)
+        say(f"{mutant.name}: {one.invariant or 'survives'} after {one.schedules} schedules, {one.seconds:.0f} s")
+        if names and one.seed is not None:
+            say(told(shortest(mutant, one.seed)))
+    say(table(caught))
+    return 0 if all(one.seed is not None for one in caught) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""What schedules have met: kinds of events, crash points, broker events during each step of a copy."""
+
+from typing import Final
+
+from include.tiering.tasks.copy_one_segment import CopyStep
+from include.tiering.tasks.delete_segments import DeleteStep
+from tests.simulation.runner import Tally
+
+BROKER_EVENTS: Final = (
+    "records are produced",
+    "checkpoints are written",
+    "a clean election",
+    "an unclean election",
+    "a follower falls behind",
+    "the broker's retention deletes",
+    "kafka-delete-records",
+    "a replica is moved to another directory",
+    "a segment is rolled",
+    "a transaction begins",
+    "a transaction ends",
+    "a topic is deleted",
+    "a topic is created again",
+    "remote.storage.enable is set",
+    "a file is damaged",
+    "the metadata log lags",
+    "the metadata log catches up",
+)
+CRASH_POINTS: Final = (*CopyStep, *DeleteStep)
+
+
+def missing(tally: Tally) -> list[str]:
+    """What never happened and should have."""
+    wanted = [f"event: {event}" for event in BROKER_EVENTS]
+    wanted += [f"killed after: {step}" for step in CRASH_POINTS]
+    wanted += [f"pair: {event} after {step}" for event in BROKER_EVENTS for step in CopyStep]
+    return [name for name in wanted if not tally.coverage[name]]
+
+
+def report(tally: Tally) -> str:
+    """Markdown: numbers of schedules, events, crash points and pairs."""
+    rate = tally.schedules / tally.cpu_seconds if tally.cpu_seconds else 0
+    counts_text = f"{tally.schedules} schedules, {tally.steps} steps, {len(tally.failures)} failures"
+    lines = [
+        f"{counts_text}, {rate:.1f} schedules a second of one core.",
+        "",
+        "| event | times |",
+        "|---|---|",
+    ]
+    events = sorted(name for name in tally.coverage if name.startswith("event: "))
+    lines += [f"| {name.removeprefix('event: ')} | {tally.coverage[name]} |" for name in events]
+    lines += ["", "| killed after | times |", "|---|---|"]
+    lines += [f"| {step} | {tally.coverage[f'killed after: {step}']} |" for step in CRASH_POINTS]
+    lines += [
+        "",
+        f"| broker event, last step of the copy: | {' | '.join(CopyStep)} |",
+        "|---|" + "---|" * len(CopyStep),
+    ]
+    for event in BROKER_EVENTS:
+        counts = [str(tally.coverage[f"pair: {event} after {step}"]) for step in CopyStep]
+        lines.append(f"| {event} | {' | '.join(counts)} |")
+    never = missing(tally)
+    lines += ["", f"Never: {', '.join(never)}" if never else "Nothing of it never happened."]
+    return "\n".join(lines)

@@ -8,6 +8,8 @@ import os
 import re
 import shutil
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -38,7 +40,7 @@ from plugins.tiering_airflow.errors import NotReadyError
 from plugins.tiering_airflow.sensors import TieringReadySensor
 from plugins.tiering_airflow.triggers import MISSING_KEY, ReadinessTrigger
 from tests.doubles.airflow_api_server import AirflowApiServer, pool, serving
-from tests.doubles.airflow_home import Deployment, deployment
+from tests.doubles.airflow_home import Deployment, airflow_database, deployment
 from tests.doubles.broker_data import broker_data
 from tests.doubles.refusing_s3_proxy import Refusal, Spoiler, refusing_s3_proxy
 from tests.doubles.s3_server import CREDENTIALS, MotoServer, moto_server, raw_client
@@ -465,6 +467,31 @@ def test_a_new_picture_is_shown_while_the_task_waits(
     assert "; pool: pool remote_log_copier has 0 slots" in missing
     assert where == {"dag_id": COPY, "run_id": "run", "task_id": "ready", "map_index": -1}
     assert bool(said.lines("cannot be shown as XCom")) == (refusal is not None)
+
+
+@pytest.mark.filterwarnings("default")
+def test_airflows_own_runner_defers_the_run_and_takes_it_up_again(world: World, said: Said) -> None:
+    airflow_database()
+    mend = _no_slots(world)
+    dag = DagBag(str(ROOT / "dags")).dags[EXPIRATION].partial_subset("ready", include_downstream=False)
+    dag.get_task("ready").poll_seconds = 0.2
+    seen: list[str] = []
+
+    def person() -> None:
+        deadline = time.monotonic() + 60
+        while not seen and time.monotonic() < deadline:
+            time.sleep(0.1)
+            seen.extend(said.lines(WAITS))
+        mend()
+
+    mending = threading.Thread(target=person, daemon=True)
+    mending.start()
+    run = dag.test()
+    mending.join(60)
+    assert (str(run.state), len(seen)) == ("success", 1)
+    assert "pool remote_log_expiration has 0 slots" in seen[0]
+    (instance,) = run.get_task_instances()
+    assert instance.xcom_pull(task_ids="ready", key=MISSING_KEY) == "nothing"
 
 
 def test_one_unreadable_directory_of_two_holds_up_its_own_partitions_alone(world: World) -> None:

@@ -148,7 +148,7 @@ class RemoteStorageFullError(RemoteStorageError):
 
 
 class RemoteStoreMissingError(RemoteStorageError):
-    """There is no such bucket. One that is made now is empty: it has neither our marker nor anything that was copied."""
+    """There is no such bucket. One that is made now is empty: without our marker, without anything that was copied."""
 
 
 class RemoteStorageUnavailableError(RemoteStorageError):

@@ -15,6 +15,7 @@ from include.tiering.quota.config_store import ConfigEntity, EntityType
 from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.reports.expire import ExpireRun
 from include.tiering.tasks.delete_batch import DeleteResult
+from include.tiering.tasks.plan_copy import CopyPlan
 from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.broker_data import copy_of
 from tests.doubles.metadata_records import metadata_batch, remove_topic
@@ -62,12 +63,13 @@ include = ["{ORDERS}"]
         self.runs += 1
         return f"{kind}-{self.runs}"
 
-    def copy(self) -> None:
+    def copy(self, *, limit_bytes: int | None = None) -> CopyPlan:
         """Plan and copy whatever the log dirs hold now."""
         with self.open() as tiering:
             run_id = self.run_id("copy")
-            tiering.plan_copy(run_id)
+            plan = tiering.plan_copy(run_id, limit_bytes=limit_bytes)
             tiering.copy_batch(run_id, f"{run_id}/0")
+            return plan
 
     def expire(self, *, approved: bool = True) -> tuple[ExpireRun, DeleteResult | None]:
         """Plan, brake, approve if need be, delete."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from include.tiering.log_source.contract import ScanReport
 from include.tiering.log_source.topic_patterns import matches
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.sizes import PartitionSize
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity
 from include.tiering.quota.topic_quota import NO_TOPIC_QUOTAS
 from include.tiering.remote_storage.contract import StoreMarker
@@ -26,6 +28,7 @@ from include.tiering.tasks.partition_readiness import PartitionReadiness
 from include.tiering.tasks.plan_copy import CopyPlan
 from include.tiering.tasks.readiness import Check, Readiness
 from include.tiering.tasks.resize_pools import asks_for_pools, resize_pools
+from include.tiering.tasks.skip_offsets import Skip
 from include.tiering.tasks.verify_segments import VerifyReport
 from include.tiering.work.contract import ALL_TOPICS, BatchProgress, WorkItem
 from tests.doubles import sample_values as sample
@@ -83,6 +86,7 @@ class FakeTiering:
         self.checks: list[Check] = [Check("schema", True, True, "at head")]
         self.partitions: list[PartitionReadiness] = []
         self.diagnoses: list[Diagnosis] = []
+        self.skip = Skip(sample.ORDERS_0, OffsetRange(100, 199))
         self.fetched: list[FetchedSegment] = []
         self.answer: Callable[[PartitionFetch], FetchedRecords] = FetchedRecords.without_records
         self.configs = MemoryConfigStore()
@@ -141,6 +145,16 @@ class FakeTiering:
     def diagnose(self, topic: str) -> Sequence[Diagnosis]:
         self._called("diagnose", {"topic": topic})
         return self.diagnoses
+
+    def plan_skip(self, topic: str, partition: int, topic_id: str | None = None) -> Skip:
+        self._called("plan_skip", {"topic": topic, "partition": partition, "topic_id": topic_id})
+        return self.skip
+
+    def skip_offsets(self, planned: Skip, *, reason: str, author: str) -> Skip:
+        self._called("skip_offsets", {"planned": planned, "reason": reason})
+        if planned.hole is None:
+            return planned
+        return replace(planned, decision=SkippedOffsets(planned.hole, reason, author, 1_700_000_000_000))
 
     def fetch_partition(self, partition: TopicIdPartition, output_dir: Path) -> Iterator[FetchedSegment]:
         self._called("fetch_partition", {"partition": partition, "output_dir": output_dir})

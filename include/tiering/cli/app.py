@@ -20,6 +20,7 @@ from include.tiering.cli.commands.pools import pools
 from include.tiering.cli.commands.ready import ready
 from include.tiering.cli.commands.scan import scan
 from include.tiering.cli.commands.sizes import sizes
+from include.tiering.cli.commands.skip import skip
 from include.tiering.cli.commands.status import status
 from include.tiering.cli.commands.verify import verify
 from include.tiering.cli.failures import TieringGroup
@@ -58,6 +59,11 @@ COMMANDS: Final = (
     (scan, "List the segments in the log directories.", "scan --deep --topic 'orders*' --json"),
     (plan, "Show what a copy would take now.", "plan --topic orders --limit-bytes 1073741824"),
     (copy, "Copy what is eligible and not remote yet.", "copy --topic orders --topic 'payments.*'"),
+    (
+        skip,
+        "Go on behind offsets that the source has lost.",
+        "skip orders --partition 0 --reason 'expired during the move, agreed in OPS-12'",
+    ),
     (verify, "Judge copied segments and store a verdict.", "verify && ./tiering sizes"),
     (sizes, "Show the remote log size by partition and epoch.", "sizes --json"),
     (log_dirs, "Show the log dirs beside the remote tier.", "log-dirs --json"),

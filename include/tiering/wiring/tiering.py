@@ -28,6 +28,7 @@ from include.tiering.tasks.own_topics import register_owners
 from include.tiering.tasks.plan_copy import CopyPlan, plan_copy
 from include.tiering.tasks.record_readers import RecordReaders
 from include.tiering.tasks.remember_epochs import remember_leader_epochs
+from include.tiering.tasks.skip_offsets import Skip, plan_skip, skip_offsets
 from include.tiering.tasks.verify_segments import VerifyReport, verify_segments
 from include.tiering.wiring.batches import gate_and_heartbeat
 from include.tiering.wiring.expiration_verbs import ExpirationVerbs
@@ -95,20 +96,19 @@ class Tiering(ReadinessVerbs, ExpirationVerbs, SizeVerbs):
             register_owners(report, self.registry)
             remember_leader_epochs(report, self.metadata, self.registry)
             self.note_topic_deletions()
-        plan = plan_copy(
-            run_id,
-            report,
-            metadata=self.metadata,
-            registry=self.registry,
-            facts=self.facts,
-            now_ms=self.deletions.now_ms(),
-            limit_bytes=limit_bytes,
-            placements=self.placements(),
-            retentions=self.topic_retentions(),
-        )
+        plan = self._plan_of(report, run_id, limit_bytes)
         if not dry_run:
             self.work.save_plan(run_id, plan.partitions)
         return plan
+
+    def plan_skip(self, topic: str, partition: int, topic_id: str | None = None) -> Skip:
+        """What of a partition the source has lost before it was copied, as it is now; see the task. Changes nothing."""
+        report = self.scan_of_our_cluster((topic,))
+        return plan_skip(report, self._plan_of(report, "skip"), topic, partition, topic_id)
+
+    def skip_offsets(self, planned: Skip, *, reason: str, author: str) -> Skip:
+        """Record the decision to go on behind it."""
+        return skip_offsets(planned, metadata=self.metadata, reason=reason, author=author)
 
     def copy_batch(
         self,
@@ -196,6 +196,19 @@ class Tiering(ReadinessVerbs, ExpirationVerbs, SizeVerbs):
         """One answer for each partition, as they come; see `RecordReaders.fetch`."""
         with self.record_readers() as readers:
             yield from readers.fetch(fetches, client)
+
+    def _plan_of(self, report: ScanReport, run_id: str, limit_bytes: int | None = None) -> CopyPlan:
+        return plan_copy(
+            run_id,
+            report,
+            metadata=self.metadata,
+            registry=self.registry,
+            facts=self.facts,
+            now_ms=self.deletions.now_ms(),
+            limit_bytes=limit_bytes,
+            placements=self.placements(),
+            retentions=self.topic_retentions(),
+        )
 
     def _segment_copier(self) -> SegmentCopier:
         return SegmentCopier(

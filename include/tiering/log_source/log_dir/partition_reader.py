@@ -183,13 +183,14 @@ class PartitionReader:
         self.on_error(CorruptFileError(path, f"the log ends at offset {log_end_offset}, {known}", position))
 
     def _log_start(self, directory: BrokerDirectory, listing: Listing, epochs: LeaderEpochs, checkpoint: int) -> int:
-        """The checkpoint lags up to a minute and leaves out what the first file says; the epochs are cut at once.
+        """The checkpoint lags up to a minute and leaves out what the first file says; the epochs are cut at once. A
+        segment whose `.log` is missing beside its indexes was not deleted by a broker: the log may start there.
 
         Epochs that begin above the first batch mean a raised log start only if that batch has an epoch itself: a log
         that was begun by an old broker has none there.
         """
         first = listing.logs[0]
-        log_start = max(checkpoint, first.base_offset)
+        log_start = max(checkpoint, min([first.base_offset, *listing.lost]))
         if not epochs.entries or epochs.entries[0].start_offset <= log_start:
             return log_start
         with directory.file(offset_file(first.base_offset, FileKind.LOG)) as log, in_file(log.path):

@@ -199,6 +199,17 @@ def test_a_segment_whose_log_is_lost_stops_the_one_before(setup: Setup) -> None:
     assert reasons == [CORRUPT, AFTER, ACTIVE]
 
 
+def test_a_log_starts_where_its_first_segment_was_lost(setup: Setup) -> None:
+    """A broker that deletes takes the indexes too, and raises the log start."""
+    setup.path("log", base=0).unlink()
+    (replica,) = setup.scan(deep=False).replicas
+    assert (replica.log_start_offset, replica.segments[0].base_offset) == (0, 10)
+    for path in setup.partition.path.glob(f"{0:020d}.*"):
+        path.unlink()
+    (replica,) = setup.scan(deep=False).replicas
+    assert replica.log_start_offset == 10
+
+
 @pytest.mark.parametrize("name", HOSTILE_FILES)
 def test_hostile_file_names_are_reported_and_harm_nothing(setup: Setup, name: str) -> None:
     (setup.partition.path / name).write_bytes(b"x")

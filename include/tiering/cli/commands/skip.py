@@ -1,0 +1,56 @@
+"""`./tiering skip`: let an archive go on behind offsets that are gone from the source."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from include.tiering.cli.confirm import Approve, agrees, is_asked_on_a_terminal
+from include.tiering.cli.options import Json
+from include.tiering.cli.output import finish
+from include.tiering.cli.session import author, session_of
+
+if TYPE_CHECKING:
+    from include.tiering.tasks.skip_offsets import Skip
+
+
+def skip(
+    ctx: typer.Context,
+    topic: Annotated[str, typer.Argument(help="Name of the topic.")],
+    partition: Annotated[int, typer.Option("--partition", help="Number of the partition.", min=0, metavar="N")],
+    reason: Annotated[
+        str, typer.Option("--reason", help="Why this is acceptable; kept with the decision.", metavar="TEXT")
+    ],
+    topic_id: Annotated[
+        str | None, typer.Option("--topic-id", help="Which topic, if several had this name.", metavar="ID")
+    ] = None,
+    approve: Approve = False,
+    as_json: Json = False,
+) -> None:
+    """Record that offsets are lost to the archive, so that the copy goes on behind them.
+
+    Brokers delete by their own retention. What goes before it was copied leaves a hole, and a partition with a hole
+    waits: `plan` and `doctor` name its offsets, and nothing behind it is copied until somebody decides. This is the
+    decision. It is kept for ever with author and reason; reads of these offsets name it.
+
+    The hole is not an argument: it is looked up in the source now, and is what lies between the last copied offset and
+    the start of the log that a copy reads. What is still there is never skipped, and a damaged segment is no hole.
+    Asks first; without a terminal it takes --approve. With nothing to skip it says so, and records nothing.
+    """
+    with session_of(ctx).opened((topic,)) as tiering:
+        planned = done = tiering.plan_skip(topic, partition, topic_id)
+        refusal = _refusal(planned, approve=approve)
+        if refusal is None:
+            done = tiering.skip_offsets(planned, reason=reason, author=author())
+    from include.tiering.reports.skip import present_skip
+
+    finish(present_skip(done, reason, refusal), as_json=as_json)
+
+
+def _refusal(planned: "Skip", *, approve: bool) -> str | None:
+    from include.tiering.reports.skip import question
+
+    if approve or planned.hole is None:
+        return None
+    if not is_asked_on_a_terminal():
+        return "without a terminal it needs --approve"
+    return None if agrees(question(planned)) else "not confirmed"

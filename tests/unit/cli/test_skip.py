@@ -1,0 +1,130 @@
+"""`./tiering skip` shows what is lost for ever, and records it only if somebody agrees."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from include.tiering.cli.commands import skip as command
+from include.tiering.errors import StateConflictError
+from include.tiering.tasks.plan_copy import HeldBack, HeldBackPartition
+from include.tiering.tasks.skip_offsets import Skip
+from tests.doubles import sample_values as sample
+from tests.doubles.fake_tiering import FakeTiering
+
+Run = Callable[..., Result]
+ARGUMENTS = ("skip", "orders", "--partition", "0", "--reason", "agreed")
+LOST = "orders-0: 100 offsets, 100..199, will be missing from the archive for ever"
+
+
+def verbs(tiering: FakeTiering) -> list[str]:
+    return [verb for verb, _ in tiering.calls]
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], list[str]]:
+    """On a terminal, where somebody says yes or no; returns what was asked."""
+
+    def answering(yes: bool) -> list[str]:
+        asked: list[str] = []
+
+        def agrees(question: str) -> bool:
+            asked.append(question)
+            return yes
+
+        monkeypatch.setattr(command, "is_asked_on_a_terminal", lambda: True)
+        monkeypatch.setattr(command, "agrees", agrees)
+        return asked
+
+    return answering
+
+
+def test_without_a_terminal_it_needs_to_be_agreed_in_advance(run: Run, tiering: FakeTiering) -> None:
+    result = run(*ARGUMENTS)
+    assert result.exit_code == 1
+    assert f"nothing is skipped: without a terminal it needs --approve. {LOST}" in result.stdout
+    assert verbs(tiering) == ["plan_skip"]
+
+
+def test_agreed_in_advance_it_is_recorded(run: Run, tiering: FakeTiering) -> None:
+    result = run(*ARGUMENTS, "--topic-id", "AAA", "--approve")
+    assert result.exit_code == 0
+    assert f"recorded: {LOST}; the next copy begins at 200" in result.stdout
+    assert tiering.calls == [
+        ("plan_skip", {"topic": "orders", "partition": 0, "topic_id": "AAA"}),
+        ("skip_offsets", {"planned": tiering.skip, "reason": "agreed"}),
+    ]
+    assert tiering.settings.topics.include == ("orders",)
+
+
+@pytest.mark.parametrize(("yes", "code", "recorded"), [(True, 0, True), (False, 1, False)])
+def test_on_a_terminal_it_asks(
+    run: Run, tiering: FakeTiering, answers: Callable[[bool], list[str]], yes: bool, code: int, recorded: bool
+) -> None:
+    asked = answers(yes)
+    assert run(*ARGUMENTS).exit_code == code
+    assert asked == [f"{LOST}. Go on without them?"]
+    assert ("skip_offsets" in verbs(tiering)) is recorded
+
+
+def test_a_replica_that_still_has_some_is_part_of_the_question(
+    run: Run, tiering: FakeTiering, answers: Callable[[bool], list[str]]
+) -> None:
+    tiering.skip = replace(tiering.skip, elsewhere=(2, 3))
+    asked = answers(False)
+    run(*ARGUMENTS)
+    assert "some are still on broker 2 and broker 3: whichever leads the partition is read" in asked[0]
+
+
+def test_with_nothing_to_skip_it_says_so_and_asks_nobody(
+    run: Run, tiering: FakeTiering, answers: Callable[[bool], list[str]]
+) -> None:
+    tiering.skip, asked = Skip(sample.ORDERS_0, None), answers(True)
+    result = run(*ARGUMENTS)
+    assert (result.exit_code, asked) == (0, [])
+    assert result.stdout.strip() == "orders-0: there is nothing to skip"
+
+
+@pytest.mark.parametrize(("reason", "code"), [(HeldBack.NOT_ELIGIBLE, 0), (HeldBack.FORK, 1)])
+def test_what_the_partition_waits_for_instead_is_said(
+    run: Run, tiering: FakeTiering, reason: HeldBack, code: int
+) -> None:
+    tiering.skip = Skip(sample.ORDERS_0, None, HeldBackPartition(sample.ORDERS_0, 50, reason, "details"))
+    result = run(*ARGUMENTS)
+    assert result.exit_code == code
+    assert f"nothing to skip; from offset 50 it waits: {reason}: details" in result.stdout
+
+
+def test_a_copy_that_went_on_meanwhile_is_told(run: Run, tiering: FakeTiering, monkeypatch: pytest.MonkeyPatch) -> None:
+    def conflict(*_: object, **__: object) -> Skip:
+        raise StateConflictError("orders-0: offsets 100..199 are not the next ones")
+
+    monkeypatch.setattr(tiering, "skip_offsets", conflict)
+    result = run(*ARGUMENTS, "--approve")
+    assert result.exit_code == 1
+    assert "not the next ones" in result.stderr
+
+
+def test_a_reason_is_asked_for(run: Run) -> None:
+    assert run("skip", "orders", "--partition", "0").exit_code == 2
+
+
+def test_the_document(document: Callable[..., Any]) -> None:
+    recorded = document(*ARGUMENTS, "--approve")
+    assert recorded.pop("author")
+    assert recorded == {
+        **sample.LABELS,
+        "first_offset": 100,
+        "last_offset": 199,
+        "offsets": 100,
+        "elsewhere": [],
+        "reason": "agreed",
+        "recorded_at_ms": 1_700_000_000_000,
+        "waits": None,
+        "refusal": None,
+    }
+    refused = document(*ARGUMENTS)
+    assert (refused["author"], refused["recorded_at_ms"]) == (None, None)
+    assert refused["refusal"] == "without a terminal it needs --approve"

@@ -1,0 +1,124 @@
+"""What may be skipped: only what the plan of this moment calls a hole and the source proves to be gone."""
+
+from dataclasses import replace
+
+import pytest
+
+from include.tiering.errors import CorruptFileError, SettingError
+from include.tiering.log_source.contract import (
+    BoundsQuality,
+    IneligibleReason,
+    LogSegment,
+    Replica,
+    ReplicaId,
+    ScanReport,
+)
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
+from include.tiering.tasks.plan_copy import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.tasks.skip_offsets import Skip, plan_skip, skip_offsets
+
+ORDERS = TopicIdPartition(Uuid(b"1" * 16), 0, "orders")
+OLD_ORDERS = TopicIdPartition(Uuid(b"2" * 16), 0, "orders")
+EPOCHS = LeaderEpochs.of([(0, 0)])
+HOLE = OffsetRange(100, 199)
+GONE = HeldBackPartition(ORDERS, 100, HeldBack.HOLE, "offsets 100..199 are no longer in the source", HOLE)
+FORK = HeldBackPartition(ORDERS, 50, HeldBack.FORK, "why")
+
+
+def replica(*bases: int, partition: TopicIdPartition = ORDERS, broker: int = 1, chosen: bool = True) -> Replica:
+    """Segments of a hundred offsets each; its log starts with the first."""
+    segments = tuple(LogSegment(base, base + 99, 1_000, 0, EPOCHS, active=False, reason=None) for base in bases)
+    end = bases[-1] + 100
+    return Replica(
+        replica_id=ReplicaId(partition, broker, "dir"),
+        log_start_offset=bases[0],
+        log_end_offset=end,
+        high_watermark=end,
+        last_stable_offset=end,
+        recovery_point=end,
+        bounds=BoundsQuality.LOWER,
+        leader_epochs=EPOCHS,
+        leader_epoch=0,
+        segments=segments if chosen else tuple(replace(s, reason=IneligibleReason.NOT_LEADER) for s in segments),
+        chosen=chosen,
+        owner_is_broker=False,
+    )
+
+
+def planned(*replicas: Replica, held_back: HeldBackPartition | None = GONE, topic_id: str | None = None) -> Skip:
+    plan = CopyPlan("skip", (), () if held_back is None else (held_back,), ())
+    return plan_skip(ScanReport("cluster", replicas, ()), plan, "orders", 0, topic_id)
+
+
+class Recorded:
+    """Stands for metadata."""
+
+    def __init__(self) -> None:
+        self.decisions: list[tuple[TopicIdPartition, SkippedOffsets]] = []
+
+    def skip_offsets(
+        self, partition: TopicIdPartition, offsets: OffsetRange, *, reason: str, author: str
+    ) -> SkippedOffsets:
+        decision = SkippedOffsets(offsets, reason, author, 7)
+        self.decisions.append((partition, decision))
+        return decision
+
+
+def test_the_hole_of_the_plan_is_what_may_be_skipped() -> None:
+    assert planned(replica(200, 300)) == Skip(ORDERS, HOLE, GONE)
+
+
+@pytest.mark.parametrize("held_back", [None, FORK, replace(GONE, topic_id_partition=OLD_ORDERS)])
+def test_whatever_else_the_plan_says_is_no_hole(held_back: HeldBackPartition | None) -> None:
+    found = planned(replica(200), held_back=held_back)
+    assert (found.hole, found.waits) == (None, FORK if held_back is FORK else None)
+
+
+def test_what_lies_above_the_log_start_is_missing_and_not_gone() -> None:
+    damaged = replace(replica(200), log_start_offset=150)
+    with pytest.raises(CorruptFileError, match=r"100\.\.199 are missing, not gone: its log starts at 150"):
+        planned(damaged)
+
+
+def test_replicas_that_still_have_some_of_it_are_named() -> None:
+    others = [
+        replica(0, 100, 200, broker=2, chosen=False),
+        replica(200, broker=3, chosen=False),
+        replica(100, 200, broker=4, chosen=False),
+        replica(100, broker=5, partition=OLD_ORDERS, chosen=False),
+    ]
+    assert planned(replica(200), *others).elsewhere == (2, 4)
+
+
+def test_without_the_replica_that_a_copy_reads_nothing_is_proved() -> None:
+    with pytest.raises(SettingError, match="orders-0: no directory of log_dirs shows the replica that a copy reads"):
+        planned(replica(200, chosen=False))
+
+
+def test_of_several_topics_of_the_name_one_must_be_chosen() -> None:
+    both = replica(200), replica(200, partition=OLD_ORDERS)
+    with pytest.raises(SettingError, match=f"{ORDERS.topic_id}, {OLD_ORDERS.topic_id}: choose one with --topic-id"):
+        planned(*both)
+    assert planned(*both, topic_id=str(ORDERS.topic_id)).topic_id_partition.topic_id == ORDERS.topic_id
+
+
+def test_the_decision_is_recorded_with_its_reason() -> None:
+    metadata = Recorded()
+    done = skip_offsets(planned(replica(200)), metadata=metadata, reason=" agreed ", author="me@host")
+    assert done.decision == SkippedOffsets(HOLE, "agreed", "me@host", 7)
+    assert metadata.decisions == [(ORDERS, done.decision)]
+
+
+def test_without_a_hole_nothing_is_recorded() -> None:
+    metadata, nothing = Recorded(), planned(replica(200), held_back=None)
+    assert skip_offsets(nothing, metadata=metadata, reason="agreed", author="me") is nothing
+    assert metadata.decisions == []
+
+
+def test_a_reason_says_something() -> None:
+    metadata = Recorded()
+    with pytest.raises(SettingError, match="--reason is empty"):
+        skip_offsets(planned(replica(200)), metadata=metadata, reason=" ", author="me")
+    assert metadata.decisions == []

@@ -7,6 +7,7 @@ import pytest
 
 from tests.doubles.broker_data import copy_of
 from tests.doubles.copy_process import worker_template
+from tests.doubles.quotas import ask_the_ledger_at_once
 from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, versitygw_server
 
 
@@ -14,6 +15,11 @@ from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, v
 def _workers() -> Iterator[None]:
     with worker_template():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _prompt_quotas(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask_the_ledger_at_once(monkeypatch)
 
 
 @pytest.fixture(params=["file", "s3"])

@@ -181,7 +181,7 @@ class TestClaim:
         assert tokens == sorted(set(tokens))
 
     def test_no_token_is_given_again_after_a_restore_took_the_lease_back(self, work, engine, now):
-        """Found by simulation, seed 1543: a worker from before the restore and one from after it held the same token."""
+        """Found by simulation, seed 1543: workers from before and after the restore held the same token."""
         work.save_plan("run-1", [planned(A)])
         before = _claim(work)
         with engine.begin() as connection:
@@ -317,7 +317,7 @@ class TestRenewAndRelease:
         work.save_plan("run-1", [planned(A)])
         assert work.holder(A, LeaseRole.COPY) is None
         lease = _claim(work)
-        holder = LeaseHolder("run-1", lease.batch_id, now.now_ms, lease.expires_at_ms)
+        holder = LeaseHolder("run-1", lease.batch_id, now.now_ms, lease.expires_at_ms, lease.fence.token)
         assert work.holder(A, LeaseRole.COPY) == holder
         assert work.holder(A, LeaseRole.EXPIRE) is None
         assert work.holder(B, LeaseRole.COPY) is None

@@ -80,6 +80,18 @@ class BatchHeartbeat:
             if lease is not None:
                 self._ignoring_outage(lambda: self._work.release(lease))
 
+    def lost(self, lease: PartitionLease) -> None:
+        """Say that a lease turned out to be lost. If this very batch holds it now, its task was started again while
+        this process only seemed dead: it stops, or the two would take the lease from each other for ever."""
+        fence, mine = lease.fence, (lease.run_id, lease.batch_id)
+
+        def give_way() -> None:
+            holder = self._work.holder(fence.topic_id_partition, fence.role)
+            if holder is not None and (holder.run_id, holder.batch_id) == mine and holder.token != fence.token:
+                self._gate.stop("this batch was started again, and another process runs it")
+
+        self._ignoring_outage(give_way)
+
     def add_planned(self, size_bytes: int) -> None:
         with self._lock:
             self._planned_bytes += size_bytes

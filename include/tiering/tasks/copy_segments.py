@@ -149,6 +149,7 @@ class CopyBatch:
                 self._copy_partition(lease)
             except LeaseLostError as error:
                 for_partition(_log, lease.replica_id.topic_id_partition).warning("%s", error)
+                self._heartbeat.lost(lease)
             finally:
                 self._heartbeat.release()
         return ended

@@ -101,6 +101,7 @@ class DeleteBatch:
                 self._expire(lease)
             except (LeaseLostError, SendingStoppedError) as error:
                 for_partition(_log, lease.fence.topic_id_partition).warning("%s", error)
+                self._heartbeat.lost(lease)
             finally:
                 self._heartbeat.release()
         return ended

@@ -88,6 +88,7 @@ class LeaseHolder:
     batch_id: str
     claimed_at_ms: int
     expires_at_ms: int
+    token: int
 
 
 AnyLease = TypeVar("AnyLease", bound=PartitionLease)
@@ -160,7 +161,8 @@ class WorkStore(Protocol):
     ) -> Lease | None:
         """Lease the first partition of the run, by `order`, with planned segments left and no live lease of any run.
 
-        A live lease of the same batch id is taken over by the same batch (its process died and was started again).
+        A live lease of the same batch id is taken over by the same batch (its process died and was started again; if
+        it lives, the one that loses its lease like this has to end, see `BatchHeartbeat.lost`).
         Paused topics and `exclude` are passed over; with a `placement`, so are partitions of any other, `ANYWHERE`
         included. None if nothing is left to claim now.
         """

@@ -85,7 +85,9 @@ def holder(
     """Who holds a live lease."""
     live = select(leases).where(_of(cluster_id, partition, role), leases.c.expires_at_ms > now_ms)
     row = connection.execute(live).one_or_none()
-    return None if row is None else LeaseHolder(row.run_id, row.batch_id, row.claimed_at_ms, row.expires_at_ms)
+    if row is None:
+        return None
+    return LeaseHolder(row.run_id, row.batch_id, row.claimed_at_ms, row.expires_at_ms, row.token)
 
 
 def renew(connection: Connection, cluster_id: str, lease: PartitionLease, expires_at_ms: int) -> None:

@@ -177,7 +177,7 @@ def test_what_waits_for_a_run_with_the_narrowest_quota() -> None:
 
 
 def test_who_holds_it_since_when() -> None:
-    holder = LeaseHolder("run-1", "run-1/0", NOW_MS - 90_000, NOW_MS + 1)
+    holder = LeaseHolder("run-1", "run-1/0", NOW_MS - 90_000, NOW_MS + 1, 1)
     found = one(plan=CopyPlan("doctor", (PLANNED,), (), ()), holders={ORDERS: holder})
     assert found.cause is Cause.BEING_COPIED
     assert found.finding == "batch run-1/0 has held it for 1m 30s: 1 segments, 1.0 MiB, from 0 to go"

@@ -154,7 +154,7 @@ class FakeTiering:
         self._called("skip_offsets", {"planned": planned, "reason": reason})
         if planned.hole is None:
             return planned
-        return replace(planned, decision=SkippedOffsets(planned.hole, reason, author, 1_700_000_000_000))
+        return replace(planned, decisions=(SkippedOffsets(planned.hole, reason, author, 1_700_000_000_000),))
 
     def fetch_partition(self, partition: TopicIdPartition, output_dir: Path) -> Iterator[FetchedSegment]:
         self._called("fetch_partition", {"partition": partition, "output_dir": output_dir})

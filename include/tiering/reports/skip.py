@@ -1,16 +1,18 @@
 """Offsets that an archive goes on without, by decision."""
 
+from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.reports.plan import needs_a_person
 from include.tiering.reports.presentation import Document, Presentation, Table, count, labels
 from include.tiering.tasks.skip_offsets import Skip
+from include.tiering.units import format_utc
 
 
-def present_skip(skip: Skip, reason: str, refusal: str | None) -> Presentation:
+def present_skip(skip: Skip, refusal: str | None) -> Presentation:
     """Not `ok`: refused, so nothing changed; or the partition waits for a person, and not for this."""
     waits_for_more = skip.hole is None and skip.waits is not None and needs_a_person([skip.waits])
     return Presentation(
-        lambda: _document(skip, reason, refusal),
-        lambda: _tables(skip, reason),
+        lambda: _document(skip, refusal),
+        lambda: _tables(skip),
         _summary(skip, refusal),
         ok=refusal is None and not waits_for_more,
     )
@@ -46,24 +48,38 @@ def _summary(skip: Skip, refusal: str | None) -> str:
     return f"recorded: {_missing(skip)}; the next copy begins at {skip.hole.last + 1}"
 
 
-def _document(skip: Skip, reason: str, refusal: str | None) -> Document:
-    decision, waits = skip.decision, skip.waits
+def _document(skip: Skip, refusal: str | None) -> Document:
+    waits = skip.waits
     return {
         **labels(skip.topic_id_partition),
-        "first_offset": None if skip.hole is None else skip.hole.first,
-        "last_offset": None if skip.hole is None else skip.hole.last,
-        "offsets": 0 if skip.hole is None else skip.hole.size,
+        **_offsets(skip.hole),
         "elsewhere": list(skip.elsewhere),
-        "reason": reason,
-        "author": None if decision is None else decision.author,
-        "recorded_at_ms": None if decision is None else decision.recorded_at_ms,
-        "waits": None if waits is None or decision is not None else f"{waits.reason}: {waits.detail}",
+        "waits": None if waits is None else f"{waits.reason}: {waits.detail}",
         "refusal": refusal,
+        "recorded": [
+            {
+                **_offsets(one.offsets),
+                "reason": one.reason,
+                "author": one.author,
+                "recorded_at_ms": one.recorded_at_ms,
+            }
+            for one in skip.decisions
+        ],
     }
 
 
-def _tables(skip: Skip, reason: str) -> tuple[Table, ...]:
-    if skip.hole is None:
+def _offsets(offsets: OffsetRange | None) -> Document:
+    if offsets is None:
+        return {"first_offset": None, "last_offset": None, "offsets": 0}
+    return {"first_offset": offsets.first, "last_offset": offsets.last, "offsets": offsets.size}
+
+
+def _tables(skip: Skip) -> tuple[Table, ...]:
+    """No table if nothing was ever decided."""
+    if not skip.decisions:
         return ()
-    row = (str(skip.topic_id_partition), str(skip.hole), str(skip.hole.size), reason)
-    return (Table("hole", ("partition", "offsets", "how many>", "reason"), (row,)),)
+    rows = tuple(
+        (str(one.offsets), str(one.offsets.size), format_utc(one.recorded_at_ms), one.author, one.reason)
+        for one in skip.decisions
+    )
+    return (Table(f"{skip.topic_id_partition}, skipped", ("offsets", "how many>", "when", "by", "reason"), rows),)

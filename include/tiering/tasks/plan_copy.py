@@ -224,7 +224,7 @@ def _refusal(
         return HeldBackPartition(partition, next_offset, HeldBack.STOPPED, stopped)
     gone = _undecided(partition, next_offset, first, metadata)
     if gone is not None:
-        detail = f"offsets {gone} are no longer in the source"
+        detail = f"offsets {gone} are no longer in the source; see ./tiering skip"
         return HeldBackPartition(partition, gone.first, HeldBack.HOLE, detail, gone)
     fork = None if highest is None else fork_offset(replica, highest, metadata)
     other = None if fork is None else _undecided(partition, fork, first, metadata)

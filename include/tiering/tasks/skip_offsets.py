@@ -30,17 +30,19 @@ class Skip:
         hole: None if there is none.
         waits: why the partition waits, if it does.
         elsewhere: brokers whose replica still has some of the hole, though no copy reads it.
-        decision: what was recorded.
+        decisions: all that were ever recorded of the partition, by offset.
     """
 
     topic_id_partition: TopicIdPartition
     hole: OffsetRange | None
     waits: HeldBackPartition | None = None
     elsewhere: tuple[int, ...] = ()
-    decision: SkippedOffsets | None = None
+    decisions: tuple[SkippedOffsets, ...] = ()
 
 
-def plan_skip(report: ScanReport, plan: CopyPlan, topic: str, number: int, topic_id: str | None) -> Skip:
+def plan_skip(
+    report: ScanReport, plan: CopyPlan, metadata: RemoteLogMetadata, topic: str, number: int, topic_id: str | None
+) -> Skip:
     """The hole of the partition that is named, by a scan and by the plan that was made of it. Changes nothing.
 
     Raises:
@@ -50,15 +52,16 @@ def plan_skip(report: ScanReport, plan: CopyPlan, topic: str, number: int, topic
     replica = _meant(report, topic, number, topic_id)
     partition = replica.topic_id_partition
     waits = next((one for one in plan.held_back if one.topic_id_partition == partition), None)
-    hole = None if waits is None else waits.hole
-    if hole is None:
-        return Skip(partition, None, waits)
+    decisions = tuple(metadata.skipped_offsets(partition))
+    if waits is None or waits.hole is None:
+        return Skip(partition, None, waits, decisions=decisions)
+    hole = waits.hole
     if replica.log_start_offset <= hole.last:
         raise CorruptFileError(
             str(replica.replica_id),
             f"offsets {hole} are missing, not gone: its log starts at {replica.log_start_offset}; see ./tiering scan",
         )
-    return Skip(partition, hole, waits, _elsewhere(report.replicas, replica, hole))
+    return Skip(partition, hole, waits, _elsewhere(report.replicas, replica, hole), decisions)
 
 
 def skip_offsets(planned: Skip, *, metadata: RemoteLogMetadata, reason: str, author: str) -> Skip:
@@ -73,7 +76,7 @@ def skip_offsets(planned: Skip, *, metadata: RemoteLogMetadata, reason: str, aut
     if planned.hole is None:
         return planned
     decision = metadata.skip_offsets(planned.topic_id_partition, planned.hole, reason=reason.strip(), author=author)
-    return replace(planned, decision=decision)
+    return replace(planned, waits=None, decisions=(*planned.decisions, decision))
 
 
 def _meant(report: ScanReport, topic: str, number: int, topic_id: str | None) -> Replica:

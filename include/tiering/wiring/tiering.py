@@ -104,7 +104,7 @@ class Tiering(ReadinessVerbs, ExpirationVerbs, SizeVerbs):
     def plan_skip(self, topic: str, partition: int, topic_id: str | None = None) -> Skip:
         """What of a partition the source has lost before it was copied, as it is now; see the task. Changes nothing."""
         report = self.scan_of_our_cluster((topic,))
-        return plan_skip(report, self._plan_of(report, "skip"), topic, partition, topic_id)
+        return plan_skip(report, self._plan_of(report, "skip"), self.metadata, topic, partition, topic_id)
 
     def skip_offsets(self, planned: Skip, *, reason: str, author: str) -> Skip:
         """Record the decision to go on behind it."""

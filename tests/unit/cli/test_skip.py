@@ -8,7 +8,9 @@ import pytest
 from typer.testing import Result
 
 from include.tiering.cli.commands import skip as command
+from include.tiering.cli.session import author
 from include.tiering.errors import StateConflictError
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.tasks.plan_copy import HeldBack, HeldBackPartition
 from include.tiering.tasks.skip_offsets import Skip
 from tests.doubles import sample_values as sample
@@ -111,20 +113,26 @@ def test_a_reason_is_asked_for(run: Run) -> None:
     assert run("skip", "orders", "--partition", "0").exit_code == 2
 
 
-def test_the_document(document: Callable[..., Any]) -> None:
-    recorded = document(*ARGUMENTS, "--approve")
-    assert recorded.pop("author")
-    assert recorded == {
-        **sample.LABELS,
-        "first_offset": 100,
-        "last_offset": 199,
-        "offsets": 100,
-        "elsewhere": [],
-        "reason": "agreed",
-        "recorded_at_ms": 1_700_000_000_000,
-        "waits": None,
-        "refusal": None,
-    }
+def test_the_document(document: Callable[..., Any], tiering: FakeTiering) -> None:
+    hole = {"first_offset": 100, "last_offset": 199, "offsets": 100}
     refused = document(*ARGUMENTS)
-    assert (refused["author"], refused["recorded_at_ms"]) == (None, None)
-    assert refused["refusal"] == "without a terminal it needs --approve"
+    assert refused == {
+        **sample.LABELS,
+        **hole,
+        "elsewhere": [],
+        "waits": None,
+        "refusal": "without a terminal it needs --approve",
+        "recorded": [],
+    }
+    decision = {**hole, "reason": "agreed", "author": author(), "recorded_at_ms": 1_700_000_000_000}
+    assert document(*ARGUMENTS, "--approve") == {**refused, "refusal": None, "recorded": [decision]}
+    tiering.skip = Skip(sample.ORDERS_0, None)
+    assert document(*ARGUMENTS)["first_offset"] is None
+
+
+def test_what_was_decided_before_is_shown(run: Run, tiering: FakeTiering) -> None:
+    earlier = SkippedOffsets(OffsetRange(10, 19), "lost in the move", "you@host", 5)
+    tiering.skip = Skip(sample.ORDERS_0, None, decisions=(earlier,))
+    title, _, _, row, *_ = run(*ARGUMENTS).stdout.splitlines()
+    assert title == "orders-0, skipped"
+    assert " ".join(row.split()) == "10..19 10 1970-01-01 00:00:00 UTC you@host lost in the move"

@@ -23,6 +23,7 @@ ORDERS = TopicIdPartition(Uuid(b"1" * 16), 0, "orders")
 OLD_ORDERS = TopicIdPartition(Uuid(b"2" * 16), 0, "orders")
 EPOCHS = LeaderEpochs.of([(0, 0)])
 HOLE = OffsetRange(100, 199)
+EARLIER = SkippedOffsets(OffsetRange(10, 19), "lost", "me@host", 5)
 GONE = HeldBackPartition(ORDERS, 100, HeldBack.HOLE, "offsets 100..199 are no longer in the source", HOLE)
 FORK = HeldBackPartition(ORDERS, 50, HeldBack.FORK, "why")
 
@@ -49,14 +50,17 @@ def replica(*bases: int, partition: TopicIdPartition = ORDERS, broker: int = 1, 
 
 def planned(*replicas: Replica, held_back: HeldBackPartition | None = GONE, topic_id: str | None = None) -> Skip:
     plan = CopyPlan("skip", (), () if held_back is None else (held_back,), ())
-    return plan_skip(ScanReport("cluster", replicas, ()), plan, "orders", 0, topic_id)
+    return plan_skip(ScanReport("cluster", replicas, ()), plan, Recorded(EARLIER), "orders", 0, topic_id)
 
 
 class Recorded:
-    """Stands for metadata."""
+    """Stands for metadata of one partition."""
 
-    def __init__(self) -> None:
-        self.decisions: list[tuple[TopicIdPartition, SkippedOffsets]] = []
+    def __init__(self, *decisions: SkippedOffsets) -> None:
+        self.decisions = [(ORDERS, decision) for decision in decisions]
+
+    def skipped_offsets(self, partition: TopicIdPartition) -> list[SkippedOffsets]:
+        return [decision for of, decision in self.decisions if of == partition]
 
     def skip_offsets(
         self, partition: TopicIdPartition, offsets: OffsetRange, *, reason: str, author: str
@@ -67,13 +71,14 @@ class Recorded:
 
 
 def test_the_hole_of_the_plan_is_what_may_be_skipped() -> None:
-    assert planned(replica(200, 300)) == Skip(ORDERS, HOLE, GONE)
+    assert planned(replica(200, 300)) == Skip(ORDERS, HOLE, GONE, decisions=(EARLIER,))
 
 
 @pytest.mark.parametrize("held_back", [None, FORK, replace(GONE, topic_id_partition=OLD_ORDERS)])
 def test_whatever_else_the_plan_says_is_no_hole(held_back: HeldBackPartition | None) -> None:
     found = planned(replica(200), held_back=held_back)
     assert (found.hole, found.waits) == (None, FORK if held_back is FORK else None)
+    assert found.decisions == (EARLIER,)
 
 
 def test_what_lies_above_the_log_start_is_missing_and_not_gone() -> None:
@@ -107,8 +112,9 @@ def test_of_several_topics_of_the_name_one_must_be_chosen() -> None:
 def test_the_decision_is_recorded_with_its_reason() -> None:
     metadata = Recorded()
     done = skip_offsets(planned(replica(200)), metadata=metadata, reason=" agreed ", author="me@host")
-    assert done.decision == SkippedOffsets(HOLE, "agreed", "me@host", 7)
-    assert metadata.decisions == [(ORDERS, done.decision)]
+    decision = SkippedOffsets(HOLE, "agreed", "me@host", 7)
+    assert metadata.decisions == [(ORDERS, decision)]
+    assert (done.hole, done.waits, done.decisions) == (HOLE, None, (EARLIER, decision))
 
 
 def test_without_a_hole_nothing_is_recorded() -> None:

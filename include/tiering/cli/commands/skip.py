@@ -34,7 +34,8 @@ def skip(
 
     The hole is not an argument: it is looked up in the source now, and is what lies between the last copied offset and
     the start of the log that a copy reads. What is still there is never skipped, and a damaged segment is no hole.
-    Asks first; without a terminal it takes --approve. With nothing to skip it says so, and records nothing.
+    Asks first; without a terminal it takes --approve. With nothing to skip it says so, and records nothing. Shows what
+    was decided before.
     """
     with session_of(ctx).opened((topic,)) as tiering:
         planned = done = tiering.plan_skip(topic, partition, topic_id)
@@ -43,7 +44,7 @@ def skip(
             done = tiering.skip_offsets(planned, reason=reason, author=author())
     from include.tiering.reports.skip import present_skip
 
-    finish(present_skip(done, reason, refusal), as_json=as_json)
+    finish(present_skip(done, refusal), as_json=as_json)
 
 
 def _refusal(planned: "Skip", *, approve: bool) -> str | None:

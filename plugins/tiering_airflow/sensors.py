@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from airflow.sdk import BaseSensorOperator
+from airflow.sdk.exceptions import AirflowSkipException
 
 from plugins.tiering_airflow.errors import NotReadyError
 from plugins.tiering_airflow.pools import COPIER_POOL
@@ -49,13 +50,18 @@ class TieringReadySensor(BaseSensorOperator):
         self.wait_seconds = wait_seconds
 
     def execute(self, context: "Context") -> dict[str, Any]:
-        """As `on_answer`, unless something has to be waited for."""
+        """As `on_answer`, unless something has to be waited for. Skipped if an earlier run does that."""
         event, waitable = what_is_missing(self.slot_pool, topics_of(context))
         if waitable and not event["ready"]:
             self._wait(context, event["messages"])
         return self.on_answer(context, event)
 
     def _wait(self, context: "Context", missing: list[str]) -> NoReturn:
+        # Where runs go side by side, one that waits is enough: the schedule would add another one every time.
+        if context["dag_run"].run_type == "scheduled" and context["ti"].get_ti_count(
+            dag_id=self.dag_id, task_ids=[self.task_id], states=["deferred"]
+        ):
+            raise AirflowSkipException(f"an earlier run waits already: {shown(missing)}")
         for line in missing:
             self.log.info(WAITS, line)
         context["ti"].xcom_push(key=MISSING_KEY, value=shown(missing))

@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -114,7 +115,8 @@ def test_a_setting_that_is_wrong_is_not_waited_for(use: Any, monkeypatch: pytest
 def test_the_sensor_waits_in_the_triggerer_with_a_deadline(use: Any) -> None:
     use(migrated=False)
     sensor = TieringReadySensor(task_id="ready", poll_seconds=3, wait_seconds=60, slot_pool="remote_log_expiration")
-    context: Any = {"params": {"topics": ["orders"]}, "ti": TaskInstance()}
+    dag_run = SimpleNamespace(run_type="manual")
+    context: Any = {"params": {"topics": ["orders"]}, "ti": TaskInstance(), "dag_run": dag_run}
     with pytest.raises(TaskDeferred) as deferred:
         sensor.execute(context)
     trigger = deferred.value.trigger

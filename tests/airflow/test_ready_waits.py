@@ -21,7 +21,7 @@ from uuid import uuid4
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.bases.xcom import BaseXCom
-from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType, TaskDeferred
+from airflow.sdk.exceptions import AirflowRuntimeError, AirflowSkipException, ErrorType, TaskDeferred
 from airflow.sdk.execution_time.comms import ErrorResponse
 from alembic import command
 from alembic.script import ScriptDirectory
@@ -293,7 +293,13 @@ class Wait:
     def __init__(self, dag_id: str) -> None:
         self.sensor = _sensors()[dag_id]
         self.xcoms: dict[str, Any] = {}
-        self.context: Any = {"params": {"topics": None}, "ti": self}
+        self.earlier_runs_that_wait = 0
+        self.dag_run = SimpleNamespace(run_type="scheduled")
+        self.context: Any = {"params": {"topics": None}, "ti": self, "dag_run": self.dag_run}
+
+    def get_ti_count(self, dag_id: str, task_ids: list[str], states: list[str]) -> int:
+        assert (dag_id, task_ids, states) == (self.sensor.dag_id, ["ready"], ["deferred"])
+        return self.earlier_runs_that_wait
 
     def xcom_push(self, key: str, value: Any) -> None:
         self.xcoms[key] = value
@@ -438,6 +444,19 @@ def test_an_archive_without_brokers_expires_and_is_counted(world: World) -> None
     assert isinstance(Wait(SIZES).begin(), dict)
     with pytest.raises(NotReadyError, match="log_dirs is empty"):
         Wait(COPY).begin()
+
+
+def test_the_schedule_adds_no_run_to_one_that_waits_and_a_person_may(world: World) -> None:
+    mend = _no_slots(world)
+    scheduled, asked_for = Wait(EXPIRATION), Wait(EXPIRATION)
+    for wait in (scheduled, asked_for):
+        wait.earlier_runs_that_wait = 1
+    asked_for.dag_run.run_type = "manual"
+    with pytest.raises(AirflowSkipException, match=r"an earlier run waits already: pool: .* has 0 slots"):
+        scheduled.begin()
+    assert isinstance(asked_for.begin(), ReadinessTrigger)
+    mend()
+    assert isinstance(scheduled.begin(), dict)
 
 
 @pytest.mark.parametrize("refusal", [None, AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR))])

@@ -17,7 +17,7 @@ export PYTHONPATH := $(ROOT)
 export PATH := $(ROOT)/.venv/bin:$(ROOT)/.cache/bin:$(ROOT)/.cache/uv/bin:$(PATH)
 export UV_PYTHON_PREFERENCE := only-system
 
-.PHONY: help setup demo up down test test-unit test-integration test-browser lint check docs requirements \
+.PHONY: help setup demo up down test test-unit test-integration test-browser simulate simulate-mutants lint check docs requirements \
         bench bench-check bench-copy bench-delete bench-queue bench-quota bench-quota-airflow bench-scan bench-sizes bench-start s3-server clean
 
 help: ## print this list
@@ -73,7 +73,7 @@ down: setup ## stop what `make up` started
 
 PYTEST := $(PYTHON) -m pytest -q
 UNIT_TESTS := tests/architecture tests/unit
-SLOW_TESTS := tests/integration tests/airflow tests/chaos tests/scenarios tests/contract tests/property
+SLOW_TESTS := tests/integration tests/airflow tests/chaos tests/scenarios tests/contract tests/property tests/simulation
 # Servers belong to a file of tests: a file stays on one worker, long ones (they come first) begin first.
 BY_FILE := -n 2 --dist loadfile --no-loadscope-reorder
 
@@ -90,6 +90,12 @@ test-integration: setup s3-server ## properties, contract suites and real server
 
 test-browser: setup ## log in, copy from the form, pause and resume in headless Chromium (Debian: chromium, chromium-driver)
 	@eval "$$($(PYTHON) -m local.java)" && $(PYTEST) tests/browser
+
+simulate: setup ## the protocols against a model world: SEEDS=1000 schedules, resumable (FIRST=seed, PROCESSES=n)
+	@nice $(PYTHON) -m tests.simulation run --seeds $${SEEDS:-1000} --first $${FIRST:-0} --processes $${PROCESSES:-$$(nproc)}
+
+simulate-mutants: setup ## broken rules of the protocols, each caught by a schedule; writes the tables of docs/simulation.md
+	@nice $(PYTHON) -m tests.simulation mutants --write
 
 lint: setup ## ruff, mypy, import contracts, docs and requirements.txt fresh, compose file valid
 	@ruff check .

@@ -11,6 +11,7 @@ import sys
 from contextlib import nullcontext
 
 from tests.simulation.coverage import report
+from tests.simulation.documented import write_part
 from tests.simulation.hunt import hunt, mutant_named, shortest, table
 from tests.simulation.mutants.all import MUTANTS
 from tests.simulation.runner import run, say, total
@@ -33,7 +34,9 @@ def main() -> int:
     hunting = commands.add_parser("mutants")
     hunting.add_argument("names", nargs="*")
     hunting.add_argument("--most", type=int, default=10_000)
-    commands.add_parser("coverage")
+    hunting.add_argument("--write", action="store_true")
+    covering = commands.add_parser("coverage")
+    covering.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
     if arguments.command == "run":
         tally = run(arguments.first, arguments.seeds, arguments.processes)
@@ -41,8 +44,11 @@ def main() -> int:
     if arguments.command == "story":
         return _story(arguments.seed, arguments.mutant, whole=arguments.whole)
     if arguments.command == "mutants":
-        return _mutants(arguments.names, arguments.most)
-    say(report(total()))
+        return _mutants(arguments.names, arguments.most, write=arguments.write)
+    covered = report(total())
+    say(covered)
+    if arguments.write:
+        write_part("coverage", covered)
     return 0
 
 
@@ -57,7 +63,7 @@ def _story(seed: int, mutant_name: str | None, *, whole: bool) -> int:
     return 0 if found.violation is None else 1
 
 
-def _mutants(names: list[str], most: int) -> int:
+def _mutants(names: list[str], most: int, *, write: bool) -> int:
     caught = []
     for mutant in MUTANTS:
         if names and mutant.name not in names:
@@ -68,6 +74,8 @@ def _mutants(names: list[str], most: int) -> int:
         if names and one.seed is not None:
             say(told(shortest(mutant, one.seed)))
     say(table(caught))
+    if write and not names:
+        write_part("mutants", table(caught))
     return 0 if all(one.seed is not None for one in caught) else 1
 
 

@@ -26,13 +26,13 @@ def mutant_named(name: str) -> Mutant:
 
 
 def hunt(mutant: Mutant, most: int, first_seed: int = 1) -> Caught:
-    """Run seeds in order until an invariant breaks."""
+    """Run seeds in order until an invariant breaks that holds without the mutant."""
     began = time.process_time()
-    with mutant.active():
-        for tried, seed in enumerate(range(first_seed, first_seed + most), start=1):
+    for tried, seed in enumerate(range(first_seed, first_seed + most), start=1):
+        with mutant.active():
             outcome = run_schedule(seed)
-            if outcome.violation is not None:
-                return Caught(mutant, tried, seed, outcome.violation.invariant, time.process_time() - began)
+        if outcome.violation is not None and run_schedule(seed).violation is None:
+            return Caught(mutant, tried, seed, outcome.violation.invariant, time.process_time() - began)
     return Caught(mutant, None, None, "", time.process_time() - began)
 
 

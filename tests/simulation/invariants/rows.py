@@ -112,7 +112,8 @@ class Rows:
             self._watch.broken("a segment begins as STARTED", f"{row}")
         for other in self.known.values():
             is_leftover = other.state in (STARTED, DELETING) and other.segment_id not in self._watch.were_finished
-            if is_leftover and other.place == row.place and other.segment_id != row.segment_id:
+            is_own = other.fencing_token == row.fencing_token
+            if is_leftover and other.place == row.place and not is_own:
                 self._watch.broken("leftovers go before anything is copied", f"{row} began beside {other}")
 
     def _changed(
@@ -142,7 +143,8 @@ class Rows:
             left = [
                 suffix for suffix in ("log", "indexes", "rsm-manifest") if row.key(suffix) in self._world.store.objects
             ]
-            if left and row.segment_id not in self._watch.may_leave_objects:
+            excused = self._watch.may_leave_objects | self._watch.wrote_late
+            if left and row.segment_id not in excused:
                 self._watch.broken("objects go before their row", f"{row} still has {', '.join(left)}")
 
     def _finished(self, row: Row) -> None:

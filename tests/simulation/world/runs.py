@@ -5,7 +5,7 @@ from typing import Any
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.world import World
 
-TWINS = False
+TWINS = True
 
 
 class Runs:

@@ -1,0 +1,51 @@
+"""Broken rules are noticed: here those mutants that are quick, all of them by `python -m tests.simulation mutants`."""
+
+import pytest
+
+from tests.simulation.hunt import hunt, mutant_named
+from tests.simulation.mutants.all import MUTANTS
+from tests.simulation.schedule import run_schedule
+from tests.simulation.shrink import shrink
+from tests.simulation.story import told
+
+QUICK = {
+    "finished-first": "FINISHED has its exact bytes",
+    "any-replica": "only the leader's replica is read",
+    "steal-leases": "a live lease is not given away",
+    "same-token": "tokens ascend",
+    "counters-grow": "counters equal a recount",
+    "short-history": "what was ever known of leader epochs is remembered",
+}
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_quick_one_is_caught(name: str) -> None:
+    caught = hunt(mutant_named(name), 40)
+    assert caught.invariant == QUICK[name]
+
+
+def test_a_failure_becomes_a_short_story() -> None:
+    mutant = mutant_named("finished-first")
+    seed = hunt(mutant, 40).seed
+    assert seed is not None
+    with mutant.active():
+        found = run_schedule(seed)
+        choices = shrink(found, runs=40)
+        story = told(run_schedule(seed, replay=choices, tracing=True))
+    assert len(choices) < len(found.taken)
+    lines = story.splitlines()
+    assert lines[0].lstrip().startswith("1.")
+    assert any("records FINISHED" in line for line in lines)
+    assert lines[-2].strip() == "broken: FINISHED has its exact bytes"
+
+
+def test_a_mutant_leaves_nothing_behind() -> None:
+    for mutant in MUTANTS:
+        with mutant.active():
+            pass
+    assert run_schedule(1).violation is None
+
+
+def test_names_are_used_once() -> None:
+    names = [mutant.name for mutant in MUTANTS]
+    assert len(set(names)) == len(names) >= 20

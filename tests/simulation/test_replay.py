@@ -1,0 +1,34 @@
+"""One seed is one schedule: in this process, in another one, and next year."""
+
+import os
+import subprocess
+import sys
+
+from tests.simulation.digest import FILE, digest
+from tests.simulation.schedule import run_schedule
+
+
+def test_the_trace_is_the_committed_one() -> None:
+    """Another one means that the product makes other calls, or in another order: look whether that was meant, then
+    `python -m tests.simulation.digest --write`."""
+    assert digest() == FILE.read_text().strip()
+
+
+def test_another_process_with_another_hash_seed_gives_the_same_trace() -> None:
+    command = [sys.executable, "-m", "tests.simulation.digest"]
+    environment = {**os.environ, "PYTHONHASHSEED": "4711"}
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    assert told.stdout.strip() == digest()
+
+
+def test_replaying_the_decisions_gives_the_same_trace() -> None:
+    first = run_schedule(7, tracing=True)
+    again = run_schedule(7, replay=first.taken, tracing=True)
+    assert again.trace == first.trace
+    assert again.taken == first.taken
+
+
+def test_nothing_but_quiet_decisions_is_a_quiet_schedule() -> None:
+    outcome = run_schedule(7, replay=[])
+    assert outcome.violation is None
+    assert not any(outcome.taken)

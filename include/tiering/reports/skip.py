@@ -35,7 +35,7 @@ def _missing(skip: Skip) -> str:
 
 def _elsewhere(skip: Skip) -> str:
     brokers = " and ".join(f"broker {broker}" for broker in skip.elsewhere)
-    return f"some are still on {brokers}: whichever leads the partition is read"
+    return f"some are still on {brokers}: a copy reads whichever leads the partition"
 
 
 def _summary(skip: Skip, refusal: str | None) -> str:

@@ -29,7 +29,7 @@ class Skip:
     Attributes:
         hole: None if there is none.
         waits: why the partition waits, if it does.
-        elsewhere: brokers whose replica still has some of the hole, though no copy reads it.
+        elsewhere: brokers whose replica still has some of the hole, above its own log start, though no copy reads it.
         decisions: all that were ever recorded of the partition, by offset.
     """
 
@@ -102,5 +102,7 @@ def _elsewhere(replicas: Sequence[Replica], read: Replica, hole: OffsetRange) ->
     return tuple(
         one.replica_id.broker_id
         for one in others
-        if any(s.base_offset <= hole.last and s.end_offset >= hole.first for s in one.segments)
+        if any(
+            s.base_offset <= hole.last and s.end_offset >= max(hole.first, one.log_start_offset) for s in one.segments
+        )
     )

@@ -77,7 +77,7 @@ def test_a_replica_that_still_has_some_is_part_of_the_question(
     tiering.skip = replace(tiering.skip, elsewhere=(2, 3))
     asked = answers(False)
     run(*ARGUMENTS)
-    assert "some are still on broker 2 and broker 3: whichever leads the partition is read" in asked[0]
+    assert "some are still on broker 2 and broker 3: a copy reads whichever leads the partition" in asked[0]
 
 
 def test_with_nothing_to_skip_it_says_so_and_asks_nobody(

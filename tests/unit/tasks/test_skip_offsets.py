@@ -93,6 +93,7 @@ def test_replicas_that_still_have_some_of_it_are_named() -> None:
         replica(200, broker=3, chosen=False),
         replica(100, 200, broker=4, chosen=False),
         replica(100, broker=5, partition=OLD_ORDERS, chosen=False),
+        replace(replica(0, 100, 200, broker=6, chosen=False), log_start_offset=200),
     ]
     assert planned(replica(200), *others).elsewhere == (2, 4)
 

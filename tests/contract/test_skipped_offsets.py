@@ -1,5 +1,8 @@
 """What every implementation of `RemoteLogMetadata` records of offsets that an archive goes on without."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import pytest
 from sqlalchemy import Engine, select
 
@@ -11,7 +14,7 @@ from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
-from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.databases import EVERY, SHARED, AdjustableNow
 from tests.doubles.segments import CLUSTER_ID, STARTED, fence_of, finish, partition_of, segment_of, update_of
 from tests.doubles.segments import FINISHED as SEGMENT_FINISHED
 
@@ -149,6 +152,24 @@ def test_another_owner_decides_for_itself(metadata, engine, copied, owner):
 def test_a_topic_that_nobody_knows_has_no_owner(metadata):
     with pytest.raises(StateConflictError, match="its owner is none"):
         skip(metadata, partition_of("unknown", 0), 100, 199)
+
+
+@pytest.mark.parametrize("database_kind", SHARED, indirect=True)
+def test_of_several_at_once_one_decides_and_all_hear_the_same(metadata, engine, copied):
+    begin = Barrier(4)
+
+    def decide(last: int) -> SkippedOffsets | StateConflictError:
+        begin.wait()
+        try:
+            return skip(metadata, copied, 100, last)
+        except StateConflictError as error:
+            return error
+
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(decide, (199, 199, 249, 249)))
+    (decision,) = metadata.skipped_offsets(copied)
+    assert [answer for answer in answers if isinstance(answer, SkippedOffsets)] == [decision, decision]
+    assert len(recorded(engine)) == 1
 
 
 def test_partitions_do_not_share_decisions(metadata, copied):

@@ -54,7 +54,7 @@ def skip(
         if before.offsets == offsets:
             return before
     if owner != TopicOwner.PLATFORM:
-        raise StateConflictError(f"{partition}: its owner is {owner or TopicOwner.NONE}, who decides what is left out")
+        raise StateConflictError(f"{partition}: its owner is {owner or TopicOwner.NONE}: nothing of it is skipped here")
     highest = highest_finished_offset(connection, cluster_id, partition)
     if highest is None:
         raise StateConflictError(

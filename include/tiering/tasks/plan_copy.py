@@ -117,9 +117,10 @@ def plan_copy(
             continue
         highest = metadata.highest_copied_offset(replica.topic_id_partition)
         pending = uncopied(replica.segments, highest, replica.log_start_offset)
-        if not pending:
+        following = _following(replica, pending, highest)
+        if following is None:
             continue
-        refusal = _refusal(replica, pending, highest, metadata, registry)
+        refusal = _refusal(replica, following, highest, metadata, registry)
         if refusal is not None:
             held_back.append(refusal)
             continue
@@ -202,19 +203,28 @@ def urgency(replica: Replica, oldest: LogSegment, facts: ClusterFacts, now_ms: i
     return age_ms / max(1, retention_ms)
 
 
+def _following(replica: Replica, pending: Sequence[LogSegment], highest: int | None) -> LogSegment | None:
+    """What comes next behind all that was copied: the active segment only where offsets are gone before it."""
+    if pending:
+        return pending[0]
+    latest = next(reversed(replica.segments), None)
+    if latest is None or highest is None or latest.reason is not IneligibleReason.ACTIVE:
+        return None
+    return latest if latest.base_offset > highest + 1 else None
+
+
 def _refusal(
     replica: Replica,
-    pending: Sequence[LogSegment],
+    first: LogSegment,
     highest: int | None,
     metadata: RemoteLogMetadata,
     registry: TopicRegistry,
 ) -> HeldBackPartition | None:
     partition = replica.topic_id_partition
-    first = pending[0]
     next_offset = first.base_offset if highest is None else highest + 1
     if not metadata.is_ready(partition):
         return HeldBackPartition(partition, next_offset, HeldBack.NOT_READY, "./tiering ready")
-    if not first.eligible:
+    if not first.eligible and not first.active:
         return _not_eligible(partition, first)
     owner = owner_seen(replica, registry.owner(partition.topic_id))
     if owner is not TopicOwner.PLATFORM:

@@ -164,6 +164,21 @@ def test_a_hole_that_grew_names_what_was_not_decided():
     assert "180..199" in held.detail
 
 
+def test_a_hole_before_the_active_segment_does_not_wait_until_that_has_rolled():
+    """All that had rolled is gone. A topic that rolls once a week would keep it to itself for a week."""
+    (held,) = plan(replica("a", ACTIVE, log_start=300), known=Known(copied=149)).held_back
+    assert (held.reason, held.hole) == (HeldBack.HOLE, (150, 299))
+    for known in (Known(copied=299), Known(copied=149, skipped=[(150, 299)]), Known(copied=305), Known()):
+        made = plan(replica("a", ACTIVE, log_start=300), known=known)
+        assert (made.partitions, made.held_back) == ((), ())
+
+
+@pytest.mark.parametrize("reason", [IneligibleReason.COMPACTED, IneligibleReason.BROKER_TIERED])
+def test_an_active_segment_that_is_never_copied_shows_no_hole(reason):
+    never = replace(ACTIVE, reason=reason)
+    assert plan(replica("a", never, log_start=300), known=Known(copied=149)).held_back == ()
+
+
 def test_what_the_source_has_after_all_is_copied_decision_or_not():
     """Another replica leads now, whose log begins earlier."""
     source = replica("a", segment(130, 179), segment(180, 299), ACTIVE, log_start=130)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Engine, select
 
-from include.tiering.database.schema import approvals, events
+from include.tiering.database.schema import approvals, events, planned_deletions, planned_expirations
 from include.tiering.errors import LeaseLostError, StateConflictError
 from include.tiering.model.retention import DeletionReason
 from include.tiering.remote_metadata.contract import LeaseRole, RemoteLogMetadata
@@ -195,6 +195,16 @@ class TestWork:
         work.resume("a", author="me")
         work.pause(None, author="me")
         assert claim(store, "other") is None
+
+    def test_a_run_that_a_restore_took_back_is_a_conflict(self, store, engine):
+        """Found by simulation, seed 10732: the batch ended by an error that nobody expects."""
+        released(store, plan_of(A, 3))
+        lease = claim(store)
+        with engine.begin() as connection:
+            connection.execute(planned_deletions.delete())
+            connection.execute(planned_expirations.delete())
+        with pytest.raises(StateConflictError, match="run plans nothing of"):
+            store.remaining(lease)
 
     def test_remaining_shrinks_by_outcomes_and_those_stay(self, store):
         released(store, plan_of(A, 3))

@@ -154,7 +154,11 @@ class DeletionStore(Protocol):
         ...
 
     def remaining(self, lease: PartitionLease) -> PlannedExpiration:
-        """The leased partition with the deletions that are still PLANNED."""
+        """The leased partition with the deletions that are still PLANNED.
+
+        Raises:
+            StateConflictError: the run plans nothing of it any more (a database that was restored).
+        """
         ...
 
     def record_outcomes(self, lease: PartitionLease, items: Sequence[DeletionItem]) -> None:

@@ -83,7 +83,9 @@ def remaining(connection: Connection, cluster_id: str, run_id: str, partition: T
     """See `DeletionStore.remaining`."""
     is_partition = of_partition(planned_expirations, cluster_id, partition)
     query = select(planned_expirations).where(is_partition, planned_expirations.c.run_id == run_id)
-    row = connection.execute(query).one()
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        raise StateConflictError(f"run {run_id} plans nothing of {partition}: the database was set back since")
     left = (
         _WITH_PARTITION.where(of_partition(planned_deletions, cluster_id, partition))
         .where(planned_deletions.c.run_id == run_id)

@@ -22,6 +22,9 @@ from tests.simulation.world.world import World
 _LENGTHS = Menu((50, 15), (120, 30), (200, 35), (300, 20))
 _FIRST_RECORDS = Menu((5, 30), (9, 45), (18, 25))
 
+_BEGINNINGS = Menu(("backfill", 50), ("archive", 50))
+_QUIET_TIME_MS = 30_000
+
 TraceLine = tuple[int, int, str, str, str, str]
 
 
@@ -71,13 +74,30 @@ def _play(world: World) -> int:
     length = world.choices.pick(_LENGTHS)
     assert isinstance(length, int)
     events.begin()
-    runs.start_copy_run()
-    while world.scheduler.steps < length and world.watch.violation is None:
+    began = _archive(world, runs) if world.choices.pick(_BEGINNINGS) == "archive" else _backfill(runs)
+    while world.scheduler.steps < began + length and world.watch.violation is None:
         world.scheduler.step()
-    steps = world.scheduler.steps
+    steps = world.scheduler.steps - began
     if world.watch.violation is None:
         Closing(world, runs).run()
     return steps
+
+
+def _backfill(runs: Runs) -> int:
+    """Nothing is remote yet."""
+    runs.start_copy_run()
+    return 0
+
+
+def _archive(world: World, runs: Runs) -> int:
+    """What there is was copied in peace, and some time ago. Returns the steps that this took."""
+    scheduler = world.scheduler
+    runs.start_copy_run()
+    scheduler.run_quietly(lambda: not scheduler.tasks or world.watch.violation is not None)
+    scheduler.now_ms += _QUIET_TIME_MS
+    scheduler.quiet = False
+    runs.start_expire_run()
+    return scheduler.steps
 
 
 def _bury_all(world: World) -> None:

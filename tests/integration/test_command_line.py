@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from include.tiering.settings import load_settings
+from include.tiering.wiring import open_tiering
 from tests.doubles.broker_data import broker_data, copy_of
 from tests.doubles.source_tree import ROOT
 
@@ -40,7 +42,8 @@ def command_line(tmp_path: Path, log_dirs: Path) -> Command:
 @pytest.fixture
 def tiering(tmp_path: Path) -> Command:
     run = command_line(tmp_path, broker_data("public") / "stopped")
-    assert run("migrate").returncode == 0
+    with open_tiering(load_settings(tmp_path / "tiering.toml")) as opened:
+        opened.migrate()
     return run
 
 
@@ -84,6 +87,7 @@ def test_log_dirs_and_sizes_say_what_is_where_and_what_waits(tiering: Command) -
     assert waiting["partitions"] == []
     assert sum(lag["segments"] for lag in waiting["copy_lag"]) > 0
     copied = document(tiering("copy", "--topic", "orders", "--json"))
+    assert {c["topic"] for c in copied["copied"]} == {"orders"}
     assert sum(lag["bytes"] for lag in waiting["copy_lag"]) == copied["bytes"]
     nothing = document(tiering("sizes", "--topic", "orders", "--json"))
     assert {lag["segments"] for lag in nothing["copy_lag"]} == {0}
@@ -103,17 +107,14 @@ def test_log_dirs_and_sizes_say_what_is_where_and_what_waits(tiering: Command) -
     assert sum(partition["size"] for partition in described["remote"]) == copied["bytes"]
 
 
-def test_a_second_copy_finds_nothing_to_do(tiering: Command) -> None:
-    first = document(tiering("copy", "--topic", "orders", "--json"))
-    assert {c["topic"] for c in first["copied"]} == {"orders"}
-    assert document(tiering("copy", "--topic", "orders", "--json"))["copied"] == []
-
-
-def test_a_limit_of_bytes_takes_whole_segments_and_the_next_copy_goes_on(tiering: Command) -> None:
+def test_a_limit_of_bytes_takes_whole_segments_and_the_next_copy_goes_on_until_nothing_is_left(
+    tiering: Command,
+) -> None:
     limited = document(tiering("copy", "--topic", "orders", "--limit-bytes", "70000", "--json"))
     assert 0 < limited["bytes"] <= 70_000
     rest = document(tiering("copy", "--topic", "orders", "--json"))
     assert rest["copied"]
+    assert document(tiering("copy", "--topic", "orders", "--json"))["copied"] == []
     everything = document(tiering("sizes", "--json"))["partitions"]
     assert sum(partition["bytes"] for partition in everything) == limited["bytes"] + rest["bytes"]
 
@@ -125,7 +126,7 @@ def test_a_damaged_segment_stops_its_partition_and_no_other(tmp_path: Path) -> N
     content[len(content) // 2] ^= 0x10
     damaged.write_bytes(content)
     tiering = command_line(tmp_path, log_dirs)
-    tiering("migrate")
+    assert tiering("migrate").returncode == 0
     copied = document(tiering("copy", "--json"), code=1)
     (failed,) = copied["failed"]
     assert (failed["topic"], failed["partition"], failed["base_offset"]) == ("orders", 0, int(damaged.stem))

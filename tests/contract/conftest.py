@@ -1,11 +1,35 @@
 """Fixtures that the contract suites share."""
 
+import pytest
+from sqlalchemy import Engine
+
+from include.tiering.remote_metadata.contract import RemoteLogMetadata
+from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.work.contract import WorkStore
+from include.tiering.work.sql import SqlWorkStore
 from tests.doubles.databases import (
+    AdjustableNow,
     create_postgresql_database,
     database_kind,
     database_url,
     engine,
     migrated_engine,
 )
+from tests.doubles.segments import CLUSTER_ID
 
 __all__ = ["create_postgresql_database", "database_kind", "database_url", "engine", "migrated_engine"]
+
+
+@pytest.fixture
+def now() -> AdjustableNow:
+    return AdjustableNow()
+
+
+@pytest.fixture
+def metadata(engine: Engine, now: AdjustableNow) -> RemoteLogMetadata:
+    return SqlRemoteLogMetadata(engine, CLUSTER_ID, now_ms=now)
+
+
+@pytest.fixture
+def work(engine: Engine, now: AdjustableNow) -> WorkStore:
+    return SqlWorkStore(engine, CLUSTER_ID, now_ms=now)

@@ -25,11 +25,6 @@ def database_kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture
-def now() -> AdjustableNow:
-    return AdjustableNow()
-
-
 class TestStoreIdentity:
     def test_is_created_once(self, engine: Engine):
         identities = StoreIdentities(engine, CLUSTER_ID)

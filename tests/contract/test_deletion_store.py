@@ -8,8 +8,7 @@ from sqlalchemy import Engine, select
 from include.tiering.database.schema import approvals, events, planned_deletions, planned_expirations
 from include.tiering.errors import LeaseLostError, StateConflictError
 from include.tiering.model.retention import DeletionReason
-from include.tiering.remote_metadata.contract import LeaseRole, RemoteLogMetadata
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.work.contract import PartitionLease
 from include.tiering.work.deletion_contract import (
     DeletionItem,
@@ -46,18 +45,8 @@ def database_kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def now() -> AdjustableNow:
-    return AdjustableNow()
-
-
-@pytest.fixture
 def store(engine: Engine, now: AdjustableNow) -> DeletionStore:
     return SqlDeletionStore(engine, CLUSTER_ID, now_ms=now)
-
-
-@pytest.fixture
-def metadata(engine: Engine, now: AdjustableNow) -> RemoteLogMetadata:
-    return SqlRemoteLogMetadata(engine, CLUSTER_ID, now_ms=now)
 
 
 def plan_of(partition=A, count: int = 2, number: int = 0) -> PlannedExpiration:

@@ -10,7 +10,6 @@ from include.tiering.database.schema import approvals, planned_deletions, planne
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize, partition_states
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_sizes import SqlRemoteLogSizes
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import (
@@ -28,16 +27,6 @@ from tests.doubles.segments import (
 
 pytestmark = pytest.mark.parametrize("database_kind", EVERY, scope="module")
 ORDERS = partition_of("orders")
-
-
-@pytest.fixture
-def now() -> AdjustableNow:
-    return AdjustableNow()
-
-
-@pytest.fixture
-def metadata(engine: Engine, now: AdjustableNow) -> SqlRemoteLogMetadata:
-    return SqlRemoteLogMetadata(engine, CLUSTER_ID, now_ms=now)
 
 
 @pytest.fixture

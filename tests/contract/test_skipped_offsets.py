@@ -12,9 +12,8 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
-from tests.doubles.databases import EVERY, SHARED, AdjustableNow
+from tests.doubles.databases import EVERY, SHARED
 from tests.doubles.segments import CLUSTER_ID, STARTED, fence_of, finish, partition_of, segment_of, update_of
 from tests.doubles.segments import FINISHED as SEGMENT_FINISHED
 
@@ -25,16 +24,6 @@ HOLE = OffsetRange(100, 199)
 @pytest.fixture(scope="module", params=EVERY)
 def database_kind(request: pytest.FixtureRequest) -> str:
     return request.param
-
-
-@pytest.fixture
-def now() -> AdjustableNow:
-    return AdjustableNow()
-
-
-@pytest.fixture
-def metadata(engine: Engine, now: AdjustableNow) -> RemoteLogMetadata:
-    return SqlRemoteLogMetadata(engine, CLUSTER_ID, now_ms=now)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
 from include.tiering.work.contract import Lease
 from include.tiering.work.sql import SqlWorkStore
-from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.databases import EVERY
 from tests.doubles.segments import (
     CLUSTER_ID,
     DELETE_STARTED,
@@ -32,21 +32,6 @@ AT_MOST = 100
 @pytest.fixture(scope="module", params=EVERY)
 def database_kind(request: pytest.FixtureRequest) -> str:
     return request.param
-
-
-@pytest.fixture
-def now() -> AdjustableNow:
-    return AdjustableNow()
-
-
-@pytest.fixture
-def metadata(engine: Engine, now: AdjustableNow) -> SqlRemoteLogMetadata:
-    return SqlRemoteLogMetadata(engine, CLUSTER_ID, now_ms=now)
-
-
-@pytest.fixture
-def work(engine: Engine, now: AdjustableNow) -> SqlWorkStore:
-    return SqlWorkStore(engine, CLUSTER_ID, now_ms=now)
 
 
 @pytest.fixture

@@ -21,11 +21,6 @@ def database_kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def now() -> AdjustableNow:
-    return AdjustableNow()
-
-
-@pytest.fixture
 def deletions(engine: Engine, now: AdjustableNow) -> TopicDeletions:
     return SqlTopicDeletions(engine, CLUSTER_ID, now_ms=now)
 

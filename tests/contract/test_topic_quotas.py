@@ -28,11 +28,6 @@ def database_kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def now() -> AdjustableNow:
-    return AdjustableNow()
-
-
-@pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import select
 
 from include.tiering.database.schema import events, leases
 from include.tiering.errors import LeaseLostError, StateConflictError
@@ -28,7 +28,7 @@ from include.tiering.work.contract import (
     WorkStore,
 )
 from include.tiering.work.sql import SqlWorkStore
-from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.databases import EVERY
 from tests.doubles.segments import CLUSTER_ID, partition_of, planned
 
 LEASE_MS = 10_000
@@ -38,16 +38,6 @@ URGENCIES = (("b", 1.0), ("c", 0.5), ("urgent", 9.0))
 @pytest.fixture(scope="module", params=EVERY)
 def database_kind(request: pytest.FixtureRequest) -> str:
     return request.param
-
-
-@pytest.fixture
-def now() -> AdjustableNow:
-    return AdjustableNow()
-
-
-@pytest.fixture
-def work(engine: Engine, now: AdjustableNow) -> WorkStore:
-    return SqlWorkStore(engine, CLUSTER_ID, now_ms=now)
 
 
 def _claim(work: WorkStore, batch_id: str = "batch-1", run_id: str = "run-1", **options) -> Lease | None:

@@ -3,8 +3,8 @@
 from typing import Final, cast
 
 from include.tiering.log_source.contract import IneligibleReason
+from include.tiering.tasks.copy_plan import HeldBack
 from include.tiering.tasks.partition_readiness import NotReady
-from include.tiering.tasks.plan_copy import HeldBack
 from include.tiering.tasks.plan_expiration import Waits
 from include.tiering.wiring.parts import Parts
 from include.tiering.wiring.set_up import readiness_probes

@@ -14,8 +14,8 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quota.config_store import ConfigEntity, EntityType
 from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.reports.expire import ExpireRun
+from include.tiering.tasks.copy_plan import CopyPlan
 from include.tiering.tasks.delete_batch import DeleteResult
-from include.tiering.tasks.plan_copy import CopyPlan
 from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.broker_data import copy_of
 from tests.doubles.metadata_records import metadata_batch, remove_topic

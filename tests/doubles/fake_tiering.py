@@ -18,6 +18,7 @@ from include.tiering.reports.sizes import SizeReport
 from include.tiering.settings import TieringSettings, with_dynamic
 from include.tiering.tasks.alter_configs import AlteredConfigs, alter_configs
 from include.tiering.tasks.batch_room import BatchEnd
+from include.tiering.tasks.copy_plan import CopyPlan
 from include.tiering.tasks.copy_segments import BatchResult, FailedSegment
 from include.tiering.tasks.describe_log_dirs import LogDirDescription
 from include.tiering.tasks.diagnose import Diagnosis
@@ -25,7 +26,6 @@ from include.tiering.tasks.fetch_partition import FetchedSegment
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
 from include.tiering.tasks.mirror_pools import PoolsStatus, look_at_pools, mirrored_pools
 from include.tiering.tasks.partition_readiness import PartitionReadiness
-from include.tiering.tasks.plan_copy import CopyPlan
 from include.tiering.tasks.readiness import Check, Readiness
 from include.tiering.tasks.resize_pools import asks_for_pools, resize_pools
 from include.tiering.tasks.skip_offsets import Skip

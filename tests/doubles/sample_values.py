@@ -20,8 +20,8 @@ from include.tiering.model.sizes import EpochSize, PartitionSize
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.reports.copy import CopyRun
+from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.tasks.fetch_partition import FetchedSegment
-from include.tiering.tasks.plan_copy import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.work.contract import PlannedPartition, PlannedSegment, SegmentOutcome, WorkItem
 
 TOPIC_ID = Uuid(bytes(range(16)))

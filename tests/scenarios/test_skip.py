@@ -14,8 +14,8 @@ from include.tiering.cli.session import author
 from include.tiering.database.schema import events
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.tasks.copy_plan import HeldBack
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
-from include.tiering.tasks.plan_copy import HeldBack
 from include.tiering.tasks.verify_segments import verify_segments
 from include.tiering.units import MIB
 from tests.doubles.archive import Archive

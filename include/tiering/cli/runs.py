@@ -10,8 +10,8 @@ from include.tiering.errors import SettingError
 if TYPE_CHECKING:
     from include.tiering.reports.copy import CopyRun
     from include.tiering.settings import TieringSettings
+    from include.tiering.tasks.copy_plan import CopyPlan
     from include.tiering.tasks.copy_segments import BatchResult
-    from include.tiering.tasks.plan_copy import CopyPlan
     from include.tiering.work.contract import WorkItem
 
 

@@ -16,7 +16,7 @@ from include.tiering.reports.presentation import (
     error_table,
     labels,
 )
-from include.tiering.tasks.plan_copy import HeldBackPartition
+from include.tiering.tasks.copy_plan import HeldBackPartition
 from include.tiering.units import format_bytes, format_duration
 from include.tiering.work.contract import SegmentOutcome, WorkItem
 

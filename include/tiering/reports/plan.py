@@ -12,7 +12,7 @@ from include.tiering.reports.presentation import (
     error_table,
     labels,
 )
-from include.tiering.tasks.plan_copy import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.units import format_bytes
 from include.tiering.work.contract import ANYWHERE, PlannedPartition
 

@@ -14,7 +14,7 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.quota.contract import QuotasInForce
 from include.tiering.quota.scopes import copy_scopes
 from include.tiering.quota.topic_quota import TopicQuotaReport
-from include.tiering.tasks.plan_copy import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.tasks.readiness import Readiness
 from include.tiering.units import format_bytes, format_duration
 from include.tiering.work.contract import LeaseHolder, PlannedPartition

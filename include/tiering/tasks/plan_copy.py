@@ -7,13 +7,12 @@ touches a segment, so a stale plan costs time, never data.
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 from include.tiering.cluster.contract import ClusterFacts
-from include.tiering.log_source.contract import IneligibleReason, LogSegment, Replica, ScanError, ScanReport
+from include.tiering.log_source.contract import IneligibleReason, LogSegment, Replica, ScanReport
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionDecision
 from include.tiering.model.skipped_offsets import OffsetRange, not_skipped
@@ -21,6 +20,7 @@ from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.tasks.copy_begin import left_out
+from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.tasks.own_topics import owner_seen
 from include.tiering.units import format_bytes
 from include.tiering.work.contract import ANYWHERE, Placement, PlannedPartition, PlannedSegment
@@ -40,53 +40,6 @@ _WAITING_CANNOT_HELP: Final = frozenset(
         IneligibleReason.AFTER_CORRUPT,
     }
 )
-
-
-class HeldBack(StrEnum):
-    """Why something of a partition is not in this plan."""
-
-    NOT_READY = "its metadata is not complete"
-    STOPPED = "stopped by a failed segment"
-    HOLE = "offsets are gone from the source: a hole must be recorded by decision first"
-    FORK = "the source's history is another one than that of what was copied"
-    BYTE_LIMIT = "beyond the byte limit of this run"
-    NOT_ELIGIBLE = "next segment is not eligible"
-    DAMAGED = "next segment cannot be copied as it is"
-    NOT_OURS = "another owner copies this topic"
-    PAST_RETENTION = "past our retention: the copy begins behind it"
-
-
-@dataclass(frozen=True, slots=True)
-class HeldBackPartition:
-    """A partition that waits, at once or behind what is planned of it.
-
-    `next_offset` is the first offset (inclusive) that this plan does not copy; `detail` says why, in words. `hole` is
-    what the source has no longer and nobody has decided about.
-    """
-
-    topic_id_partition: TopicIdPartition
-    next_offset: int
-    reason: HeldBack
-    detail: str
-    hole: OffsetRange | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CopyPlan:
-    """Most urgent partition first. `errors` are the items of the source that could not be read."""
-
-    run_id: str
-    partitions: tuple[PlannedPartition, ...]
-    held_back: tuple[HeldBackPartition, ...]
-    errors: tuple[ScanError, ...]
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(partition.size_bytes for partition in self.partitions)
-
-    @property
-    def segments(self) -> int:
-        return sum(len(partition.segments) for partition in self.partitions)
 
 
 def plan_copy(

@@ -19,7 +19,7 @@ from include.tiering.log_source.contract import Replica, ScanReport
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.remote_metadata.contract import RemoteLogMetadata
-from include.tiering.tasks.plan_copy import CopyPlan, HeldBackPartition
+from include.tiering.tasks.copy_plan import CopyPlan, HeldBackPartition
 
 
 @dataclass(frozen=True, slots=True)

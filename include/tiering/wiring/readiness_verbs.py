@@ -10,9 +10,10 @@ from include.tiering.log_source.contract import Replica, UnfinishedTransaction
 from include.tiering.log_source.topic_patterns import matches
 from include.tiering.pools.contract import COPIER_POOL, EXPIRATION_POOL, READER_POOL
 from include.tiering.remote_metadata.contract import LeaseRole
+from include.tiering.tasks.copy_plan import CopyPlan
 from include.tiering.tasks.diagnose import Diagnosis, Evidence, diagnose
 from include.tiering.tasks.partition_readiness import partition_readiness
-from include.tiering.tasks.plan_copy import CopyPlan, plan_copy
+from include.tiering.tasks.plan_copy import plan_copy
 from include.tiering.tasks.readiness import Readiness, run_checks
 from include.tiering.wiring.pool_verbs import PoolVerbs
 from include.tiering.wiring.set_up import LOG_DIRS, PAUSE, TOPIC_FACTS, readiness_probes, require_schema

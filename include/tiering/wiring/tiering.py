@@ -21,11 +21,12 @@ from include.tiering.reports.copy import CopyRun
 from include.tiering.settings import TieringSettings, load_settings
 from include.tiering.tasks.check_ahead import CheckAhead
 from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier
+from include.tiering.tasks.copy_plan import CopyPlan
 from include.tiering.tasks.copy_segments import BatchLimits, BatchResult, CopyBatch
 from include.tiering.tasks.fetch_partition import FetchedSegment, fetch_partition
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch, RecordReader
 from include.tiering.tasks.own_topics import register_owners
-from include.tiering.tasks.plan_copy import CopyPlan, plan_copy
+from include.tiering.tasks.plan_copy import plan_copy
 from include.tiering.tasks.record_readers import RecordReaders
 from include.tiering.tasks.remember_epochs import remember_leader_epochs
 from include.tiering.tasks.skip_offsets import Skip, plan_skip, skip_offsets

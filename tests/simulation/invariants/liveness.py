@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_storage.marker import MARKER_KEY, marker_to_bytes
-from include.tiering.tasks.plan_copy import HeldBack
+from include.tiering.tasks.copy_plan import HeldBack
 from tests.simulation.invariants.rows import FINISHED, GONE
 from tests.simulation.world.deployment import MARKER
 from tests.simulation.world.runs import Runs

@@ -12,10 +12,10 @@ from include.tiering.log_source.contract import ScanReport
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.quality.judge import QualityFinding
 from include.tiering.tasks.batch_room import BatchEnd
+from include.tiering.tasks.copy_plan import HeldBack, HeldBackPartition
 from include.tiering.tasks.diagnose import Cause, Diagnosis
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
 from include.tiering.tasks.partition_readiness import NotReady, PartitionReadiness
-from include.tiering.tasks.plan_copy import HeldBack, HeldBackPartition
 from include.tiering.tasks.readiness import Check
 from include.tiering.tasks.verify_segments import VerifyReport
 from include.tiering.work.contract import BatchProgress, SegmentOutcome

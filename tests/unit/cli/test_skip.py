@@ -11,7 +11,7 @@ from include.tiering.cli.commands import skip as command
 from include.tiering.cli.session import author
 from include.tiering.errors import StateConflictError
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
-from include.tiering.tasks.plan_copy import HeldBack, HeldBackPartition
+from include.tiering.tasks.copy_plan import HeldBack, HeldBackPartition
 from include.tiering.tasks.skip_offsets import Skip
 from tests.doubles import sample_values as sample
 from tests.doubles.fake_tiering import FakeTiering

@@ -25,11 +25,11 @@ from include.tiering.reports.status import Activity, present_status
 from include.tiering.reports.verify import present_verify
 from include.tiering.settings import load_settings
 from include.tiering.tasks.compare_tiers import DuplicateBytes, TierComparison
+from include.tiering.tasks.copy_plan import HeldBack, HeldBackPartition
 from include.tiering.tasks.describe_log_dirs import KnownLogDir, LogDirDescription, ReplicaSize
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
 from include.tiering.tasks.mirror_pools import PoolsStatus, PoolStatus
 from include.tiering.tasks.partition_readiness import NotReady, PartitionReadiness
-from include.tiering.tasks.plan_copy import HeldBack, HeldBackPartition
 from include.tiering.tasks.readiness import Check, Readiness
 from include.tiering.tasks.verify_segments import VerifyReport
 from include.tiering.work.contract import SegmentOutcome

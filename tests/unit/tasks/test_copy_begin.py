@@ -23,7 +23,8 @@ from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.contract import PartitionTruth
 from include.tiering.tasks.compare_tiers import compare_tiers
-from include.tiering.tasks.plan_copy import CopyPlan, HeldBack, plan_copy
+from include.tiering.tasks.copy_plan import CopyPlan, HeldBack
+from include.tiering.tasks.plan_copy import plan_copy
 from tests.doubles.segments import FINISHED, partition_of, uuid
 
 NOW_MS = 1_700_000_000_000

@@ -15,7 +15,8 @@ from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
 from include.tiering.tasks.compare_tiers import compare_tiers
-from include.tiering.tasks.plan_copy import CopyPlan, plan_copy
+from include.tiering.tasks.copy_plan import CopyPlan
+from include.tiering.tasks.plan_copy import plan_copy
 from include.tiering.work.sql import SqlWorkStore
 from tests.doubles.log_dirs import BrokerLogDir
 from tests.doubles.segments import CLUSTER_ID, finish, lease_of, segment_of

@@ -21,9 +21,9 @@ from include.tiering.quota.contract import QuotasInForce
 from include.tiering.quota.scopes import QuotaKind, QuotaLevel, Scope
 from include.tiering.quota.topic_meters import MeterKind, TopicMeters
 from include.tiering.quota.topic_quota import BrokerUsage, TopicQuotaReport, TopicUsage
+from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.tasks.diagnose import Cause, Diagnosis, Evidence, diagnose
 from include.tiering.tasks.partition_readiness import NotReady, PartitionReadiness
-from include.tiering.tasks.plan_copy import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.tasks.readiness import Check, Readiness
 from include.tiering.work.contract import LeaseHolder, PlannedPartition, PlannedSegment
 

@@ -18,7 +18,8 @@ from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.tasks.plan_copy import HeldBack, leading_eligible, placed_batches, plan_copy, uncopied, urgency
+from include.tiering.tasks.copy_plan import HeldBack
+from include.tiering.tasks.plan_copy import leading_eligible, placed_batches, plan_copy, uncopied, urgency
 from include.tiering.work.contract import ANYWHERE, Placement, PlannedPartition
 
 NOW_MS = 1_700_000_000_000

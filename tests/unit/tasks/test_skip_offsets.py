@@ -16,7 +16,7 @@ from include.tiering.log_source.contract import (
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
-from include.tiering.tasks.plan_copy import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.tasks.skip_offsets import Skip, plan_skip, skip_offsets
 
 ORDERS = TopicIdPartition(Uuid(b"1" * 16), 0, "orders")

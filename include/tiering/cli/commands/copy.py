@@ -12,8 +12,8 @@ from include.tiering.cli.runs import copy_run, new_run_id, require_topics
 from include.tiering.cli.session import session_of
 
 if TYPE_CHECKING:
+    from include.tiering.tasks.copy_plan import CopyPlan
     from include.tiering.tasks.copy_segments import BatchResult
-    from include.tiering.tasks.plan_copy import CopyPlan
     from include.tiering.wiring import Tiering
 
 

@@ -1,0 +1,56 @@
+"""The plan of a copy run: what is to be copied, and what waits and why."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from include.tiering.log_source.contract import ScanError
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.work.contract import PlannedPartition
+
+
+class HeldBack(StrEnum):
+    """Why something of a partition is not in this plan."""
+
+    NOT_READY = "its metadata is not complete"
+    STOPPED = "stopped by a failed segment"
+    HOLE = "offsets are gone from the source: a hole must be recorded by decision first"
+    FORK = "the source's history is another one than that of what was copied"
+    BYTE_LIMIT = "beyond the byte limit of this run"
+    NOT_ELIGIBLE = "next segment is not eligible"
+    DAMAGED = "next segment cannot be copied as it is"
+    NOT_OURS = "another owner copies this topic"
+    PAST_RETENTION = "past our retention: the copy begins behind it"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBackPartition:
+    """A partition that waits, at once or behind what is planned of it.
+
+    `next_offset` is the first offset (inclusive) that this plan does not copy; `detail` says why, in words. `hole` is
+    what the source has no longer and nobody has decided about.
+    """
+
+    topic_id_partition: TopicIdPartition
+    next_offset: int
+    reason: HeldBack
+    detail: str
+    hole: OffsetRange | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """Most urgent partition first. `errors` are the items of the source that could not be read."""
+
+    run_id: str
+    partitions: tuple[PlannedPartition, ...]
+    held_back: tuple[HeldBackPartition, ...]
+    errors: tuple[ScanError, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(partition.size_bytes for partition in self.partitions)
+
+    @property
+    def segments(self) -> int:
+        return sum(len(partition.segments) for partition in self.partitions)

@@ -19,7 +19,7 @@ from tests.simulation.world.events import Events
 from tests.simulation.world.runs import Runs
 from tests.simulation.world.world import World
 
-_LENGTHS = Menu((50, 15), (120, 30), (200, 35), (300, 20))
+_LENGTHS = Menu((50, 10), (120, 25), (200, 35), (300, 30))
 _FIRST_RECORDS = Menu((5, 30), (9, 45), (18, 25))
 
 _BEGINNINGS = Menu(("backfill", 50), ("archive", 50))

@@ -193,14 +193,14 @@ class Scheduler:
         """One decision of what comes next, and its consequence."""
         self.steps += 1
         self.now_ms += STEP_MS
-        ready = self._ready()
+        ready = self._ready() or self._wake()
         what = "go on" if self.quiet else self.choices.pick(_NEXT)
-        if what == "world":
+        if what == "world" or not (ready or self.quiet):
             self.world.disturb()
             return
         if what == "time" or not ready:
             jump_ms: Any = self.choices.pick(_JUMPS) if what == "time" else 0
-            self._pass_time(ready, jump_ms)
+            self.now_ms += jump_ms
             return
         others = len(ready) - 1 if what == "switch" else 0
         self._resume(ready[1 + self.choices.number(others)] if others else ready[0])
@@ -271,12 +271,12 @@ class Scheduler:
             self.tasks.remove(task)
             self.tasks.append(task)
 
-    def _pass_time(self, ready: list[Task], jump_ms: int) -> None:
-        if not ready:
-            wakes = [wake for task in self.tasks if (wake := self._wake_of(task)) is not None]
-            if wakes:
-                self.now_ms = max(self.now_ms, min(wakes))
-        self.now_ms += jump_ms
+    def _wake(self) -> list[Task]:
+        """Nobody can go on now: time goes to where somebody can."""
+        wakes = [wake for task in self.tasks if (wake := self._wake_of(task)) is not None]
+        if wakes:
+            self.now_ms = max(self.now_ms, min(wakes))
+        return self._ready()
 
     def _wake_of(self, task: Task) -> int | None:
         if not self.quiet and task.process.stalled_until_ms > self.now_ms:

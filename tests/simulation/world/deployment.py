@@ -181,6 +181,14 @@ def deploy(world: Any, process: Process) -> Tiering:
         if label == "work.report_progress" and not world.tempers.keeps_progress:
             target = _not_kept
 
+        def read(*args: Any, **kwargs: Any) -> Any:
+            result = target(*args, **kwargs)
+            world.after_call(process, label, args, kwargs, result)
+            return result
+
+        if kind == _READ and not world.tempers.reads_are_points:
+            return read
+
         def call(*args: Any, **kwargs: Any) -> Any:
             world.before_call(process, label, args)
 

@@ -7,6 +7,7 @@ from include.tiering.errors import TieringError
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.config_store import ConfigEntity, EntityType
+from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_storage.marker import MARKER_KEY, marker_to_bytes
 from tests.simulation.kernel.choices import Menu
 from tests.simulation.kernel.scheduler import Process
@@ -32,8 +33,8 @@ class Events:
         tempers = world.tempers
         by_brokers, by_operators = tempers.brokers, tempers.operators
         self._menu = Menu(
-            (self._runs.start_copy_run, 25),
-            (self._runs.restart_a_batch, 25),
+            (self._runs.start_copy_run, 12),
+            (self._runs.restart_a_batch, 18),
             (self._runs.start_expire_run, 22),
             (self._runs.approve, 18),
             (self._runs.delete_without_asking, 4),
@@ -324,8 +325,17 @@ class Events:
     def _restore(self) -> None:
         if self._backups:
             self._world.db.restore(self._backups.pop())
+            self._world.memory.forget("a restore")
             self._world.watch.restored()
+            self._old_settings_hold()
             self._tell("the database is restored from a backup", "")
+
+    def _old_settings_hold(self) -> None:
+        values = self._world.admin_configs.snapshot().values
+        for topic in sorted({name for _, name, _, _ in self._world.settings_history}):
+            found = TopicRetention.of(values.get(ConfigEntity(EntityType.TOPICS, topic), {}))
+            entry = (self._world.scheduler.now_ms, topic, found.retention_ms, found.retention_bytes)
+            self._world.settings_history.append(entry)
 
     def _a_day_passes(self) -> None:
         """Hosts sleep over night."""

@@ -13,7 +13,11 @@ _SCALE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Tempers:
-    """Levels from 0 (never) to 8 (all the time)."""
+    """Levels from 0 (never) to 8 (all the time).
+
+    Mostly reads of the database are no scheduling points: whatever may come between a read and the write that follows
+    can come before that write, and a schedule gets further with the same number of steps.
+    """
 
     database: int
     store: int
@@ -24,6 +28,7 @@ class Tempers:
     store_damages: bool
     store_refuses: bool
     store_confirms: bool
+    reads_are_points: bool
     keeps_progress: bool
     brokers: int
     operators: int
@@ -45,6 +50,7 @@ class Tempers:
             store_damages=choices.number(4) == 1,
             store_refuses=choices.number(4) == 1,
             store_confirms=choices.number(2) == 0,
+            reads_are_points=choices.number(4) == 1,
             keeps_progress=choices.number(8) == 1,
             brokers=level(),
             operators=level(),

@@ -12,7 +12,7 @@ from local.platform import PlatformError
 from plugins.tiering_airflow.errors import AirflowApiError
 
 _T = TypeVar("_T")
-_POLL_SECONDS: Final = 0.5
+_POLL_SECONDS: Final = 1.0
 _ENDED: Final = frozenset({"success", "failed"})
 
 

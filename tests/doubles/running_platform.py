@@ -23,7 +23,7 @@ EXPIRATION = "tiering_expiration"
 SIZES = "tiering_remote_log_sizes"
 
 # Between two tasks the scheduler sleeps for a second unless it is told otherwise.
-_QUICK: Final = {"AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2"}
+_QUICK: Final = {"AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ from tests.doubles.s3_server import (
 )
 from tests.doubles.segments import segment_of
 from tests.doubles.spark_session import NO_JAVA, spark
-from tests.doubles.spark_submit import FAST_START, ROOT, submit_command, submit_environment
+from tests.doubles.spark_submit import ROOT, fastest_start, submit_command, submit_environment
 from tests.doubles.storage_segments import some_uuid
 
 __all__ = ["spark"]
@@ -155,7 +155,7 @@ def test_a_batch_copies_its_run_over_spark_connect(tmp_path: Path, config: Path)
         "spark.driver.memory 512m\n"
         "spark.driver.host 127.0.0.1\n"
         "spark.connect.grpc.binding.address 127.0.0.1\n"
-        f"spark.driver.extraJavaOptions {FAST_START} -Djava.io.tmpdir={tmp_path}\n"
+        f"spark.driver.extraJavaOptions {fastest_start()} -Djava.io.tmpdir={tmp_path}\n"
     )
     variables = {"PYTHONPATH": str(ROOT), "SPARK_CONF_DIR": str(tmp_path), "SPARK_REMOTE": "local[1]"}
     arguments = ["--run-id", RUN_ID, "--batch-id", "0.1", "--config", str(config)]

@@ -20,6 +20,7 @@ _QUERY = """
            s.state, s.max_timestamp_ms, s.fencing_token
     FROM segments s JOIN topics t ON t.cluster_id = s.cluster_id AND t.topic_id = s.topic_id
 """
+_SKIPPED = "SELECT first_offset, last_offset FROM skipped_offsets WHERE topic_id = ? AND partition = ?"
 _COUNTERS = "SELECT topic_id, partition, leader_epoch, state, size_bytes, segments FROM size_counters"
 _LOG_STARTS = "SELECT topic_id, partition, log_start_offset, leader_epochs FROM partitions"
 
@@ -151,7 +152,7 @@ class Rows:
         highest = max((one.end_offset for one in self._watch.ever_finished.get(row.place, {}).values()), default=None)
         if highest is not None and row.end_offset <= highest:
             self._watch.broken("FINISHED ascends", f"{row} after an end at {highest}")
-        if highest is not None and row.start_offset > highest + 1:
+        if highest is not None and not self._is_decided(row, highest + 1, row.start_offset - 1):
             self._watch.broken("FINISHED leaves no gap", f"{row} after an end at {highest}")
         self._watch.ever_finished.setdefault(row.place, {})[row.segment_id] = row
         self.check_bytes(row)
@@ -164,6 +165,13 @@ class Rows:
             self._watch.broken(
                 "nothing is FINISHED that is not durable", f"{row} holds (epoch, offset) {unstable[0]}, never stable"
             )
+
+    def _is_decided(self, row: Row, first: int, last: int) -> bool:
+        """Whether decisions cover every offset from `first` to `last`, or there is none."""
+        if first > last:
+            return True
+        ranges = self._world.db.rows(_SKIPPED, row.topic_id, row.partition)
+        return all(any(begin <= offset <= end for begin, end in ranges) for offset in range(first, last + 1))
 
     def records(self, row: Row) -> list[Record] | None:
         """What a segment of this row holds."""

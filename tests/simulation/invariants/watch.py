@@ -56,6 +56,8 @@ class Watch:
         self.cause: BaseException | None = None
         self.rows = Rows(self)
         self.ever_finished: dict[tuple[str, int], dict[str, Row]] = {}
+        self.were_finished: set[str] = set()
+        """Ids of attempts that were FINISHED at some time."""
         self.may_leave_objects: set[str] = set()
         self.wrote_late: set[str] = set()
         """Attempts of which a write arrived when their row was gone already: an orphan, which an audit finds."""
@@ -148,6 +150,8 @@ class Watch:
             self._sees_pause[process] = result
         elif label == "deletions.save_plan":
             self._planned_deletions(process, args[1])
+        elif label == "metadata.skip_offsets":
+            self._skipped(args[0], args[1])
         elif label == "work.holder" and result is None:
             self._saw_no_holder.add((process, args[0]))
         fence = kwargs.get("fence")
@@ -232,13 +236,9 @@ class Watch:
         if reason:
             self._spoiled[segment_id] = reason
 
-    @property
-    def were_finished(self) -> set[str]:
-        """Ids of attempts that were FINISHED at some time."""
-        return {segment_id for finished in self.ever_finished.values() for segment_id in finished}
-
     def finished(self, row: Row, process: Any) -> None:
         """Whatever had changed when the last object was written must have been seen."""
+        self.were_finished.add(row.segment_id)
         reason = self._spoiled.get(row.segment_id)
         if reason is not None and (not reason.startswith("the owner") or self._not_ours(row)):
             self.broken("the source is looked at after sending", f"{row} became FINISHED although {reason}")
@@ -254,6 +254,13 @@ class Watch:
     def bucket_changed_hands(self) -> None:
         objects = self.world.store.objects
         self._foreign_since_ms = None if objects[MARKER_KEY] == marker_to_bytes(MARKER) else self.world.scheduler.now_ms
+
+    def _skipped(self, partition: TopicIdPartition, offsets: Any) -> None:
+        log = self.world.cluster.logs.get(partition)
+        if log is not None and log.leading is not None and log.leading.log_start <= offsets.last and not log.unclean:
+            self.broken(
+                "only what the source lost is skipped", f"{partition} {offsets}: it starts at {log.leading.log_start}"
+            )
 
     def abandoned(self, row: Row, process: Process | None) -> None:
         """A copy that was not FINISHED begins to be deleted. Its own holder may do that, others once it is gone."""

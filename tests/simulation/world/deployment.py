@@ -46,6 +46,9 @@ METADATA: Final = {
     "advance_deletion": _WRITE,
     "raise_log_start": _WRITE,
     "merge_leader_epochs": _WRITE,
+    "skip_offsets": _WRITE,
+    "forget_tombstones": _WRITE,
+    "skipped_offsets": _READ,
     "partition_truth": _READ,
     "segment": _READ,
     "list_segments": _READ,
@@ -255,6 +258,7 @@ def _settings() -> TieringSettings:
             "topics.include": ["*"],
             "log_dirs": [{"broker_id": 1, "path": "/nowhere"}],
             "tiering.expiration.min.bytes": 60,
+            "tiering.tombstone.ms": 3_600_000,
         },
         environ={},
     )

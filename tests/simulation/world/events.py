@@ -57,6 +57,8 @@ class Events:
             (self._quota_changes, 2 * by_operators),
             (self._pause, 4 * by_operators),
             (self._truncate, 3 * by_operators),
+            (self._skip, 2 * by_operators),
+            (self._forget_tombstones, by_operators),
             (self._deleted_topics_expire, by_operators),
             (self._bucket_changes_hands, by_operators),
             (self._owner_changes, 3 * by_operators),
@@ -287,6 +289,24 @@ class Events:
 
         self._world.start("operator", lambda t, p: _typed(lambda: body(t, p)))
         self._tell("delete-records is asked for", partition, f"below {before}")
+
+    def _skip(self) -> None:
+        """What the source lost is not waited for."""
+        log = self._log()
+        if log is None:
+            return
+        partition = log.partition
+
+        def body(tiering: Any, process: Process) -> None:
+            planned = tiering.plan_skip(partition.topic, partition.partition, str(partition.topic_id))
+            tiering.skip_offsets(planned, reason="lost", author="operator")
+
+        self._world.start("operator", body)
+        self._tell("skip is asked for", partition)
+
+    def _forget_tombstones(self) -> None:
+        self._world.start("operator", lambda tiering, _process: tiering.forget_tombstones())
+        self._tell("old tombstones are forgotten", "")
 
     def _known_partition(self) -> TopicIdPartition | None:
         known = self._world.watch.partitions()

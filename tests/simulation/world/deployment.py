@@ -258,7 +258,7 @@ def _settings() -> TieringSettings:
             "topics.include": ["*"],
             "log_dirs": [{"broker_id": 1, "path": "/nowhere"}],
             "tiering.expiration.min.bytes": 60,
-            "tiering.tombstone.ms": 3_600_000,
+            "tiering.tombstone.ms": 172_800_000,
         },
         environ={},
     )

@@ -18,7 +18,7 @@ from tests.simulation.world.world import World
 
 _RETENTION_MS = Menu((None, 30), (60_000, 20), (20_000, 20), (300_000, 20), (0, 5))
 _RETENTION_BYTES = Menu((None, 50), (150, 20), (60, 20), (400, 20), (0, 5))
-_DAY_AND_MORE_MS = 25 * 60 * 60 * 1000
+_WEEKEND_MS = 49 * 60 * 60 * 1000
 _QUOTAS = Menu((None, 50), (30, 20), (200, 30))
 
 
@@ -38,7 +38,7 @@ class Events:
             (self._runs.start_expire_run, 22),
             (self._runs.approve, 18),
             (self._runs.delete_without_asking, 4),
-            (self._a_day_passes, 2),
+            (self._a_weekend_passes, 2),
             (self._produce, 22),
             (self._checkpoint, 14),
             (self._elect, 3 * by_brokers),
@@ -357,10 +357,10 @@ class Events:
             entry = (self._world.scheduler.now_ms, topic, found.retention_ms, found.retention_bytes)
             self._world.settings_history.append(entry)
 
-    def _a_day_passes(self) -> None:
-        """Hosts sleep over night."""
-        self._world.scheduler.now_ms += _DAY_AND_MORE_MS
-        self._tell("a day passes", "")
+    def _a_weekend_passes(self) -> None:
+        """Hosts sleep."""
+        self._world.scheduler.now_ms += _WEEKEND_MS
+        self._tell("a weekend passes", "")
 
     # Faults that no call is under way for.
 

@@ -43,7 +43,7 @@ def listed_segments(root: Path) -> list[ListedSegment]:
         *segment, kind = found.groups()
         objects[tuple(segment)][kind] = path
     incomplete = {segment: kinds for segment, kinds in objects.items() if kinds.keys() != _KINDS}
-    assert not incomplete
+    assert not incomplete, f"not every object is there: {incomplete}"
     segments = [_segment(segment, kinds) for segment, kinds in objects.items()]
     return sorted(segments, key=lambda one: (one.partition, one.start_offset))
 

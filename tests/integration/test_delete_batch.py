@@ -81,8 +81,10 @@ class FailingDeletes(RecordingStorage):
 class CountingUnits(UnlimitedBytes):
     units: int = 0
     go_on: Callable[[], None] = lambda: None
+    on_take: Callable[[], None] = lambda: None
 
     def take(self, wanted_bytes: int) -> int:
+        self.on_take()
         self.units += wanted_bytes
         return wanted_bytes
 
@@ -250,6 +252,17 @@ class TestWhatGoes:
         assert world.outcomes() == [SKIPPED] * 3
         assert world.states(*segments) == [FINISHED] * 3
         assert world.metadata.partition_truth(ORDERS).log_start_offset == 0
+
+    def test_a_hand_over_while_it_waits_for_the_rate_stops_it(self, world):
+        """Found by simulation, seed 30311: the owner was asked before the wait alone."""
+        segments = world.copied(ORDERS)
+        world.plan(segments)
+        hand_over = {"expected": TopicOwner.PLATFORM, "author": "test"}
+        world.limiter.on_take = lambda: world.registry.set_owner(
+            ORDERS.topic_id, "orders", TopicOwner.HANDING_OVER, **hand_over
+        )
+        assert world.batch().deleted == ()
+        assert world.states(*segments) == [FINISHED] * 3
 
     def test_a_hand_over_stops_before_the_next_group(self, world):
         world.segments_per_group = 1

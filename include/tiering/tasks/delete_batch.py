@@ -1,8 +1,8 @@
 """One batch of a run that deletes: a stream that pulls partitions and deletes their planned segments in order.
 
 It takes a lease to expire a partition, deletes what is planned of it in groups, gives it back and takes the next, until
-nothing is left, its time is over, or its pool has no room for it any more. Before each group it asks whether the topic
-is still ours, waits while paused, and pays for one request. It never waits for a copy quota.
+nothing is left, its time is over, or its pool has no room for it any more. Before each group it waits while paused,
+pays for one request, and asks whether the topic is still ours. It never waits for a copy quota.
 
 What a killed batch leaves: a lease that expires, and what `delete_segments` says of the group it was in.
 """
@@ -14,7 +14,7 @@ from typing import Final
 from include.tiering.errors import ApprovalRequiredError, LeaseLostError, SendingStoppedError, TieringError
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observability import for_partition, get_logger
-from include.tiering.quota.contract import Quotas, RequestLimiter
+from include.tiering.quota.contract import Quotas
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
 from include.tiering.tasks.batch_room import BatchEnd, BatchRoom
 from include.tiering.tasks.delete_segments import SEGMENTS_PER_GROUP, Doomed, FailedDeletion, SegmentDeleter
@@ -132,17 +132,17 @@ class DeleteBatch:
                 if self._gate.paused:
                     self._deleter.clock.sleep(_PAUSE_POLL_SECONDS)
                     continue
+                limiter.take()
                 if not self._deleter.is_ours(lease, [one for one, _ in queue]):
                     return
                 group, queue = queue[: self._segments_per_group], queue[self._segments_per_group :]
-                self._delete(lease, group, limiter)
+                self._delete(lease, group)
         except (LeaseLostError, SendingStoppedError):
             raise
         except TieringError as error:
             self._give_up(lease, planned.deletions, error)
 
-    def _delete(self, lease: PartitionLease, group: Sequence[Doomed], limiter: RequestLimiter) -> None:
-        limiter.take()
+    def _delete(self, lease: PartitionLease, group: Sequence[Doomed]) -> None:
         try:
             outcome = self._deleter.delete(lease, group)
         except (LeaseLostError, SendingStoppedError):

@@ -71,13 +71,39 @@ def _found_again() -> list[Patch]:
 
 
 def _no_rate() -> list[Patch]:
-    def instead(self: Any, lease: Any, group: Any, _limiter: Any) -> None:
-        _groups(self, lease, group, Instead(None, take=lambda: None))
+    real = DeleteBatch._expire
 
-    return [(DeleteBatch, "_delete", instead)]
+    def instead(self: Any, lease: Any) -> None:
+        self._quotas = Instead(self._quotas, delete=lambda *_args, **_rest: Instead(None, take=lambda: None))
+        real(self, lease)
+
+    return [(DeleteBatch, "_expire", instead)]
 
 
-_groups = DeleteBatch._delete
+def _owner_before_the_wait() -> list[Patch]:
+    """The owner is asked, then the rate is waited for."""
+    real = DeleteBatch._expire
+
+    def instead(self: Any, lease: Any) -> None:
+        limiters: list[Any] = []
+        quotas, deleter = self._quotas, self._deleter
+
+        def delete(topic: str, *, go_on: Any) -> Any:
+            limiters.append(quotas.delete(topic, go_on=go_on))
+            return Instead(None, take=lambda: None)
+
+        def wait_and_delete(*args: Any) -> Any:
+            limiters[0].take()
+            return deleter.delete(*args)
+
+        self._quotas = Instead(quotas, delete=delete)
+        self._deleter = Instead(deleter, delete=wait_and_delete)
+        try:
+            real(self, lease)
+        finally:
+            self._quotas, self._deleter = quotas, deleter
+
+    return [(DeleteBatch, "_expire", instead)]
 
 
 def _no_brake() -> list[Patch]:
@@ -176,6 +202,7 @@ EXPIRING = (
     Mutant("forget-begun", "begun deletions are taken up again", "they are left", _begun_ones_forgotten),
     Mutant("no-state-check", "a deletion is compare-and-set", "it goes on whatever the state is", _found_again),
     Mutant("no-delete-rate", "deletions keep to their rate", "nobody asks", _no_rate),
+    Mutant("owner-first", "the owner is asked after the wait", "before it", _owner_before_the_wait),
     Mutant("no-brake", "nothing is deleted before the brake let it pass", "every run is released", _no_brake),
     Mutant("foreign-topics", "nothing of another owner is deleted", "the owner is not asked", _not_our_topics),
     Mutant("age-zero", "retention.ms is kept", "everything is past it", _retention_is_age_zero),

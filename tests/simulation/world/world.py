@@ -167,7 +167,8 @@ class World:
 
 def _short(value: Any) -> str:
     if isinstance(value, (list, tuple, set, frozenset)):
-        inner = ", ".join(_short(one) for one in value)
+        shown = [_short(one) for one in value]
+        inner = ", ".join(sorted(shown) if isinstance(value, (set, frozenset)) else shown)
         return f"[{inner}]" if len(inner) < 120 else f"[{len(value)}]"
     for attribute in ("remote_log_segment_id", "fence"):
         found = getattr(value, attribute, None)

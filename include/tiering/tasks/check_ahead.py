@@ -1,33 +1,37 @@
-"""Segments of one partition, opened and checked one ahead of the copy.
+"""The segment after the one that is sent, opened and checked meanwhile.
 
-A batch is one stream, which sends nothing while it opens and checks. So a thread of the batch opens and checks the
-segment after the one that is sent, behind a queue that is bounded by requests and bytes. A segment weighs its size:
-its check reads so much into the host's memory, where it is to be found again when it is sent. What is larger than the
-bound is not read ahead.
+A batch is one stream, which sends nothing while it opens and checks: from a cold disk that is as long as sending. So
+once a segment is checked a thread of the batch begins with the next one, behind a queue that is bounded by requests and
+bytes. A segment weighs its size: its check reads so much into the host's memory, where it is to be found again when it
+is sent. What finds no room is opened in its turn.
+
+Not beside a stream that is as fast as this machine: what it would gain by a check in another thread it would lose by
+sharing the interpreter with it.
 
 What was opened ahead is as it was then. If that is some time ago it is compared with the source before it is used; the
 copy compares it again before FINISHED, whatever its age.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Final, Protocol
 
 from include.tiering.clock import Clock
-from include.tiering.errors import QueueClosedError, TieringError
+from include.tiering.errors import QueueFullError
 from include.tiering.log_source.contract import CheckedSegment, LogSegment, OpenSegment, ReplicaId, SourceFingerprint
-from include.tiering.observability import for_partition, get_logger
 from include.tiering.quota.byte_bounded_queue import NO_BYTE_BOUND, ByteBoundedQueue, Taken
+from include.tiering.units import MIB
 from include.tiering.work.contract import PlannedSegment
-
-_log: Final = get_logger(__name__)
 
 FRESH_SECONDS: Final = 1.0
 """What was opened no longer ago than this is taken as it is."""
 
+BUSY_BYTES_PER_SECOND: Final = 256 * MIB
+"""Segments that took no longer than this were held up by this machine, not by the store or a quota."""
+
 _AHEAD: Final = 1
+_THREADS: Final = 1
 
 
 class SegmentOpener(Protocol):
@@ -47,49 +51,50 @@ class CheckAhead:
         self._clock = clock
         self._max_bytes = max_bytes
         self._partition: _Partition | None = None
+        self._bytes_per_second = float("inf")
 
     @contextmanager
     def expecting(
         self, replica_id: ReplicaId, planned: Sequence[PlannedSegment], worth_while: Callable[[], bool]
     ) -> Iterator[None]:
-        """Within, these segments are asked for in this order. Nothing more is checked once it is not worth while."""
-        partition = _Partition(self._source, self._clock, replica_id, planned, self._max_bytes, worth_while)
-        self._partition = partition
-        try:
-            with partition:
+        """Within, these segments are asked for in this order. Each time one is checked it is asked whether to begin
+        with the next."""
+
+        def begin() -> bool:
+            return self._bytes_per_second < BUSY_BYTES_PER_SECOND and worth_while()
+
+        with ThreadPoolExecutor(_THREADS, "check-ahead") as thread:
+            queue: ByteBoundedQueue[_Ahead] = ByteBoundedQueue(_AHEAD, self._max_bytes)
+            self._partition = _Partition(self._source, self._clock, replica_id, planned, begin, queue, thread)
+            try:
                 yield
-        finally:
-            self._partition = None
+            finally:
+                self._partition.close()
+                self._partition = None
 
     @contextmanager
     def open_segment(self, replica_id: ReplicaId, base_offset: int) -> Iterator[OpenSegment]:
-        """As the source does. What went wrong ahead of time is raised here, or by `check`."""
-        taken = self._partition.take(replica_id, base_offset) if self._partition else None
-        if taken is None:
+        """As the source does. What went wrong ahead of time is raised in the segment's turn."""
+        if self._partition is None or not self._partition.expects(replica_id, base_offset):
             with self._source.open_segment(replica_id, base_offset) as opened:
                 yield opened
             return
-        with taken as ahead, ahead:
-            opened = ahead.opened.result()
-            if self._clock.monotonic() - ahead.opened_at > FRESH_SECONDS:
-                opened.recheck()
-            yield _CheckedAhead(opened, ahead.checked)
+        began = self._clock.monotonic()
+        with self._partition.open(base_offset) as opened:
+            yield opened
+        self._bytes_per_second = opened.segment.size_bytes / max(self._clock.monotonic() - began, 1e-9)
 
 
 class _Ahead:
     """One segment, closed at the end of `with`. `opened` and `checked` hold what came of it, errors included."""
 
-    def __init__(self, base_offset: int) -> None:
-        self.base_offset = base_offset
-        self.files = ExitStack()
-        self.opened: Future[OpenSegment] = Future()
-        self.checked: Future[CheckedSegment] = Future()
-        self.opened_at = 0.0
+    opened: Future[OpenSegment]
+    checked: Future[CheckedSegment]
 
-    def fail(self, error: Exception) -> None:
-        for future in (self.opened, self.checked):
-            if not future.done():
-                future.set_exception(error)
+    def __init__(self, planned: PlannedSegment, opened_at: float) -> None:
+        self.base_offset = planned.base_offset
+        self.opened_at = opened_at
+        self.files = ExitStack()
 
     def __enter__(self) -> None:
         pass
@@ -101,88 +106,79 @@ class _Ahead:
 
 
 class _Partition:
-    """The thread of one partition, from `with` to its end."""
-
     def __init__(
         self,
         source: SegmentOpener,
         clock: Clock,
         replica_id: ReplicaId,
         planned: Sequence[PlannedSegment],
-        max_bytes: int,
         worth_while: Callable[[], bool],
+        queue: ByteBoundedQueue[_Ahead],
+        thread: ThreadPoolExecutor,
     ) -> None:
         self._source = source
         self._clock = clock
         self._replica_id = replica_id
-        self._planned = planned
+        self._planned = {segment.base_offset: segment for segment in planned}
+        self._following = dict(zip(self._planned, planned[1:], strict=False))
         self._worth_while = worth_while
-        self._queue: ByteBoundedQueue[_Ahead] = ByteBoundedQueue(_AHEAD, max_bytes)
-        self._taken_up_to = -1
-        self._thread = threading.Thread(target=self._work, name="check-ahead", daemon=True)
+        self._queue = queue
+        self._thread = thread
 
-    def __enter__(self) -> None:
-        self._thread.start()
+    def expects(self, replica_id: ReplicaId, base_offset: int) -> bool:
+        return replica_id == self._replica_id and base_offset in self._planned
 
-    def __exit__(self, *_error: object) -> None:
-        self._queue.close()
-        self._thread.join()
-        while (taken := self._next()) is not None:
-            with taken as ahead, ahead:
-                pass
-
-    def take(self, replica_id: ReplicaId, base_offset: int) -> Taken[_Ahead] | None:
-        """The segment, waiting for it if it is being worked on; None if it is not ahead."""
-        if replica_id != self._replica_id or base_offset <= self._taken_up_to:
-            return None
-        while (taken := self._next()) is not None:
-            self._taken_up_to = taken.item.base_offset
-            if taken.item.base_offset == base_offset:
-                return taken
-            with taken as passed_over, passed_over:
-                pass
-        return None
-
-    def _next(self) -> Taken[_Ahead] | None:
-        try:
-            return self._queue.get()
-        except QueueClosedError:
-            return None
-
-    def _work(self) -> None:
-        try:
-            for segment in self._planned:
-                ahead = _Ahead(segment.base_offset)
-                self._queue.put(ahead, segment.size_bytes)
-                self._prepare(ahead)
-                if ahead.checked.exception() is not None or not self._worth_while():
-                    return
-        except QueueClosedError:
+    @contextmanager
+    def open(self, base_offset: int) -> Iterator[OpenSegment]:
+        taken = self._ahead(base_offset)
+        if taken is None:
+            # Nothing else is held now: there is room.
+            self._queue.put(_Ahead(self._planned[base_offset], 0.0), self._planned[base_offset].size_bytes, 0)
+            with self._queue.get(0), self._source.open_segment(self._replica_id, base_offset) as opened:
+                yield _Expected(opened, opened.check, lambda: self._go_ahead(base_offset))
             return
-        finally:
-            self._queue.close()
+        with taken as ahead, ahead:
+            opened = ahead.opened.result()
+            if self._clock.monotonic() - ahead.opened_at > FRESH_SECONDS:
+                opened.recheck()
+            yield _Expected(opened, ahead.checked.result, lambda: self._go_ahead(base_offset))
 
-    def _prepare(self, ahead: _Ahead) -> None:
-        """Whatever goes wrong waits in the futures for who asks for the segment."""
-        ahead.opened_at = self._clock.monotonic()
+    def close(self) -> None:
+        while len(self._queue):
+            with self._queue.get(0) as ahead, ahead:
+                pass
+
+    def _ahead(self, base_offset: int) -> Taken[_Ahead] | None:
+        """The segment, if it is ahead; what else is ahead is closed."""
+        if not len(self._queue):
+            return None
+        taken = self._queue.get(0)
+        if taken.item.base_offset == base_offset:
+            return taken
+        with taken as passed_over, passed_over:
+            return None
+
+    def _go_ahead(self, base_offset: int) -> None:
+        following = self._following.get(base_offset)
+        if following is None or not self._worth_while():
+            return
+        ahead = _Ahead(following, self._clock.monotonic())
         try:
-            opened = ahead.files.enter_context(self._source.open_segment(self._replica_id, ahead.base_offset))
-            ahead.opened.set_result(opened)
-            ahead.checked.set_result(opened.check())
-        except TieringError as error:
-            ahead.fail(error)
-        except Exception as error:
-            logger = for_partition(_log, self._replica_id.topic_id_partition)
-            logger.exception("the check ahead broke at %s", ahead.base_offset)
-            ahead.fail(error)
+            self._queue.put(ahead, following.size_bytes, 0)
+        except QueueFullError:
+            return
+        opening = self._source.open_segment(self._replica_id, following.base_offset)
+        ahead.opened = self._thread.submit(ahead.files.enter_context, opening)
+        ahead.checked = self._thread.submit(lambda: ahead.opened.result().check())
 
 
-class _CheckedAhead:
-    """An `OpenSegment` whose check pass runs, or ran, in another thread."""
+class _Expected:
+    """An `OpenSegment` that knows how it is checked, and what is to be done once it is."""
 
-    def __init__(self, opened: OpenSegment, checked: Future[CheckedSegment]) -> None:
+    def __init__(self, opened: OpenSegment, check: Callable[[], CheckedSegment], then: Callable[[], None]) -> None:
         self._opened = opened
-        self._checked = checked
+        self._check = check
+        self._then = then
 
     @property
     def segment(self) -> LogSegment:
@@ -193,7 +189,9 @@ class _CheckedAhead:
         return self._opened.fingerprint
 
     def check(self) -> CheckedSegment:
-        return self._checked.result()
+        checked = self._check()
+        self._then()
+        return checked
 
     def recheck(self) -> None:
         self._opened.recheck()

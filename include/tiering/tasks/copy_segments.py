@@ -184,15 +184,13 @@ class CopyBatch:
         self._heartbeat.add_planned(sum(segment.size_bytes for segment in planned))
         partition = lease.replica_id.topic_id_partition
         limiter = self._quotas.copy(lease.replica_id.broker_id, partition.topic, go_on=self._gate.check)
-        with self._checking_ahead(lease, planned, limiter):
+        with self._checking_ahead(lease, planned):
             self._copy_in_order(lease, planned, limiter)
 
-    def _checking_ahead(
-        self, lease: Lease, planned: Sequence[PlannedSegment], limiter: ByteLimiter
-    ) -> AbstractContextManager[None]:
+    def _checking_ahead(self, lease: Lease, planned: Sequence[PlannedSegment]) -> AbstractContextManager[None]:
         if self._ahead is None:
             return nullcontext()
-        return self._ahead.expecting(lease.replica_id, planned, lambda: not self._turns.likely_to_hand_on(limiter))
+        return self._ahead.expecting(lease.replica_id, planned, lambda: not self._turns.is_taking_turns)
 
     def _copy_in_order(self, lease: Lease, planned: Sequence[PlannedSegment], limiter: ByteLimiter) -> None:
         partition = lease.replica_id.topic_id_partition

@@ -56,7 +56,7 @@ class Turns:
 
     def hand_on(self, lease: Lease, limiter: ByteLimiter, excluded: Set[TopicIdPartition]) -> bool:
         """Whether this lease is to be given back now; `limiter` is the one that was used since it was claimed."""
-        if not self._may_hand_on(limiter):
+        if not self._fairness or limiter.waited_seconds < EXHAUSTED_SECONDS:
             return False
         if not self._work.waits_longer(lease, exclude=excluded, placement=self._placement):
             return False
@@ -64,12 +64,10 @@ class Turns:
         self._order = _AFTER[self._order]
         return True
 
-    def likely_to_hand_on(self, limiter: ByteLimiter) -> bool:
-        """The quota is exhausted, or was when the lease before this one was handed on."""
-        return self._taking_turns or self._may_hand_on(limiter)
-
-    def _may_hand_on(self, limiter: ByteLimiter) -> bool:
-        return self._fairness and limiter.waited_seconds >= EXHAUSTED_SECONDS
+    @property
+    def is_taking_turns(self) -> bool:
+        """The lease before this one was handed on: this one will be soon."""
+        return self._taking_turns
 
     def _claim(self, excluded: Set[TopicIdPartition]) -> Lease | None:
         return self._work.claim(

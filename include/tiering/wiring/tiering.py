@@ -145,9 +145,7 @@ class Tiering(ReadinessVerbs, ExpirationVerbs, SizeVerbs):
             ),
             on_copied=on_copied,
             topic_quotas=self.topic_quotas,
-            ahead=CheckAhead(self.source, self.clock, max_bytes=settings.queue.max_bytes)
-            if __import__("os").environ.get("AHEAD") == "1"
-            else None,
+            ahead=CheckAhead(self.source, self.clock, max_bytes=settings.queue.max_bytes),
         ).run()
         _count(result)
         return result

@@ -66,62 +66,95 @@ def orders(source: Watched) -> ReplicaId:
 
 
 @contextmanager
-def expecting(source, clock, replica_id, *, max_bytes=NO_BYTE_BOUND, worth_while=lambda: True):
-    planned = [
+def expecting(source, clock, replica_id, *, max_bytes=NO_BYTE_BOUND, worth_while=lambda: True, slow=True):
+    """The segments of a replica; before them, unless not `slow`, one whose stream was slow enough."""
+    ahead = CheckAhead(source, clock, max_bytes=max_bytes)
+    before = source.add("before", segments=1, size_bytes=SIZE)
+    with ahead.expecting(before, planned_of(source, before), lambda: True), ahead.open_segment(before, 0):
+        clock.advance(1.0 if slow else 0.0)
+    source.opened.clear()
+    with ahead.expecting(replica_id, planned_of(source, replica_id), worth_while):
+        yield ahead
+    assert source.open_now == []
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("check-ahead")]
+
+
+def planned_of(source: Watched, replica_id: ReplicaId) -> list[PlannedSegment]:
+    return [
         PlannedSegment(segment.base_offset, segment.end_offset, segment.size_bytes)
         for segment in source.replicas[replica_id].segments
     ]
-    ahead = CheckAhead(source, clock, max_bytes=max_bytes)
-    with ahead.expecting(replica_id, planned, worth_while):
-        yield ahead
-    assert source.open_now == []
-    assert not [thread for thread in threading.enumerate() if thread.name == "check-ahead"]
 
 
 def test_each_segment_is_what_the_source_gives(source, clock, orders):
     with expecting(source, clock, orders) as ahead:
         for base_offset in (0, 10, 20, 30):
-            with ahead.open_segment(orders, base_offset) as opened, source.open_segment(orders, base_offset) as plain:
+            with (
+                ahead.open_segment(orders, base_offset) as opened,
+                MemorySource.open_segment(source, orders, base_offset) as plain,
+            ):
                 assert (opened.segment, opened.fingerprint) == (plain.segment, plain.fingerprint)
                 assert opened.check().data.log_crc32c == plain.check().data.log_crc32c
                 opened.recheck()
+                clock.advance(0.5)
+    assert source.opened == [0, 10, 20, 30]
 
 
 def test_the_next_one_is_checked_while_one_is_in_use_and_no_other(source, clock, orders):
     with expecting(source, clock, orders) as ahead:
-        with ahead.open_segment(orders, 0):
+        with ahead.open_segment(orders, 0) as opened:
+            assert source.open_now == [0]
+            opened.check()
             assert source.checked[10].wait(SECONDS)
             assert source.open_now == [0, 10]
-        with ahead.open_segment(orders, 10):
+            clock.advance(0.5)
+        with ahead.open_segment(orders, 10) as opened:
+            opened.check()
             assert source.checked[20].wait(SECONDS)
             assert source.opened == [0, 10, 20]
 
 
 def test_nothing_is_opened_beyond_the_byte_bound(source, clock, orders):
     with expecting(source, clock, orders, max_bytes=SIZE) as ahead:
-        with ahead.open_segment(orders, 0):
-            # The thread waits for room, so there is no event to wait for: it would have been open by then.
-            assert not source.checked[10].wait(0.05)
-            assert source.open_now == [0]
-        assert source.checked[10].wait(SECONDS)
+        for base_offset in (0, 10):
+            with ahead.open_segment(orders, base_offset) as opened:
+                opened.check()
+                clock.advance(0.5)
+                assert source.open_now == [base_offset]
+    assert source.opened == [0, 10]
 
 
-def test_nothing_more_is_checked_once_it_is_not_worth_while(source, clock, orders):
+def test_nothing_is_checked_ahead_that_is_not_worth_while(source, clock, orders):
     with expecting(source, clock, orders, worth_while=lambda: False) as ahead:
-        with ahead.open_segment(orders, 0) as opened:
-            opened.check()
-        assert source.opened == [0]
-        with ahead.open_segment(orders, 10) as opened:
-            opened.check()
-            assert source.opened == [0, 10]
+        for base_offset in (0, 10):
+            with ahead.open_segment(orders, base_offset) as opened:
+                opened.check()
+                clock.advance(0.5)
+    assert source.opened == [0, 10]
+
+
+def test_a_stream_as_fast_as_the_machine_is_left_alone(source, clock, orders):
+    with expecting(source, clock, orders, slow=False) as ahead, ahead.open_segment(orders, 0) as opened:
+        opened.check()
+    assert source.opened == [0]
+
+
+def test_nothing_is_checked_ahead_before_it_is_known_how_fast_the_stream_is(source, clock, orders):
+    ahead = CheckAhead(source, clock)
+    with (
+        ahead.expecting(orders, planned_of(source, orders), lambda: True),
+        ahead.open_segment(orders, 0) as opened,
+    ):
+        opened.check()
+    assert source.opened == [0]
 
 
 def test_damage_is_told_in_its_turn_and_nothing_behind_it_is_read(source, clock, orders):
     source.corrupt.add((orders.topic_id_partition, 10))
     with expecting(source, clock, orders) as ahead:
         with ahead.open_segment(orders, 0) as opened:
-            assert source.checked[10].wait(SECONDS)
             opened.check()
+            assert source.checked[10].wait(SECONDS)
         with ahead.open_segment(orders, 10) as opened, pytest.raises(CorruptFileError):
             opened.check()
     assert source.opened == [0, 10]
@@ -129,19 +162,18 @@ def test_damage_is_told_in_its_turn_and_nothing_behind_it_is_read(source, clock,
 
 def test_a_segment_that_is_gone_is_told_in_its_turn(source, clock, orders):
     with expecting(source, clock, orders) as ahead:
-        with ahead.open_segment(orders, 0):
+        with ahead.open_segment(orders, 0) as opened:
             source.change(orders, segments=source.replicas[orders].segments[:1])
-        # It may have been opened just before it went: then the copy's recheck finds it.
-        try:
-            with ahead.open_segment(orders, 10) as opened, pytest.raises(SourceChangedError):
-                opened.recheck()
-        except SourceVanishedError:
+            opened.check()
+            clock.advance(0.5)
+        with pytest.raises(SourceVanishedError), ahead.open_segment(orders, 10):
             pass
 
 
 def test_what_was_opened_long_ago_is_compared_before_it_is_used(source, clock, orders):
     with expecting(source, clock, orders) as ahead:
-        with ahead.open_segment(orders, 0):
+        with ahead.open_segment(orders, 0) as opened:
+            opened.check()
             assert source.checked[10].wait(SECONDS)
         source.generation += 1
         clock.advance(FRESH_SECONDS + 0.1)
@@ -149,31 +181,29 @@ def test_what_was_opened_long_ago_is_compared_before_it_is_used(source, clock, o
             pass
 
 
-def test_the_same_segment_again_is_opened_again(source, clock, orders):
+def test_the_same_segment_again_is_opened_again_and_what_was_ahead_in_its_turn(source, clock, orders):
     with expecting(source, clock, orders) as ahead:
         for _ in range(2):
             with ahead.open_segment(orders, 0) as opened:
                 opened.check()
+                assert source.checked[10].wait(SECONDS)
         with ahead.open_segment(orders, 10) as opened:
             opened.check()
-    assert source.opened.count(0) == 2
-    assert source.opened.count(10) == 1
+    assert source.opened == [0, 10, 0, 10]
 
 
 def test_what_is_not_asked_for_is_closed(source, clock, orders):
-    with expecting(source, clock, orders) as ahead, ahead.open_segment(orders, 20):
-        assert set(source.open_now) <= {20, 30}
-
-
-def test_a_check_that_nobody_waits_for_ends_before_its_files_are_closed(source, clock, orders):
-    def refuse(ahead: CheckAhead) -> None:
-        with ahead.open_segment(orders, 0):
-            raise SourceChangedError("orders", "not as planned")
-
     with expecting(source, clock, orders) as ahead:
-        with pytest.raises(SourceChangedError):
-            refuse(ahead)
-        assert source.checked[0].is_set()
+        with ahead.open_segment(orders, 0) as opened:
+            opened.check()
+        with ahead.open_segment(orders, 20):
+            assert source.open_now == [20]
+
+
+def test_what_is_ahead_at_the_end_is_closed_after_its_check(source, clock, orders):
+    with expecting(source, clock, orders) as ahead, ahead.open_segment(orders, 0) as opened:
+        opened.check()
+    assert source.checked[10].is_set()
 
 
 def test_a_defect_of_the_source_is_not_swallowed(source, clock, orders, monkeypatch):

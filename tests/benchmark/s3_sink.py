@@ -140,7 +140,7 @@ class _Connection(socketserver.StreamRequestHandler):
             self._put(parts.path, query, headers)
         elif method == "POST" and "uploads" in query:
             with state.lock:
-                upload_id = f"upload-{len(state.uploads)}"
+                upload_id = f"upload-{state.requests}"
                 state.uploads[upload_id] = {}
             self._reply(
                 200,

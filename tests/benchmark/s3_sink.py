@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from email.utils import formatdate
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
+from uuid import uuid4
 
 import numpy as np
 
@@ -140,7 +141,7 @@ class _Connection(socketserver.StreamRequestHandler):
             self._put(parts.path, query, headers)
         elif method == "POST" and "uploads" in query:
             with state.lock:
-                upload_id = f"upload-{state.requests}"
+                upload_id = f"upload-{uuid4()}"
                 state.uploads[upload_id] = {}
             self._reply(
                 200,

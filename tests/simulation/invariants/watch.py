@@ -352,6 +352,11 @@ class Watch:
             partition = planned.topic_id_partition
             self._log_starts_decided[str(partition.topic_id), partition.partition].add(planned.log_start_offset)
             self._require_true_removals(planned)
+            ours = self.rows.log_starts.get((str(partition.topic_id), partition.partition), 0)
+            if planned.log_start_before > ours:
+                self.broken(
+                    "a plan begins at our log start", f"{partition}: {planned.log_start_before}, ours is {ours}"
+                )
             require_justified(self, process, planned, since_ms)
 
     def _require_true_removals(self, planned: Any) -> None:

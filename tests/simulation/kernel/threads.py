@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from include.tiering.database import clock as database_clock
 from include.tiering.quota.byte_bounded_queue import ByteBoundedQueue
-from tests.simulation.kernel.scheduler import Scheduler, Task
+from tests.simulation.kernel.scheduler import Killed, Scheduler, Task
 
 
 class SimulatedThreading:
@@ -214,9 +214,55 @@ class SimulatedFuture:
         self._wait(timeout)
         return self._error
 
+    def __enter__(self) -> None:
+        """What is called within fills it, by an error too; a process that is killed fills nothing any more."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if error is None or isinstance(error, Killed):
+            return False
+        self.set_exception(error)
+        return True
+
     def _wait(self, timeout: float | None) -> None:
         if not self._is_done:
             self._scheduler.block(self.done, timeout)
+
+
+class SimulatedExecutor:
+    """What the product knows as `concurrent.futures.ThreadPoolExecutor`."""
+
+    def __init__(self, scheduler: Scheduler, max_workers: int, name: str) -> None:
+        self._scheduler = scheduler
+        self._threads = [_Thread(scheduler, self._work, name) for _ in range(max_workers)]
+        self._jobs: list[tuple[SimulatedFuture, Callable[[], Any]]] = []
+        self._is_closed = False
+        self._is_started = False
+
+    def submit(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> SimulatedFuture:
+        future = SimulatedFuture(self._scheduler)
+        self._jobs.append((future, lambda: call(*args, **kwargs)))
+        if not self._is_started:
+            self._is_started = True
+            for thread in self._threads:
+                thread.start()
+        return future
+
+    def __enter__(self) -> "SimulatedExecutor":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_closed = True
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        while True:
+            self._scheduler.block(lambda: bool(self._jobs) or self._is_closed, None)
+            if not self._jobs:
+                return
+            future, call = self._jobs.pop(0)
+            with future:
+                future.set_result(call())
 
 
 _PACKAGE: Final = "include.tiering."
@@ -237,6 +283,10 @@ def simulated_runtime(current: Callable[[], Scheduler]) -> Iterator[None]:
     doubles: dict[str, tuple[object, object]] = {
         "threading": (threading, SimulatedThreading(current)),
         "Future": (concurrent.futures.Future, lambda: SimulatedFuture(current())),
+        "ThreadPoolExecutor": (
+            concurrent.futures.ThreadPoolExecutor,
+            lambda max_workers, name="": SimulatedExecutor(current(), max_workers, name),
+        ),
         "wait": (concurrent.futures.wait, lambda futures: [future.exception() for future in futures]),
     }
     places: list[tuple[Any, str, object]] = []

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-from include.tiering.errors import TieringError
 from include.tiering.model import expiration
 from include.tiering.model.epoch_history import MergedHistory
 from include.tiering.remote_metadata import sql, sql_truth
@@ -168,18 +167,20 @@ def _brokers_log_start() -> list[Patch]:
 
 
 def _absence_is_proof() -> list[Patch]:
-    """A topic that the facts do not show was deleted."""
-    real = TopicWatch.record
+    """A topic that the facts do not show was deleted, and they show none."""
+    records, stands = TopicWatch.record, TopicWatch.standings
 
-    def instead(self: Any, partitions: Any, *, author: str) -> None:
-        try:
-            self.facts.refresh()
-        except TieringError:
-            return
-        facts = Instead(self.facts, topic=lambda _topic_id: None, removal_evidence=lambda _topic_id: "not to be seen")
-        real(replace(self, facts=facts), partitions, author=author)
+    def blind(watch: Any) -> Any:
+        hidden = Instead(watch.facts, topic=lambda _topic_id: None, removal_evidence=lambda _topic_id: "not there")
+        return replace(watch, facts=hidden)
 
-    return [(TopicWatch, "record", instead)]
+    def record(self: Any, partitions: Any, *, author: str) -> None:
+        records(blind(self), partitions, author=author)
+
+    def standings(self: Any, partitions: Any, **rest: Any) -> Any:
+        return stands(blind(self), partitions, **rest)
+
+    return [(TopicWatch, "record", record), (TopicWatch, "standings", standings)]
 
 
 def _copies_taken_for_abandoned() -> list[Patch]:

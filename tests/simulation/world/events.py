@@ -42,7 +42,7 @@ class Events:
             (self._produce, 22),
             (self._checkpoint, 14),
             (self._elect, 3 * by_brokers),
-            (self._elect_unclean, 2 * by_brokers),
+            (self._elect_unclean, 4 * by_brokers),
             (self._lag, 2 * by_brokers),
             (self._local_retention, 3 * by_brokers),
             (self._delete_records_locally, 2 * by_brokers),
@@ -61,7 +61,7 @@ class Events:
             (self._forget_tombstones, by_operators),
             (self._deleted_topics_expire, by_operators),
             (self._bucket_changes_hands, by_operators),
-            (self._owner_changes, 3 * by_operators),
+            (self._owner_changes, 4 * by_operators + 4),
             (self._backup, by_operators),
             (self._restore, by_operators),
             (self._late_write, 10),
@@ -127,8 +127,13 @@ class Events:
         log = self._log()
         others = [] if log is None else [one for one in log.brokers if one != log.leader]
         if log is not None and others:
-            log.elect(others[self._choices.number(len(others))], clean=False)
+            new = log.replicas[others[self._choices.number(len(others))]]
+            log.truncate(new, max(new.log_start, new.end - self._choices.number(11)))
+            log.elect(new.broker_id, clean=False)
             log.unclean = True
+            log.produce(self._choices.number(4) * 5)
+            if self._choices.number(2) == 1:
+                log.checkpoint(new)
             self._changed_facts()
             self._after_election(log, "an unclean election")
 

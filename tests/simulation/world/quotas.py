@@ -7,6 +7,7 @@ from include.tiering.quota.scopes import Scope
 from tests.simulation.kernel.scheduler import Process
 
 _MOST_WAIT_SECONDS: Final = 1.0
+_REQUEST_SECONDS: Final = 2.0
 
 
 class Bucket:
@@ -67,6 +68,8 @@ class _Requests:
 
     def take(self) -> None:
         self._process.scheduler.point(self._process, "quota.take request", "take")
+        if self._world.tempers.quotas:
+            self._process.sleep(_REQUEST_SECONDS)
         self._go_on()
         self._world.request_granted(self._process, self._topic)
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from tests.simulation.invariants.liveness import Closing
 from tests.simulation.invariants.watch import Violation
 from tests.simulation.kernel.choices import Choices, Menu
+from tests.simulation.kernel.runtime import simulated_runtime
 from tests.simulation.kernel.scheduler import Scheduler
-from tests.simulation.kernel.threads import simulated_runtime
 from tests.simulation.world.database import database
 from tests.simulation.world.events import Events
 from tests.simulation.world.runs import Runs

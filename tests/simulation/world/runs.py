@@ -5,8 +5,6 @@ from typing import Any
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.world import World
 
-TWINS = True
-
 
 class Runs:
     """Copy runs and expiration runs of one world."""
@@ -90,7 +88,7 @@ class Runs:
 
     def restart_a_batch(self) -> None:
         """Airflow's retry: under the same batch id, whether the first one is dead or only looks so."""
-        ended = [one for one in self._batches if one[3].dead or one[3].finished or (TWINS and self._is_stalled(one[3]))]
+        ended = [one for one in self._batches if one[3].dead or one[3].finished or self._is_stalled(one[3])]
         if ended:
             batch = ended[self._world.choices.number(len(ended))]
             self._batches.remove(batch)

@@ -1,0 +1,60 @@
+"""The simulation's threads, futures and time, put in place of the real ones where the product starts threads."""
+
+import concurrent.futures
+import importlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, Final
+
+from include.tiering.database import clock as database_clock
+from include.tiering.quota.byte_bounded_queue import ByteBoundedQueue
+from tests.simulation.kernel.futures import SimulatedExecutor, SimulatedFuture
+from tests.simulation.kernel.scheduler import Scheduler
+from tests.simulation.kernel.threads import SimulatedThreading
+
+_PACKAGE: Final = "include.tiering."
+_WITH_THREADS: Final = (
+    "tasks.batch_heartbeat",
+    "tasks.send_gate",
+    "tasks.copy_segments",
+    "tasks.delete_batch",
+    "quota.byte_bounded_queue",
+)
+
+
+@contextmanager
+def simulated_runtime(current: Callable[[], Scheduler]) -> Iterator[None]:
+    """Threads, futures and the database's clock of the product are those of the current schedule."""
+    for name in _WITH_THREADS:
+        importlib.import_module(_PACKAGE + name)
+    doubles: dict[str, tuple[object, object]] = {
+        "threading": (threading, SimulatedThreading(current)),
+        "Future": (concurrent.futures.Future, lambda: SimulatedFuture(current())),
+        "ThreadPoolExecutor": (
+            concurrent.futures.ThreadPoolExecutor,
+            lambda max_workers, name="": SimulatedExecutor(current(), max_workers, name),
+        ),
+        "wait": (concurrent.futures.wait, lambda futures: [future.exception() for future in futures]),
+    }
+    places: list[tuple[Any, str, object]] = []
+    for name, module in sorted(sys.modules.items()):
+        if name.startswith(_PACKAGE + "tasks.") or name == _PACKAGE + "quota.byte_bounded_queue":
+            for attribute, (real, double) in doubles.items():
+                if getattr(module, attribute, None) is real:
+                    places.append((module, attribute, real))
+                    setattr(module, attribute, double)
+    defaults: dict[str, Any] = ByteBoundedQueue.__init__.__kwdefaults__ or {}
+    real_wait = defaults["wait"]
+    defaults["wait"] = lambda condition, timeout: condition.wait(timeout)
+    places.append((database_clock, "time", time))
+    database_clock.time = SimpleNamespace(time_ns=lambda: current().now_ms * 1_000_000)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        for module, attribute, real in places:
+            setattr(module, attribute, real)
+        defaults["wait"] = real_wait

@@ -1,0 +1,159 @@
+"""What brokers do by themselves: produce, roll, elect, lag, truncate, delete, move, lose."""
+
+from tests.simulation.world.brokers import PartitionLog
+from tests.simulation.world.event_source import EventSource
+
+
+class BrokerEvents(EventSource):
+    """Of all brokers of one world."""
+
+    def produce(self) -> None:
+        log = self._log()
+        if log is not None and log.leading is not None:
+            log.produce(1 + self._choices.number(6))
+            if self._choices.number(4) != 1:
+                log.replicate()
+            if self._choices.number(3) != 1:
+                for replica in log.replicas.values():
+                    log.checkpoint(replica)
+            self._tell("records are produced", log.partition, f"up to {log.leading.end}")
+
+    def checkpoint(self) -> None:
+        log = self._log()
+        if log is not None:
+            log.replicate()
+            for replica in log.replicas.values():
+                log.checkpoint(replica)
+            self._tell("checkpoints are written", log.partition)
+
+    def elect(self) -> None:
+        log = self._log()
+        others = [] if log is None else [one for one in log.isr if one != log.leader]
+        if log is not None and others:
+            log.elect(others[self._choices.number(len(others))], clean=True)
+            self._changed_facts()
+            self._after_election(log, "a clean election")
+
+    def elect_unclean(self) -> None:
+        log = self._log()
+        others = [] if log is None else [one for one in log.brokers if one != log.leader]
+        if log is not None and others:
+            new = log.replicas[others[self._choices.number(len(others))]]
+            log.truncate(new, max(new.log_start, new.end - self._choices.number(11)))
+            log.elect(new.broker_id, clean=False)
+            log.unclean = True
+            log.produce(self._choices.number(4) * 5)
+            if self._choices.number(2) == 1:
+                log.checkpoint(new)
+            self._changed_facts()
+            self._after_election(log, "an unclean election")
+
+    def _after_election(self, log: PartitionLog, what: str) -> None:
+        """The old leader follows at once, or stays away."""
+        if self._choices.number(2) == 0:
+            for broker in log.brokers:
+                if broker != log.leader:
+                    log.follow(log.replicas[broker])
+                    if broker not in log.isr:
+                        log.isr.append(broker)
+            log.advance_high_watermark()
+        self._tell(what, log.partition, f"leader {log.leader}, epoch {log.leader_epoch}")
+
+    def lag(self) -> None:
+        log = self._log()
+        others = [] if log is None else [one for one in log.isr if one != log.leader]
+        if log is not None and others:
+            log.isr.remove(others[self._choices.number(len(others))])
+            log.advance_high_watermark()
+            self._changed_facts()
+            self._tell("a follower falls behind", log.partition)
+
+    def local_retention(self) -> None:
+        log = self._log()
+        leader = None if log is None else log.leading
+        if log is not None and leader is not None and len(leader.files) > 1:
+            offset = leader.files[1 + self._choices.number(len(leader.files) - 1)].base_offset
+            if offset <= log.high_watermark:
+                for replica in log.replicas.values():
+                    log.raise_log_start(replica, min(offset, replica.end))
+                self._tell("the broker's retention deletes", log.partition, f"below {offset}")
+
+    def delete_records_locally(self) -> None:
+        log = self._log()
+        leader = None if log is None else log.leading
+        if log is not None and leader is not None and log.high_watermark > leader.log_start:
+            offset = leader.log_start + 1 + self._choices.number(log.high_watermark - leader.log_start)
+            for replica in log.replicas.values():
+                log.raise_log_start(replica, min(offset, replica.end))
+            self._tell("kafka-delete-records", log.partition, f"below {offset}")
+
+    def move(self) -> None:
+        log = self._log()
+        if log is not None:
+            replica = self._replica(log)
+            replica.directory_id += "'"
+            for place, file in enumerate(replica.files):
+                copy = type(file)(self._world.cluster.next_inode(), file.base_offset, list(file.records))
+                copy.modified = self._world.cluster.tick()
+                replica.files[place] = copy
+            self._tell("a replica is moved to another directory", log.partition, f"on {replica.broker_id}")
+
+    def roll(self) -> None:
+        log = self._log()
+        if log is not None:
+            replica = self._replica(log)
+            log.roll(replica)
+            self._tell("a segment is rolled", log.partition, f"on {replica.broker_id}")
+
+    def transaction(self) -> None:
+        log = self._log()
+        if log is None or log.leading is None:
+            return
+        open_ones = [one for one in log.transactions if one[1] is None]
+        log.produce(1)
+        if open_ones:
+            open_ones[0][1] = log.leading.end - 1
+            self._tell("a transaction ends", log.partition)
+        else:
+            log.transactions.append([log.leading.end - 1, None])
+            self._tell("a transaction begins", log.partition, f"at {log.leading.end - 1}")
+        log.replicate()
+
+    def delete_topic(self) -> None:
+        """Sometimes created again at once, under its name."""
+        topics = list(self._world.cluster.names)
+        if not topics or len(self._world.cluster.removed) > 2:
+            return
+        topic_id = topics[self._choices.number(len(topics))]
+        name = self._world.cluster.names[topic_id]
+        self._world.cluster.delete_topic(topic_id)
+        self._tell("a topic is deleted", name)
+        if self._choices.number(2) == 1:
+            self._runs.create_topic(name)
+            self._tell("a topic is created again", name)
+
+    def broker_tiers(self) -> None:
+        topics = list(self._world.cluster.names)
+        if topics:
+            topic_id = topics[self._choices.number(len(topics))]
+            configs = self._world.cluster.configs[topic_id]
+            if configs.get("remote.storage.enable") != "true":
+                configs["remote.storage.enable"] = "true"
+                self._changed_facts()
+                self._tell("remote.storage.enable is set", self._world.cluster.names[topic_id])
+
+    def corrupt(self) -> None:
+        log = self._log()
+        if log is not None:
+            replica = self._replica(log)
+            file = replica.files[self._choices.number(len(replica.files))]
+            file.corrupt = True
+            self._tell("a file is damaged", log.partition, f"{file.base_offset} on {replica.broker_id}")
+
+    def facts_lag(self) -> None:
+        if self._world.facts.lags:
+            self._world.facts.thaw()
+            self._tell("the metadata log catches up", "")
+        else:
+            self._world.facts.freeze()
+            self._tell("the metadata log lags", "")

@@ -1,0 +1,155 @@
+"""What operators do at bad moments: retention, quota, pause, truncation, ownership, holes, backups, restores."""
+
+from collections.abc import Callable
+from typing import Any
+
+from include.tiering.errors import TieringError
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.quota.config_store import ConfigEntity, EntityType
+from include.tiering.quota.topic_retention import TopicRetention
+from include.tiering.remote_storage.marker import MARKER_KEY, marker_to_bytes
+from tests.simulation.kernel.choices import Menu
+from tests.simulation.kernel.scheduler import Process
+from tests.simulation.world.deployment import MARKER, SOMEBODY_ELSES
+from tests.simulation.world.event_source import EventSource
+from tests.simulation.world.runs import Runs
+from tests.simulation.world.world import World
+
+_RETENTION_MS = Menu((None, 30), (60_000, 20), (20_000, 20), (300_000, 20), (0, 5))
+_RETENTION_BYTES = Menu((None, 50), (150, 20), (60, 20), (400, 20), (0, 5))
+_WEEKEND_MS = 49 * 60 * 60 * 1000
+_QUOTAS = Menu((None, 50), (30, 20), (200, 30))
+
+
+class OperatorEvents(EventSource):
+    """Of all who administer one world."""
+
+    def __init__(self, world: World, runs: Runs) -> None:
+        super().__init__(world, runs)
+        self._backups: list[Any] = []
+
+    def _topic(self) -> str:
+        names = sorted({*self._world.cluster.names.values(), "orders"})
+        return names[self._choices.number(len(names))]
+
+    def retention_changes(self) -> None:
+        topic = self._topic()
+        retention_ms: Any = self._choices.pick(_RETENTION_MS)
+        retention_bytes: Any = self._choices.pick(_RETENTION_BYTES)
+        entity = ConfigEntity(EntityType.TOPICS, topic)
+        changes = {
+            "retention.ms": None if retention_ms is None else str(retention_ms),
+            "retention.bytes": None if retention_bytes is None else str(retention_bytes),
+        }
+        self._world.admin_configs.alter(entity, changes, author="operator")
+        self._world.settings_history.append((self._world.scheduler.now_ms, topic, retention_ms, retention_bytes))
+        self._tell("retention is changed", topic, f"retention.ms {retention_ms}, retention.bytes {retention_bytes}")
+
+    def quota_changes(self) -> None:
+        rate: Any = self._choices.pick(_QUOTAS)
+        self._world.bucket.set_rate(rate, self._world.scheduler.now_ms)
+        self._tell("the copy quota is changed", "", f"to {rate} bytes a second")
+
+    def pause(self) -> None:
+        if self._world.admin_work.paused_topics():
+            for topic in sorted(self._world.admin_work.paused_topics()):
+                self._world.admin_work.resume(None if topic == "*" else topic, author="operator")
+            self._tell("work is resumed", "")
+        else:
+            topic = None if self._choices.number(2) else self._topic()
+            self._world.admin_work.pause(topic, author="operator")
+            self._tell("work is paused", topic or "all")
+
+    def truncate(self) -> None:
+        partition = self._known_partition()
+        if partition is None:
+            return
+        before = self._choices.number(20)
+
+        def body(tiering: Any, process: Process) -> None:
+            planned = tiering.truncation(partition, before)
+            self._world.watch.truncation_decided(planned)
+            tiering.delete_records(planned, author="operator")
+
+        self._world.start("operator", lambda t, p: _typed(lambda: body(t, p)))
+        self._tell("delete-records is asked for", partition, f"below {before}")
+
+    def skip(self) -> None:
+        """What the source lost is not waited for."""
+        log = self._log()
+        if log is None:
+            return
+        partition = log.partition
+
+        def body(tiering: Any, process: Process) -> None:
+            planned = tiering.plan_skip(partition.topic, partition.partition, str(partition.topic_id))
+            tiering.skip_offsets(planned, reason="lost", author="operator")
+
+        self._world.start("operator", body)
+        self._tell("skip is asked for", partition)
+
+    def forget_tombstones(self) -> None:
+        self._world.start("operator", lambda tiering, _process: tiering.forget_tombstones())
+        self._tell("old tombstones are forgotten", "")
+
+    def _known_partition(self) -> TopicIdPartition | None:
+        known = self._world.watch.partitions()
+        return known[self._choices.number(len(known))] if known else None
+
+    def owner_changes(self) -> None:
+        """Handing over, and back again."""
+        partition = self._known_partition()
+        if partition is None:
+            return
+        registry = self._world.admin_registry
+        owner = registry.owner(partition.topic_id)
+        swap = {TopicOwner.PLATFORM: TopicOwner.HANDING_OVER, TopicOwner.HANDING_OVER: TopicOwner.PLATFORM}
+        if owner in swap:
+            registry.set_owner(partition.topic_id, partition.topic, swap[owner], expected=owner, author="operator")
+            self._tell("the owner is changed", partition.topic, f"to {swap[owner]}")
+
+    def deleted_topics_expire(self) -> None:
+        entity = ConfigEntity(EntityType.BROKERS)
+        value = ("keep", "expire:1d")[self._choices.number(2)]
+        self._world.admin_configs.alter(entity, {"tiering.on.topic.delete": value}, author="operator")
+        self._tell("tiering.on.topic.delete is changed", "", f"to {value}")
+
+    def bucket_changes_hands(self) -> None:
+        """Somebody else's marker lies in the bucket, or ours again."""
+        objects = self._world.store.objects
+        ours = marker_to_bytes(MARKER)
+        objects[MARKER_KEY] = marker_to_bytes(SOMEBODY_ELSES) if objects[MARKER_KEY] == ours else ours
+        self._world.watch.bucket_changed_hands()
+        self._tell("the bucket changes hands", "", "and is ours" if objects[MARKER_KEY] == ours else "and is not ours")
+
+    def backup(self) -> None:
+        self._backups.append(self._world.db.copy())
+        self._tell("the database is backed up", "")
+
+    def restore(self) -> None:
+        if self._backups:
+            self._world.db.restore(self._backups.pop())
+            self._world.memory.forget("a restore")
+            self._world.watch.restored()
+            self._old_settings_hold()
+            self._tell("the database is restored from a backup", "")
+
+    def _old_settings_hold(self) -> None:
+        values = self._world.admin_configs.snapshot().values
+        for topic in sorted({name for _, name, _, _ in self._world.settings_history}):
+            found = TopicRetention.of(values.get(ConfigEntity(EntityType.TOPICS, topic), {}))
+            entry = (self._world.scheduler.now_ms, topic, found.retention_ms, found.retention_bytes)
+            self._world.settings_history.append(entry)
+
+    def a_weekend_passes(self) -> None:
+        """Hosts sleep."""
+        self._world.scheduler.now_ms += _WEEKEND_MS
+        self._tell("a weekend passes", "")
+
+
+def _typed(body: Callable[[], None]) -> None:
+    try:
+        body()
+    except TieringError:
+        return

@@ -46,7 +46,7 @@ class Closing:
         world.scheduler.quiet = True
         world.facts.thaw()
         world.store.objects[MARKER_KEY] = marker_to_bytes(MARKER)
-        world.watch.bucket_changed_hands()
+        world.watch.sending.bucket_changed_hands()
         world.bucket.set_rate(None, world.scheduler.now_ms)
         for topic in sorted(world.admin_work.paused_topics()):
             world.admin_work.resume(None if topic == "*" else topic, author="operator")

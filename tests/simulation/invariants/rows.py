@@ -85,6 +85,10 @@ class Rows:
         for place, offset in self.log_starts.items():
             if log_starts.get(place, 0) < offset:
                 self._watch.broken("our log start never falls", f"{place}: {offset} -> {log_starts.get(place)}")
+        for place, offset in log_starts.items():
+            is_decided = offset in self._watch.log_starts_decided[place] or self._watch.foreign_history
+            if offset > self.log_starts.get(place, 0) and not is_decided:
+                self._watch.broken("our log start rises by a decision alone", f"{place}: to {offset} by {label}")
         for segment_id, row in now.items():
             old = before.get(segment_id)
             if old is None:
@@ -129,12 +133,12 @@ class Rows:
             self._watch.broken("states change along the edges", f"{old} became {NAMES[row.state]}")
         if row.state == FINISHED:
             self._finished(row)
-            self._watch.finished(row, process)
+            self._watch.sending.finished(row, process)
         elif row.state == DELETING:
             if old.state == STARTED:
-                self._watch.abandoned(old, process)
+                self._watch.leases.abandoned(old, process)
             if old.state == FINISHED:
-                self._watch.deletion_began(old, process)
+                self._watch.sending.deletion_began(old, process)
                 if row.end_offset >= log_starts.get(row.place, 0):
                     self._watch.broken(
                         "the log start is raised before a deletion begins",

@@ -193,7 +193,7 @@ def deploy(world: Any, process: Process) -> Tiering:
             return read
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            world.before_call(process, label, args)
+            world.before_call(process, label)
 
             def effect() -> Any:
                 result = target(*args, **kwargs)

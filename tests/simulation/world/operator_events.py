@@ -120,7 +120,7 @@ class OperatorEvents(EventSource):
         objects = self._world.store.objects
         ours = marker_to_bytes(MARKER)
         objects[MARKER_KEY] = marker_to_bytes(SOMEBODY_ELSES) if objects[MARKER_KEY] == ours else ours
-        self._world.watch.bucket_changed_hands()
+        self._world.watch.sending.bucket_changed_hands()
         self._tell("the bucket changes hands", "", "and is ours" if objects[MARKER_KEY] == ours else "and is not ours")
 
     def backup(self) -> None:

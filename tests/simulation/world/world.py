@@ -126,8 +126,8 @@ class World:
         named = [f"{key}={_short(value)}" for key, value in kwargs.items() if key not in ("now_ms",)]
         return ", ".join([_short(value) for value in args] + named)
 
-    def before_call(self, process: Process, label: str, args: tuple[Any, ...]) -> None:
-        self.watch.before_call(process, label, args)
+    def before_call(self, process: Process, label: str) -> None:
+        self.watch.before_call(process, label)
 
     def after_call(
         self, process: Process, label: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
@@ -144,22 +144,22 @@ class World:
         self.coverage[f"step: {step}"] += 1
 
     def object_created(self, key: str, content: bytes, process: Process | None) -> None:
-        self.watch.object_created(key, content, process)
+        self.watch.sending.object_created(key, content, process)
 
     def object_deleted(self, key: str, process: Process) -> None:
-        self.watch.object_deleted(key, process)
+        self.watch.sending.object_deleted(key, process)
 
     def bytes_sent(self, process: Process, size_bytes: int) -> None:
-        self.watch.bytes_sent(process, size_bytes)
+        self.watch.sending.bytes_sent(process, size_bytes)
 
     def marker_read(self, process: Process) -> None:
-        self.watch.marker_read(process)
+        self.watch.sending.marker_read(process)
 
     def bytes_granted(self, process: Process, topic: str, size_bytes: int) -> None:
-        self.watch.bytes_granted(process, topic, size_bytes)
+        self.watch.sending.bytes_granted(process, topic, size_bytes)
 
     def request_granted(self, process: Process, topic: str) -> None:
-        self.watch.request_granted(process, topic)
+        self.watch.sending.request_granted(process, topic)
 
     def topic_id(self) -> Uuid:
         return Uuid.random(self.choices.random_bytes)

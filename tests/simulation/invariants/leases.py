@@ -1,0 +1,120 @@
+"""Who may act: leases, tokens, releases, and for how long by the clock of whoever asked."""
+
+from typing import TYPE_CHECKING, Any
+
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.remote_metadata.contract import Fence, LeaseRole
+from tests.simulation.invariants.rows import Row
+from tests.simulation.kernel.scheduler import Process
+
+if TYPE_CHECKING:
+    from tests.simulation.invariants.watch import Watch
+
+_LEASES = "SELECT topic_id, partition, role, token, expires_at_ms, run_id, batch_id FROM leases"
+_RELEASE = """
+    SELECT r.needs_approval, a.plan_hash = r.plan_hash
+    FROM runs r LEFT JOIN approvals a ON a.run_id = r.run_id WHERE r.run_id = ?
+"""
+_LEASING = frozenset({"work.claim", "work.renew", "work.release", "deletions.claim"})
+_CHANGING = frozenset({"metadata.add_segment", "metadata.update_segment", "metadata.advance_deletion"})
+
+
+class Leases:
+    """Leases of one world, as they were given."""
+
+    def __init__(self, watch: "Watch") -> None:
+        self._watch = watch
+        self._world = watch.world
+        self._newest: dict[tuple[TopicIdPartition, LeaseRole], tuple[int, Process]] = {}
+        self._before: dict[tuple[TopicIdPartition, LeaseRole], tuple[int, int, str, str]] = {}
+        self._asked_at: dict[Process, float] = {}
+        self._valid_until: dict[Process, float] = {}
+        self._saw_no_holder: set[tuple[Process, TopicIdPartition]] = set()
+
+    def before_call(self, process: Process, label: str) -> None:
+        """A lease is valid from before the request that got it, by the clock of who asked."""
+        if label in _LEASING:
+            self._asked_at[process] = process.monotonic()
+
+    def after_call(
+        self, process: Process, label: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, *, wrote: bool
+    ) -> None:
+        """`wrote`: the call changed a row."""
+        if label in _LEASING:
+            lease_ms: int | None = kwargs.get("lease_ms")
+            if lease_ms is not None and result is not None:
+                self._valid_until[process] = self._asked_at[process] + lease_ms / 1000
+            if result is not None and label.endswith(".claim"):
+                self._tell_lease(process, result.fence)
+                self._claimed(process, result.fence)
+            if label == "deletions.claim" and result is not None:
+                self._require_released(result.run_id)
+            self._before = self._rows()
+        elif label == "work.holder" and result is None:
+            self._saw_no_holder.add((process, args[0]))
+        fence = kwargs.get("fence")
+        if fence is not None and label in _CHANGING and wrote:
+            self._fenced_change(process, fence, label)
+
+    def is_valid(self, process: Process) -> bool:
+        """Whether what this process got last still holds, by its own clock."""
+        return process.monotonic() <= self._valid_until.get(process, 0.0)
+
+    def abandoned(self, row: Row, process: Process | None) -> None:
+        """A copy that was not FINISHED begins to be deleted. Its own holder may do that, others once it is gone."""
+        partition = row.topic_id_partition
+        lease = self._rows().get((partition, LeaseRole.COPY))
+        newest = self._newest.get((partition, LeaseRole.COPY))
+        if process is None or lease is None or newest is None or newest[1] is process:
+            return
+        is_live = lease[1] > self._world.scheduler.now_ms and lease[0] == row.fencing_token
+        if is_live and (process, partition) not in self._saw_no_holder:
+            self._watch.broken(
+                "what somebody works on is not abandoned", f"{row} by {process.name}, {newest[1].name} copies"
+            )
+
+    def _rows(self) -> dict[tuple[TopicIdPartition, LeaseRole], tuple[int, int, str, str]]:
+        found = {}
+        for topic_id, number, role, token, expires, run_id, batch_id in self._world.db.rows(_LEASES):
+            found[TopicIdPartition(Uuid.parse(topic_id), number, "x"), LeaseRole(role)] = (
+                token,
+                expires,
+                run_id,
+                batch_id,
+            )
+        return found
+
+    def _tell_lease(self, process: Process, fence: Fence) -> None:
+        partition = fence.topic_id_partition
+        self._world.note(process.name, "gets a lease", f"{partition} to {fence.role}, token {fence.token}", "")
+
+    def _claimed(self, process: Process, fence: Fence) -> None:
+        key = (fence.topic_id_partition, fence.role)
+        before = self._before.get(key)
+        row = self._rows()[key]
+        if before is not None and not self._watch.foreign_history:
+            _, expires, run_id, batch_id = before
+            is_own = (run_id, batch_id) == row[2:]
+            if expires > self._world.scheduler.now_ms and not is_own:
+                self._watch.broken("a live lease is not given away", f"{fence.topic_id_partition} to {process.name}")
+        newest = self._newest.get(key)
+        if newest is not None and fence.token <= newest[0]:
+            self._watch.broken(
+                "tokens ascend", f"{fence.topic_id_partition} {fence.role}: {fence.token} after {newest[0]}"
+            )
+        self._newest[key] = (fence.token, process)
+
+    def _require_released(self, run_id: str) -> None:
+        needs_approval, is_approved = self._world.db.rows(_RELEASE, run_id)[0]
+        if needs_approval != 0 and not is_approved:
+            self._watch.broken("nothing is deleted before the brake let it pass", f"run {run_id} was claimed")
+
+    def _fenced_change(self, process: Process, fence: Fence, label: str) -> None:
+        newest = self._newest.get((fence.topic_id_partition, fence.role))
+        if newest is None or newest != (fence.token, process):
+            holder = "nobody" if newest is None else f"{newest[1].name} with token {newest[0]}"
+            self._watch.broken(
+                "never two owners acting",
+                f"{process.name} changed {fence.topic_id_partition} by {label} with token {fence.token};"
+                f" the newest holder is {holder}",
+            )

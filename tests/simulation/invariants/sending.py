@@ -1,0 +1,132 @@
+"""Bytes and objects on their way: what may be sent, what a FINISHED segment rests on, what may be deleted."""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from include.tiering.errors import TieringError
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.remote_storage.marker import MARKER_KEY, marker_to_bytes
+from tests.simulation.invariants.rows import DELETING, FINISHED, GONE, STARTED, Row
+from tests.simulation.kernel.scheduler import Process
+from tests.simulation.world.deployment import MARKER
+
+if TYPE_CHECKING:
+    from tests.simulation.invariants.watch import Watch
+
+_OWNER_OF_EXPIRING = """
+    SELECT t.owner FROM topics t JOIN leases l ON l.topic_id = t.topic_id
+    WHERE t.name = ? AND l.role = 'expire' ORDER BY l.claimed_at_ms DESC LIMIT 1
+"""
+
+
+class Sending:
+    """What the store of one world was sent and asked to delete."""
+
+    def __init__(self, watch: "Watch") -> None:
+        self._watch = watch
+        self._world = watch.world
+        self._spoiled: dict[str, str] = {}
+        self._foreign_since_ms: int | None = None
+        self._marker_read_ms: dict[Process, int] = {}
+        self._sees_pause: dict[Process, frozenset[str]] = {}
+        self._granted: Counter[Process] = Counter()
+        self._sent: Counter[Process] = Counter()
+        self._owner_at_request: dict[Process, str] = {}
+
+    def pause_seen(self, process: Process, paused: frozenset[str]) -> None:
+        self._sees_pause[process] = paused
+
+    def opened(self, process: Process, opened: Any) -> None:
+        replica = opened._replica.replica_id
+        facts = self._world.facts.visible()[0].get(replica.topic_id_partition.topic_id)
+        leader = None if facts is None else facts.partitions[replica.topic_id_partition.partition].leader
+        if leader is not None and leader >= 0 and leader != replica.broker_id and opened.segment.eligible:
+            self._watch.broken("only the leader's replica is read", f"{process.name} opened {replica}, {leader} leads")
+
+    def object_created(self, key: str, content: bytes, process: Process | None) -> None:
+        name = key.rpartition("/")[2]
+        segment_id, start = name[21:43], int(name[:20])
+        row = self._watch.rows.known.get(segment_id)
+        if row is None or row.state in (DELETING, GONE):
+            self._watch.wrote_late.add(segment_id)
+        if process is None or not name.endswith(".rsm-manifest"):
+            return
+        if row is None or row.state != STARTED:
+            return
+        opened = self._world.opened.get((process, row.topic_id_partition, start))
+        if opened is None:
+            return
+        reason = self._changed_since_opened(opened) or self._not_ours(row)
+        if reason:
+            self._spoiled[segment_id] = reason
+
+    def finished(self, row: Row, process: Any) -> None:
+        """Whatever had changed when the last object was written must have been seen."""
+        self._watch.were_finished.add(row.segment_id)
+        reason = self._spoiled.get(row.segment_id)
+        if reason is not None and (not reason.startswith("the owner") or self._not_ours(row)):
+            self._watch.broken("the source is looked at after sending", f"{row} became FINISHED although {reason}")
+
+    def deletion_began(self, row: Row, process: Process | None) -> None:
+        """Of what was FINISHED."""
+        owner = self._owner_at_request.get(process) if process is not None else None
+        if owner is not None and owner != TopicOwner.PLATFORM:
+            self._watch.broken("nothing of another owner is deleted", f"{row}: the owner was {owner} when it began")
+        if process is not None and process not in self._owner_at_request:
+            self._watch.broken("deletions keep to their rate", f"{row}: {process.name} asked for no request before")
+
+    def bucket_changed_hands(self) -> None:
+        objects = self._world.store.objects
+        self._foreign_since_ms = (
+            None if objects[MARKER_KEY] == marker_to_bytes(MARKER) else self._world.scheduler.now_ms
+        )
+
+    def object_deleted(self, key: str, process: Process) -> None:
+        since_ms = self._foreign_since_ms
+        if since_ms is not None and self._marker_read_ms.get(process, 0) >= since_ms:
+            self._watch.broken("nothing is deleted in a bucket that is not ours", f"{process.name}: {key}")
+        if since_ms is not None and process not in self._marker_read_ms:
+            self._watch.broken("nothing is deleted in a bucket that is not ours", f"{process.name} never asked: {key}")
+        name = key.rpartition("/")[2]
+        segment_id = name[21:43]
+        row = self._watch.rows.known.get(segment_id)
+        if row is not None and row.state in (STARTED, FINISHED) and segment_id not in self._watch.may_leave_objects:
+            self._watch.broken("no object of a live row is deleted", f"{name} of {row}")
+        if row is None and not self._watch.foreign_history:
+            self._watch.broken("no object of a live row is deleted", f"{key}: no row was ever begun for it")
+
+    def marker_read(self, process: Process) -> None:
+        self._marker_read_ms[process] = self._world.scheduler.now_ms
+
+    def bytes_granted(self, process: Process, topic: str, size_bytes: int) -> None:
+        self._granted[process] += size_bytes
+        if size_bytes and not self._watch.leases.is_valid(process):
+            self._watch.broken(
+                "no byte is sent under a lease that ran out", f"{process.name} got {size_bytes} bytes of {topic}"
+            )
+        paused = self._sees_pause.get(process, frozenset())
+        if size_bytes and ("*" in paused or topic in paused):
+            self._watch.broken(
+                "a pause that was seen stops the sending", f"{process.name} got {size_bytes} bytes of {topic}"
+            )
+
+    def bytes_sent(self, process: Process, size_bytes: int) -> None:
+        self._sent[process] += size_bytes
+        if self._sent[process] > self._granted[process]:
+            self._watch.broken("no byte is sent that was not granted", f"{process.name}: {self._sent[process]} bytes")
+
+    def request_granted(self, process: Process, topic: str) -> None:
+        found = self._world.db.rows(_OWNER_OF_EXPIRING, topic)
+        self._owner_at_request[process] = found[0][0] if found else TopicOwner.PLATFORM
+
+    def _changed_since_opened(self, opened: Any) -> str | None:
+        try:
+            opened.recheck()
+        except TieringError as error:
+            return str(error)
+        return None
+
+    def _not_ours(self, row: Row) -> str | None:
+        found = self._world.db.rows("SELECT owner FROM topics WHERE topic_id = ?", row.topic_id)
+        owner = found[0][0] if found else "nobody"
+        return None if owner == TopicOwner.PLATFORM else f"the owner was {owner}"

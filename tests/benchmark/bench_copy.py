@@ -39,6 +39,7 @@ from tests.benchmark.generated_log_dir import TOPIC, Shape, write_log_dir
 from tests.doubles.s3_server import CREDENTIALS, find_versitygw, versitygw_server
 
 BATCH_BYTES: Final = 16 * KIB
+SETTLE_SECONDS: Final = 2.0
 BATCHES: Final = len(os.sched_getaffinity(0))
 SETS: Final = {
     "64 x 16 MiB": Shape(4, 16, 16 * MIB, BATCH_BYTES),
@@ -197,6 +198,9 @@ def in_turns(clients: dict[str, Client], files: list[Path], rounds: int, name: s
         one_round = {}
         for client, run in clients.items():
             tell(f"{name}, round {number + 1}, {client}")
+            # What one client left to the disk, to sockets and to exiting processes is not the next one's.
+            os.sync()
+            time.sleep(SETTLE_SECONDS)
             one_round[client] = run()
         measured.append(one_round)
     return summary(measured, files)

@@ -46,7 +46,8 @@ class SqlRemoteLogMetadata:
         log_crc32c: int | None = None,
         source_fingerprint: str | None = None,
     ) -> None:
-        with writing(self._engine) as connection:
+        # What a power failure may take back here names no object that anybody relies on.
+        with writing(self._engine, durable=False) as connection:
             changes = SegmentChanges(connection, self._cluster_id, self._now_ms)
             changes.add(metadata, fence, log_crc32c, source_fingerprint)
 

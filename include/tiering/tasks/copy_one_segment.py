@@ -20,6 +20,8 @@ FINISHED only after the store proved what it has and the source proved that it i
 A: whoever holds the partition's lease to copy next, before it copies anything (`abandon_leftovers`); if nobody copies
    there any more, expiration after `tiering.unfinished.copy.expiry.ms`.
 B: the same, when it finds the planned offsets copied (outcome SKIPPED).
+STARTED: is in the database before the first byte is sent, and on its disk with FINISHED at the latest. A power failure
+   of the database's host may take the row of an attempt under way: its objects are orphans then, for the audit.
 VERIFIED: a store that named its own checksum in its answer to each write has said it; any other is asked now.
 An interrupted upload is never resumed: the next attempt has a new id, so its objects cannot mix with these.
 """

@@ -12,7 +12,6 @@ What a killed batch leaves: a lease that expires, and what `copy_one_segment` sa
 from collections.abc import Callable, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final
 
 from include.tiering.clock import Clock
@@ -200,27 +199,26 @@ class CopyBatch:
             if self._gate.paused:
                 self._clock.sleep(_PAUSE_POLL_SECONDS)
                 continue
-            following = self._copy_planned(lease, queue[0], highest, limiter)
-            if following is _Next.AGAIN:
-                continue
-            if following is _Next.ON:
-                if partition in self._given_up:
-                    return
+            goes_on = self._copy_planned(lease, queue[0], highest, limiter)
+            if partition in self._given_up:
+                return
+            if goes_on:
                 # Nobody else copies while the lease is ours.
                 end_offset = queue.pop(0).end_offset
                 highest = end_offset if highest is None else max(highest, end_offset)
-            if following is _Next.LEAVE or (queue and self._turns.hand_on(lease, limiter, self._excluded())):
+            if not goes_on or (queue and self._turns.hand_on(lease, limiter, self._excluded())):
                 self._heartbeat.add_planned(-sum(segment.size_bytes for segment in queue))
                 return
 
     def _copy_planned(
         self, lease: Lease, planned: PlannedSegment, highest: int | None, limiter: ByteLimiter
-    ) -> "_Next":
+    ) -> bool:
+        """False: the partition is left for now; who claims it next cleans up before it begins anew."""
         partition = lease.replica_id.topic_id_partition
         try:
             if highest is not None and highest >= planned.end_offset:
                 self._record(lease, planned, SegmentOutcome.SKIPPED, message="already copied")
-                return _Next.ON
+                return True
             with (
                 self._admission.admitted(lease.replica_id, planned),
                 self._heartbeat.counting(planned.size_bytes) as on_sent,
@@ -230,18 +228,18 @@ class CopyBatch:
                 )
         except QuotaExceededError as error:
             for_partition(_log, partition).info("waits at %s: %s", planned.base_offset, error)
-            return _Next.LEAVE
+            return False
         except SendingStoppedError:
-            return _Next.AGAIN
+            return False
         except LeaseLostError:
             raise
         except TieringError as error:
             self._give_up(lease, planned, error)
-            return _Next.ON
+            return False
         self._record(lease, planned, SegmentOutcome.COPIED, segment_id=str(copied.segment_id.id))
         self._copied.append(copied)
         self._on_copied(copied)
-        return _Next.ON
+        return True
 
     def _give_up(self, lease: Lease, planned: PlannedSegment, error: TieringError) -> None:
         """Stop the partition: for this batch if another try may help, else for the run."""
@@ -272,9 +270,3 @@ class CopyBatch:
     ) -> None:
         item = WorkItem(lease.replica_id.topic_id_partition, planned, outcome)
         self._work.record_outcome(lease, replace(item, segment_id=segment_id, message=message))
-
-
-class _Next(StrEnum):
-    ON = "go on with the next segment"
-    AGAIN = "try this segment again"
-    LEAVE = "leave the partition for now"

@@ -117,8 +117,7 @@ class Rows:
             self._watch.broken("a segment begins as STARTED", f"{row}")
         for other in self.known.values():
             is_leftover = other.state in (STARTED, DELETING) and other.segment_id not in self._watch.were_finished
-            is_own = other.fencing_token == row.fencing_token
-            if is_leftover and other.place == row.place and not is_own:
+            if is_leftover and other.place == row.place:
                 self._watch.broken("leftovers go before anything is copied", f"{row} began beside {other}")
 
     def _changed(

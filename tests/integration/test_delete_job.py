@@ -12,9 +12,8 @@ from spark_jobs.batch_job import run_once
 from spark_jobs.delete_segments_job import batch_task
 from tests.doubles.archive import Archive
 from tests.doubles.planned_run import settings_of
-from tests.doubles.spark_session import NO_JAVA, spark
+from tests.doubles.spark_session import NO_JAVA
 
-__all__ = ["spark"]
 pytestmark = NO_JAVA
 
 

@@ -44,11 +44,10 @@ from tests.doubles.s3_server import (
     versitygw_server,
 )
 from tests.doubles.segments import segment_of
-from tests.doubles.spark_session import NO_JAVA, spark
+from tests.doubles.spark_session import NO_JAVA
 from tests.doubles.spark_submit import ROOT, fastest_start, submit_command, submit_environment
 from tests.doubles.storage_segments import some_uuid
 
-__all__ = ["spark"]
 pytestmark = NO_JAVA
 
 _STATES = [state for state in RemoteLogSegmentState if state is not RemoteLogSegmentState.DELETE_SEGMENT_FINISHED]

@@ -31,9 +31,6 @@ from tests.doubles.broker_data import broker_data
 from tests.doubles.known_segments import KnownSegment, PartitionName, known_partitions
 from tests.doubles.listed_segments import Recount, listed_segments, recounted
 from tests.doubles.running_platform import COPY, EXPIRATION, SIZES, RunningPlatform, running_platform
-from tests.doubles.spark_session import spark
-
-__all__ = ["spark"]
 
 POOL_SIZE = "remote.log.manager.copier.thread.pool.size"
 QUOTA = "tiering.copy.total.max.bytes.per.second"

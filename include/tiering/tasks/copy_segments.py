@@ -210,9 +210,7 @@ class CopyBatch:
                 self._heartbeat.add_planned(-sum(segment.size_bytes for segment in queue))
                 return
 
-    def _copy_planned(
-        self, lease: Lease, planned: PlannedSegment, highest: int | None, limiter: ByteLimiter
-    ) -> bool:
+    def _copy_planned(self, lease: Lease, planned: PlannedSegment, highest: int | None, limiter: ByteLimiter) -> bool:
         """False: the partition is left for now; who claims it next cleans up before it begins anew."""
         partition = lease.replica_id.topic_id_partition
         try:

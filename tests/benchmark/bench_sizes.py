@@ -7,8 +7,9 @@ turns within a round; firm: at most 1.5 times slower over a million segments tha
 State changes a second beside a million segments, of one worker and of two.
 
 Recount: the whole job over SQLite (spark-submit on local[2]) with the peak memory of all its processes; then its
-grouping alone on Parquet beside DuckDB with two threads on the same files, in turns and without either's start. Goal:
-at most 2 times DuckDB's time. Firm: equal results, and ten times the segments take at most 1.5 times the memory.
+grouping alone on Parquet beside DuckDB with two threads on the same files, in turns and without either's start. Firm:
+equal results, and ten times the segments take at most 1.5 times the memory. Goal, which fails nothing: at most 2 times
+DuckDB's time.
 """
 
 import argparse
@@ -78,7 +79,8 @@ def main(arguments: Sequence[str]) -> int:
             numbers = [int(number) for number in options.segments.split(",")]
             found["recount"] = {f"{number:,}": recounted(directory, number, options.rounds) for number in numbers}
             held |= recount_held(list(found["recount"].values()))
-    say({**found, "held": held})
+    ratios = [one["on Parquet"]["ratio"] for one in found.get("recount", {}).values()]
+    say({**found, "held": held, "goals": {"twice DuckDB": all(ratio <= GOAL_OF_DUCKDB for ratio in ratios)}})
     return int(not all(held.values()))
 
 
@@ -383,7 +385,6 @@ def recount_held(found: Sequence[dict[str, Any]]) -> dict[str, bool]:
     return {
         "equal to DuckDB": all(one["on Parquet"]["equal"] for one in found),
         "memory flat": max(peaks) <= MOST_GROWN * peaks[0],
-        "goal: twice DuckDB": all(one["on Parquet"]["ratio"] <= GOAL_OF_DUCKDB for one in found),
     }
 
 

@@ -132,8 +132,8 @@ class _Partition:
     def open(self, base_offset: int) -> Iterator[OpenSegment]:
         taken = self._ahead(base_offset)
         if taken is None:
-            # Nothing else is held now: there is room.
-            self._queue.put(_Ahead(self._planned[base_offset], 0.0), self._planned[base_offset].size_bytes, 0)
+            # Nothing else is held now, so there is room; it passes through the queue for its weight alone.
+            self._admit(self._planned[base_offset])
             with self._queue.get(0), self._source.open_segment(self._replica_id, base_offset) as opened:
                 yield _Expected(opened, opened.check, lambda: self._go_ahead(base_offset))
             return
@@ -162,14 +162,19 @@ class _Partition:
         following = self._following.get(base_offset)
         if following is None or not self._worth_while():
             return
-        ahead = _Ahead(following, self._clock.monotonic())
         try:
-            self._queue.put(ahead, following.size_bytes, 0)
+            ahead = self._admit(following)
         except QueueFullError:
             return
         opening = self._source.open_segment(self._replica_id, following.base_offset)
         ahead.opened = self._thread.submit(ahead.files.enter_context, opening)
         ahead.checked = self._thread.submit(lambda: ahead.opened.result().check())
+
+    def _admit(self, planned: PlannedSegment) -> _Ahead:
+        """Raises QueueFullError: there is no room for it now."""
+        ahead = _Ahead(planned, self._clock.monotonic())
+        self._queue.put(ahead, planned.size_bytes, 0)
+        return ahead
 
 
 class _Expected:

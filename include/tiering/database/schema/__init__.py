@@ -18,6 +18,7 @@ from include.tiering.database.schema.remote_log import (
     skipped_offsets,
     topics,
 )
+from include.tiering.database.schema.verification import planned_verifications
 from include.tiering.database.schema.work import (
     batches,
     leases,
@@ -43,6 +44,7 @@ __all__ = [
     "planned_expirations",
     "planned_partitions",
     "planned_segments",
+    "planned_verifications",
     "pools",
     "quality_results",
     "quota_ledger",

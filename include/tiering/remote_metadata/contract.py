@@ -5,7 +5,7 @@ answer a lookup by offset. Every change happens in one transaction with the coun
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
@@ -18,7 +18,10 @@ from include.tiering.model.sizes import EpochSize as EpochSize
 from include.tiering.model.sizes import PartitionSize as PartitionSize
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.verdict import Verdict, VerdictTotal
+from include.tiering.remote_metadata.values import PartitionTruth as PartitionTruth
+from include.tiering.remote_metadata.values import QualityResult as QualityResult
+from include.tiering.remote_metadata.values import SegmentRow as SegmentRow
 
 
 class LeaseRole(StrEnum):
@@ -41,44 +44,6 @@ class Fence:
     topic_id_partition: TopicIdPartition
     token: int
     role: LeaseRole = LeaseRole.COPY
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentRow:
-    """A segment with what this platform knows beyond Kafka's metadata.
-
-    `source_fingerprint` is opaque text: equal texts mean the same source bytes. `finished_at_ms` is a time of the
-    database, None if it never was FINISHED, whatever its state is now.
-    """
-
-    metadata: RemoteLogSegmentMetadata
-    verdict: Verdict
-    log_crc32c: int | None
-    verdict_detail: str = ""
-    source_fingerprint: str | None = None
-    finished_at_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionTruth:
-    """What this platform holds to be true of a partition's remote log, whatever its broker forgets.
-
-    Nothing below `log_start_offset` is served; it only rises. `leader_epochs` is the history merged over time.
-    """
-
-    log_start_offset: int = 0
-    leader_epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
-
-
-@dataclass(frozen=True, slots=True)
-class QualityResult:
-    """What one rule said about one segment. `level` is the rule's severity, `message` for a person."""
-
-    segment_id: RemoteLogSegmentId
-    rule: str
-    level: str
-    passed: bool
-    message: str = ""
 
 
 class RemoteLogMetadata(Protocol):
@@ -113,12 +78,13 @@ class RemoteLogMetadata(Protocol):
         FINISHED appears in ascending offset order: its end must lie above `highest_copied_offset`. Its start may lie
         below (after a leader change the new leader's segment that holds the next offset is copied whole). A partition
         stopped by a FAILED verdict takes no FINISHED but one that `supersedes` that segment: a new copy of exactly its
-        offsets, which sends it to DELETE_SEGMENT_STARTED in the same transaction.
+        offsets and leader epochs, which sends it to DELETE_SEGMENT_STARTED in the same transaction, with an event. Where
+        other segments follow it does not matter then.
 
         Raises:
             UnknownSegmentError, IllegalTransitionError, LeaseLostError
             StateConflictError: another state than `expected`; a FINISHED out of order or in a stopped partition; or
-                `supersedes` names a segment that is not FINISHED and FAILED, or has other offsets.
+                `supersedes` names a segment that is not FINISHED and FAILED, or has other offsets or leader epochs.
         """
         ...
 
@@ -133,8 +99,9 @@ class RemoteLogMetadata(Protocol):
         """Many segments of the fence's partition at once to DELETE_SEGMENT_STARTED or DELETE_SEGMENT_FINISHED.
 
         Compare-and-set: each must be in the state in which it is given, or in `state` already. One that is not stays
-        as it is and is missing from the answer. Returns the others as they were given, in that order, but in `state`.
-        One transaction; a statement is about hundreds of segments.
+        as it is and is missing from the answer; so is one that is given as FINISHED and was superseded. Returns the
+        others as they were given, in that order, but in `state`. One transaction; a statement is about hundreds of
+        segments.
 
         Raises:
             IllegalTransitionError: `state` is neither of the two, or not the next one for a segment as it is given.
@@ -249,6 +216,18 @@ class RemoteLogMetadata(Protocol):
         Raises:
             UnknownSegmentError
         """
+        ...
+
+    def expire_verdicts(self, older_than_ms: int, *, at_most: int) -> int:
+        """Of FINISHED segments: PASSED of longer ago than `older_than_ms`, by the database's clock, becomes EXPIRED,
+        the oldest first and at most so many, in one statement; returns how many.
+
+        The time of the verdict stays what it was. A verdict that is recorded meanwhile is not touched.
+        """
+        ...
+
+    def verdict_totals(self) -> Sequence[VerdictTotal]:
+        """FINISHED segments by verdict, each verdict once, in the order of `Verdict`. Read from an index."""
         ...
 
     def record_quality_results(self, results: Sequence[QualityResult]) -> None:

@@ -16,7 +16,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.verdict import Verdict, VerdictTotal
 from include.tiering.remote_metadata import (
     sql_counters,
     sql_deletions,
@@ -25,6 +25,7 @@ from include.tiering.remote_metadata import (
     sql_skipped_offsets,
     sql_tombstones,
     sql_truth,
+    sql_verdicts,
 )
 from include.tiering.remote_metadata.contract import Fence, PartitionSize, PartitionTruth, QualityResult, SegmentRow
 from include.tiering.remote_metadata.sql_changes import SegmentChanges
@@ -180,6 +181,17 @@ class SqlRemoteLogMetadata:
     def record_verdict(self, segment_id: RemoteLogSegmentId, verdict: Verdict, *, detail: str = "") -> None:
         with writing(self._engine) as connection:
             SegmentChanges(connection, self._cluster_id, self._now_ms).record_verdict(segment_id, verdict, detail)
+
+    def expire_verdicts(self, older_than_ms: int, *, at_most: int) -> int:
+        with writing(self._engine) as connection:
+            judged_before_ms = self._now_ms(connection) - older_than_ms
+            return sql_verdicts.expire_verdicts(
+                connection, self._cluster_id, judged_before_ms=judged_before_ms, at_most=at_most
+            )
+
+    def verdict_totals(self) -> Sequence[VerdictTotal]:
+        with reading(self._engine) as connection:
+            return sql_verdicts.verdict_totals(connection, self._cluster_id, self._now_ms(connection))
 
     def record_quality_results(self, results: Sequence[QualityResult]) -> None:
         with writing(self._engine) as connection:

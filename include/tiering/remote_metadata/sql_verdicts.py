@@ -1,0 +1,60 @@
+"""Verdicts of all segments at once: how many there are, and those that have become too old."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import Connection, func, select, update
+
+from include.tiering.database.schema import segments
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.verdict import Verdict, VerdictTotal
+
+_FINISHED: Final = segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+
+
+def expire_verdicts(connection: Connection, cluster_id: str, *, judged_before_ms: int, at_most: int) -> int:
+    """See `RemoteLogMetadata.expire_verdicts`. `judged_before_ms` is exclusive, a time of the database.
+
+    Nothing stops or starts by it, so no partition is locked. The rows that are chosen are: one that is being judged in
+    another transaction is passed over, and looked at again once it was waited for.
+    """
+    has_expired = (
+        segments.c.cluster_id == cluster_id,
+        _FINISHED,
+        segments.c.verdict == str(Verdict.PASSED),
+        segments.c.verdict_at_ms < judged_before_ms,
+    )
+    chosen = (
+        select(segments.c.segment_key)
+        .where(*has_expired)
+        .order_by(segments.c.verdict_at_ms)
+        .limit(at_most)
+        .with_for_update(skip_locked=True)
+        .cte("chosen")
+        # Chosen once: PostgreSQL would choose again for every row, and take others each time.
+        .prefix_with("MATERIALIZED", dialect="postgresql")
+    )
+    statement = update(segments).where(segments.c.segment_key.in_(select(chosen.c.segment_key)), *has_expired)
+    expired = statement.values(verdict=str(Verdict.EXPIRED)).returning(segments.c.segment_key)
+    return len(connection.execute(expired).all())
+
+
+def verdict_totals(connection: Connection, cluster_id: str, now_ms: int) -> Sequence[VerdictTotal]:
+    """See `RemoteLogMetadata.verdict_totals`."""
+    query = (
+        select(
+            segments.c.verdict,
+            func.count(),
+            func.sum(segments.c.size_bytes),
+            func.min(segments.c.verdict_at_ms),
+        )
+        .where(segments.c.cluster_id == cluster_id, _FINISHED)
+        .group_by(segments.c.verdict)
+    )
+    found = {verdict: rest for verdict, *rest in connection.execute(query).tuples()}
+    totals = []
+    for verdict in Verdict:
+        count, size_bytes, oldest_ms = found.get(str(verdict), (0, 0, None))
+        age_ms = None if oldest_ms is None or verdict is Verdict.NONE else max(0, now_ms - oldest_ms)
+        totals.append(VerdictTotal(verdict, count, int(size_bytes), age_ms))
+    return totals

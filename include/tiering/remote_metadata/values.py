@@ -1,0 +1,51 @@
+"""What is known of one segment, of one partition, and of one rule about one segment."""
+
+from dataclasses import dataclass, field
+
+from include.tiering.model.ids import RemoteLogSegmentId, Uuid
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRow:
+    """A segment with what this platform knows beyond Kafka's metadata.
+
+    `source_fingerprint` is opaque text: equal texts mean the same source bytes. `finished_at_ms` and `verdict_at_ms`
+    are times of the database: None if it never was FINISHED, whatever its state is now, or was never judged.
+    `superseded_by` is the new copy of the same offsets that took its place, `delete_started_at_ms` when its deletion
+    began, by the database's clock.
+    """
+
+    metadata: RemoteLogSegmentMetadata
+    verdict: Verdict
+    log_crc32c: int | None
+    verdict_detail: str = ""
+    source_fingerprint: str | None = None
+    finished_at_ms: int | None = None
+    verdict_at_ms: int | None = None
+    superseded_by: Uuid | None = None
+    delete_started_at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTruth:
+    """What this platform holds to be true of a partition's remote log, whatever its broker forgets.
+
+    Nothing below `log_start_offset` is served; it only rises. `leader_epochs` is the history merged over time.
+    """
+
+    log_start_offset: int = 0
+    leader_epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+
+
+@dataclass(frozen=True, slots=True)
+class QualityResult:
+    """What one rule said about one segment. `level` is the rule's severity, `message` for a person."""
+
+    segment_id: RemoteLogSegmentId
+    rule: str
+    level: str
+    passed: bool
+    message: str = ""

@@ -6,6 +6,7 @@ from include.tiering.database.schema.administration import (
     events,
     stores,
 )
+from include.tiering.database.schema.audit import audit_findings, audits, planned_removals
 from include.tiering.database.schema.base import PARTITION_TOTAL, metadata
 from include.tiering.database.schema.deletion import approvals, planned_deletions, planned_expirations
 from include.tiering.database.schema.quota import quota_ledger, topic_meters
@@ -32,6 +33,8 @@ from include.tiering.database.schema.work import (
 __all__ = [
     "PARTITION_TOTAL",
     "approvals",
+    "audit_findings",
+    "audits",
     "batches",
     "dynamic_config_changes",
     "dynamic_configs",
@@ -43,6 +46,7 @@ __all__ = [
     "planned_deletions",
     "planned_expirations",
     "planned_partitions",
+    "planned_removals",
     "planned_segments",
     "planned_verifications",
     "pools",

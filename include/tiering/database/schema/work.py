@@ -14,7 +14,7 @@ runs: Final = Table(
     metadata,
     cluster_key(),
     Column("run_id", Text, primary_key=True),
-    Column("kind", Text, nullable=False, comment="copy, expire or verify"),
+    Column("kind", Text, nullable=False, comment="copy, expire, verify or audit"),
     Column("plan_hash", Text, nullable=False, comment="SHA-256 of the plan: a run has one"),
     Column("created_at_ms", BigInteger, nullable=False),
     Column("needs_approval", Boolean, comment="of a run that deletes; null: the brake has not looked at it yet"),

@@ -13,6 +13,11 @@ stores: Final = Table(
     Column("store_id", UUID_TEXT, nullable=False),
     Column("generation", Integer, nullable=False, comment="raised when the store is taken over on purpose"),
     Column("created_at_ms", BigInteger, nullable=False),
+    Column(
+        "rebuilding_since_ms",
+        BigInteger,
+        comment="its metadata are being rebuilt from its objects, and serve nobody; null: they are whole",
+    ),
     comment="what the marker object of the remote store must say before anything is written or deleted",
 )
 

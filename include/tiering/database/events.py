@@ -1,9 +1,13 @@
 """The append-only event log: decisions and outcomes, with their author; never payloads or secrets."""
 
+from typing import Final
+
 from sqlalchemy import Connection, insert
 
 from include.tiering.database.schema import events
 from include.tiering.database.statements import stored_text
+
+_ADD: Final = insert(events)
 
 
 def record_event(
@@ -17,4 +21,4 @@ def record_event(
         "detail": stored_text(detail),
         "author": stored_text(author),
     }
-    connection.execute(insert(events).values(**values))
+    connection.execute(_ADD, values)

@@ -7,8 +7,9 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, delete, func, select
+from sqlalchemy import Connection, Engine, Row, bindparam, delete, func, select
 
 from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.database.config_history import append_change, one_change_at_a_time
@@ -25,6 +26,17 @@ from include.tiering.quota.config_store import (
     accept_all,
 )
 
+_CHANGES: Final = dynamic_config_changes.c.cluster_id == bindparam("of_cluster")
+_VERSION: Final = select(func.max(dynamic_config_changes.c.change_id)).where(_CHANGES)
+_ALL: Final = select(dynamic_configs).where(dynamic_configs.c.cluster_id == bindparam("of_cluster"))
+_IS_OF: Final = (
+    dynamic_configs.c.cluster_id == bindparam("of_cluster"),
+    dynamic_configs.c.entity_type == bindparam("of_type"),
+    dynamic_configs.c.entity_name == bindparam("of_entity"),
+)
+_OF_ENTITY: Final = select(dynamic_configs.c.name, dynamic_configs.c.value).where(*_IS_OF)
+_UNSET: Final = delete(dynamic_configs).where(*_IS_OF, dynamic_configs.c.name == bindparam("of_name"))
+
 
 class SqlConfigStore:
     """`ConfigStore` over an engine."""
@@ -40,9 +52,8 @@ class SqlConfigStore:
             return ConfigSnapshot(self._version(connection), self._all(connection))
 
     def of_entity(self, entity: ConfigEntity) -> Mapping[str, str]:
-        query = select(dynamic_configs.c.name, dynamic_configs.c.value).where(self._is_of(entity))
         with reading(self._engine) as connection:
-            return {row.name: row.value for row in connection.execute(query)}
+            return {row.name: row.value for row in connection.execute(_OF_ENTITY, self._key_of(entity))}
 
     def alter(
         self,
@@ -78,31 +89,23 @@ class SqlConfigStore:
             ]
 
     def _version(self, connection: Connection) -> int:
-        changes = dynamic_config_changes.c
-        query = select(func.max(changes.change_id)).where(changes.cluster_id == self._cluster_id)
-        return connection.execute(query).scalar_one() or 0
+        return connection.execute(_VERSION, {"of_cluster": self._cluster_id}).scalar_one() or 0
 
     def _all(self, connection: Connection) -> dict[ConfigEntity, dict[str, str]]:
         found: dict[ConfigEntity, dict[str, str]] = {}
-        query = select(dynamic_configs).where(dynamic_configs.c.cluster_id == self._cluster_id)
-        for row in connection.execute(query):
+        for row in connection.execute(_ALL, {"of_cluster": self._cluster_id}):
             found.setdefault(_entity(row), {})[row.name] = row.value
         return found
 
-    def _is_of(self, entity: ConfigEntity) -> ColumnElement[bool]:
-        configs = dynamic_configs.c
-        return and_(
-            configs.cluster_id == self._cluster_id,
-            configs.entity_type == entity.entity_type,
-            configs.entity_name == entity.entity_name,
-        )
+    def _key_of(self, entity: ConfigEntity) -> dict[str, str]:
+        return {"of_cluster": self._cluster_id, "of_type": entity.entity_type, "of_entity": entity.entity_name}
 
     def _change(
         self, connection: Connection, entity: ConfigEntity, name: str, old: str | None, new: str | None, author: str
     ) -> ConfigChange:
         key = {"cluster_id": self._cluster_id, "entity_type": entity.entity_type, "entity_name": entity.entity_name}
         if new is None:
-            connection.execute(delete(dynamic_configs).where(self._is_of(entity), dynamic_configs.c.name == name))
+            connection.execute(_UNSET, self._key_of(entity) | {"of_name": name})
         else:
             upsert(connection, dynamic_configs, {**key, "name": name, "value": new})
         change = ConfigChange(entity, name, old, new, stored_text(author), self._now_ms(connection))

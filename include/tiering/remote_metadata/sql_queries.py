@@ -9,9 +9,9 @@ highest end. Kafka forgets what was covered; here it answers again once the cove
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, select
+from sqlalchemy import Connection, and_, bindparam, case, select
 
-from include.tiering.database.partition_rows import in_partition, key_of, of_partition, partition_from
+from include.tiering.database.partition_rows import in_partition, key_of, partition_from
 from include.tiering.database.schema import PARTITION_TOTAL, segment_epochs, segments, size_counters, topics
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
@@ -24,6 +24,34 @@ _FINISHED: Final = segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FI
 _NOT_TOMBSTONE: Final = segments.c.state != int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
 _SAME_TOPIC: Final = and_(topics.c.cluster_id == segments.c.cluster_id, topics.c.topic_id == segments.c.topic_id)
 _WITH_TOPIC: Final = select(segments, topics.c.name).join(topics, _SAME_TOPIC)
+_OF_PARTITION: Final = _WITH_TOPIC.where(in_partition(segments), _NOT_TOMBSTONE).order_by(
+    segments.c.start_offset,
+    case((_FINISHED, 0), else_=1),
+    case((_FINISHED, -segments.c.end_offset), else_=0),
+    segments.c.segment_key,
+)
+_SAME_SEGMENT: Final = segment_epochs.c.segment_key == segments.c.segment_key
+_OF_EPOCH: Final = (in_partition(segment_epochs), segment_epochs.c.leader_epoch == bindparam("of_epoch"))
+_OF_PARTITION_AND_EPOCH: Final = _OF_PARTITION.join(segment_epochs, _SAME_SEGMENT).where(*_OF_EPOCH)
+_FOR_OFFSET: Final = (
+    _WITH_TOPIC.join(segment_epochs, _SAME_SEGMENT)
+    .where(*_OF_EPOCH, _FINISHED)
+    .where(segment_epochs.c.start_offset <= bindparam("at_offset"))
+    .where(segment_epochs.c.end_offset >= bindparam("at_offset"))
+    .order_by(segments.c.end_offset.desc(), segments.c.segment_key.desc())
+    .limit(1)
+)
+_SAME_TOPIC_AS_COUNTER: Final = and_(
+    topics.c.cluster_id == size_counters.c.cluster_id, topics.c.topic_id == size_counters.c.topic_id
+)
+_PARTITIONS: Final = (
+    select(topics.c.topic_id, size_counters.c.partition, topics.c.name)
+    .join(topics, _SAME_TOPIC_AS_COUNTER)
+    .where(size_counters.c.cluster_id == bindparam("of_cluster"), size_counters.c.segments > 0)
+    .where(size_counters.c.leader_epoch == PARTITION_TOTAL)
+    .distinct()
+    .order_by(topics.c.name, topics.c.topic_id, size_counters.c.partition)
+)
 _ONE: Final = _WITH_TOPIC.where(in_partition(segments), segments.c.segment_id == bindparam("of_segment"))
 
 
@@ -38,28 +66,18 @@ def list_of_partition(
     connection: Connection, cluster_id: str, partition: TopicIdPartition, leader_epoch: int | None
 ) -> Sequence[SegmentRow]:
     """In the order that `RemoteLogMetadata.list_segments` promises."""
-    query = _WITH_TOPIC.where(of_partition(segments, cluster_id, partition), _NOT_TOMBSTONE).order_by(
-        segments.c.start_offset,
-        case((_FINISHED, 0), else_=1),
-        case((_FINISHED, -segments.c.end_offset), else_=0),
-        segments.c.segment_key,
-    )
+    query, key = _OF_PARTITION, key_of(cluster_id, partition)
     if leader_epoch is not None:
-        query = query.join(segment_epochs, _is_epoch_of_segment(cluster_id, partition, leader_epoch))
-    return [segment_row_of(row) for row in connection.execute(query)]
+        query, key = _OF_PARTITION_AND_EPOCH, key | {"of_epoch": leader_epoch}
+    return [segment_row_of(row) for row in connection.execute(query, key)]
 
 
 def find_for_offset(
     connection: Connection, cluster_id: str, partition: TopicIdPartition, leader_epoch: int, offset: int
 ) -> RemoteLogSegmentMetadata | None:
     """The FINISHED segment with the highest end that holds `offset` under the epoch."""
-    query = (
-        _WITH_TOPIC.join(segment_epochs, _is_epoch_of_segment(cluster_id, partition, leader_epoch))
-        .where(segment_epochs.c.start_offset <= offset, segment_epochs.c.end_offset >= offset, _FINISHED)
-        .order_by(segments.c.end_offset.desc(), segments.c.segment_key.desc())
-        .limit(1)
-    )
-    row = connection.execute(query).one_or_none()
+    key = key_of(cluster_id, partition) | {"of_epoch": leader_epoch, "at_offset": offset}
+    row = connection.execute(_FOR_OFFSET, key).one_or_none()
     return None if row is None else metadata_of(row)
 
 
@@ -68,16 +86,8 @@ def list_partitions(connection: Connection, cluster_id: str) -> Sequence[TopicId
 
     From the counters, which tombstones are not in: a look at every segment would take seconds where there are millions.
     """
-    counters = size_counters.c
-    same_topic = and_(topics.c.cluster_id == counters.cluster_id, topics.c.topic_id == counters.topic_id)
-    query = (
-        select(topics.c.topic_id, counters.partition, topics.c.name)
-        .join(topics, same_topic)
-        .where(counters.cluster_id == cluster_id, counters.leader_epoch == PARTITION_TOTAL, counters.segments > 0)
-        .distinct()
-        .order_by(topics.c.name, topics.c.topic_id, counters.partition)
-    )
-    return [partition_from(row.topic_id, row.partition, row.name) for row in connection.execute(query)]
+    found = connection.execute(_PARTITIONS, {"of_cluster": cluster_id})
+    return [partition_from(row.topic_id, row.partition, row.name) for row in found]
 
 
 def list_of_run(connection: Connection, cluster_id: str, run_id: str) -> Sequence[SegmentRow]:
@@ -90,11 +100,3 @@ def list_unjudged(connection: Connection, cluster_id: str) -> Sequence[SegmentRo
     """See `RemoteLogMetadata.unjudged_segments`."""
     query = _WITH_TOPIC.where(segments.c.cluster_id == cluster_id, segments.c.verdict == str(Verdict.NONE), _FINISHED)
     return [segment_row_of(row) for row in connection.execute(query.order_by(segments.c.segment_key))]
-
-
-def _is_epoch_of_segment(cluster_id: str, partition: TopicIdPartition, leader_epoch: int) -> ColumnElement[bool]:
-    return and_(
-        of_partition(segment_epochs, cluster_id, partition),
-        segment_epochs.c.leader_epoch == leader_epoch,
-        segment_epochs.c.segment_key == segments.c.segment_key,
-    )

@@ -1,8 +1,9 @@
 """Deletions of topics in SQL: two columns of the topic's row."""
 
 from collections.abc import Mapping
+from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, Engine, and_, select, update
+from sqlalchemy import Connection, Engine, and_, bindparam, select, update
 
 from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.database.events import record_event
@@ -13,7 +14,15 @@ from include.tiering.database.transactions import reading, writing
 from include.tiering.model.ids import Uuid
 from include.tiering.remote_metadata.topic_deletions_contract import TopicDeletion
 
-_KIND = "topic-deletion"
+_KIND: Final = "topic-deletion"
+_IS_TOPIC: Final = and_(topics.c.cluster_id == bindparam("of_cluster"), topics.c.topic_id == bindparam("of_topic"))
+_ONE: Final = (
+    select(topics.c.name, topics.c.deletion_seen_at_ms, topics.c.deletion_evidence).where(_IS_TOPIC).with_for_update()
+)
+_SET: Final = update(topics).where(_IS_TOPIC)
+_ALL: Final = select(topics.c.topic_id, topics.c.name, topics.c.deletion_seen_at_ms, topics.c.deletion_evidence).where(
+    topics.c.cluster_id == bindparam("of_cluster"), topics.c.deletion_seen_at_ms.is_not(None)
+)
 
 
 class SqlTopicDeletions:
@@ -25,10 +34,8 @@ class SqlTopicDeletions:
         self._now_ms = now_ms
 
     def all(self) -> Mapping[Uuid, TopicDeletion]:
-        query = select(topics.c.topic_id, topics.c.name, topics.c.deletion_seen_at_ms, topics.c.deletion_evidence)
-        is_deleted = and_(topics.c.cluster_id == self._cluster_id, topics.c.deletion_seen_at_ms.is_not(None))
         with reading(self._engine) as connection:
-            rows = connection.execute(query.where(is_deleted)).all()
+            rows = connection.execute(_ALL, {"of_cluster": self._cluster_id}).all()
         return {Uuid.parse(topic_id): TopicDeletion(name, seen, evidence) for topic_id, name, seen, evidence in rows}
 
     def record(self, topic_id: Uuid, topic: str, *, evidence: str, author: str) -> TopicDeletion:
@@ -50,19 +57,18 @@ class SqlTopicDeletions:
                 self._say(connection, topic_id, known.topic, f"withdrawn: {evidence}", author)
 
     def _locked(self, connection: Connection, topic_id: Uuid) -> TopicDeletion | None:
-        query = select(topics.c.name, topics.c.deletion_seen_at_ms, topics.c.deletion_evidence)
-        row = connection.execute(query.where(self._is_topic(topic_id)).with_for_update()).one_or_none()
+        row = connection.execute(_ONE, self._key_of(topic_id)).one_or_none()
         if row is None or row.deletion_seen_at_ms is None:
             return None
         return TopicDeletion(row.name, row.deletion_seen_at_ms, row.deletion_evidence)
 
     def _set(self, connection: Connection, topic_id: Uuid, seen_at_ms: int | None, evidence: str | None) -> None:
         values = {"deletion_seen_at_ms": seen_at_ms, "deletion_evidence": evidence}
-        connection.execute(update(topics).where(self._is_topic(topic_id)).values(values))
+        connection.execute(_SET, self._key_of(topic_id) | values)
 
     def _say(self, connection: Connection, topic_id: Uuid, topic: str, detail: str, author: str) -> None:
         subject, now_ms = f"{topic} ({topic_id})", self._now_ms(connection)
         record_event(connection, self._cluster_id, _KIND, subject, detail, author, now_ms)
 
-    def _is_topic(self, topic_id: Uuid) -> ColumnElement[bool]:
-        return and_(topics.c.cluster_id == self._cluster_id, topics.c.topic_id == str(topic_id))
+    def _key_of(self, topic_id: Uuid) -> dict[str, str]:
+        return {"of_cluster": self._cluster_id, "of_topic": str(topic_id)}

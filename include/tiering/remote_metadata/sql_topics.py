@@ -13,9 +13,10 @@ from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import Uuid
 from include.tiering.model.topic_owner import TopicOwner
 
-_OWNER: Final = select(topics.c.owner).where(
-    topics.c.cluster_id == bindparam("of_cluster"), topics.c.topic_id == bindparam("of_topic")
-)
+_IS_TOPIC: Final = and_(topics.c.cluster_id == bindparam("of_cluster"), topics.c.topic_id == bindparam("of_topic"))
+_OWNER: Final = select(topics.c.owner).where(_IS_TOPIC)
+_LOCKED_OWNER: Final = _OWNER.with_for_update()
+_SET_OWNER: Final = update(topics).where(_IS_TOPIC)
 
 
 class SqlTopicRegistry:
@@ -27,22 +28,22 @@ class SqlTopicRegistry:
         self._now_ms = now_ms
 
     def owner(self, topic_id: Uuid) -> TopicOwner:
-        key = {"of_cluster": self._cluster_id, "of_topic": str(topic_id)}
         with reading(self._engine) as connection:
-            owner = connection.execute(_OWNER, key).scalar_one_or_none()
+            owner = connection.execute(_OWNER, self._key_of(topic_id)).scalar_one_or_none()
         return TopicOwner.NONE if owner is None else TopicOwner(owner)
 
     def set_owner(self, topic_id: Uuid, name: str, owner: TopicOwner, *, expected: TopicOwner, author: str) -> None:
-        is_topic = and_(topics.c.cluster_id == self._cluster_id, topics.c.topic_id == str(topic_id))
+        key = self._key_of(topic_id)
         with writing(self._engine) as connection:
             ensure_topic(connection, self._cluster_id, topic_id, name)
-            found = TopicOwner(
-                connection.execute(select(topics.c.owner).where(is_topic).with_for_update()).scalar_one()
-            )
+            found = TopicOwner(connection.execute(_LOCKED_OWNER, key).scalar_one())
             if found is owner:
                 return
             if found is not expected:
                 raise StateConflictError(f"topic {name} ({topic_id}) has the owner {found}, not {expected}")
-            connection.execute(update(topics).where(is_topic).values(owner=owner, name=name))
+            connection.execute(_SET_OWNER, key | {"owner": owner, "name": name})
             change, now_ms = f"{found} -> {owner}", self._now_ms(connection)
             record_event(connection, self._cluster_id, "owner", f"{name} ({topic_id})", change, author, now_ms)
+
+    def _key_of(self, topic_id: Uuid) -> dict[str, str]:
+        return {"of_cluster": self._cluster_id, "of_topic": str(topic_id)}

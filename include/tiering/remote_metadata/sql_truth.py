@@ -7,7 +7,7 @@ from sqlalchemy import Connection, select, update
 
 from include.tiering.database.clock import NowMs
 from include.tiering.database.events import record_event
-from include.tiering.database.partition_rows import in_partition, key_of, lock_or_create_partition, of_partition
+from include.tiering.database.partition_rows import in_partition, key_of, lock_or_create_partition
 from include.tiering.database.schema import partitions
 from include.tiering.model.epoch_history import Contradiction, merged
 from include.tiering.model.ids import TopicIdPartition
@@ -17,6 +17,7 @@ from include.tiering.remote_metadata.sql_rows import decode_leader_epochs, encod
 
 _OBSERVER: Final = "what brokers and segments say"
 _TRUTH: Final = select(partitions.c.log_start_offset, partitions.c.leader_epochs).where(in_partition(partitions))
+_CHANGE: Final = update(partitions).where(in_partition(partitions))
 
 
 def truth_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> PartitionTruth:
@@ -40,8 +41,7 @@ def raise_log_start(
     before = truth_of(connection, cluster_id, partition).log_start_offset
     if offset <= before:
         return before
-    is_partition = of_partition(partitions, cluster_id, partition)
-    connection.execute(update(partitions).where(is_partition).values(log_start_offset=offset))
+    connection.execute(_CHANGE, key_of(cluster_id, partition) | {"log_start_offset": offset})
     detail = f"{before} -> {offset}: {reason}"
     record_event(connection, cluster_id, "log-start", _subject(partition), detail, author, now_ms)
     return offset
@@ -62,8 +62,8 @@ def learn_leader_epochs(
         return found.contradictions
     lock_or_create_partition(connection, cluster_id, partition)
     found = merged(truth_of(connection, cluster_id, partition).leader_epochs, seen, seen_log_start)
-    is_partition = of_partition(partitions, cluster_id, partition)
-    connection.execute(update(partitions).where(is_partition).values(leader_epochs=encode_leader_epochs(found.history)))
+    learnt = {"leader_epochs": encode_leader_epochs(found.history)}
+    connection.execute(_CHANGE, key_of(cluster_id, partition) | learnt)
     if found.contradictions:
         detail = "; ".join(map(str, found.contradictions))
         record_event(

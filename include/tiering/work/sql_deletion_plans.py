@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, and_, bindparam, insert, select, update
 
-from include.tiering.database.partition_rows import in_partition, key_of, of_partition, partition_from
+from include.tiering.database.partition_rows import in_partition, key_of, partition_from
 from include.tiering.database.schema import planned_deletions, planned_expirations, runs
 from include.tiering.database.statements import insert_if_absent, stored_text
 from include.tiering.errors import StateConflictError
@@ -21,11 +21,15 @@ from include.tiering.work.deletion_contract import (
     plan_hash,
 )
 
+_OF_RUN: Final = and_(
+    planned_deletions.c.cluster_id == bindparam("of_cluster"), planned_deletions.c.run_id == bindparam("of_run")
+)
+_LEFT: Final = planned_deletions.c.outcome == str(DeletionOutcome.PLANNED)
 _RECORD: Final = update(planned_deletions).where(
     in_partition(planned_deletions),
     planned_deletions.c.run_id == bindparam("of_run"),
     planned_deletions.c.segment_id == bindparam("of_segment"),
-    planned_deletions.c.outcome == str(DeletionOutcome.PLANNED),
+    _LEFT,
 )
 _SAME_PARTITION: Final = and_(
     planned_expirations.c.cluster_id == planned_deletions.c.cluster_id,
@@ -48,6 +52,13 @@ _WITH_PARTITION: Final = (
         planned_deletions.c.position,
     )
 )
+_PLAN: Final = _WITH_PARTITION.where(_OF_RUN)
+_REMAINING: Final = _PLAN.where(in_partition(planned_deletions), _LEFT)
+_EXPIRATION: Final = select(planned_expirations).where(
+    in_partition(planned_expirations), planned_expirations.c.run_id == bindparam("of_run")
+)
+_ANY_WORK: Final = select(planned_deletions.c.position).where(_OF_RUN, _LEFT).limit(1)
+_ANY_WORK_OF_PARTITION: Final = _ANY_WORK.where(in_partition(planned_deletions))
 
 
 def save_plan(
@@ -75,23 +86,16 @@ def save_plan(
 
 def read_plan(connection: Connection, cluster_id: str, run_id: str) -> Sequence[PlannedExpiration]:
     """See `DeletionStore.plan`."""
-    query = _WITH_PARTITION.where(planned_deletions.c.cluster_id == cluster_id, planned_deletions.c.run_id == run_id)
-    return _expirations_of(connection.execute(query).all())
+    return _expirations_of(connection.execute(_PLAN, {"of_cluster": cluster_id, "of_run": run_id}).all())
 
 
 def remaining(connection: Connection, cluster_id: str, run_id: str, partition: TopicIdPartition) -> PlannedExpiration:
     """See `DeletionStore.remaining`."""
-    is_partition = of_partition(planned_expirations, cluster_id, partition)
-    query = select(planned_expirations).where(is_partition, planned_expirations.c.run_id == run_id)
-    row = connection.execute(query).one_or_none()
+    key = key_of(cluster_id, partition) | {"of_run": run_id}
+    row = connection.execute(_EXPIRATION, key).one_or_none()
     if row is None:
         raise StateConflictError(f"run {run_id} plans nothing of {partition}: the database was set back since")
-    left = (
-        _WITH_PARTITION.where(of_partition(planned_deletions, cluster_id, partition))
-        .where(planned_deletions.c.run_id == run_id)
-        .where(planned_deletions.c.outcome == DeletionOutcome.PLANNED)
-    )
-    deletions = tuple(_deletion_of(one) for one in connection.execute(left))
+    deletions = tuple(_deletion_of(one) for one in connection.execute(_REMAINING, key))
     return PlannedExpiration(partition, row.log_start_before, row.log_start_offset, deletions)
 
 
@@ -117,23 +121,18 @@ def record_outcomes(
 
 def list_items(connection: Connection, cluster_id: str, run_id: str) -> Sequence[DeletionItem]:
     """See `DeletionStore.items`."""
-    query = _WITH_PARTITION.where(planned_deletions.c.cluster_id == cluster_id, planned_deletions.c.run_id == run_id)
     return [
         DeletionItem(_deletion_of(row), DeletionOutcome(row.outcome), row.error, row.message)
-        for row in connection.execute(query)
+        for row in connection.execute(_PLAN, {"of_cluster": cluster_id, "of_run": run_id})
     ]
 
 
 def has_work(connection: Connection, cluster_id: str, run_id: str, partition: TopicIdPartition | None = None) -> bool:
     """See `DeletionStore.has_work`; of one partition, or of any."""
-    query = select(planned_deletions.c.position).where(
-        planned_deletions.c.cluster_id == cluster_id,
-        planned_deletions.c.run_id == run_id,
-        planned_deletions.c.outcome == DeletionOutcome.PLANNED,
-    )
+    query, key = _ANY_WORK, {"of_cluster": cluster_id, "of_run": run_id}
     if partition is not None:
-        query = query.where(of_partition(planned_deletions, cluster_id, partition))
-    return connection.execute(query.limit(1)).one_or_none() is not None
+        query, key = _ANY_WORK_OF_PARTITION, key | key_of(cluster_id, partition)
+    return connection.execute(query, key).one_or_none() is not None
 
 
 def runs_with_work(connection: Connection, cluster_id: str, since_ms: int) -> Sequence[str]:

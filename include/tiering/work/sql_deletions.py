@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, and_, insert, or_, select, tuple_, update
+from sqlalchemy import Connection, Engine, Select, and_, bindparam, insert, or_, select, tuple_, update
 
 from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.database.events import record_event
@@ -36,6 +36,52 @@ from include.tiering.work.deletion_contract import (
 )
 
 _CANDIDATES: Final = 16
+_IS_RUN: Final = and_(runs.c.cluster_id == bindparam("of_cluster"), runs.c.run_id == bindparam("of_run"))
+_APPROVED: Final = and_(approvals.c.cluster_id == runs.c.cluster_id, approvals.c.run_id == runs.c.run_id)
+_RUN: Final = (
+    select(runs, approvals.c.plan_hash.label("approved_hash"), approvals.c.author, approvals.c.approved_at_ms)
+    .outerjoin(approvals, _APPROVED)
+    .where(_IS_RUN, runs.c.kind == LeaseRole.EXPIRE)
+)
+_RECORD_BRAKE: Final = update(runs).where(_IS_RUN)
+_APPROVE: Final = insert(approvals)
+
+
+def _claimable() -> Select[Any]:
+    planned = planned_expirations.c
+    same_lease = and_(
+        leases.c.cluster_id == planned.cluster_id,
+        leases.c.topic_id == planned.topic_id,
+        leases.c.partition == planned.partition,
+        leases.c.role == LeaseRole.EXPIRE,
+    )
+    left = select(planned_deletions.c.position).where(
+        planned_deletions.c.cluster_id == planned.cluster_id,
+        planned_deletions.c.run_id == planned.run_id,
+        planned_deletions.c.topic_id == planned.topic_id,
+        planned_deletions.c.partition == planned.partition,
+        planned_deletions.c.outcome == DeletionOutcome.PLANNED,
+    )
+    begun = left.where(planned_deletions.c.state == int(RemoteLogSegmentState.DELETE_SEGMENT_STARTED))
+    is_free = sql_lease_rows.is_free(bindparam("of_run"), bindparam("of_batch"), bindparam("at_ms"))
+    paused = select(pauses.c.topic).where(pauses.c.cluster_id == bindparam("of_cluster"))
+    return (
+        select(planned.topic_id, planned.partition, planned.topic)
+        .outerjoin(leases, same_lease)
+        .where(planned.cluster_id == bindparam("of_cluster"), planned.run_id == bindparam("of_run"), left.exists())
+        .where(or_(leases.c.token.is_(None), is_free))
+        .where(planned.topic.not_in(paused), ~paused.where(pauses.c.topic == ALL_TOPICS).exists())
+        .order_by(begun.exists().desc(), planned.topic, planned.topic_id, planned.partition)
+        .limit(_CANDIDATES)
+    )
+
+
+_CLAIMABLE: Final = _claimable()
+_CLAIMABLE_AMONG_OTHERS: Final = _CLAIMABLE.where(
+    tuple_(planned_expirations.c.topic_id, planned_expirations.c.partition).not_in(
+        bindparam("passed_over", expanding=True)
+    )
+)
 
 
 class SqlDeletionStore:
@@ -65,9 +111,8 @@ class SqlDeletionStore:
             return sql_deletion_totals.totals(connection, self._cluster_id, run_id, since_ms)
 
     def record_brake(self, run_id: str, *, needs_approval: bool, detail: str, author: str) -> None:
-        is_run = and_(runs.c.cluster_id == self._cluster_id, runs.c.run_id == run_id)
         with self._writing() as (connection, now_ms):
-            connection.execute(update(runs).where(is_run).values(needs_approval=needs_approval))
+            connection.execute(_RECORD_BRAKE, self._key_of(run_id) | {"needs_approval": needs_approval})
             record_event(connection, self._cluster_id, "brake", f"run {run_id}", detail, author, now_ms)
 
     def approve(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
@@ -84,7 +129,7 @@ class SqlDeletionStore:
                 "author": stored_text(author),
                 "approved_at_ms": now_ms,
             }
-            connection.execute(insert(approvals).values(**values))
+            connection.execute(_APPROVE, values)
             record_event(connection, self._cluster_id, "approval", f"run {run_id}", plan_hash, author, now_ms)
             return self._run(connection, run_id)
 
@@ -133,18 +178,15 @@ class SqlDeletionStore:
             return self._now_ms(connection)
 
     def _run(self, connection: Connection, run_id: str) -> DeletionRun:
-        same_run = and_(approvals.c.cluster_id == runs.c.cluster_id, approvals.c.run_id == runs.c.run_id)
-        query = (
-            select(runs, approvals.c.plan_hash.label("approved_hash"), approvals.c.author, approvals.c.approved_at_ms)
-            .outerjoin(approvals, same_run)
-            .where(runs.c.cluster_id == self._cluster_id, runs.c.run_id == run_id, runs.c.kind == LeaseRole.EXPIRE)
-        )
-        row = connection.execute(query).one_or_none()
+        row = connection.execute(_RUN, self._key_of(run_id)).one_or_none()
         if row is None:
             raise StateConflictError(f"no run {run_id} that deletes was planned")
         is_approved = row.approved_hash == row.plan_hash
         approval = Approval(row.approved_hash, row.author, row.approved_at_ms) if is_approved else None
         return DeletionRun(run_id, row.plan_hash, row.needs_approval, approval)
+
+    def _key_of(self, run_id: str) -> dict[str, Any]:
+        return {"of_cluster": self._cluster_id, "of_run": run_id}
 
     def _take(
         self,
@@ -178,35 +220,13 @@ class SqlDeletionStore:
         self, connection: Connection, run_id: str, batch_id: str, exclude: Collection[TopicIdPartition], now_ms: int
     ) -> list[TopicIdPartition]:
         """The next partitions with work that this batch could claim, begun deletions first; by topic and partition."""
-        planned = planned_expirations.c
-        same_lease = and_(
-            leases.c.cluster_id == planned.cluster_id,
-            leases.c.topic_id == planned.topic_id,
-            leases.c.partition == planned.partition,
-            leases.c.role == LeaseRole.EXPIRE,
-        )
-        left = select(planned_deletions.c.position).where(
-            planned_deletions.c.cluster_id == planned.cluster_id,
-            planned_deletions.c.run_id == planned.run_id,
-            planned_deletions.c.topic_id == planned.topic_id,
-            planned_deletions.c.partition == planned.partition,
-            planned_deletions.c.outcome == DeletionOutcome.PLANNED,
-        )
-        begun = left.where(planned_deletions.c.state == int(RemoteLogSegmentState.DELETE_SEGMENT_STARTED))
-        paused = select(pauses.c.topic).where(pauses.c.cluster_id == self._cluster_id)
-        query = (
-            select(planned.topic_id, planned.partition, planned.topic)
-            .outerjoin(leases, same_lease)
-            .where(planned.cluster_id == self._cluster_id, planned.run_id == run_id, left.exists())
-            .where(or_(leases.c.token.is_(None), sql_lease_rows.is_free(run_id, batch_id, now_ms)))
-            .where(planned.topic.not_in(paused), ~paused.where(pauses.c.topic == ALL_TOPICS).exists())
-            .order_by(begun.exists().desc(), planned.topic, planned.topic_id, planned.partition)
-            .limit(_CANDIDATES)
-        )
+        query = _CLAIMABLE
+        given = {"of_cluster": self._cluster_id, "of_run": run_id, "of_batch": batch_id, "at_ms": now_ms}
         if exclude:
-            key = tuple_(planned.topic_id, planned.partition)
-            query = query.where(key.not_in([(str(one.topic_id), one.partition) for one in exclude]))
-        return [partition_from(row.topic_id, row.partition, row.topic) for row in connection.execute(query)]
+            query = _CLAIMABLE_AMONG_OTHERS
+            given["passed_over"] = [(str(one.topic_id), one.partition) for one in exclude]
+        found = connection.execute(query, given)
+        return [partition_from(row.topic_id, row.partition, row.topic) for row in found]
 
     @contextmanager
     def _writing(self, *, durable: bool = True) -> Iterator[tuple[Connection, Any]]:

@@ -14,11 +14,13 @@ which takes rows back: a worker from before it cannot hold a token that somebody
 | after it gave the lease back  | planned segments               | the next claim                                    |
 """
 
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, and_, case, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, or_, select, update
+from sqlalchemy.sql.dml import ReturningInsert
 
-from include.tiering.database.partition_rows import of_partition
+from include.tiering.database.partition_rows import in_partition, key_of
 from include.tiering.database.schema import leases
 from include.tiering.database.statements import insert_for
 from include.tiering.errors import LeaseLostError
@@ -27,6 +29,12 @@ from include.tiering.remote_metadata.contract import Fence, LeaseRole
 from include.tiering.work.contract import LeaseHolder, PartitionLease
 
 _RELEASED: Final = 0
+_IN_ROLE: Final = and_(in_partition(leases), leases.c.role == bindparam("of_role"))
+_LIVE: Final = select(leases).where(_IN_ROLE, leases.c.expires_at_ms > bindparam("at_ms"))
+OF_FENCE: Final = and_(_IN_ROLE, leases.c.token == bindparam("of_token"))
+"""The row that was given this token, if nobody claimed after it; its parameters are `key_of_fence`."""
+_RELEASE: Final = update(leases).where(OF_FENCE)
+_RENEW: Final = _RELEASE.where(leases.c.expires_at_ms != _RELEASED)
 
 
 def take(
@@ -42,32 +50,36 @@ def take(
 ) -> Fence | None:
     """The new fence, or None if somebody holds a live lease in this role."""
     values = {
+        "cluster_id": cluster_id,
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
+        "role": role,
+        "token": now_ms,
         "run_id": run_id,
         "batch_id": batch_id,
         "claimed_at_ms": now_ms,
         "expires_at_ms": now_ms + lease_ms,
     }
-    key = {
-        "cluster_id": cluster_id,
-        "topic_id": str(partition.topic_id),
-        "partition": partition.partition,
-        "role": role,
-    }
-    statement = (
-        insert_for(connection.dialect.name, leases)
-        .values(**key, **values, token=now_ms)
-        .on_conflict_do_update(
-            index_elements=list(key),
-            set_={**values, "token": case((leases.c.token >= now_ms, leases.c.token + 1), else_=now_ms)},
-            where=is_free(run_id, batch_id, now_ms),
-        )
-        .returning(leases.c.token)
-    )
-    token = connection.execute(statement).scalar_one_or_none()
+    token = connection.execute(_take(connection.dialect.name), values).scalar_one_or_none()
     return None if token is None else Fence(partition, token, role)
 
 
-def is_free(run_id: str, batch_id: str, now_ms: int) -> ColumnElement[bool]:
+@cache
+def _take(dialect_name: str) -> ReturningInsert[int]:
+    statement, held = insert_for(dialect_name, leases), leases.c
+    wanted = statement.excluded
+    changed = {name: wanted[name] for name in ("run_id", "batch_id", "claimed_at_ms", "expires_at_ms")}
+    token = case((held.token >= wanted.token, held.token + 1), else_=wanted.token)
+    return statement.on_conflict_do_update(
+        index_elements=list(leases.primary_key),
+        set_={**changed, "token": token},
+        where=is_free(wanted.run_id, wanted.batch_id, wanted.claimed_at_ms),
+    ).returning(held.token)
+
+
+def is_free(
+    run_id: ColumnElement[str], batch_id: ColumnElement[str], now_ms: ColumnElement[int]
+) -> ColumnElement[bool]:
     """Expired, given back, or this batch's own from before it was started again."""
     own = and_(leases.c.run_id == run_id, leases.c.batch_id == batch_id)
     return or_(leases.c.expires_at_ms <= now_ms, own)
@@ -75,16 +87,15 @@ def is_free(run_id: str, batch_id: str, now_ms: int) -> ColumnElement[bool]:
 
 def is_held(connection: Connection, cluster_id: str, partition: TopicIdPartition, role: LeaseRole, now_ms: int) -> bool:
     """Whether somebody holds a live lease."""
-    live = select(leases.c.token).where(_of(cluster_id, partition, role), leases.c.expires_at_ms > now_ms)
-    return connection.execute(live).one_or_none() is not None
+    return holder(connection, cluster_id, partition, role, now_ms) is not None
 
 
 def holder(
     connection: Connection, cluster_id: str, partition: TopicIdPartition, role: LeaseRole, now_ms: int
 ) -> LeaseHolder | None:
     """Who holds a live lease."""
-    live = select(leases).where(_of(cluster_id, partition, role), leases.c.expires_at_ms > now_ms)
-    row = connection.execute(live).one_or_none()
+    key = key_of(cluster_id, partition) | {"of_role": role, "at_ms": now_ms}
+    row = connection.execute(_LIVE, key).one_or_none()
     if row is None:
         return None
     return LeaseHolder(row.run_id, row.batch_id, row.claimed_at_ms, row.expires_at_ms, row.token)
@@ -93,8 +104,8 @@ def holder(
 def renew(connection: Connection, cluster_id: str, lease: PartitionLease, expires_at_ms: int) -> None:
     """Raises LeaseLostError if the token is not the newest, or was given back."""
     fence = lease.fence
-    prolong = update(leases).where(of_fence(cluster_id, fence), leases.c.expires_at_ms != _RELEASED)
-    if connection.execute(prolong.values(expires_at_ms=expires_at_ms)).rowcount == 0:
+    prolonged = key_of_fence(cluster_id, fence) | {"expires_at_ms": expires_at_ms}
+    if connection.execute(_RENEW, prolonged).rowcount == 0:
         raise LeaseLostError(
             f"{fence.topic_id_partition}: the lease to {fence.role} with fencing token {fence.token} was lost"
         )
@@ -102,14 +113,9 @@ def renew(connection: Connection, cluster_id: str, lease: PartitionLease, expire
 
 def release(connection: Connection, cluster_id: str, lease: PartitionLease) -> None:
     """Nothing happens if it was lost."""
-    given_back = update(leases).where(of_fence(cluster_id, lease.fence))
-    connection.execute(given_back.values(expires_at_ms=_RELEASED))
+    connection.execute(_RELEASE, key_of_fence(cluster_id, lease.fence) | {"expires_at_ms": _RELEASED})
 
 
-def of_fence(cluster_id: str, fence: Fence) -> ColumnElement[bool]:
-    """The row that was given this token, if nobody claimed after it."""
-    return and_(_of(cluster_id, fence.topic_id_partition, fence.role), leases.c.token == fence.token)
-
-
-def _of(cluster_id: str, partition: TopicIdPartition, role: LeaseRole) -> ColumnElement[bool]:
-    return and_(of_partition(leases, cluster_id, partition), leases.c.role == role)
+def key_of_fence(cluster_id: str, fence: Fence) -> dict[str, Any]:
+    """The parameters of `OF_FENCE`."""
+    return key_of(cluster_id, fence.topic_id_partition) | {"of_role": fence.role, "of_token": fence.token}

@@ -3,11 +3,12 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, exists, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, exists, insert, select, update
 
-from include.tiering.database.partition_rows import in_partition, key_of, of_partition, partition_from
+from include.tiering.database.partition_rows import in_partition, key_of, partition_from
 from include.tiering.database.schema import planned_partitions, planned_segments, runs
 from include.tiering.database.statements import insert_if_absent, stored_text
 from include.tiering.errors import StateConflictError
@@ -28,7 +29,30 @@ _IS_SEGMENT: Final = (
     planned_segments.c.base_offset == bindparam("of_offset"),
 )
 _FIND: Final = select(planned_segments).where(*_IS_SEGMENT)
-_RECORD: Final = update(planned_segments).where(*_IS_SEGMENT, planned_segments.c.outcome == str(SegmentOutcome.PLANNED))
+_IS_PLANNED: Final = planned_segments.c.outcome == str(SegmentOutcome.PLANNED)
+_RECORD: Final = update(planned_segments).where(*_IS_SEGMENT, _IS_PLANNED)
+_LEFT_OF_RUN: Final = (
+    in_partition(planned_segments),
+    planned_segments.c.run_id == bindparam("of_run"),
+    _IS_PLANNED,
+)
+_NOTE_LEFT: Final = update(planned_segments).where(*_LEFT_OF_RUN)
+_REMAINING: Final = (
+    select(planned_segments.c.base_offset, planned_segments.c.end_offset, planned_segments.c.size_bytes)
+    .where(*_LEFT_OF_RUN)
+    .order_by(planned_segments.c.base_offset)
+)
+_STOP: Final = (
+    update(planned_partitions)
+    .where(in_partition(planned_partitions), planned_partitions.c.run_id == bindparam("of_run"))
+    .values(stopped=True)
+)
+IS_PLACED: Final = and_(
+    planned_partitions.c.queue.is_not_distinct_from(bindparam("on_queue")),
+    planned_partitions.c.spark_resource.is_not_distinct_from(bindparam("on_spark_resource")),
+)
+"""Exactly so: where the placement names nothing, the partition must name nothing. Its parameters are
+`key_of_placement`."""
 
 
 def save_plan(
@@ -62,13 +86,8 @@ def remaining_segments(
     connection: Connection, cluster_id: str, run_id: str, partition: TopicIdPartition
 ) -> Sequence[PlannedSegment]:
     """Segments without an outcome, ascending."""
-    query = (
-        select(planned_segments.c.base_offset, planned_segments.c.end_offset, planned_segments.c.size_bytes)
-        .where(of_partition(planned_segments, cluster_id, partition), planned_segments.c.run_id == run_id)
-        .where(planned_segments.c.outcome == SegmentOutcome.PLANNED)
-        .order_by(planned_segments.c.base_offset)
-    )
-    return [PlannedSegment(*row) for row in connection.execute(query)]
+    key = key_of(cluster_id, partition) | {"of_run": run_id}
+    return [PlannedSegment(*row) for row in connection.execute(_REMAINING, key)]
 
 
 def record_outcome(connection: Connection, cluster_id: str, run_id: str, item: WorkItem, now_ms: int) -> None:
@@ -92,18 +111,15 @@ def record_outcome(connection: Connection, cluster_id: str, run_id: str, item: W
                 f"run {run_id}: segment {base_offset} of {partition} is {known['outcome']} already"
             )
     if item.outcome is SegmentOutcome.FAILED:
-        is_partition = of_partition(planned_partitions, cluster_id, partition)
-        stop = update(planned_partitions).where(is_partition, planned_partitions.c.run_id == run_id)
-        connection.execute(stop.values(stopped=True))
+        connection.execute(_STOP, key_of(cluster_id, partition) | {"of_run": run_id})
 
 
 def note_left(
     connection: Connection, cluster_id: str, run_id: str, partition: TopicIdPartition, error: str, message: str
 ) -> None:
     """See `WorkStore.note_left`."""
-    is_left = and_(planned_segments.c.run_id == run_id, planned_segments.c.outcome == SegmentOutcome.PLANNED)
-    left = update(planned_segments).where(of_partition(planned_segments, cluster_id, partition), is_left)
-    connection.execute(left.values(error=error, message=stored_text(message)))
+    left = key_of(cluster_id, partition) | {"of_run": run_id, "error": error, "message": stored_text(message)}
+    connection.execute(_NOTE_LEFT, left)
 
 
 def list_items(connection: Connection, cluster_id: str, run_id: str) -> Sequence[WorkItem]:
@@ -128,12 +144,9 @@ def list_items(connection: Connection, cluster_id: str, run_id: str) -> Sequence
     return [_item_of(row) for row in connection.execute(query)]
 
 
-def is_placed(placement: Placement) -> ColumnElement[bool]:
-    """Exactly so: where the placement names nothing, the partition must name nothing."""
-    return and_(
-        planned_partitions.c.queue.is_not_distinct_from(placement.queue),
-        planned_partitions.c.spark_resource.is_not_distinct_from(placement.spark_resource),
-    )
+def key_of_placement(placement: Placement) -> dict[str, Any]:
+    """The parameters of `IS_PLACED`."""
+    return {"on_queue": placement.queue, "on_spark_resource": placement.spark_resource}
 
 
 def has_work(
@@ -144,17 +157,28 @@ def has_work(
     placement: Placement | None = None,
 ) -> bool:
     """See `WorkStore.has_work`; of one partition, or of any."""
+    query = _any_work(of_partition=partition is not None, is_placed=placement is not None)
+    key: dict[str, Any] = {"of_cluster": cluster_id, "of_run": run_id}
+    if partition is not None:
+        key |= key_of(cluster_id, partition)
+    if placement is not None:
+        key |= key_of_placement(placement)
+    return connection.execute(query, key).one_or_none() is not None
+
+
+@cache
+def _any_work(*, of_partition: bool, is_placed: bool) -> Select[Any]:
     query = select(planned_partitions.c.partition).where(
-        planned_partitions.c.cluster_id == cluster_id,
-        planned_partitions.c.run_id == run_id,
+        planned_partitions.c.cluster_id == bindparam("of_cluster"),
+        planned_partitions.c.run_id == bindparam("of_run"),
         planned_partitions.c.stopped.is_(False),
         HAS_PLANNED_SEGMENT,
     )
-    if partition is not None:
-        query = query.where(of_partition(planned_partitions, cluster_id, partition))
-    if placement is not None:
-        query = query.where(is_placed(placement))
-    return connection.execute(query.limit(1)).one_or_none() is not None
+    if of_partition:
+        query = query.where(in_partition(planned_partitions))
+    if is_placed:
+        query = query.where(IS_PLACED)
+    return query.limit(1)
 
 
 def _hash_of(partitions: Sequence[PlannedPartition]) -> str:

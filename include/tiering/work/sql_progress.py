@@ -1,13 +1,19 @@
 """Progress of batches, the pause switch and the size of a pool in SQL."""
 
 from collections.abc import Sequence
+from typing import Final
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, bindparam, delete, select
 
 from include.tiering.database.events import record_event
 from include.tiering.database.schema import batches, pauses, pools
 from include.tiering.database.statements import insert_if_absent, stored_text, upsert
 from include.tiering.work.contract import LIVE_BATCH_MS, BatchProgress
+
+_PAUSED: Final = select(pauses.c.topic).where(pauses.c.cluster_id == bindparam("of_cluster"))
+_SLOTS: Final = select(pools.c.slots).where(
+    pools.c.cluster_id == bindparam("of_cluster"), pools.c.pool == bindparam("of_pool")
+)
 
 
 def report_progress(connection: Connection, cluster_id: str, progress: BatchProgress, now_ms: int) -> None:
@@ -76,10 +82,8 @@ def resume(connection: Connection, cluster_id: str, topic: str, author: str, now
 
 
 def paused_topics(connection: Connection, cluster_id: str) -> frozenset[str]:
-    query = select(pauses.c.topic).where(pauses.c.cluster_id == cluster_id)
-    return frozenset(connection.execute(query).scalars())
+    return frozenset(connection.execute(_PAUSED, {"of_cluster": cluster_id}).scalars())
 
 
 def pool_size(connection: Connection, cluster_id: str, pool: str) -> int | None:
-    query = select(pools.c.slots).where(pools.c.cluster_id == cluster_id, pools.c.pool == pool)
-    return connection.execute(query).scalar_one_or_none()
+    return connection.execute(_SLOTS, {"of_cluster": cluster_id, "of_pool": pool}).scalar_one_or_none()

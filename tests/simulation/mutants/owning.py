@@ -24,7 +24,10 @@ def _fences_ignored() -> list[Patch]:
 
 
 def _live_leases_taken() -> list[Patch]:
-    return [(sql_leases, "is_free", lambda *_: true()), (sql_lease_rows, "is_free", lambda *_: true())]
+    """Statements that are kept otherwise are built anew."""
+    kept = ((sql_lease_rows, "_take"), (sql_leases, "_next_claimable"))
+    anew: list[Patch] = [(place, name, getattr(place, name).__wrapped__) for place, name in kept]
+    return [*anew, (sql_leases, "is_free", lambda *_: true()), (sql_lease_rows, "is_free", lambda *_: true())]
 
 
 def _tokens_begin_anew() -> list[Patch]:
@@ -38,8 +41,7 @@ def _tokens_begin_anew() -> list[Patch]:
         fence = instead(*args, **rest)
         if fence is None:
             return None
-        table = sql_lease_rows.leases
-        args[0].execute(table.update().where(sql_lease_rows._of(args[1], args[2], args[3])).values(token=1))
+        args[0].execute(sql_lease_rows._RELEASE, sql_lease_rows.key_of_fence(args[1], fence) | {"token": 1})
         return type(fence)(fence.topic_id_partition, 1, fence.role)
 
     return [(sql_leases, "take", same_token)]

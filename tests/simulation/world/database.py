@@ -13,19 +13,25 @@ from sqlalchemy.exc import OperationalError
 
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
+from tests.simulation.world.direct_engine import DirectEngine
 
 
 class Database:
-    """One per Python process."""
+    """One per Python process. `direct`: without SQLAlchemy's own way of running statements, which is slow."""
 
-    def __init__(self) -> None:
-        self.engine: Engine = open_engine("sqlite://")
-        upgrade(self.engine)
+    def __init__(self, *, direct: bool = True) -> None:
+        engine = open_engine("sqlite://")
+        upgrade(engine)
         # The pool holds one connection for ever (in memory), so this one is the one that everybody uses.
-        self.raw: sqlite3.Connection = self.engine.raw_connection().driver_connection  # type: ignore[assignment]
+        self.raw: sqlite3.Connection = engine.raw_connection().driver_connection  # type: ignore[assignment]
         self._template = self.copy()
         self.fuse: int | None = None
-        event.listen(self.engine, "before_cursor_execute", self._burn)
+        self._owner = engine
+        self.engine: Engine = engine
+        if direct:
+            self.engine = DirectEngine(self.raw, self._burn)  # type: ignore[assignment]
+        else:
+            event.listen(engine, "before_cursor_execute", self._burn)
 
     def copy(self) -> sqlite3.Connection:
         """A backup as of now."""

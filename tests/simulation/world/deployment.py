@@ -15,6 +15,7 @@ from include.tiering.errors import (
     QuotaExceededError,
     SourceUnreadableError,
 )
+from include.tiering.model.ids import TopicIdPartition
 from include.tiering.quota.sql_configs import SqlConfigStore
 from include.tiering.quota.topic_quota import Admission
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
@@ -170,6 +171,13 @@ def error_of(label: str) -> Exception:
     return MetadataUnavailableError(f"{label}: database is locked")
 
 
+class _MigratedMetadata(SqlRemoteLogMetadata):
+    """Over a database that always has the newest schema."""
+
+    def is_ready(self, partition: TopicIdPartition) -> bool:
+        return True
+
+
 def deploy(world: Any, process: Process) -> Tiering:
     """A `Tiering` in this process of the world."""
     db: Database = world.db
@@ -229,7 +237,7 @@ def deploy(world: Any, process: Process) -> Tiering:
         world.step_reached(process, step, partition, offset)
         perform(scheduler, process, world, f"step {step}", f"{partition} {offset}", "step", lambda: None, error_of)
 
-    metadata = Remembered(memory, "metadata", SqlRemoteLogMetadata(db.engine, CLUSTER_ID, now_ms=now_ms))
+    metadata = Remembered(memory, "metadata", _MigratedMetadata(db.engine, CLUSTER_ID, now_ms=now_ms))
     tiering = Tiering(_settings(), clock=process, random_bytes=world.choices.random_bytes, observe=observe)
     tiering.__dict__.update(
         engine=db.engine,

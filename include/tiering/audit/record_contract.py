@@ -1,0 +1,123 @@
+"""What audits found, kept: one row for each finding, whatever number of audits saw it.
+
+A finding is OPEN while audits see it. One that an audit could have seen and did not is GONE. ACCEPTED is a person's
+decision: it stays in the list and fails no run. ACTED: we removed it, and no audit has looked since.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from include.tiering.audit.finding import AuditFinding, FindingIdentity, FindingKind
+from include.tiering.audit.guards import Memory, Refusal
+
+
+class FindingState(StrEnum):
+    """Where a finding stands."""
+
+    OPEN = "open"
+    GONE = "gone"
+    ACTED = "acted"
+    ACCEPTED = "accepted"
+
+
+class AuditSource(StrEnum):
+    """Where the keys came from."""
+
+    LISTING = "listing"
+    INVENTORY = "inventory"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedFinding:
+    """A finding as it stands. Times are the database's; `last_seen_ms` is when the last audit that saw it began.
+
+    The finding's key and message are as they were stored: control characters escaped, of bounded length.
+    """
+
+    finding_id: int
+    finding: AuditFinding
+    state: FindingState
+    first_seen_ms: int
+    last_seen_ms: int
+    author: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """One audit that came to an end. `rows` counts the segments that were compared, tombstones included."""
+
+    run_id: str
+    source: AuditSource
+    began_at_ms: int
+    objects: int
+    rows: int
+    refusals: tuple[Refusal, ...]
+    findings: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AuditTally:
+    """What an audit changed: findings it saw, of which `new` were never open before or were open no more; findings that
+    went."""
+
+    seen: int
+    new: int
+    gone: int
+
+
+class AuditStore(Protocol):
+    """Audits and findings of one cluster."""
+
+    def now_ms(self) -> int:
+        """The database's clock: when an audit begins, and how old an object is."""
+        ...
+
+    def memory(self) -> Memory:
+        """What the database knows of segments in any state."""
+        ...
+
+    def record(
+        self, audit: AuditRecord, findings: Iterable[AuditFinding], *, covers: Collection[FindingKind]
+    ) -> AuditTally:
+        """Store everything that one audit found. `audit.findings` is counted here.
+
+        `covers`: kinds that this audit could have seen; what is open of them and was not seen is GONE afterwards. An
+        audit that began earlier than the last change of a finding does not change its state.
+        In pages, each a transaction of its own, the audit itself last: a crash leaves an audit that did not end, and
+        the next one completes the rows. The same run again is harmless.
+        """
+        ...
+
+    def audit(self, run_id: str) -> AuditRecord:
+        """Raises StateConflictError: no such audit came to an end."""
+        ...
+
+    def last_audit(self) -> AuditRecord | None:
+        """The one that ended last."""
+        ...
+
+    def findings(self, states: Collection[FindingState] = (FindingState.OPEN,)) -> Sequence[RecordedFinding]:
+        """By kind and key."""
+        ...
+
+    def seen_by(self, run_id: str, kinds: Collection[FindingKind]) -> Sequence[RecordedFinding]:
+        """Findings of this audit, in whatever state, by kind and key.
+
+        Raises:
+            StateConflictError: no such audit, or a later one has seen the store since.
+        """
+        ...
+
+    def acted(self, identities: Collection[FindingIdentity]) -> None:
+        """These were removed."""
+        ...
+
+    def accept(self, finding_ids: Collection[int], *, author: str) -> Sequence[RecordedFinding]:
+        """Leave these as they are, with an event; all or none.
+
+        Raises:
+            StateConflictError: one of them is not open or accepted.
+        """
+        ...

@@ -16,6 +16,8 @@ class PlainJudge:
 
 
 def is_broken(rule: Rule, measure: Any) -> bool:
+    if not rule.is_about(measure):
+        return False
     values = [getattr(measure, column) for column in rule.check.columns]
     if None in values:
         return True

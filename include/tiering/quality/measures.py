@@ -6,6 +6,8 @@ not what a sender meant. The records themselves are not read: the store computed
 
 from dataclasses import dataclass
 
+from include.tiering.model.depth import Depth
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentMeasure:
@@ -60,5 +62,6 @@ class SegmentMeasure:
     missing_offsets: int | None
     unexplained_overlap: int | None
     leader_epochs_back: int | None
+    depth: Depth = Depth.SHALLOW
     bytes_read: int = 0
     remarks: tuple[tuple[str, str], ...] = ()

@@ -1,13 +1,15 @@
 """What must hold of a copied segment, as data. A judge applies it; nothing here reads a store.
 
 Q1xx look at one object, Q2xx at one segment, Q3xx at a segment beside its predecessor in the partition. A column that
-is None could not be measured: that breaks the rule, it never passes.
+is None could not be measured: that breaks the rule, it never passes. A rule is judged for measures of its depths alone:
+what nobody asked for breaks nothing.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from include.tiering.model.depth import Depth
 from include.tiering.quality.measures import SegmentMeasure
 
 
@@ -51,13 +53,18 @@ class AreEqual:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One promise about a copied segment."""
+    """One promise about a copied segment. `depths`: what a measure must have been taken at to be judged by it."""
 
     rule_id: str
     level: Level
     check: IsZero | AreEqual
     sentence: str
     severity: Severity = Severity.CRITICAL
+    depths: frozenset[Depth] = frozenset(Depth)
+
+    def is_about(self, measure: object) -> bool:
+        """Whether the rule's columns were asked for when this measure was taken. What has no depth has all columns."""
+        return getattr(measure, "depth", None) in {None, *self.depths}
 
 
 _OBJECT, _SEGMENT, _PARTITION = Level.OBJECT, Level.SEGMENT, Level.PARTITION
@@ -125,6 +132,12 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule("Q303", _PARTITION, IsZero("leader_epochs_back"), "Leader epochs do not fall from segment to segment."),
 )
+
+
+def rules_of(depth: Depth) -> tuple[Rule, ...]:
+    """The rules by which measures of this depth are judged, in their order."""
+    return tuple(rule for rule in RULES if depth in rule.depths)
+
 
 RULES_BY_ID: Final = {rule.rule_id: rule for rule in RULES}
 

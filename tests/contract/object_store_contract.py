@@ -82,6 +82,15 @@ class ObjectStoreContract:
         )
         assert confirmed is self.confirms_writes
 
+    def test_a_record_of_the_store_itself_is_replaced_whole(self, store: ObjectStore, backdoor: Backdoor) -> None:
+        for content in (b"first", b"the second is longer", b""):
+            store.replace("record.json", content)
+            assert backdoor.raw_keys() == {"record.json"}
+            assert backdoor.raw_read("record.json") == content
+        for key in HOSTILE_KEYS:
+            with pytest.raises(ObjectKeyError):
+                store.replace(key, b"content")
+
     def test_an_object_is_never_overwritten(self, store: ObjectStore, backdoor: Backdoor) -> None:
         put(store, KEY, b"first")
         for content in (b"other", b"first"):

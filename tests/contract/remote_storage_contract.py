@@ -56,6 +56,48 @@ class SegmentContract:
             with pytest.raises(ValueError, match="positions"):
                 storage.fetch_log_segment(metadata, start, end, limiter=UnlimitedBytes())
 
+    def test_a_reader_takes_each_small_object_once_and_every_byte_is_charged(
+        self, storage: RemoteStorage, backdoor: Backdoor
+    ) -> None:
+        metadata, data = some_segment(300_000, with_transactions=True)
+        log = some_bytes(300_000, "a")
+        sent = storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+        limiter = CountingLimiter()
+        reader = storage.open_log_segment(metadata, limiter=limiter)
+        assert (reader.bytes_read, limiter.total_bytes) == (0, 0)
+        for _ in range(2):
+            for index_type in IndexType:
+                assert reader.index(index_type) == data.index(index_type)
+            assert reader.manifest() == backdoor.raw_read(sent[2].key)
+        assert reader.bytes_read == limiter.total_bytes == sent[1].size_bytes + sent[2].size_bytes
+        assert b"".join(reader.log(0, 299_999)) == log
+        assert b"".join(reader.log(70, 79)) == log[70:80]
+        assert reader.bytes_read == limiter.total_bytes == sum(stored.size_bytes for stored in sent) + 10
+        with pytest.raises(ValueError, match="positions"):
+            next(reader.log(0, 300_000))
+
+    def test_a_reader_says_what_is_missing_each_time(self, storage: RemoteStorage, backdoor: Backdoor) -> None:
+        metadata, data = some_segment()
+        storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+        reader = storage.open_log_segment(metadata, limiter=UnlimitedBytes())
+        with pytest.raises(RemoteResourceNotFoundError, match="transaction"):
+            reader.index(IndexType.TRANSACTION)
+        storage.delete_log_segments([metadata])
+        reader = storage.open_log_segment(metadata, limiter=UnlimitedBytes())
+        for _ in range(2):
+            for ask in (reader.manifest, lambda: reader.index(IndexType.OFFSET), lambda: next(reader.log(0, 9))):
+                with pytest.raises(RemoteResourceNotFoundError):
+                    ask()
+
+    def test_indexes_that_end_before_their_manifest_says(self, storage: RemoteStorage, backdoor: Backdoor) -> None:
+        metadata, data = some_segment(with_transactions=True)
+        sent = storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+        backdoor.raw_write(sent[1].key, backdoor.raw_read(sent[1].key)[:-1])
+        reader = storage.open_log_segment(metadata, limiter=UnlimitedBytes())
+        assert reader.index(IndexType.OFFSET) == data.offset_index
+        with pytest.raises(RemoteResourceNotFoundError, match="bytes"):
+            reader.index(IndexType.TRANSACTION)
+
     def test_the_same_attempt_twice_is_refused_and_harms_nothing(
         self, storage: RemoteStorage, backdoor: Backdoor
     ) -> None:
@@ -105,3 +147,16 @@ class RemoteStorageContract(SegmentContract):
         assert storage.read_marker() == MARKER
         assert backdoor.raw_keys() == {MARKER_KEY}
         assert [key for key, _ in storage.list_objects()] == [MARKER_KEY]
+
+    def test_a_marker_is_replaced_if_it_is_the_one_that_is_expected(
+        self, storage: RemoteStorage, backdoor: Backdoor
+    ) -> None:
+        second, third = StoreMarker(MARKER.cluster_id, "store-2", 1), StoreMarker(MARKER.cluster_id, "store-3", 1)
+        assert storage.replace_marker(MARKER, second) is None
+        assert backdoor.raw_keys() == set()
+        storage.create_marker(MARKER)
+        assert storage.replace_marker(MARKER, second) == second
+        assert storage.replace_marker(MARKER, second) == second
+        assert storage.replace_marker(MARKER, third) == second
+        assert storage.read_marker() == second
+        assert backdoor.raw_keys() == {MARKER_KEY}

@@ -106,6 +106,12 @@ class StorageDecorator:
         self.after("create_marker", marker.store_id)
         return created
 
+    def replace_marker(self, expected: StoreMarker, marker: StoreMarker) -> StoreMarker | None:
+        self.before("replace_marker", marker.store_id)
+        replaced = self.inner.replace_marker(expected, marker)
+        self.after("replace_marker", marker.store_id)
+        return replaced
+
     def check_writable(self) -> None:
         self.before("check_writable", "")
         self.inner.check_writable()

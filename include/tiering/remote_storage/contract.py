@@ -159,6 +159,14 @@ class RemoteStorage(Protocol):
         """Create it if absent; returns the one that is there afterwards (perhaps somebody else's)."""
         ...
 
+    def replace_marker(self, expected: StoreMarker, marker: StoreMarker) -> StoreMarker | None:
+        """Put `marker` in the place of `expected`; returns the one that is there afterwards, None if there is none.
+
+        Anything but `expected` stays as it is. Two that replace the same one at once leave one of theirs: as markers
+        of two databases are never equal, the answer says who has the store, and the guard of the other turns it away.
+        """
+        ...
+
     def check_writable(self) -> None:
         """Prove that objects can be written and removed here, and that there is space.
 

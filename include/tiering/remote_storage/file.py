@@ -33,8 +33,8 @@ from include.tiering.errors import (
 )
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.segment_data import ByteSource
-from include.tiering.quota.contract import ByteLimiter
-from include.tiering.remote_storage.bodies import BLOCK_BYTES, blocks_of
+from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
+from include.tiering.remote_storage.bodies import BLOCK_BYTES, BytesSource, blocks_of
 from include.tiering.remote_storage.contract import ProgressCallback
 from include.tiering.remote_storage.file_tree import FileTree, translated
 from include.tiering.remote_storage.object_store import (
@@ -97,6 +97,19 @@ class FileObjectStore:
                     os.unlink(temporary, dir_fd=directory)
             os.fsync(directory)
         return False
+
+    def replace(self, key: str, content: bytes) -> None:
+        """As `put`, but step 4 is a rename, which takes the place of what is there."""
+        parents, name = _split(key)
+        temporary = f"{name}{_TEMPORARY_MARK}{self._random_bytes(8).hex()}"
+        with translated(self._root, key, "write"), self._tree.made_directory(parents) as directory:
+            try:
+                _write(directory, temporary, BytesSource(content), UnlimitedBytes(), lambda _: None)
+                os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=directory)
+            os.fsync(directory)
 
     def stat(self, key: str) -> ObjectStat | None:
         """The checksum is computed by reading the file back."""

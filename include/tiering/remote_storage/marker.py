@@ -2,7 +2,9 @@
 
 A database that was restored from another place, or a URL that points at somebody else's bucket, must not be able to
 write or delete there. The marker is created once, by a write that refuses to overwrite; from then on whoever brings
-other ids is turned away. It is read before every delete, and for copies at most a second ago: a prefix may change hands
+other ids is turned away. It changes in one way alone: a database that is rebuilt from the store puts its own in the
+place of the one it found, with another store id and the next generation, and the old database is turned away for good.
+It is read before every delete, and for copies at most a second ago: a prefix may change hands
 while we run, and a copy can only add keys of its own.
 """
 
@@ -121,6 +123,9 @@ class GuardedStorage:
 
     def create_marker(self, marker: StoreMarker) -> StoreMarker:
         return self._storage.create_marker(marker)
+
+    def replace_marker(self, expected: StoreMarker, marker: StoreMarker) -> StoreMarker | None:
+        return self._storage.replace_marker(expected, marker)
 
     def check_writable(self) -> None:
         self.check_marker()

@@ -1,7 +1,7 @@
 """What a medium must do to hold objects: a small contract, and the keys it accepts.
 
-An object is written once, as a whole, and never changed: `put` creates, it does not overwrite. An object that can be
-seen is complete and durable. `RemoteStorage` is one of these stores together with a layout.
+An object of a segment is written once, as a whole, and never changed: `put` creates, it does not overwrite. An object
+that can be seen is complete and durable. `RemoteStorage` is one of these stores together with a layout.
 """
 
 import re
@@ -90,6 +90,12 @@ class ObjectStore(Protocol):
             RemoteChecksumError: the bytes do not have this checksum or length.
             RemoteStorageFullError: no space, or a storage quota.
             Exception: whatever `body`, `limiter` or `on_sent` raise comes out unchanged.
+        """
+        ...
+
+    def replace(self, key: str, content: bytes) -> None:
+        """Write a small object, whether there is one under `key` or not: whoever reads meanwhile gets the old one or
+        the new one, whole. For the store's own records alone: what belongs to a segment is never changed.
         """
         ...
 

@@ -142,6 +142,11 @@ class SegmentStorage:
             return found
         return marker
 
+    def replace_marker(self, expected: StoreMarker, marker: StoreMarker) -> StoreMarker | None:
+        if self.read_marker() == expected:
+            self._store.replace(MARKER_KEY, marker_to_bytes(marker))
+        return self.read_marker()
+
     def check_writable(self) -> None:
         self._store.check_capacity()
         key = f"_tiering-probe-{self._random_bytes(8).hex()}"

@@ -138,6 +138,9 @@ class ModelStore:
             raise
         return state.confirms and intact
 
+    def replace(self, key: str, content: bytes) -> None:
+        self._request("store.replace", key, "store write", lambda: self._state.objects.update({key: content}))
+
     def stat(self, key: str) -> ObjectStat | None:
         content = self._request("store.stat", key, "store read", lambda: self._state.objects.get(key))
         return None if content is None else ObjectStat(len(content), crc32c(content))

@@ -20,7 +20,7 @@ from include.tiering.errors import (
 )
 from include.tiering.model.segment_data import ByteSource
 from include.tiering.quota.contract import ByteLimiter
-from include.tiering.remote_storage.bodies import BLOCK_BYTES
+from include.tiering.remote_storage.bodies import BLOCK_BYTES, crc32c_of
 from include.tiering.remote_storage.contract import ProgressCallback
 from include.tiering.remote_storage.credentials import S3Credentials
 from include.tiering.remote_storage.object_store import (
@@ -33,7 +33,7 @@ from include.tiering.remote_storage.object_store import (
 )
 from include.tiering.remote_storage.s3.client import s3_client
 from include.tiering.remote_storage.s3.errors import http_status, is_retriable_code, translated
-from include.tiering.remote_storage.s3.upload import Upload, abort, full_object_crc32c
+from include.tiering.remote_storage.s3.upload import Upload, abort, encoded_crc32c, full_object_crc32c
 from include.tiering.units import MIB
 
 MAX_ATTEMPTS: Final = 8
@@ -98,6 +98,13 @@ class S3ObjectStore:
             return upload.in_one_request()
         upload.in_parts(self._part_size_bytes)
         return False
+
+    def replace(self, key: str, content: bytes) -> None:
+        full_key = self._full_key(key)
+        with translated("write", self._bucket, full_key):
+            self._client.put_object(
+                Bucket=self._bucket, Key=full_key, Body=content, ChecksumCRC32C=encoded_crc32c(crc32c_of(content))
+            )
 
     def stat(self, key: str) -> ObjectStat | None:
         with translated("look at", self._bucket, self._full_key(key)):

@@ -58,7 +58,7 @@ class Upload:
                 self.client.put_object,
                 Body=body,
                 ContentLength=self.body.size_bytes,
-                ChecksumCRC32C=_encoded(self.crc32c),
+                ChecksumCRC32C=encoded_crc32c(self.crc32c),
             )
             body.report_rest()
         return answer is not None and full_object_crc32c(answer) == self.crc32c
@@ -79,7 +79,7 @@ class Upload:
                     self.client.complete_multipart_upload,
                     UploadId=upload_id,
                     MultipartUpload={"Parts": parts},
-                    ChecksumCRC32C=_encoded(self.crc32c),
+                    ChecksumCRC32C=encoded_crc32c(self.crc32c),
                     ChecksumType="FULL_OBJECT",
                     MpuObjectSize=self.body.size_bytes,
                 )
@@ -88,7 +88,7 @@ class Upload:
                 raise
 
     def _send_part(self, upload_id: str, number: int, first: int, size_bytes: int) -> dict[str, Any]:
-        checksum = _encoded(self._crc32c_of_part(first, size_bytes))
+        checksum = encoded_crc32c(self._crc32c_of_part(first, size_bytes))
         answer = self.client.upload_part(
             Bucket=self.bucket,
             Key=self.key,
@@ -149,5 +149,6 @@ def full_object_crc32c(answer: dict[str, Any]) -> int | None:
     return int.from_bytes(b64decode(encoded), "big")
 
 
-def _encoded(crc32c: int) -> str:
+def encoded_crc32c(crc32c: int) -> str:
+    """As a header carries it."""
     return b64encode(crc32c.to_bytes(4, "big")).decode()

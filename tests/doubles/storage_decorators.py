@@ -13,6 +13,7 @@ from include.tiering.remote_storage.contract import (
     ProgressCallback,
     RemoteStorage,
     SegmentObject,
+    SegmentReader,
     StoredObject,
     StoreMarker,
 )
@@ -77,6 +78,13 @@ class StorageDecorator:
         manifest = self.inner.fetch_manifest(metadata)
         self.after("fetch_manifest", detail)
         return manifest
+
+    def open_log_segment(self, metadata: RemoteLogSegmentMetadata, *, limiter: ByteLimiter) -> SegmentReader:
+        detail = str(metadata.remote_log_segment_id)
+        self.before("open_log_segment", detail)
+        reader = self.inner.open_log_segment(metadata, limiter=limiter)
+        self.after("open_log_segment", detail)
+        return reader
 
     def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
         detail = " ".join(str(segment.remote_log_segment_id) for segment in segments)

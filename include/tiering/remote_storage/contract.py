@@ -74,6 +74,28 @@ class StoreMarker:
     generation: int
 
 
+class SegmentReader(Protocol):
+    """One segment's objects, for who reads most of them. Nothing is read before it is asked for; every object beside
+    the log is read once, whole. All bytes are charged before they are read."""
+
+    @property
+    def bytes_read(self) -> int:
+        """What came from the store so far."""
+        ...
+
+    def index(self, index_type: IndexType) -> bytes:
+        """As `RemoteStorage.fetch_index`."""
+        ...
+
+    def manifest(self) -> bytes | None:
+        """As `RemoteStorage.fetch_manifest`."""
+        ...
+
+    def log(self, start_position: int, end_position: int) -> Iterator[bytes]:
+        """As `RemoteStorage.fetch_log_segment`, each time anew. Errors come with the first block."""
+        ...
+
+
 class RemoteStorage(Protocol):
     """Objects of remote log segments in one store."""
 
@@ -135,6 +157,10 @@ class RemoteStorage(Protocol):
         Raises:
             RemoteResourceNotFoundError: the layout writes one, and it is not there.
         """
+        ...
+
+    def open_log_segment(self, metadata: RemoteLogSegmentMetadata, *, limiter: ByteLimiter) -> SegmentReader:
+        """For reading much of one segment with few requests. Not for several threads at once."""
         ...
 
     def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:

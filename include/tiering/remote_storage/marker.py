@@ -23,6 +23,7 @@ from include.tiering.remote_storage.contract import (
     ProgressCallback,
     RemoteStorage,
     SegmentObject,
+    SegmentReader,
     StoredObject,
     StoreMarker,
 )
@@ -107,6 +108,9 @@ class GuardedStorage:
 
     def fetch_manifest(self, metadata: RemoteLogSegmentMetadata) -> bytes | None:
         return self._storage.fetch_manifest(metadata)
+
+    def open_log_segment(self, metadata: RemoteLogSegmentMetadata, *, limiter: ByteLimiter) -> SegmentReader:
+        return self._storage.open_log_segment(metadata, limiter=limiter)
 
     def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
         self.check_marker()

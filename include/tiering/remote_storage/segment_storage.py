@@ -38,9 +38,13 @@ from include.tiering.remote_storage.contract import (
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.marker import MARKER_KEY, marker_from_bytes, marker_to_bytes
 from include.tiering.remote_storage.object_store import ObjectStat, ObjectStore
-from include.tiering.units import MIB
+from include.tiering.remote_storage.segment_reader import (
+    StoredSegmentReader,
+    check_positions,
+    no_such_index,
+    read_small,
+)
 
-MAX_IN_MEMORY_BYTES: Final = 64 * MIB
 _PROBE: Final = b"written by a check that this store can be written; safe to delete\n"
 
 
@@ -92,20 +96,22 @@ class SegmentStorage:
         limiter: ByteLimiter,
     ) -> Iterator[bytes]:
         last = metadata.segment_size_bytes - 1 if end_position is None else end_position
-        if not 0 <= start_position <= last < metadata.segment_size_bytes:
-            raise ValueError(f"positions {start_position}..{last} are not inside 0..{metadata.segment_size_bytes - 1}")
+        check_positions(metadata, start_position, last)
         key = self._layout.log_key(metadata, self._read_whole)
         return self._store.read(key, start_position, last, limiter=limiter)
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
         index = self._layout.index(metadata, index_type, self._read_whole)
         if index is None:
-            raise RemoteResourceNotFoundError(f"{metadata.remote_log_segment_id} has no {index_type.value} index")
+            raise no_such_index(metadata, index_type)
         return index
 
     def fetch_manifest(self, metadata: RemoteLogSegmentMetadata) -> bytes | None:
         key = self._layout.manifest_key(metadata)
         return None if key is None else self._read_whole(key, 0, None)
+
+    def open_log_segment(self, metadata: RemoteLogSegmentMetadata, *, limiter: ByteLimiter) -> StoredSegmentReader:
+        return StoredSegmentReader(self._store, self._layout, metadata, limiter)
 
     def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
         owners = {key: segment for segment in segments for _, key in reversed(self._layout.keys(segment))}
@@ -165,17 +171,7 @@ class SegmentStorage:
         self._store.put(key, BytesSource(content), crc32c_of(content), limiter=UnlimitedBytes(), on_sent=lambda _: None)
 
     def _read_whole(self, key: str, first: int, last: int | None) -> bytes:
-        """A small object, or a small part of one: whoever wrote it decides how much comes, not how much is taken."""
-        blocks = []
-        size_bytes = 0
-        for block in self._store.read(key, first, last, limiter=UnlimitedBytes()):
-            size_bytes += len(block)
-            if size_bytes > MAX_IN_MEMORY_BYTES:
-                raise RemoteStorageError(
-                    f"{key}: more than {MAX_IN_MEMORY_BYTES} bytes, which no index or manifest has"
-                )
-            blocks.append(block)
-        return b"".join(blocks)
+        return read_small(self._store, key, first, last, limiter=UnlimitedBytes())
 
     def _stored_crc32c(self, key: str, stat: ObjectStat) -> int:
         """What the store computed, or what its bytes give where it computes nothing."""

@@ -13,7 +13,8 @@ from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.object_store import KeyFailure, ObjectStat, OpenUpload
-from include.tiering.remote_storage.segment_storage import MAX_IN_MEMORY_BYTES, SegmentStorage
+from include.tiering.remote_storage.segment_reader import MAX_IN_MEMORY_BYTES
+from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.units import GIB
 from tests.doubles.storage_segments import some_segment
 
@@ -130,6 +131,7 @@ def test_a_manifest_of_absurd_size_is_refused_before_it_fills_the_memory(
         lambda: storage.fetch_manifest(metadata),
         lambda: storage.fetch_index(metadata, IndexType.OFFSET),
         lambda: storage.fetch_log_segment(metadata, limiter=UnlimitedBytes()),
+        lambda: storage.open_log_segment(metadata, limiter=UnlimitedBytes()).index(IndexType.OFFSET),
     ):
         with pytest.raises(RemoteStorageError, match=str(MAX_IN_MEMORY_BYTES)):
             ask()

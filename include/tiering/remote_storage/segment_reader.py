@@ -1,0 +1,100 @@
+"""Reading one segment from front to back: small objects once and whole, the log in ranges, every byte charged."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from include.tiering.errors import RemoteResourceNotFoundError, RemoteStorageError
+from include.tiering.model.segment_data import IndexType
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.quota.contract import ByteLimiter
+from include.tiering.remote_storage.layouts.contract import SegmentLayout
+from include.tiering.remote_storage.object_store import ObjectStore
+from include.tiering.units import MIB
+
+MAX_IN_MEMORY_BYTES: Final = 64 * MIB
+
+
+class StoredSegmentReader:
+    """A `SegmentReader` over a store and a layout.
+
+    What could not be read is not asked for again: the same error comes back, unless it may go away by itself.
+    """
+
+    def __init__(
+        self, store: ObjectStore, layout: SegmentLayout, metadata: RemoteLogSegmentMetadata, limiter: ByteLimiter
+    ) -> None:
+        self.bytes_read = 0
+        self._store = store
+        self._layout = layout
+        self._metadata = metadata
+        self._limiter = limiter
+        self._objects: dict[str, bytes | RemoteStorageError] = {}
+
+    def index(self, index_type: IndexType) -> bytes:
+        index = self._layout.index(self._metadata, index_type, self._read_part)
+        if index is None:
+            raise no_such_index(self._metadata, index_type)
+        return index
+
+    def manifest(self) -> bytes | None:
+        key = self._layout.manifest_key(self._metadata)
+        return None if key is None else self._read_part(key, 0, None)
+
+    def log(self, start_position: int, end_position: int) -> Iterator[bytes]:
+        check_positions(self._metadata, start_position, end_position)
+        key = self._layout.log_key(self._metadata, self._read_part)
+        for block in self._store.read(key, start_position, end_position, limiter=self._limiter):
+            self.bytes_read += len(block)
+            yield block
+
+    def _read_part(self, key: str, first: int, last: int | None) -> bytes:
+        whole = self._whole(key)
+        end = len(whole) if last is None else last + 1
+        if not first <= end <= len(whole):
+            raise RemoteResourceNotFoundError(f"{key}: bytes {first}..{end - 1} of an object of {len(whole)}")
+        return whole[first:end]
+
+    def _whole(self, key: str) -> bytes:
+        if key not in self._objects:
+            try:
+                self._objects[key] = self._read_whole(key)
+            except RemoteStorageError as error:
+                if error.retriable:
+                    raise
+                self._objects[key] = error
+        found = self._objects[key]
+        if isinstance(found, RemoteStorageError):
+            raise found
+        return found
+
+    def _read_whole(self, key: str) -> bytes:
+        content = read_small(self._store, key, limiter=self._limiter)
+        self.bytes_read += len(content)
+        return content
+
+
+def read_small(store: ObjectStore, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> bytes:
+    """A small object, or a small part of one: whoever wrote it decides how much comes, not how much is taken.
+
+    Raises:
+        RemoteStorageError: more than `MAX_IN_MEMORY_BYTES`.
+    """
+    blocks = []
+    size_bytes = 0
+    for block in store.read(key, first, last, limiter=limiter):
+        size_bytes += len(block)
+        if size_bytes > MAX_IN_MEMORY_BYTES:
+            raise RemoteStorageError(f"{key}: more than {MAX_IN_MEMORY_BYTES} bytes, which no index or manifest has")
+        blocks.append(block)
+    return b"".join(blocks)
+
+
+def check_positions(metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int) -> None:
+    """Raises ValueError unless both (inclusive) are inside the segment and in this order."""
+    if not 0 <= start_position <= end_position < metadata.segment_size_bytes:
+        inside = f"0..{metadata.segment_size_bytes - 1}"
+        raise ValueError(f"positions {start_position}..{end_position} are not inside {inside}")
+
+
+def no_such_index(metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> RemoteResourceNotFoundError:
+    return RemoteResourceNotFoundError(f"{metadata.remote_log_segment_id} has no {index_type.value} index")

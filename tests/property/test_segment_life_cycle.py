@@ -56,6 +56,7 @@ class Attempt:
     arrival: int
     metadata: RemoteLogSegmentMetadata
     verdict: Verdict = Verdict.NONE
+    superseded: bool = False
 
     @property
     def segment_id(self) -> RemoteLogSegmentId:
@@ -172,7 +173,11 @@ class SegmentLifeCycle(RuleBasedStateMachine):
         possible = st.sampled_from([state for state in RemoteLogSegmentState if state.may_become(wanted)])
         seen = [replace(one.metadata, state=data.draw(possible)) for one in picked]
         advanced = self.metadata.advance_deletion(seen, wanted, event_timestamp_ms=5, fence=self.fence)
-        going = [one for one, was in zip(picked, seen, strict=True) if one.metadata.state in (was.state, wanted)]
+        going = [
+            one
+            for one, was in zip(picked, seen, strict=True)
+            if one.metadata.state in (was.state, wanted) and not (one.superseded and was.is_finished)
+        ]
         assert [one.remote_log_segment_id for one in advanced] == [one.segment_id for one in going]
         for one in going:
             if one.metadata.state is not wanted:
@@ -187,11 +192,13 @@ class SegmentLifeCycle(RuleBasedStateMachine):
     @rule(target=attempts, size_bytes=sizes)
     def supersede(self, size_bytes: int) -> Attempt:
         old = self.model.failed[0]
-        new = self._add(old.metadata.start_offset, old.metadata.end_offset, {4: old.metadata.start_offset}, size_bytes)
+        shape = old.metadata.start_offset, old.metadata.end_offset, dict(old.metadata.segment_leader_epochs)
+        new = self._add(*shape, size_bytes)
         self.metadata.update_segment(
             update_of(new.metadata, FINISHED), expected=STARTED, fence=self.fence, supersedes=old.segment_id
         )
         old.become(DELETE_STARTED)
+        old.superseded = True
         new.become(FINISHED)
         self.model.finished(new.metadata)
         return new

@@ -78,8 +78,8 @@ class RemoteLogMetadata(Protocol):
         FINISHED appears in ascending offset order: its end must lie above `highest_copied_offset`. Its start may lie
         below (after a leader change the new leader's segment that holds the next offset is copied whole). A partition
         stopped by a FAILED verdict takes no FINISHED but one that `supersedes` that segment: a new copy of exactly its
-        offsets and leader epochs, which sends it to DELETE_SEGMENT_STARTED in the same transaction, with an event. Where
-        other segments follow it does not matter then.
+        offsets and leader epochs, which sends it to DELETE_SEGMENT_STARTED in the same transaction, with an event. That
+        others follow it does not matter then.
 
         Raises:
             UnknownSegmentError, IllegalTransitionError, LeaseLostError

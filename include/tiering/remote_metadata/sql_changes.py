@@ -7,7 +7,8 @@
 | committed                               | the whole change; repeating it is harmless   |
 
 FINISHED ends ascend per partition. A copy whose end is not above the highest one is refused even if its lineage differs
-(records lost in an unclean leader election): a person decides about those, no gap or fork appears by itself.
+(records lost in an unclean leader election): a person decides about those, no gap or fork appears by itself. A copy
+that takes the place of a failed one has exactly its offsets, which were FINISHED in their order before.
 """
 
 from dataclasses import replace
@@ -36,7 +37,8 @@ from include.tiering.remote_metadata.contract import Fence, SegmentRow
 from include.tiering.remote_metadata.sql_counters import count_in, count_out, highest_finished_offset
 from include.tiering.remote_metadata.sql_queries import find_segment
 from include.tiering.remote_metadata.sql_rows import values_of
-from include.tiering.remote_metadata.sql_stops import refresh_stop
+from include.tiering.remote_metadata.sql_stops import NOTHING_LOST, refresh_stop
+from include.tiering.remote_metadata.sql_superseding import record_superseding, require_supersedable
 from include.tiering.remote_metadata.sql_truth import learn_leader_epochs
 
 TIME_OF_STATE: Final = {
@@ -105,7 +107,7 @@ class SegmentChanges:
         require_same_partition(segment_id, fence)
         if not expected.may_become(change.state):
             raise IllegalTransitionError(f"{segment_id}: {expected.name} may not become {change.state.name}")
-        hold_fence(self._connection, self._cluster_id, fence)
+        holder = hold_fence(self._connection, self._cluster_id, fence)
         stopped_reason = lock_partition(self._connection, self._cluster_id, segment_id.topic_id_partition)
         known = self._known(segment_id)
         if known.metadata.state is change.state and expected is not change.state:
@@ -113,9 +115,10 @@ class SegmentChanges:
         if known.metadata.state is not expected:
             raise StateConflictError(f"{segment_id} is {known.metadata.state.name}, not {expected.name}")
         if change.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED and expected is not change.state:
-            self._require_next(known.metadata, stopped_reason, supersedes)
-            if supersedes is not None:
-                self._delete_superseded(known.metadata, supersedes, change, fence)
+            if supersedes is None:
+                self._require_next(known.metadata, stopped_reason)
+            else:
+                self._supersede(self._known(supersedes), known, change, fence, holder.batch_id)
         return self._write(known, change, fence)
 
     def record_verdict(self, segment_id: RemoteLogSegmentId, verdict: Verdict, detail: str) -> None:
@@ -124,6 +127,8 @@ class SegmentChanges:
         known = self._known(segment_id)
         judged_at_ms = self._now_ms(self._connection)
         judged = {"verdict": verdict, "verdict_detail": stored_text(detail), "verdict_at_ms": judged_at_ms}
+        if verdict is Verdict.PASSED:
+            judged |= NOTHING_LOST
         self._connection.execute(_CHANGE, self._key_of(segment_id) | judged)
         if Verdict.FAILED in (verdict, known.verdict):
             refresh_stop(self._connection, self._cluster_id, segment_id.topic_id_partition)
@@ -137,12 +142,8 @@ class SegmentChanges:
     def _key_of(self, segment_id: RemoteLogSegmentId) -> dict[str, Any]:
         return key_of(self._cluster_id, segment_id.topic_id_partition) | {"of_segment": str(segment_id.id)}
 
-    def _require_next(
-        self, segment: RemoteLogSegmentMetadata, stopped_reason: str | None, supersedes: RemoteLogSegmentId | None
-    ) -> None:
+    def _require_next(self, segment: RemoteLogSegmentMetadata, stopped_reason: str | None) -> None:
         partition = segment.topic_id_partition
-        if supersedes is not None:
-            return
         if stopped_reason is not None:
             raise StateConflictError(f"{partition} is stopped: {stopped_reason}")
         highest = highest_finished_offset(self._connection, self._cluster_id, partition)
@@ -150,32 +151,22 @@ class SegmentChanges:
             offsets = f"{segment.start_offset}..{segment.end_offset}"
             raise StateConflictError(f"{partition}: {offsets} may not finish, offsets up to {highest} did already")
 
-    def _delete_superseded(
-        self,
-        segment: RemoteLogSegmentMetadata,
-        superseded_id: RemoteLogSegmentId,
-        change: RemoteLogSegmentMetadataUpdate,
-        fence: Fence,
+    def _supersede(
+        self, old: SegmentRow, new: SegmentRow, change: RemoteLogSegmentMetadataUpdate, fence: Fence, author: str
     ) -> None:
-        old = self._known(superseded_id)
-        if old.metadata.topic_id_partition != segment.topic_id_partition:
-            raise StateConflictError(f"{segment.remote_log_segment_id} may not supersede {superseded_id}")
-        if not old.metadata.is_finished or old.verdict is not Verdict.FAILED:
-            state = f"{old.metadata.state.name} and {old.verdict}"
-            raise StateConflictError(f"{superseded_id} is {state}: only a FINISHED segment that failed is superseded")
-        offsets = (segment.start_offset, segment.end_offset)
-        if (old.metadata.start_offset, old.metadata.end_offset) != offsets:
-            raise StateConflictError(f"{superseded_id} has other offsets than {offsets[0]}..{offsets[1]}")
+        require_supersedable(old, new)
         deletion = replace(
             change,
-            remote_log_segment_id=superseded_id,
+            remote_log_segment_id=old.metadata.remote_log_segment_id,
             state=RemoteLogSegmentState.DELETE_SEGMENT_STARTED,
             custom_metadata=old.metadata.custom_metadata,
         )
-        self._write(old, deletion, fence)
+        self._write(old, deletion, fence, superseded_by=str(change.remote_log_segment_id.id))
+        now_ms = self._now_ms(self._connection)
+        record_superseding(self._connection, self._cluster_id, old, new, author=author, now_ms=now_ms)
 
     def _write(
-        self, known: SegmentRow, change: RemoteLogSegmentMetadataUpdate, fence: Fence
+        self, known: SegmentRow, change: RemoteLogSegmentMetadataUpdate, fence: Fence, **more: str
     ) -> RemoteLogSegmentMetadata:
         before, after = known.metadata, known.metadata.with_update(change)
         segment_id = change.remote_log_segment_id
@@ -185,6 +176,7 @@ class SegmentChanges:
             "event_timestamp_ms": after.event_timestamp_ms,
             "custom_metadata": after.custom_metadata,
             "fencing_token": fence.token,
+            **more,
         }
         if after.state is not before.state:
             values[TIME_OF_STATE[after.state]] = self._now_ms(self._connection)

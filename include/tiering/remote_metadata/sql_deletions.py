@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, select, update
 
@@ -48,9 +48,9 @@ def advance_deletion(
             )
     hold_fence(connection, cluster_id, fence)
     lock_partition(connection, cluster_id, fence.topic_id_partition)
-    found = _states(connection, cluster_id, segments)
-    there = [one for one in segments if found.get(one.remote_log_segment_id, (None,))[0] in (one.state, state)]
-    changing = [one for one in there if found[one.remote_log_segment_id][0] is not state]
+    found = _found(connection, cluster_id, segments)
+    there = [one for one in segments if _is_as_given(one, found.get(one.remote_log_segment_id), state)]
+    changing = [one for one in there if found[one.remote_log_segment_id].state is not state]
     advanced = [replace(one, state=state, event_timestamp_ms=event_timestamp_ms) for one in changing]
     if changing:
         values = {
@@ -62,22 +62,36 @@ def advance_deletion(
         _write(connection, cluster_id, changing, values)
         count_out(connection, cluster_id, *changing)
         count_in(connection, cluster_id, *advanced)
-        if any(found[one.remote_log_segment_id][1] is Verdict.FAILED for one in changing):
+        if any(found[one.remote_log_segment_id].verdict is Verdict.FAILED for one in changing):
             refresh_stop(connection, cluster_id, fence.topic_id_partition)
     return [replace(one, state=state, event_timestamp_ms=event_timestamp_ms) for one in there]
 
 
-def _states(
+class _Found(NamedTuple):
+    state: RemoteLogSegmentState
+    verdict: Verdict
+    is_superseded: bool
+
+
+def _is_as_given(segment: RemoteLogSegmentMetadata, found: _Found | None, target: RemoteLogSegmentState) -> bool:
+    """Whether it is where it was given, or there already: but the deletion that a new copy began is another one."""
+    if found is None or found.state not in (segment.state, target):
+        return False
+    return not (segment.is_finished and found.is_superseded)
+
+
+def _found(
     connection: Connection, cluster_id: str, segments: Iterable[RemoteLogSegmentMetadata]
-) -> dict[RemoteLogSegmentId, tuple[RemoteLogSegmentState, Verdict]]:
+) -> dict[RemoteLogSegmentId, _Found]:
     found = {}
     for group in _groups(segments):
         ids = {str(one.remote_log_segment_id.id): one.remote_log_segment_id for one in group}
-        query = select(rows.c.segment_id, rows.c.state, rows.c.verdict).where(
+        query = select(rows.c.segment_id, rows.c.state, rows.c.verdict, rows.c.superseded_by).where(
             of_partition(rows, cluster_id, group[0].topic_id_partition), rows.c.segment_id.in_(ids)
         )
         for row in connection.execute(query):
-            found[ids[row.segment_id]] = (RemoteLogSegmentState(row.state), Verdict(row.verdict))
+            state, verdict = RemoteLogSegmentState(row.state), Verdict(row.verdict)
+            found[ids[row.segment_id]] = _Found(state, verdict, row.superseded_by is not None)
     return found
 
 

@@ -46,15 +46,14 @@ def skip(
     connection: Connection, cluster_id: str, partition: TopicIdPartition, decision: SkippedOffsets
 ) -> SkippedOffsets:
     """See `RemoteLogMetadata.skip_offsets`."""
-    key, offsets = key_of(cluster_id, partition), decision.offsets
-    owner = connection.execute(_OWNER, {name: key[name] for name in ("of_cluster", "of_topic")}).scalar_one_or_none()
+    offsets, owner = decision.offsets, owner_of(connection, cluster_id, partition)
     lock_partition(connection, cluster_id, partition)
     known = skipped_of(connection, cluster_id, partition)
     for before in known:
         if before.offsets == offsets:
             return before
-    if owner != TopicOwner.PLATFORM:
-        raise StateConflictError(f"{partition}: its owner is {owner or TopicOwner.NONE}: nothing of it is skipped here")
+    if owner is not TopicOwner.PLATFORM:
+        raise StateConflictError(f"{partition}: its owner is {owner}: nothing of it is skipped here")
     highest = highest_finished_offset(connection, cluster_id, partition)
     if highest is None:
         raise StateConflictError(
@@ -63,20 +62,35 @@ def skip(
     missing = not_skipped(highest + 1, offsets.last, known)
     if not missing or missing[0].first != offsets.first:
         raise StateConflictError(f"{partition}: offsets {offsets} are not the next ones: {_where(highest, known)}")
+    decision = store_decision(connection, cluster_id, partition, decision)
+    subject, detail = f"{partition} ({partition.topic_id})", f"{offsets}: {decision.reason}"
+    record_event(connection, cluster_id, _KIND, subject, detail, decision.author, decision.recorded_at_ms)
+    return decision
+
+
+def owner_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> TopicOwner:
+    """Locked against a change until the transaction ends; ask before the partition is locked."""
+    key = key_of(cluster_id, partition)
+    owner = connection.execute(_OWNER, {name: key[name] for name in ("of_cluster", "of_topic")}).scalar_one_or_none()
+    return TopicOwner(owner or TopicOwner.NONE)
+
+
+def store_decision(
+    connection: Connection, cluster_id: str, partition: TopicIdPartition, decision: SkippedOffsets
+) -> SkippedOffsets:
+    """The decision as it is kept. No other one may begin at its first offset."""
     decision = replace(decision, reason=stored_text(decision.reason), author=stored_text(decision.author))
     values = {
         "cluster_id": cluster_id,
         "topic_id": str(partition.topic_id),
         "partition": partition.partition,
-        "first_offset": offsets.first,
-        "last_offset": offsets.last,
+        "first_offset": decision.offsets.first,
+        "last_offset": decision.offsets.last,
         "reason": decision.reason,
         "author": decision.author,
         "recorded_at_ms": decision.recorded_at_ms,
     }
     connection.execute(insert(skipped_offsets).values(**values))
-    subject, detail = f"{partition} ({partition.topic_id})", f"{offsets}: {decision.reason}"
-    record_event(connection, cluster_id, _KIND, subject, detail, decision.author, decision.recorded_at_ms)
     return decision
 
 

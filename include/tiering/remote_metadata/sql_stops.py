@@ -1,4 +1,7 @@
-"""When a partition is stopped: exactly while one of its FINISHED segments has the verdict failed."""
+"""When a partition is stopped: exactly while a FINISHED segment of it has the verdict failed and was not given up."""
+
+from types import MappingProxyType
+from typing import Final
 
 from sqlalchemy import Connection, select
 
@@ -8,6 +11,9 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
 
+NOTHING_LOST: Final = MappingProxyType({"lost_because": None, "given_up_at_ms": None})
+"""Columns of a segment that passed: what was found and decided about it as a failed one is over."""
+
 
 def refresh_stop(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> None:
     """Write the reason anew: the first such segment. The caller has locked the partition."""
@@ -15,12 +21,15 @@ def refresh_stop(connection: Connection, cluster_id: str, partition: TopicIdPart
         select(segments)
         .where(of_partition(segments, cluster_id, partition))
         .where(segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED))
-        .where(segments.c.verdict == Verdict.FAILED)
+        .where(segments.c.verdict == Verdict.FAILED, segments.c.given_up_at_ms.is_(None))
         .order_by(segments.c.start_offset, segments.c.segment_key)
         .limit(1)
     )
     first = connection.execute(failed).one_or_none()
     reason = None
     if first is not None:
-        reason = f"segment {first.segment_id} ({first.start_offset}..{first.end_offset}) failed: {first.verdict_detail}"
+        offsets = f"{first.start_offset}..{first.end_offset}"
+        reason = f"segment {first.segment_id} ({offsets}) failed: {first.verdict_detail}"
+        if first.lost_because is not None:
+            reason += f"; lost: {first.lost_because}"
     set_stopped_reason(connection, cluster_id, partition, reason)

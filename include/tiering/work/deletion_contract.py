@@ -98,7 +98,8 @@ class TopicTotals:
     Attributes:
         planned_segments: of the plan, in any state that is not a tombstone.
         planned_bytes: of those that are FINISHED.
-        recent_bytes: of segments that were FINISHED and whose deletion began within the window that was asked for.
+        recent_bytes: of segments that were FINISHED and whose deletion began within the window that was asked for,
+            without those whose place a new copy took.
         remote_bytes: FINISHED now.
         above_log_start: FINISHED ones planned for time, size or log start that reach the log start which the plan sets.
     """

@@ -67,7 +67,7 @@ def _recent_bytes(connection: Connection, cluster_id: str, since_ms: int) -> dic
     query = (
         select(segments.c.topic_id, func.sum(segments.c.size_bytes))
         .where(segments.c.cluster_id == cluster_id, segments.c.delete_started_at_ms >= since_ms)
-        .where(segments.c.finished_at_ms.is_not(None))
+        .where(segments.c.finished_at_ms.is_not(None), segments.c.superseded_by.is_(None))
         .group_by(segments.c.topic_id)
     )
     return {topic_id: int(size_bytes) for topic_id, size_bytes in connection.execute(query)}

@@ -1,0 +1,217 @@
+"""What every implementation knows of failed segments, and records about them."""
+
+import pytest
+from sqlalchemy import Engine, select
+
+from include.tiering.database.schema import events
+from include.tiering.errors import StateConflictError, UnknownSegmentError
+from include.tiering.model.failed_copies import by_partition
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.verdict import Verdict
+from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata
+from include.tiering.remote_metadata.failed_copies_contract import FailedCopies
+from include.tiering.remote_metadata.sql_failed_copies import SqlFailedCopies
+from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
+from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.segments import (
+    CLUSTER_ID,
+    DELETE_FINISHED,
+    DELETE_STARTED,
+    FINISHED,
+    STARTED,
+    fence_of,
+    finish,
+    partition_of,
+    segment_of,
+    update_of,
+)
+
+WHY, ME = "no copy of it anywhere", "me@host"
+
+
+@pytest.fixture(scope="module", params=EVERY)
+def database_kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def copies(engine: Engine, now: AdjustableNow) -> FailedCopies:
+    return SqlFailedCopies(engine, CLUSTER_ID, now_ms=now)
+
+
+@pytest.fixture
+def partition(engine: Engine) -> TopicIdPartition:
+    """Of a topic that the platform owns."""
+    partition = partition_of("orders", 3)
+    registry = SqlTopicRegistry(engine, CLUSTER_ID)
+    registry.set_owner(
+        partition.topic_id, partition.topic, TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="test"
+    )
+    return partition
+
+
+@pytest.fixture
+def fence(engine: Engine, partition: TopicIdPartition) -> Fence:
+    return fence_of(engine, partition)
+
+
+@pytest.fixture
+def segments(
+    metadata: RemoteLogMetadata, partition: TopicIdPartition, fence: Fence
+) -> tuple[RemoteLogSegmentMetadata, ...]:
+    """0..99, 100..199, 200..299; the first two failed."""
+    segments = tuple(segment_of(partition, number, 100 * number, 100 * number + 99) for number in range(3))
+    for segment in segments:
+        finish(metadata, segment, fence)
+    for segment in segments[:2]:
+        metadata.record_verdict(segment.remote_log_segment_id, Verdict.FAILED, detail="Q102: other bytes")
+    return segments
+
+
+def happened(engine: Engine, kind: str) -> list[tuple[str, str]]:
+    with engine.connect() as connection:
+        query = select(events.c.detail, events.c.author).where(events.c.kind == kind).order_by(events.c.event_id)
+        return [tuple(row) for row in connection.execute(query)]
+
+
+def test_what_failed_and_is_finished_by_offset(copies, metadata, fence, segments):
+    found = copies.all()
+    assert [(one.offsets, one.verdict_detail, one.superseded, one.given_up) for one in found] == [
+        ((0, 99), "Q102: other bytes", 0, False),
+        ((100, 199), "Q102: other bytes", 0, False),
+    ]
+    assert [one.segment_id for one in found] == [one.remote_log_segment_id for one in segments[:2]]
+    assert {one: len(of) for one, of in by_partition(found).items()} == {fence.topic_id_partition: 2}
+    metadata.record_verdict(segments[0].remote_log_segment_id, Verdict.PASSED)
+    metadata.update_segment(update_of(segments[1], DELETE_STARTED), expected=FINISHED, fence=fence)
+    assert list(copies.all()) == []
+
+
+def test_earlier_failures_of_the_same_offsets_are_counted_to_the_last_tombstone(copies, metadata, fence, segments):
+    old = segments[0]
+    for number in (10, 11):
+        again = segment_of(fence.topic_id_partition, number, 0, 99)
+        metadata.add_segment(again, fence=fence)
+        old_id = old.remote_log_segment_id
+        metadata.update_segment(update_of(again, FINISHED), expected=STARTED, fence=fence, supersedes=old_id)
+        metadata.update_segment(update_of(old, DELETE_FINISHED), expected=DELETE_STARTED, fence=fence)
+        metadata.record_verdict(again.remote_log_segment_id, Verdict.FAILED)
+        old = again
+    assert [(one.segment_id, one.superseded) for one in copies.all()] == [
+        (old.remote_log_segment_id, 2),
+        (segments[1].remote_log_segment_id, 0),
+    ]
+
+
+class TestLosses:
+    def test_are_remembered_and_told_by_the_stop_until_nothing_says_so(
+        self, copies, metadata, engine, partition, segments
+    ):
+        first, second = (one.remote_log_segment_id for one in segments[:2])
+        copies.note_losses(partition, {first: "its log starts at 500"})
+        copies.note_losses(partition, {first: "its log starts at 500"})
+        copies.note_losses(partition, {first: "its log starts at 600"})
+        assert [one.lost_because for one in copies.all()] == ["its log starts at 600", None]
+        assert metadata.stopped_reason(partition).endswith("; lost: its log starts at 600")
+        assert happened(engine, "lost-offsets") == [("0..99: its log starts at 500", "copy plan")]
+        copies.note_losses(partition, {second: "other boundaries"})
+        assert [one.lost_because for one in copies.all()] == [None, "other boundaries"]
+        assert "lost" not in metadata.stopped_reason(partition)
+
+    def test_are_no_matter_of_segments_that_did_not_fail(self, copies, metadata, partition, segments):
+        copies.note_losses(partition, {segments[2].remote_log_segment_id: "no"})
+        copies.note_losses(partition_of("unknown"), {})
+        assert [one.lost_because for one in copies.all()] == [None, None]
+
+    def test_end_with_a_verdict_that_says_passed(self, copies, metadata, partition, segments):
+        first = segments[0].remote_log_segment_id
+        copies.note_losses(partition, {first: "gone"})
+        metadata.record_verdict(first, Verdict.PASSED)
+        metadata.record_verdict(first, Verdict.FAILED)
+        assert copies.all()[0].lost_because is None
+
+
+class TestGivingUp:
+    def test_lets_the_partition_go_on_and_keeps_the_segment(
+        self, copies, metadata, engine, now, partition, fence, segments
+    ):
+        (decision,) = copies.give_up(segments[0].remote_log_segment_id, reason=WHY, author=ME)
+        assert decision == SkippedOffsets(OffsetRange(0, 99), WHY, ME, now.now_ms)
+        assert str(segments[1].remote_log_segment_id.id) in metadata.stopped_reason(partition)
+        copies.give_up(segments[1].remote_log_segment_id, reason=WHY, author=ME)
+        assert metadata.stopped_reason(partition) is None
+        assert [one.given_up for one in copies.all()] == [True, True]
+        assert [one.offsets for one in metadata.skipped_offsets(partition)] == [(0, 99), (100, 199)]
+        finish(metadata, segment_of(partition, 7, 300, 399), fence)
+        assert [row.metadata.is_finished for row in metadata.list_segments(partition)] == [True] * 4
+        ids = [one.remote_log_segment_id.id for one in segments[:2]]
+        assert happened(engine, "given-up-segment") == [
+            (f"0..99: {ids[0]}: {WHY}", ME),
+            (f"100..199: {ids[1]}: {WHY}", ME),
+        ]
+
+    def test_is_decided_once(self, copies, metadata, engine, now, partition, segments):
+        first = segments[0].remote_log_segment_id
+        copies.give_up(first, reason=WHY, author=ME)
+        now.advance(5)
+        assert list(copies.give_up(first, reason="other", author="other")) == []
+        assert [one.author for one in metadata.skipped_offsets(partition)] == [ME]
+        assert len(happened(engine, "given-up-segment")) == 1
+
+    def test_records_only_what_no_decision_covers(self, copies, metadata, partition, fence, segments):
+        longer = segment_of(partition, 8, 50, 349)
+        copies.give_up(segments[1].remote_log_segment_id, reason=WHY, author=ME)
+        metadata.record_verdict(segments[0].remote_log_segment_id, Verdict.PASSED)
+        finish(metadata, longer, fence)
+        for segment in (longer, segments[0]):
+            metadata.record_verdict(segment.remote_log_segment_id, Verdict.FAILED)
+            copies.give_up(segment.remote_log_segment_id, reason=WHY, author=ME)
+        assert [one.offsets for one in metadata.skipped_offsets(partition)] == [
+            (0, 49),
+            (50, 99),
+            (100, 199),
+            (200, 349),
+        ]
+        assert metadata.stopped_reason(partition) is None
+
+    def test_holds_for_this_segment_and_only_until_it_passes(self, copies, metadata, partition, fence, segments):
+        first = segments[0].remote_log_segment_id
+        for one in segments[:2]:
+            copies.give_up(one.remote_log_segment_id, reason=WHY, author=ME)
+        again = segment_of(partition, 9, 0, 99)
+        metadata.add_segment(again, fence=fence)
+        metadata.update_segment(update_of(again, FINISHED), expected=STARTED, fence=fence, supersedes=first)
+        metadata.record_verdict(again.remote_log_segment_id, Verdict.FAILED)
+        assert str(again.remote_log_segment_id.id) in metadata.stopped_reason(partition)
+        assert [one.offsets for one in copies.give_up(again.remote_log_segment_id, reason=WHY, author=ME)] == []
+        assert metadata.stopped_reason(partition) is None
+        second = segments[1].remote_log_segment_id
+        metadata.record_verdict(second, Verdict.PASSED)
+        metadata.record_verdict(second, Verdict.FAILED)
+        assert str(second.id) in metadata.stopped_reason(partition)
+
+    @pytest.mark.parametrize("verdict", [Verdict.NONE, Verdict.PASSED, Verdict.EXPIRED])
+    def test_is_refused_for_what_has_not_failed(self, copies, metadata, partition, segments, verdict):
+        third = segments[2].remote_log_segment_id
+        metadata.record_verdict(third, verdict)
+        with pytest.raises(StateConflictError, match=f"COPY_SEGMENT_FINISHED and {verdict}"):
+            copies.give_up(third, reason=WHY, author=ME)
+        assert list(metadata.skipped_offsets(partition)) == []
+
+    def test_is_refused_for_what_is_deleted_and_for_the_unknown(self, copies, metadata, partition, fence, segments):
+        metadata.update_segment(update_of(segments[0], DELETE_STARTED), expected=FINISHED, fence=fence)
+        with pytest.raises(StateConflictError, match="DELETE_SEGMENT_STARTED and failed"):
+            copies.give_up(segments[0].remote_log_segment_id, reason=WHY, author=ME)
+        with pytest.raises(UnknownSegmentError):
+            copies.give_up(segment_of(partition, 99, 0, 9).remote_log_segment_id, reason=WHY, author=ME)
+
+    @pytest.mark.parametrize("owner", [TopicOwner.NONE, TopicOwner.HANDING_OVER, TopicOwner.BROKER])
+    def test_is_the_platforms_to_decide(self, copies, engine, partition, segments, owner):
+        SqlTopicRegistry(engine, CLUSTER_ID).set_owner(
+            partition.topic_id, partition.topic, owner, expected=TopicOwner.PLATFORM, author="test"
+        )
+        with pytest.raises(StateConflictError, match=f"its owner is {owner}"):
+            copies.give_up(segments[0].remote_log_segment_id, reason=WHY, author=ME)

@@ -17,7 +17,8 @@ from include.tiering.model.sizes import PartitionSize
 from include.tiering.observability.metrics import process_recorder
 from include.tiering.observability.size_gauges import SizeGauges
 from include.tiering.quality.judge import Judge
-from include.tiering.quality.size_rules import SIZE_RULES, STORED_RULES, SizeMeasure, StoredMeasure
+from include.tiering.quality.size_rules import SizeMeasure, StoredMeasure
+from include.tiering.quality.suites import SIZE_SUITES, STORED_SUITES
 from include.tiering.remote_metadata.sizes_contract import KeyRange, RemoteLogSizes, SizeRow
 from include.tiering.remote_metadata.sql_sizes import SqlRemoteLogSizes
 from include.tiering.reports.sizes import SizeReport
@@ -93,12 +94,12 @@ class SizeVerbs(Parts):
         # Great Expectations takes seconds to import: only those who judge wait.
         from include.tiering.quality.great_expectations_judge import GreatExpectationsJudge
 
-        return GreatExpectationsJudge(SIZE_RULES)
+        return GreatExpectationsJudge(SIZE_SUITES)
 
     def stored_judge(self) -> Judge[StoredMeasure]:
         from include.tiering.quality.great_expectations_judge import GreatExpectationsJudge
 
-        return GreatExpectationsJudge(STORED_RULES)
+        return GreatExpectationsJudge(STORED_SUITES)
 
     def size_history_dir(self, run_dir: Path) -> Path:
         """As set, else beside a SQLite database, else below the directory of the size run."""

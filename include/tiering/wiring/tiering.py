@@ -12,7 +12,7 @@ from include.tiering.clock import Clock
 from include.tiering.log_source.contract import ScanReport
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observability.metrics import process_recorder
-from include.tiering.quality.rules import RULES
+from include.tiering.quality.suites import segment_suites
 from include.tiering.quota.contract import Quotas
 from include.tiering.quota.fetch_admission import FetchAdmission
 from include.tiering.quota.scopes import QuotaKind
@@ -158,7 +158,7 @@ class Tiering(ReadinessVerbs, ExpirationVerbs, SizeVerbs):
         return verify_segments(
             self.metadata,
             self.storage,
-            GreatExpectationsJudge(RULES),
+            GreatExpectationsJudge(segment_suites()),
             run_id=run_id,
             quotas=self.quotas,
             clock=self.clock,

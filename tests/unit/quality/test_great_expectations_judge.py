@@ -1,17 +1,25 @@
 """Great Expectations says what plain Python says, on any measures; a rule that cannot be applied is no pass."""
 
+import json
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from great_expectations import ExpectationSuite
+from great_expectations.render.renderer.page_renderer import ExpectationSuitePageRenderer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from include.tiering.errors import JudgeError
+from include.tiering.model.depth import Depth
 from include.tiering.quality.great_expectations_judge import GreatExpectationsJudge
+from include.tiering.quality.great_expectations_rules import expectations_of
 from include.tiering.quality.judge import finding_of
 from include.tiering.quality.measures import SegmentMeasure
-from include.tiering.quality.rules import RULES, IsZero, Level, Rule
+from include.tiering.quality.rules import RULES, Level, rules_of
+from include.tiering.quality.suites import PARTITION_SUITES, SIZE_SUITES, STORED_SUITES, segment_suites
 from tests.doubles.plain_judge import PlainJudge
 
 _COLUMNS = sorted({column for rule in RULES for column in rule.check.columns})
@@ -34,30 +42,38 @@ def measure(**columns: int | None) -> SegmentMeasure:
 
 
 @pytest.fixture(scope="module")
-def judge() -> GreatExpectationsJudge:
-    return GreatExpectationsJudge(RULES)
+def judge() -> GreatExpectationsJudge[SegmentMeasure]:
+    return GreatExpectationsJudge(segment_suites())
 
 
-def test_faultless_measures_break_nothing(judge: GreatExpectationsJudge) -> None:
+def test_faultless_measures_break_nothing(judge: GreatExpectationsJudge[SegmentMeasure]) -> None:
     assert judge.judge([measure(), measure()]) == ()
     assert judge.judge([]) == ()
 
 
 @settings(max_examples=5)
-@given(rows=st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(_COLUMNS, _NUMBERS)), min_size=1, max_size=40))
-def test_it_agrees_with_the_oracle(judge: GreatExpectationsJudge, rows: list[dict[str, int | None]]) -> None:
-    measures = [measure(**row) for row in rows]
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from(Depth), st.fixed_dictionaries({}, optional=dict.fromkeys(_COLUMNS, _NUMBERS))),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_it_agrees_with_the_oracle(
+    judge: GreatExpectationsJudge[SegmentMeasure], rows: list[tuple[Depth, dict[str, int | None]]]
+) -> None:
+    measures = [replace(measure(**columns), depth=depth) for depth, columns in rows]
     assert judge.judge(measures) == PlainJudge().judge(measures)
 
 
-def test_what_could_not_be_measured_breaks_its_rule_and_no_other(judge: GreatExpectationsJudge) -> None:
+def test_what_could_not_be_measured_breaks_its_rule_and_no_other(judge: GreatExpectationsJudge[SegmentMeasure]) -> None:
     unmeasured = [measure(**{rule.check.column: None}) for rule in RULES]
     assert [(broken.measure, broken.rule) for broken in judge.judge([measure(), *unmeasured])] == list(
         zip(unmeasured, RULES, strict=True)
     )
 
 
-def test_a_finding_names_segment_rule_and_numbers(judge: GreatExpectationsJudge) -> None:
+def test_a_finding_names_segment_rule_and_numbers(judge: GreatExpectationsJudge[SegmentMeasure]) -> None:
     (broken,) = judge.judge([measure(missing_offsets=17)])
     finding = finding_of(broken)
     assert (finding.topic, finding.partition, finding.start_offset) == ("orders", 3, 100)
@@ -65,17 +81,55 @@ def test_a_finding_names_segment_rule_and_numbers(judge: GreatExpectationsJudge)
     assert finding.message == "No offset is missing after the previous segment. Found: missing_offsets = 17"
 
 
-def test_a_remark_replaces_the_bare_number(judge: GreatExpectationsJudge) -> None:
+def test_a_remark_replaces_the_bare_number(judge: GreatExpectationsJudge[SegmentMeasure]) -> None:
     remarked = measure(manifest_differences=2, remarks=(("manifest_differences", "they differ in a, b"),))
     (broken,) = judge.judge([remarked])
     assert finding_of(broken).message.endswith("Found: they differ in a, b")
 
 
-def test_a_rule_that_cannot_be_applied_is_an_error(judge: GreatExpectationsJudge) -> None:
-    crippled = GreatExpectationsJudge([Rule("Q999", Level.OBJECT, IsZero("missing_offsets"), "Never.")])
-    crippled._columns.remove("missing_offsets")
-    with pytest.raises(JudgeError, match="Q999"):
-        crippled.judge([measure()])
+class Incomparable(int):
+    def __ne__(self, other: object) -> bool:
+        raise ArithmeticError("nobody knows")
+
+
+def test_a_rule_that_cannot_be_applied_is_an_error(judge: GreatExpectationsJudge[SegmentMeasure]) -> None:
+    with pytest.raises(JudgeError, match=r"Q301 could not be applied.*nobody knows"):
+        judge.judge([measure(), measure(missing_offsets=Incomparable(0))])
+
+
+def test_results_are_stored_by_suite_and_read_as_the_rules_say(tmp_path: Path) -> None:
+    judge: GreatExpectationsJudge[SegmentMeasure] = GreatExpectationsJudge(segment_suites(), results_dir=tmp_path)
+    assert judge.judge([measure(), measure(missing_offsets=17)])
+    assert judge.judge([measure()]) == ()
+    stored = [json.loads(file.read_text()) for file in sorted(tmp_path.rglob("*.json"))]
+    by_suite = {suite.name: [one for one in stored if one["suite_name"] == suite.name] for suite in segment_suites()}
+    assert all(len(results) == 2 for results in by_suite.values())
+    (broken,) = (r for one in by_suite["succession"] for r in one["results"] if not r["success"])
+    assert broken["expectation_config"]["description"] == "No offset is missing after the previous segment."
+    assert broken["expectation_config"]["severity"] == "critical"
+    assert broken["result"]["unexpected_index_list"] == [1]
+    assert broken["result"]["partial_unexpected_list"] == [
+        {"topic": "orders", "partition": 3, "segment_id": "ERITFBUWFxgZGhscHR4fIA"}
+    ]
+
+
+def test_its_own_documents_would_say_the_sentence_of_a_rule() -> None:
+    """Whoever renders a suite with Great Expectations reads sentences, not columns and sets."""
+    for suite in (*segment_suites(), *PARTITION_SUITES, *SIZE_SUITES, *STORED_SUITES):
+        page = ExpectationSuitePageRenderer().render(
+            ExpectationSuite(name=suite.name, expectations=expectations_of(suite))
+        )
+        text = json.dumps(page.to_json_dict(), ensure_ascii=False)
+        assert [rule.sentence for rule in suite.rules if rule.sentence not in text] == []
+
+
+@pytest.mark.parametrize("depth", list(Depth))
+def test_a_measure_is_judged_by_the_rules_of_its_depth(
+    judge: GreatExpectationsJudge[SegmentMeasure], depth: Depth
+) -> None:
+    unmeasured = replace(measure(**dict.fromkeys(_COLUMNS)), depth=depth)
+    broken = judge.judge([replace(measure(), depth=other) for other in Depth] + [unmeasured])
+    assert [each.rule for each in broken] == list(rules_of(depth))
 
 
 def test_rule_ids_are_unique_and_say_their_level() -> None:

@@ -1,0 +1,163 @@
+"""Which segments a run verifies, and what that will cost. Pure: rows in, a plan out.
+
+A sample names reasons; a FINISHED segment is taken for the first of `VerificationReason` that holds. With a limit the
+most urgent come first, within a reason those whose verdict is oldest, and the others wait for the next run.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from include.tiering.log_source.topic_patterns import matches
+from include.tiering.model.depth import Depth
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.turn import Turn, place_of
+from include.tiering.model.verdict import Verdict
+from include.tiering.quota.contract import QuotasInForce
+from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.tasks.verification_cost import CostOfReading, ReadCost, bytes_to_read
+from include.tiering.work.verification_contract import PlannedVerification, VerificationReason
+
+ABOUT_TO_EXPIRE: Final = 0.9
+"""A verdict is due from this part of its age on, so that it is renewed before it expires."""
+
+_URGENCY: Final = {reason: number for number, reason in enumerate(VerificationReason)}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Segments that are taken: those for which any of the members holds.
+
+    Attributes:
+        due: never verified, failed before, or a verdict that has expired or is about to.
+        failed: failed before.
+        older_than_ms: a verdict of this age or older, or none.
+        turn: those whose turn it is.
+        everything: all.
+        topics: names or patterns; `partitions`: numbers. Of these alone, without any of all.
+    """
+
+    due: bool = False
+    failed: bool = False
+    older_than_ms: int | None = None
+    turn: Turn | None = None
+    everything: bool = False
+    topics: tuple[str, ...] = ()
+    partitions: frozenset[int] = frozenset()
+
+    def is_about(self, partition: TopicIdPartition) -> bool:
+        is_topic = not self.topics or matches(partition.topic, self.topics)
+        return is_topic and (not self.partitions or partition.partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationPlan:
+    """Segments by partition and start offset, and what reading them costs.
+
+    `segments` FINISHED ones with `size_bytes` were looked at. `left_out` were chosen and are beyond the limit.
+    """
+
+    run_id: str
+    depth: Depth
+    planned: tuple[PlannedVerification, ...]
+    cost: ReadCost
+    segments: int
+    size_bytes: int
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    row: SegmentRow
+    reason: VerificationReason
+
+    @property
+    def urgency(self) -> tuple[int, int, int]:
+        """The lowest is verified first. Among equals the place decides, so that no topic is always the last."""
+        segment_id = self.row.metadata.remote_log_segment_id
+        return _URGENCY[self.reason], self.row.verdict_at_ms or 0, place_of(segment_id)
+
+
+def plan_verification(
+    rows: Iterable[SegmentRow],
+    sample: Sample,
+    *,
+    run_id: str,
+    depth: Depth,
+    quotas: QuotasInForce,
+    now_ms: int,
+    max_age_ms: int,
+    limit_bytes: int | None = None,
+) -> VerificationPlan:
+    """Choose among `rows`, which come by partition; those that are not FINISHED are passed over.
+
+    `now_ms` is the database's, `limit_bytes` the most that is read; the first segment is always taken.
+    """
+    chosen: list[_Chosen] = []
+    segments = size_bytes = 0
+    for row in rows:
+        if not row.metadata.is_finished:
+            continue
+        segments += 1
+        size_bytes += row.metadata.segment_size_bytes
+        reason = reason_of(row, sample, now_ms=now_ms, max_age_ms=max_age_ms)
+        if reason is not None:
+            chosen.append(_Chosen(row, reason))
+    taken = list(_within(limit_bytes, chosen, depth))
+    cost = CostOfReading()
+    for one in taken:
+        cost.add(one.row.metadata, depth)
+    return VerificationPlan(
+        run_id,
+        depth,
+        tuple(_planned(one, depth) for one in _in_order(taken)),
+        cost.total(quotas),
+        segments,
+        size_bytes,
+        left_out=len(chosen) - len(taken),
+    )
+
+
+def reason_of(row: SegmentRow, sample: Sample, *, now_ms: int, max_age_ms: int) -> VerificationReason | None:
+    """The first reason that holds, or None."""
+    age_ms = None if row.verdict_at_ms is None else now_ms - row.verdict_at_ms
+    is_expiring = row.verdict is Verdict.PASSED and age_ms is not None and age_ms >= max_age_ms * ABOUT_TO_EXPIRE
+    is_old = sample.older_than_ms is not None and (age_ms is None or age_ms >= sample.older_than_ms)
+    has_turn = sample.turn is not None and sample.turn.holds(row.metadata.remote_log_segment_id)
+    holds = {
+        VerificationReason.NEVER: sample.due and row.verdict is Verdict.NONE,
+        VerificationReason.FAILED: (sample.due or sample.failed) and row.verdict is Verdict.FAILED,
+        VerificationReason.EXPIRED: sample.due and row.verdict is Verdict.EXPIRED,
+        VerificationReason.EXPIRING: sample.due and is_expiring,
+        VerificationReason.OLD: is_old,
+        VerificationReason.SHARE: has_turn,
+        VerificationReason.ASKED: sample.everything,
+    }
+    return next((reason for reason, does in holds.items() if does), None)
+
+
+def _within(limit_bytes: int | None, chosen: Sequence[_Chosen], depth: Depth) -> Iterator[_Chosen]:
+    if limit_bytes is None:
+        yield from chosen
+        return
+    left_bytes = limit_bytes
+    for number, one in enumerate(sorted(chosen, key=lambda each: each.urgency)):
+        left_bytes -= bytes_to_read(one.row.metadata, depth)
+        if number and left_bytes < 0:
+            return
+        yield one
+
+
+def _in_order(chosen: Iterable[_Chosen]) -> list[_Chosen]:
+    def place(one: _Chosen) -> tuple[str, str, int, int]:
+        partition = one.row.metadata.topic_id_partition
+        return partition.topic, str(partition.topic_id), partition.partition, one.row.metadata.start_offset
+
+    return sorted(chosen, key=place)
+
+
+def _planned(one: _Chosen, depth: Depth) -> PlannedVerification:
+    segment = one.row.metadata
+    return PlannedVerification(
+        segment.remote_log_segment_id, segment.start_offset, depth, one.reason, bytes_to_read(segment, depth)
+    )

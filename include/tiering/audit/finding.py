@@ -42,8 +42,10 @@ class FindingKind(StrEnum):
     """
 
     DUPLICATE = "duplicate"
-    """The same offsets of a partition are stored twice: a FINISHED segment whose start and end equal those of another
-    FINISHED one. One per segment that does not answer lookups, under the key of its log.
+    """The same offsets of a partition are stored twice. A FINISHED segment whose start and end equal those of another
+    FINISHED one that answers lookups: one per segment, under the key of its log. Or what would be adoptable, if a
+    FINISHED segment or a newer adoptable one has the same start and end: one per segment, under the key of its
+    manifest, bytes of all its objects, and no more to be deleted by default than an adoptable one.
     """
 
     WRONG_LAYOUT = "wrong-layout"
@@ -61,12 +63,12 @@ class FindingKind(StrEnum):
     """
 
     OLD_VERSION = "old-version"
-    """A version of an object that is not its latest, in a bucket that keeps versions: it costs, and nothing reads it.
-    One per version.
+    """A version of an object that is not its latest (an older delete marker, too), in a bucket that keeps versions: it
+    costs, and nothing reads it. One per version.
     """
 
     DELETE_MARKER = "delete-marker"
-    """The latest version of a key says that it was deleted. One per marker, also where only markers are left."""
+    """The latest version of a key says that it was deleted: the key has no object. One per key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +76,9 @@ class AuditFinding:
     """One finding. `key` is relative to the store's prefix, exactly as the store gives it: anybody may have written it,
     so it is not safe for a terminal (`errors.printable`) and need not pass `object_store.checked_key`.
 
-    `size_bytes` is what is stored under the key (see the kind), 0 where nothing is. Ids, `topic` (a label) and
-    `partition` are None where neither the key nor the metadata names them. `version_id` is set for versions and
-    markers alone, "null" being the id of what was written before the bucket kept versions; `upload_id` for open
+    `size_bytes` is what is stored under the key (see the kind), 0 where nothing is. Ids, `topic` (a label), `partition`
+    and offsets (of the segment, inclusive) are None where neither the key nor the metadata tells them. `version_id` is
+    set where the store keeps versions, "null" being the id of what was written before it did; `upload_id` for open
     uploads alone: the store's token, as in `OpenUpload`. `last_modified_ms` is by the store's clock.
     """
 
@@ -88,6 +90,8 @@ class AuditFinding:
     topic_id: Uuid | None = None
     topic: str | None = None
     partition: int | None = None
+    start_offset: int | None = None
+    end_offset: int | None = None
     last_modified_ms: int | None = None
     version_id: str | None = None
     upload_id: str | None = None

@@ -5,9 +5,9 @@ primary key, sorts nothing, and its size bounds the memory of whoever reads.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Engine, bindparam, func, select
+from sqlalchemy import Engine, Select, bindparam, func, select
 
 from include.tiering.database.schema import segments
 from include.tiering.database.transactions import reading
@@ -24,11 +24,7 @@ _PAGE: Final = select(
     segments.c.end_offset,
     segments.c.leader_epochs,
     segments.c.segment_id,
-).where(
-    segments.c.segment_key.between(bindparam("first_key"), bindparam("last_key")),
-    segments.c.cluster_id == bindparam("of_cluster"),
-    segments.c.state != int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED),
-)
+).where(segments.c.state != int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED))
 
 
 def split_segments(engine: Engine, cluster_id: str, ranges: int) -> Sequence[KeyRange]:
@@ -44,11 +40,24 @@ def split_segments(engine: Engine, cluster_id: str, ranges: int) -> Sequence[Key
 def export_segments(
     engine: Engine, cluster_id: str, key_range: KeyRange, *, page_keys: int = PAGE_KEYS
 ) -> Iterator[Sequence[SizeRow]]:
-    """See `RemoteLogSizes.export`. Rows of a page are in no particular order; an empty page is left out."""
-    for page in _cut(key_range, page_keys):
-        window = {"first_key": page.first_key, "last_key": page.last_key, "of_cluster": cluster_id}
+    """See `RemoteLogSizes.export`."""
+    return pages_of(engine, _PAGE, cluster_id, key_range, page_keys=page_keys)
+
+
+def pages_of(
+    engine: Engine, columns: Select[Any], cluster_id: str, key_range: KeyRange, *, page_keys: int = PAGE_KEYS
+) -> Iterator[Sequence[Any]]:
+    """Rows of `columns`, a query over segments, in pages, each a transaction of its own.
+
+    Rows of a page are in no particular order; an empty page is left out.
+    """
+    page = columns.where(
+        segments.c.segment_key.between(bindparam("first_key"), bindparam("last_key")),
+        segments.c.cluster_id == cluster_id,
+    )
+    for keys in _cut(key_range, page_keys):
         with reading(engine) as connection:
-            rows = connection.execute(_PAGE, window).tuples().all()
+            rows = connection.execute(page, {"first_key": keys.first_key, "last_key": keys.last_key}).tuples().all()
         if rows:
             yield rows
 

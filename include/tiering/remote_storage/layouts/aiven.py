@@ -46,6 +46,12 @@ class AivenLayout:
     def keys(self, metadata: RemoteLogSegmentMetadata) -> tuple[tuple[ObjectKind, str], ...]:
         return tuple((kind, _key(metadata, kind)) for kind in _KINDS)
 
+    def keys_of(
+        self, topic: str, topic_id: str, partition: int, start_offset: int, segment_id: str
+    ) -> tuple[tuple[ObjectKind, str], ...]:
+        name = f"{topic}-{topic_id}/{partition}/{start_offset:020d}-{segment_id}"
+        return tuple((kind, f"{name}.{kind.value}") for kind in _KINDS)
+
     def parse_key(self, key: str) -> SegmentKey:
         matched = _KEY.match(key)
         if matched is None:

@@ -43,6 +43,12 @@ class SegmentLayout(Protocol):
         """Every key that this attempt may have, in the order of writing."""
         ...
 
+    def keys_of(
+        self, topic: str, topic_id: str, partition: int, start_offset: int, segment_id: str
+    ) -> tuple[tuple[ObjectKind, str], ...]:
+        """As `keys`, from what names the attempt; ids as Kafka prints them. Nothing is checked."""
+        ...
+
     def parse_key(self, key: str) -> SegmentKey:
         """The inverse of `keys`.
 

@@ -1,0 +1,67 @@
+"""What the metadata says, as an audit needs it: every segment in every state, its topic, and who works where."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.remote_metadata.sizes_contract import KeyRange
+
+PartitionText = tuple[str, int]
+"""Topic id as Kafka prints it, partition."""
+
+
+class SegmentFact(NamedTuple):
+    """One segment in any state, tombstones included. Ids as Kafka prints them, `state` as on Kafka's wire, offsets
+    inclusive. `changed_at_ms` is when it entered that state, by the database's clock; `arrival` grows with the order in
+    which attempts began. Of FINISHED segments with the same offsets the last to arrive answers lookups."""
+
+    segment_id: str
+    topic_id: str
+    partition: int
+    state: int
+    start_offset: int
+    end_offset: int
+    size_bytes: int
+    changed_at_ms: int
+    arrival: int
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedTopic:
+    """A topic that the metadata knows."""
+
+    name: str
+    owner: TopicOwner
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether nobody but the platform writes its segments: only then is an unknown segment id an orphan's."""
+        return self.owner in (TopicOwner.PLATFORM, TopicOwner.NONE)
+
+
+class SegmentFacts(Protocol):
+    """The metadata of one cluster, read only.
+
+    Every method may raise `MetadataUnavailableError`.
+    """
+
+    def now_ms(self) -> int:
+        """The database's clock."""
+        ...
+
+    def topics(self) -> Mapping[str, AuditedTopic]:
+        """By topic id."""
+        ...
+
+    def worked_on(self) -> frozenset[PartitionText]:
+        """Partitions of which somebody holds a live lease, in whatever role."""
+        ...
+
+    def split(self, ranges: int) -> Sequence[KeyRange]:
+        """At most `ranges` ranges that hold every segment of now once."""
+        ...
+
+    def export(self, key_range: KeyRange) -> Iterator[Sequence[SegmentFact]]:
+        """Segments of the range, in pages. Each page is a transaction of its own."""
+        ...

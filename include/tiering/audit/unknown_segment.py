@@ -1,0 +1,161 @@
+"""Objects that name a segment id which the metadata does not know, or knows to be deleted.
+
+A row is there before the first object of its segment, and stays as a tombstone long after the last one: so an unknown
+id is not a copy that is about to be known. It is an attempt of another time (a database that was restored or lost), of
+another writer, or nobody's.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from include.tiering.audit.context import AuditContext, AuditOutcome, PassedOver
+from include.tiering.audit.finding import AuditFinding, FindingKind
+from include.tiering.audit.object_alone import foreign, labels_of
+from include.tiering.audit.segment_facts import SegmentFact
+from include.tiering.audit.stored_sizes import stored_indexes_bytes, stored_log_bytes
+from include.tiering.errors import FormatError, ObjectKeyError, RemoteResourceNotFoundError, RemoteStorageError
+from include.tiering.formats.manifest import SegmentManifest, parse_manifest
+from include.tiering.remote_storage.contract import ObjectKind
+from include.tiering.remote_storage.layouts.contract import SegmentKey
+from include.tiering.remote_storage.listing import ListedObject
+from include.tiering.units import format_utc
+
+_UNREAD: Final = "its manifest was not read"
+
+
+def judge_unknown(
+    tombstones: Sequence[SegmentFact], objects: Sequence[ListedObject], context: AuditContext
+) -> AuditOutcome:
+    """All facts of one segment id, which are tombstones or none, and the current objects that name this id."""
+    findings: list[AuditFinding] = []
+    passed_over: Counter[PassedOver] = Counter()
+    attempts: dict[tuple[str, SegmentKey], dict[ObjectKind, ListedObject]] = defaultdict(dict)
+    for listed in objects:
+        try:
+            key = context.layout.parse_key(listed.key)
+        except ObjectKeyError:
+            findings.append(foreign(listed))
+        else:
+            # A topic's name is no part of an id's identity, but it is of a key's.
+            attempt = SegmentKey(key.segment_id, key.start_offset, ObjectKind.LOG)
+            attempts[key.segment_id.topic_id_partition.topic, attempt][key.kind] = listed
+    for (_, attempt), stored in attempts.items():
+        judged = _judge_attempt(attempt, stored, tombstones, context)
+        if isinstance(judged, PassedOver):
+            passed_over[judged] += len(stored)
+        else:
+            findings += judged
+    return AuditOutcome(tuple(findings), passed_over)
+
+
+def _judge_attempt(
+    attempt: SegmentKey,
+    stored: dict[ObjectKind, ListedObject],
+    tombstones: Sequence[SegmentFact],
+    context: AuditContext,
+) -> list[AuditFinding] | PassedOver:
+    partition = attempt.segment_id.topic_id_partition
+    topic = context.topics.get(str(partition.topic_id))
+    if topic is not None and not topic.is_ours:
+        return PassedOver.OF_BROKERS
+    if any(context.moment.is_young(listed.last_modified_ms) for listed in stored.values()):
+        return PassedOver.YOUNG
+    if tombstones:
+        deleted_at_ms = max(fact.changed_at_ms for fact in tombstones)
+        if not context.moment.was_settled(deleted_at_ms):
+            return PassedOver.CHANGING
+        return _orphans(stored, f"its segment was deleted at {format_utc(deleted_at_ms)}", context)
+    keys = context.layout.keys_of(
+        partition.topic,
+        str(partition.topic_id),
+        partition.partition,
+        attempt.start_offset,
+        str(attempt.segment_id.id),
+    )
+    if missing := [kind.value for kind, _ in keys if kind not in stored]:
+        return _orphans(stored, f"no metadata knows its segment, which has no {', '.join(missing)} object", context)
+    return _complete(attempt, stored, context)
+
+
+def _complete(
+    attempt: SegmentKey, stored: dict[ObjectKind, ListedObject], context: AuditContext
+) -> list[AuditFinding] | PassedOver:
+    described = stored.get(ObjectKind.MANIFEST)
+    if described is None:
+        return _orphans(stored, "no metadata knows its segment, which has no manifest", context)
+    try:
+        content = context.read_manifest(described.key)
+        manifest = None if content is None else parse_manifest(content)
+    except RemoteResourceNotFoundError:
+        return PassedOver.CHANGING
+    except (FormatError, RemoteStorageError) as error:
+        if isinstance(error, RemoteStorageError) and error.retriable:
+            raise
+        return _orphans(stored, f"no metadata knows its segment, whose manifest cannot be used: {error}", context)
+    if manifest is None:
+        return [_adoptable(stored, described, f"no metadata knows its segment; {_UNREAD}", None, context)]
+    if (contradiction := _contradiction(attempt, stored, manifest)) is not None:
+        return _orphans(stored, f"no metadata knows its segment, and its manifest {contradiction}", context)
+    end_offset = None if manifest.metadata is None else manifest.metadata.end_offset
+    message = (
+        f"no metadata knows its segment, whose manifest is complete: offsets {attempt.start_offset} to {end_offset}"
+    )
+    return [_adoptable(stored, described, message, end_offset, context)]
+
+
+def _contradiction(
+    attempt: SegmentKey, stored: dict[ObjectKind, ListedObject], manifest: SegmentManifest
+) -> str | None:
+    """What the manifest says that keys or lengths of the objects do not."""
+    metadata = manifest.metadata
+    if metadata is None:
+        return "does not say whose segment it is"
+    same_name = metadata.topic_id_partition.topic == attempt.segment_id.topic_id_partition.topic
+    if metadata.remote_log_segment_id != attempt.segment_id or not same_name:
+        return f"is that of {metadata.remote_log_segment_id}"
+    if metadata.start_offset != attempt.start_offset:
+        return f"says that it begins at offset {metadata.start_offset}"
+    lengths = (
+        (ObjectKind.LOG, stored_log_bytes(manifest)),
+        (ObjectKind.INDEXES, stored_indexes_bytes(manifest)),
+    )
+    for kind, expected_bytes in lengths:
+        listed = stored.get(kind)
+        if listed is not None and expected_bytes is not None and listed.size_bytes != expected_bytes:
+            return f"says that its {kind.value} object has {expected_bytes} bytes, it has {listed.size_bytes}"
+    return None
+
+
+def _orphans(stored: dict[ObjectKind, ListedObject], why: str, context: AuditContext) -> list[AuditFinding]:
+    return [
+        AuditFinding(
+            kind=FindingKind.ORPHAN,
+            key=listed.key,
+            message=why,
+            size_bytes=listed.size_bytes,
+            last_modified_ms=listed.last_modified_ms,
+            version_id=listed.version_id,
+            **labels_of(listed.key, context.layout),
+        )
+        for listed in stored.values()
+    ]
+
+
+def _adoptable(
+    stored: dict[ObjectKind, ListedObject],
+    manifest: ListedObject,
+    message: str,
+    end_offset: int | None,
+    context: AuditContext,
+) -> AuditFinding:
+    return AuditFinding(
+        kind=FindingKind.ADOPTABLE,
+        key=manifest.key,
+        message=message,
+        size_bytes=sum(listed.size_bytes for listed in stored.values()),
+        end_offset=end_offset,
+        last_modified_ms=max(listed.last_modified_ms for listed in stored.values()),
+        version_id=manifest.version_id,
+        **labels_of(manifest.key, context.layout),
+    )

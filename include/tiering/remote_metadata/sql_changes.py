@@ -36,7 +36,7 @@ from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import Fence, SegmentRow
 from include.tiering.remote_metadata.sql_counters import count_in, count_out, highest_finished_offset
 from include.tiering.remote_metadata.sql_queries import find_segment
-from include.tiering.remote_metadata.sql_rows import values_of
+from include.tiering.remote_metadata.sql_rows import epoch_values_of, values_of
 from include.tiering.remote_metadata.sql_stops import NOTHING_LOST, refresh_stop
 from include.tiering.remote_metadata.sql_superseding import record_superseding, require_supersedable
 from include.tiering.remote_metadata.sql_truth import learn_leader_epochs
@@ -200,20 +200,7 @@ class SegmentChanges:
         return after
 
     def _insert_epochs(self, segment_key: int, metadata: RemoteLogSegmentMetadata) -> None:
-        partition = metadata.topic_id_partition
-        rows = [
-            {
-                "segment_key": segment_key,
-                "leader_epoch": epoch,
-                "cluster_id": self._cluster_id,
-                "topic_id": str(partition.topic_id),
-                "partition": partition.partition,
-                "start_offset": start_offset,
-                "end_offset": metadata.end_offset_of_epoch(epoch),
-            }
-            for epoch, start_offset in metadata.segment_leader_epochs
-        ]
-        self._connection.execute(_ADD_EPOCHS, rows)
+        self._connection.execute(_ADD_EPOCHS, epoch_values_of(self._cluster_id, segment_key, metadata))
 
 
 @cache

@@ -75,3 +75,20 @@ def values_of(cluster_id: str, metadata: RemoteLogSegmentMetadata) -> dict[str, 
         "txn_index_empty": metadata.txn_index_empty,
         "state": int(metadata.state),
     }
+
+
+def epoch_values_of(cluster_id: str, segment_key: int, metadata: RemoteLogSegmentMetadata) -> list[dict[str, Any]]:
+    """Rows of `segment_epochs` of one segment."""
+    partition = metadata.topic_id_partition
+    return [
+        {
+            "segment_key": segment_key,
+            "leader_epoch": epoch,
+            "cluster_id": cluster_id,
+            "topic_id": str(partition.topic_id),
+            "partition": partition.partition,
+            "start_offset": start_offset,
+            "end_offset": metadata.end_offset_of_epoch(epoch),
+        }
+        for epoch, start_offset in metadata.segment_leader_epochs
+    ]

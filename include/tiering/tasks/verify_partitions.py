@@ -1,0 +1,110 @@
+"""Judge partitions as a whole: what lies between their segments, and where they reach out of the log.
+
+Segments are not measured again here. A critical finding makes the verdict of the segment that it names FAILED all the
+same: a reader who comes to it meets the hole, or the wrong leader epoch.
+
+    step      done when it is reached                      a crash right after it leaves        cleaned up by
+    measured  segments, decisions and log ends compared    nothing                              -
+    judged    every rule applied to a group of partitions  nothing                              -
+    recorded  broken rules of a partition stored, then     rules or verdicts of some of them    the next call
+              verdicts, one by one
+
+It comes after `verify_segments` in a run, which may say PASSED of a segment that is right by itself.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.verdict import Verdict
+from include.tiering.quality.judge import Judge, QualityFinding
+from include.tiering.quality.partition_measures import PartitionMeasure, measure_partition
+from include.tiering.quality.partition_rules import findings_of_partition
+from include.tiering.quality.rules import Severity
+from include.tiering.remote_metadata.contract import QualityResult, RemoteLogMetadata
+
+GROUP_PARTITIONS: Final = 100
+"""Partitions that are judged together: a judge's fixed cost is shared, memory stays flat."""
+
+LogEnds = Callable[[Collection[str]], Mapping[TopicIdPartition, int]]
+"""Ends (exclusive) of the leaders' logs of these topics, as far as they can be read now."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReport:
+    """What one call judged. `failed` names every segment that fails by a rule about its partition."""
+
+    partitions: int
+    failed: tuple[QualityFinding, ...]
+    warnings: tuple[QualityFinding, ...]
+
+
+def nobody_knows(_: Collection[str]) -> Mapping[TopicIdPartition, int]:
+    """`LogEnds` where no log can be read."""
+    return {}
+
+
+def verify_partitions(
+    metadata: RemoteLogMetadata,
+    judge: Judge[PartitionMeasure],
+    partitions: Iterable[TopicIdPartition],
+    *,
+    log_ends: LogEnds = nobody_knows,
+) -> PartitionReport:
+    """Judge these partitions and record what is found. Findings are by partition as they come, then by rule.
+
+    Raises:
+        JudgeError: a rule could not be applied.
+    """
+    remaining = iter(partitions)
+    judged = 0
+    found: dict[Severity, list[QualityFinding]] = {severity: [] for severity in Severity}
+    while group := list(islice(remaining, GROUP_PARTITIONS)):
+        measures = _measured(metadata, group, log_ends)
+        for broken in judge.judge(measures):
+            findings = list(findings_of_partition(broken))
+            _record(metadata, findings, broken.rule.severity)
+            found[broken.rule.severity] += findings
+        judged += len(group)
+    return PartitionReport(judged, tuple(found[Severity.CRITICAL]), tuple(found[Severity.WARNING]))
+
+
+def _measured(
+    metadata: RemoteLogMetadata, partitions: Sequence[TopicIdPartition], log_ends: LogEnds
+) -> list[PartitionMeasure]:
+    """Logs grow: an end that is asked for after the segments were listed is above each of them, if it is their log."""
+    listed = [(partition, metadata.list_segments(partition)) for partition in partitions]
+    ends = log_ends({partition.topic for partition in partitions})
+    return [
+        measure_partition(
+            partition,
+            [row.metadata for row in rows],
+            decisions=metadata.skipped_offsets(partition),
+            log_start_offset=metadata.partition_truth(partition).log_start_offset,
+            log_end_offset=ends.get(partition),
+        )
+        for partition, rows in listed
+    ]
+
+
+def _record(metadata: RemoteLogMetadata, findings: Sequence[QualityFinding], severity: Severity) -> None:
+    """Of segments that are FINISHED still: what was deleted meanwhile has nobody who reads it."""
+    present = [(finding, segment_id) for finding in findings if (segment_id := _finished(metadata, finding))]
+    metadata.record_quality_results(
+        [
+            QualityResult(segment_id, finding.rule, severity, passed=False, message=finding.message)
+            for finding, segment_id in present
+        ]
+    )
+    if severity is Severity.CRITICAL:
+        for finding, segment_id in present:
+            metadata.record_verdict(segment_id, Verdict.FAILED, detail=f"{finding.rule}: {finding.message}")
+
+
+def _finished(metadata: RemoteLogMetadata, finding: QualityFinding) -> RemoteLogSegmentId | None:
+    partition = TopicIdPartition(Uuid.parse(finding.topic_id), finding.partition, finding.topic)
+    segment_id = RemoteLogSegmentId(partition, Uuid.parse(finding.segment_id))
+    row = metadata.segment(segment_id)
+    return segment_id if row is not None and row.metadata.is_finished else None

@@ -7,12 +7,13 @@ import pytest
 
 from include.tiering.errors import RemoteObjectExistsError, RemoteResourceNotFoundError, SendingStoppedError
 from include.tiering.formats.manifest import parse_manifest
+from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_data import IndexType
 from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoreMarker
 from include.tiering.remote_storage.marker import MARKER_KEY
 from tests.doubles.storage_backdoor import Backdoor
-from tests.doubles.storage_segments import CountingLimiter, some_bytes, some_segment
+from tests.doubles.storage_segments import TOPIC_ID, CountingLimiter, some_bytes, some_segment
 
 MARKER = StoreMarker("7ZtY2gLkQ0mV3c1f6b8d9A", "store-1", 0)
 
@@ -133,6 +134,18 @@ class SegmentContract:
         assert backdoor.raw_keys() == kept
         assert storage.stat_log_segment(segments[0][0]) == ()
         assert storage.delete_log_segments([segments[0][0]]) == ()
+
+    def test_objects_of_one_partition_are_listed_without_the_others(self, storage: RemoteStorage) -> None:
+        for partition in (1, 11):
+            for topic in ("orders", "orders-x"):
+                metadata, data = some_segment(100, seed=f"{topic}{partition}", topic=topic, partition=partition)
+                storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+        asked = TopicIdPartition(TOPIC_ID, 1, "orders")
+        found = list(storage.list_segment_objects(asked))
+        assert {one.segment_id.topic_id_partition.topic for one in found} == {"orders"}
+        assert [one for one in storage.list_segment_objects() if one in found] == found
+        assert sorted(one.kind for one in found) == sorted([ObjectKind.LOG, ObjectKind.INDEXES, ObjectKind.MANIFEST])
+        assert list(storage.list_segment_objects(TopicIdPartition(TOPIC_ID, 2, "orders"))) == []
 
     def test_a_writable_store_is_left_as_it_was(self, storage: RemoteStorage, backdoor: Backdoor) -> None:
         storage.check_writable()

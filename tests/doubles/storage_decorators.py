@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from include.tiering.clock import Clock
+from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quota.contract import ByteLimiter
@@ -98,9 +99,9 @@ class StorageDecorator:
         yield from self.inner.list_objects()
         self.after("list_objects", "")
 
-    def list_segment_objects(self) -> Iterator[SegmentObject]:
-        self.before("list_segment_objects", "")
-        yield from self.inner.list_segment_objects()
+    def list_segment_objects(self, partition: TopicIdPartition | None = None) -> Iterator[SegmentObject]:
+        self.before("list_segment_objects", "" if partition is None else str(partition))
+        yield from self.inner.list_segment_objects(partition)
 
     def read_marker(self) -> StoreMarker | None:
         self.before("read_marker", "")

@@ -39,7 +39,13 @@ def some_metadata(
 
 
 def some_segment(
-    size_bytes: int = 100_000, *, seed: str = "a", start_offset: int = 0, with_transactions: bool = False
+    size_bytes: int = 100_000,
+    *,
+    seed: str = "a",
+    start_offset: int = 0,
+    with_transactions: bool = False,
+    topic: str = "orders",
+    partition: int = 3,
 ) -> tuple[RemoteLogSegmentMetadata, LogSegmentData]:
     log = some_bytes(size_bytes, seed)
     data = LogSegmentData(
@@ -51,7 +57,8 @@ def some_segment(
         leader_epoch=LEADER_EPOCH_CHECKPOINT,
         transaction_index=some_bytes(34, f"transactions {seed}") if with_transactions else None,
     )
-    return some_metadata(size_bytes, seed=seed, start_offset=start_offset), data
+    metadata = some_metadata(size_bytes, seed=seed, start_offset=start_offset, topic=topic, partition=partition)
+    return metadata, data
 
 
 @dataclass

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quota.contract import ByteLimiter
@@ -175,8 +175,11 @@ class RemoteStorage(Protocol):
         """(key, size) of every object under the prefix, the marker included; keys are relative to the prefix."""
         ...
 
-    def list_segment_objects(self) -> Iterator[SegmentObject]:
-        """Every object under the prefix whose key a segment of this layout could have; others are left out."""
+    def list_segment_objects(self, partition: TopicIdPartition | None = None) -> Iterator[SegmentObject]:
+        """Every object under the prefix whose key a segment of this layout could have; others are left out.
+
+        With a partition those that keys of its segments name: of the topic's id and of its name, which is part of them.
+        """
         ...
 
     def read_marker(self) -> StoreMarker | None: ...

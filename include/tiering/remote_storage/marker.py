@@ -15,6 +15,7 @@ from typing import Final
 from include.tiering.clock import Clock
 from include.tiering.errors import ForeignStoreError, FormatError
 from include.tiering.formats import strict_json
+from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quota.contract import ByteLimiter
@@ -119,8 +120,8 @@ class GuardedStorage:
     def list_objects(self) -> Iterator[tuple[str, int]]:
         return self._storage.list_objects()
 
-    def list_segment_objects(self) -> Iterator[SegmentObject]:
-        return self._storage.list_segment_objects()
+    def list_segment_objects(self, partition: TopicIdPartition | None = None) -> Iterator[SegmentObject]:
+        return self._storage.list_segment_objects(partition)
 
     def read_marker(self) -> StoreMarker | None:
         return self._storage.read_marker()

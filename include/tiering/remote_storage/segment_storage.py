@@ -24,6 +24,7 @@ from include.tiering.errors import (
     RemoteStorageError,
 )
 from include.tiering.formats.crc32c import extend_crc32c
+from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
@@ -124,8 +125,9 @@ class SegmentStorage:
     def list_objects(self) -> Iterator[tuple[str, int]]:
         return ((found.key, found.size_bytes) for found in self._store.list_objects())
 
-    def list_segment_objects(self) -> Iterator[SegmentObject]:
-        for found in self._store.list_objects():
+    def list_segment_objects(self, partition: TopicIdPartition | None = None) -> Iterator[SegmentObject]:
+        prefix = "" if partition is None else self._layout.partition_prefix(partition)
+        for found in self._store.list_objects(prefix):
             try:
                 key = self._layout.parse_key(found.key)
             except ObjectKeyError:

@@ -52,6 +52,9 @@ class AivenLayout:
         name = f"{topic}-{topic_id}/{partition}/{start_offset:020d}-{segment_id}"
         return tuple((kind, f"{name}.{kind.value}") for kind in _KINDS)
 
+    def partition_prefix(self, partition: TopicIdPartition) -> str:
+        return f"{partition.topic}-{partition.topic_id}/{partition.partition}/"
+
     def parse_key(self, key: str) -> SegmentKey:
         matched = _KEY.match(key)
         if matched is None:

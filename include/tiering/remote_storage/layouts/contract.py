@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_data import ByteSource, IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.remote_storage.contract import ObjectKind
@@ -47,6 +47,10 @@ class SegmentLayout(Protocol):
         self, topic: str, topic_id: str, partition: int, start_offset: int, segment_id: str
     ) -> tuple[tuple[ObjectKind, str], ...]:
         """As `keys`, from what names the attempt; ids as Kafka prints them. Nothing is checked."""
+        ...
+
+    def partition_prefix(self, partition: TopicIdPartition) -> str:
+        """What every key of this partition's segments begins with, and no other's. Ends in a slash."""
         ...
 
     def parse_key(self, key: str) -> SegmentKey:

@@ -12,7 +12,7 @@ from include.tiering.audit.finding import AuditFinding, FindingKind
 from include.tiering.audit.segment_facts import SegmentFact
 from include.tiering.audit.stored_sizes import stored_log_bytes
 from include.tiering.errors import FormatError, RemoteStorageError
-from include.tiering.formats.manifest import MAX_MANIFEST_BYTES, parse_manifest
+from include.tiering.formats.manifest import MAX_MANIFEST_BYTES, SegmentManifest, parse_manifest
 from include.tiering.model.ids import Uuid
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.remote_storage.contract import ObjectKind
@@ -98,7 +98,7 @@ def _dangling(fact: SegmentFact, key: str, kind: ObjectKind, context: AuditConte
 
 def _wrong_length(fact: SegmentFact, kind: ObjectKind, listed: ListedObject, context: AuditContext) -> str | None:
     if kind is ObjectKind.LOG:
-        if listed.size_bytes == fact.size_bytes or listed.size_bytes == _transformed_bytes(fact, context):
+        if listed.size_bytes == fact.size_bytes or _is_transformed(fact, listed, context):
             return None
         return f"the log has {listed.size_bytes} bytes, the metadata says {fact.size_bytes}"
     if not listed.size_bytes and kind in _NEVER_EMPTY:
@@ -108,21 +108,30 @@ def _wrong_length(fact: SegmentFact, kind: ObjectKind, listed: ListedObject, con
     return None
 
 
-def _transformed_bytes(fact: SegmentFact, context: AuditContext) -> int | None:
-    """The length that a compressed or encrypted log must have: that of another writer. None if its manifest does not
-    say that it is one, or is not there."""
+def _is_transformed(fact: SegmentFact, listed: ListedObject, context: AuditContext) -> bool:
+    """Whether another writer compressed or encrypted this log, and it is as long as its manifest lets it be (any length
+    will do for a compressed one, whose chunk sizes stay encoded)."""
+    manifest = _manifest_of(fact, context)
+    if manifest is None or manifest.unreadable_reason is None:
+        return False
+    if manifest.chunk_index.original_file_size_bytes != fact.size_bytes:
+        return False
+    return stored_log_bytes(manifest) in (None, listed.size_bytes)
+
+
+def _manifest_of(fact: SegmentFact, context: AuditContext) -> SegmentManifest | None:
+    """None if there is none that can be used."""
     for key, kind in expected_objects(fact, context).items():
         if kind is ObjectKind.MANIFEST:
             try:
                 content = context.read_manifest(key)
-                manifest = None if content is None else parse_manifest(content)
-            except (FormatError, RemoteStorageError) as error:
-                if isinstance(error, RemoteStorageError) and error.retriable:
+                return None if content is None else parse_manifest(content)
+            except FormatError:
+                return None
+            except RemoteStorageError as error:
+                if error.retriable:
                     raise
                 return None
-            if manifest is None or manifest.unreadable_reason is None:
-                return None
-            return stored_log_bytes(manifest)
     return None
 
 

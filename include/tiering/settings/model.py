@@ -47,6 +47,7 @@ from include.tiering.settings.rules import (
     split_log_dirs,
 )
 from include.tiering.settings.section import Section
+from include.tiering.settings.verification import VerdictSettings, VerifySettings
 
 DEFAULT_ORIGIN: Final = "default"
 
@@ -186,6 +187,8 @@ class TieringSettings(Section):
     unfinished_copy: UnfinishedCopySettings = Field(default_factory=UnfinishedCopySettings)
     on_topic: OnTopicSettings = Field(default_factory=OnTopicSettings)
     tombstone: TombstoneSettings = Field(default_factory=TombstoneSettings)
+    verdict: VerdictSettings = Field(default_factory=VerdictSettings)
+    verify: VerifySettings = Field(default_factory=VerifySettings)
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=lambda: MappingProxyType({}))
 

@@ -60,7 +60,8 @@ class RemoteLogMetadata(Protocol):
         """Record a new attempt in COPY_SEGMENT_STARTED. Repeating the same call is harmless.
 
         Raises:
-            IllegalTransitionError: another state, or an id that is known with other values or was deleted.
+            IllegalTransitionError: another state, or an id that is known with other values, was deleted, or is
+                condemned by an audit.
             LeaseLostError: the fence is not the newest, or was given back.
         """
         ...

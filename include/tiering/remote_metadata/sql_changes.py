@@ -19,6 +19,7 @@ from sqlalchemy import Connection, bindparam, insert, update
 from sqlalchemy.sql.dml import ReturningInsert
 
 from include.tiering.database.clock import NowMs
+from include.tiering.database.condemned import condemned_by
 from include.tiering.database.fencing import hold_fence
 from include.tiering.database.partition_rows import (
     in_partition,
@@ -74,6 +75,8 @@ class SegmentChanges:
             raise IllegalTransitionError(f"{segment_id}: a new segment may not begin as {metadata.state.name}")
         holder = hold_fence(self._connection, self._cluster_id, fence)
         lock_or_create_partition(self._connection, self._cluster_id, metadata.topic_id_partition)
+        if (run_id := condemned_by(self._connection, self._cluster_id, segment_id)) is not None:
+            raise IllegalTransitionError(f"{segment_id}: run {run_id} removes what is stored under this id")
         values = values_of(self._cluster_id, metadata) | {
             "verdict": Verdict.NONE,
             "verdict_detail": "",

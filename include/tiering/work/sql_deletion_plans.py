@@ -8,11 +8,12 @@ from sqlalchemy import Connection, Row, and_, bindparam, insert, select, update
 
 from include.tiering.database.partition_rows import in_partition, key_of, partition_from
 from include.tiering.database.schema import planned_deletions, planned_expirations, runs
-from include.tiering.database.statements import insert_if_absent, stored_text
+from include.tiering.database.statements import stored_text
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.remote_metadata.contract import LeaseRole
+from include.tiering.work import sql_released_runs
 from include.tiering.work.deletion_contract import (
     DeletionItem,
     DeletionOutcome,
@@ -66,11 +67,7 @@ def save_plan(
 ) -> None:
     """See `DeletionStore.save_plan`."""
     hashed = plan_hash(expirations)
-    run = {"cluster_id": cluster_id, "run_id": run_id, "kind": LeaseRole.EXPIRE, "plan_hash": hashed}
-    if not insert_if_absent(connection, runs, run | {"created_at_ms": now_ms}):
-        known = select(runs.c.kind, runs.c.plan_hash).where(runs.c.cluster_id == cluster_id, runs.c.run_id == run_id)
-        if tuple(connection.execute(known).one()) != (LeaseRole.EXPIRE, hashed):
-            raise StateConflictError(f"run {run_id} has another plan already: use a new run id")
+    if not sql_released_runs.begin(connection, cluster_id, run_id, LeaseRole.EXPIRE, hashed, now_ms):
         return
     rows = [_expiration_values(cluster_id, run_id, planned) for planned in expirations]
     deletion_rows = [

@@ -28,8 +28,8 @@ _BELOW_LOG_START: Final = (DeletionReason.TIME, DeletionReason.SIZE, DeletionRea
 
 def totals(connection: Connection, cluster_id: str, run_id: str, since_ms: int) -> Sequence[TopicTotals]:
     """See `DeletionStore.totals`; the window begins at `since_ms` (inclusive)."""
-    recent = _recent_bytes(connection, cluster_id, since_ms)
-    remote = _remote_bytes(connection, cluster_id)
+    recent = recent_bytes(connection, cluster_id, since_ms)
+    remote = remote_bytes(connection, cluster_id)
     is_above = and_(
         segments.c.state == _FINISHED,
         planned_deletions.c.reason.in_(_BELOW_LOG_START),
@@ -63,7 +63,8 @@ def totals(connection: Connection, cluster_id: str, run_id: str, since_ms: int) 
     ]
 
 
-def _recent_bytes(connection: Connection, cluster_id: str, since_ms: int) -> dict[str, int]:
+def recent_bytes(connection: Connection, cluster_id: str, since_ms: int) -> dict[str, int]:
+    """By topic id: of segments that were FINISHED and whose deletion began since then (inclusive)."""
     query = (
         select(segments.c.topic_id, func.sum(segments.c.size_bytes))
         .where(segments.c.cluster_id == cluster_id, segments.c.delete_started_at_ms >= since_ms)
@@ -73,7 +74,8 @@ def _recent_bytes(connection: Connection, cluster_id: str, since_ms: int) -> dic
     return {topic_id: int(size_bytes) for topic_id, size_bytes in connection.execute(query)}
 
 
-def _remote_bytes(connection: Connection, cluster_id: str) -> dict[str, int]:
+def remote_bytes(connection: Connection, cluster_id: str) -> dict[str, int]:
+    """By topic id: FINISHED now."""
     query = (
         select(size_counters.c.topic_id, func.sum(size_counters.c.size_bytes))
         .where(size_counters.c.cluster_id == cluster_id, size_counters.c.leader_epoch == PARTITION_TOTAL)

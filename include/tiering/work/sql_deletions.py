@@ -4,30 +4,24 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Select, and_, bindparam, insert, or_, select, tuple_, update
+from sqlalchemy import Connection, Engine, Select, and_, bindparam, or_, select, tuple_
 
 from include.tiering.database.clock import NowMs, database_now_ms
-from include.tiering.database.events import record_event
 from include.tiering.database.fencing import hold_fence
 from include.tiering.database.partition_rows import partition_from
 from include.tiering.database.schema import (
-    approvals,
     leases,
     pauses,
     planned_deletions,
     planned_expirations,
-    runs,
 )
-from include.tiering.database.statements import stored_text
 from include.tiering.database.transactions import reading, writing
-from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.remote_metadata.contract import Fence, LeaseRole
-from include.tiering.work import sql_deletion_plans, sql_deletion_totals, sql_lease_rows
+from include.tiering.work import sql_deletion_plans, sql_deletion_totals, sql_lease_rows, sql_released_runs
 from include.tiering.work.contract import ALL_TOPICS, PartitionLease
 from include.tiering.work.deletion_contract import (
-    Approval,
     DeletionItem,
     DeletionOutcome,
     DeletionRun,
@@ -36,15 +30,6 @@ from include.tiering.work.deletion_contract import (
 )
 
 _CANDIDATES: Final = 16
-_IS_RUN: Final = and_(runs.c.cluster_id == bindparam("of_cluster"), runs.c.run_id == bindparam("of_run"))
-_APPROVED: Final = and_(approvals.c.cluster_id == runs.c.cluster_id, approvals.c.run_id == runs.c.run_id)
-_RUN: Final = (
-    select(runs, approvals.c.plan_hash.label("approved_hash"), approvals.c.author, approvals.c.approved_at_ms)
-    .outerjoin(approvals, _APPROVED)
-    .where(_IS_RUN, runs.c.kind == LeaseRole.EXPIRE)
-)
-_RECORD_BRAKE: Final = update(runs).where(_IS_RUN)
-_APPROVE: Final = insert(approvals)
 
 
 def _claimable() -> Select[Any]:
@@ -112,25 +97,20 @@ class SqlDeletionStore:
 
     def record_brake(self, run_id: str, *, needs_approval: bool, detail: str, author: str) -> None:
         with self._writing() as (connection, now_ms):
-            connection.execute(_RECORD_BRAKE, self._key_of(run_id) | {"needs_approval": needs_approval})
-            record_event(connection, self._cluster_id, "brake", f"run {run_id}", detail, author, now_ms)
+            sql_released_runs.record_brake(
+                connection,
+                self._cluster_id,
+                run_id,
+                needs_approval=needs_approval,
+                detail=detail,
+                author=author,
+                now_ms=now_ms,
+            )
 
     def approve(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
         with self._writing() as (connection, now_ms):
             run = self._run(connection, run_id)
-            if run.plan_hash != plan_hash:
-                raise StateConflictError(f"run {run_id} has the plan {run.plan_hash}, approved was {plan_hash}")
-            if run.approval is not None:
-                return run
-            values = {
-                "cluster_id": self._cluster_id,
-                "run_id": run_id,
-                "plan_hash": plan_hash,
-                "author": stored_text(author),
-                "approved_at_ms": now_ms,
-            }
-            connection.execute(_APPROVE, values)
-            record_event(connection, self._cluster_id, "approval", f"run {run_id}", plan_hash, author, now_ms)
+            sql_released_runs.approve(connection, self._cluster_id, run, plan_hash, author=author, now_ms=now_ms)
             return self._run(connection, run_id)
 
     def claim(
@@ -178,15 +158,7 @@ class SqlDeletionStore:
             return self._now_ms(connection)
 
     def _run(self, connection: Connection, run_id: str) -> DeletionRun:
-        row = connection.execute(_RUN, self._key_of(run_id)).one_or_none()
-        if row is None:
-            raise StateConflictError(f"no run {run_id} that deletes was planned")
-        is_approved = row.approved_hash == row.plan_hash
-        approval = Approval(row.approved_hash, row.author, row.approved_at_ms) if is_approved else None
-        return DeletionRun(run_id, row.plan_hash, row.needs_approval, approval)
-
-    def _key_of(self, run_id: str) -> dict[str, Any]:
-        return {"of_cluster": self._cluster_id, "of_run": run_id}
+        return sql_released_runs.find(connection, self._cluster_id, run_id, LeaseRole.EXPIRE)
 
     def _take(
         self,

@@ -1,0 +1,215 @@
+"""What every implementation of `AuditStore` does, over each database."""
+
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import Engine, select
+
+from include.tiering.audit.finding import AuditFinding, FindingKind
+from include.tiering.audit.guards import Guard, Memory, Refusal
+from include.tiering.audit.record_contract import (
+    AuditRecord,
+    AuditSource,
+    AuditStore,
+    AuditTally,
+    FindingState,
+)
+from include.tiering.database.schema import events
+from include.tiering.errors import StateConflictError
+from include.tiering.work import sql_audits
+from include.tiering.work.sql_audits import SqlAuditStore
+from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.segments import CLUSTER_ID, delete, fence_of, finish, partition_of, segment_of, uuid
+
+ORDERS = partition_of("orders")
+EVERY_KIND = frozenset(FindingKind)
+
+
+@pytest.fixture(scope="module", params=EVERY)
+def database_kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def store(engine: Engine, now: AdjustableNow) -> AuditStore:
+    return SqlAuditStore(engine, CLUSTER_ID, now_ms=now)
+
+
+def orphan(key: str = "orders/0/a.log", **changes) -> AuditFinding:
+    finding = AuditFinding(
+        kind=FindingKind.ORPHAN,
+        key=key,
+        message="no metadata",
+        size_bytes=10,
+        segment_id=uuid(1),
+        topic_id=ORDERS.topic_id,
+        topic="orders",
+        partition=0,
+        last_modified_ms=5,
+    )
+    return replace(finding, **changes)
+
+
+def audit(store: AuditStore, *findings: AuditFinding, run_id: str = "one", covers=EVERY_KIND, refusals=()):
+    """One that begins now."""
+    record = AuditRecord(run_id, AuditSource.LISTING, store.now_ms(), 7, 5, tuple(refusals))
+    return store.record(record, findings, covers=covers)
+
+
+def states(store: AuditStore) -> dict[str, FindingState]:
+    return {one.finding.key: one.state for one in store.findings(tuple(FindingState))}
+
+
+class TestAudit:
+    def test_comes_back_as_it_ended(self, store, now):
+        refusal = Refusal(Guard.OLDER_DATABASE, "because")
+        audit(store, orphan("a"), orphan("b"), refusals=[refusal])
+        expected = AuditRecord("one", AuditSource.LISTING, now.now_ms, 7, 5, (refusal,), findings=2)
+        assert store.audit("one") == expected
+        assert store.last_audit() == expected
+        now.advance(1)
+        audit(store, run_id="two")
+        assert store.last_audit().run_id == "two"
+
+    def test_one_that_did_not_end_is_unknown(self, store):
+        assert store.last_audit() is None
+        with pytest.raises(StateConflictError, match="one"):
+            store.audit("one")
+
+    def test_recording_the_same_again_is_harmless(self, store):
+        audit(store, orphan())
+        assert audit(store, orphan()) == AuditTally(1, 0, 0)
+        assert store.last_audit().findings == 1
+
+    def test_memory_counts_segments_in_any_state(self, store, engine, metadata):
+        assert store.memory() == Memory(0, None)
+        fence = fence_of(engine, ORDERS)
+        delete(metadata, finish(metadata, segment_of(ORDERS, 1, 0, 9), fence), fence)
+        metadata.add_segment(segment_of(ORDERS, 2, 10, 19), fence=fence)
+        assert store.memory() == Memory(2, 1_600_000_200_000)
+
+
+class TestFindings:
+    def test_come_back_as_they_were_found(self, store, now):
+        upload = AuditFinding(
+            kind=FindingKind.OPEN_MULTIPART_UPLOAD, key="b", message="open", upload_id="u", last_modified_ms=1
+        )
+        version = AuditFinding(kind=FindingKind.OLD_VERSION, key="b", message="old", version_id="v", size_bytes=3)
+        assert audit(store, orphan(), upload, version) == AuditTally(3, 3, 0)
+        found = store.findings()
+        assert [one.finding for one in found] == [version, upload, orphan()]
+        assert {(one.state, one.first_seen_ms, one.last_seen_ms, one.author) for one in found} == {
+            (FindingState.OPEN, now.now_ms, now.now_ms, None)
+        }
+        assert len({one.finding_id for one in found}) == 3
+
+    def test_seen_again_is_the_same_row(self, store, now):
+        audit(store, orphan())
+        (first,) = store.findings()
+        now.advance(10)
+        assert audit(store, orphan(size_bytes=11), run_id="two") == AuditTally(1, 0, 0)
+        (again,) = store.findings()
+        assert again == replace(first, last_seen_ms=now.now_ms, finding=orphan(size_bytes=11))
+
+    def test_not_seen_any_more_is_gone(self, store, now):
+        audit(store, orphan("a"), orphan("b"))
+        now.advance(10)
+        assert audit(store, orphan("a"), run_id="two") == AuditTally(1, 0, 1)
+        assert states(store) == {"a": FindingState.OPEN, "b": FindingState.GONE}
+        assert [one.finding.key for one in store.findings()] == ["a"]
+
+    def test_what_an_audit_cannot_see_is_not_gone(self, store, now):
+        audit(store, orphan("a"))
+        now.advance(10)
+        assert audit(store, run_id="two", covers=EVERY_KIND - {FindingKind.ORPHAN}) == AuditTally(0, 0, 0)
+        assert states(store) == {"a": FindingState.OPEN}
+
+    def test_that_returns_is_new_and_keeps_its_first_sight(self, store, now):
+        audit(store, orphan())
+        first_seen_ms = now.now_ms
+        now.advance(10)
+        audit(store, run_id="two")
+        now.advance(10)
+        assert audit(store, orphan(), run_id="three") == AuditTally(1, 1, 0)
+        (found,) = store.findings()
+        assert (found.first_seen_ms, found.last_seen_ms) == (first_seen_ms, now.now_ms)
+
+    def test_an_audit_that_began_before_it_went_does_not_bring_it_back(self, store, now):
+        audit(store, orphan())
+        early = AuditRecord("early", AuditSource.LISTING, store.now_ms() + 1, 1, 1, ())
+        now.advance(10)
+        audit(store, run_id="two")
+        assert store.record(early, [orphan()], covers=EVERY_KIND) == AuditTally(1, 0, 0)
+        assert states(store) == {"orders/0/a.log": FindingState.GONE}
+
+    def test_removed_is_acted_until_it_is_seen_again(self, store, now):
+        audit(store, orphan("a"), orphan("b"))
+        store.acted([orphan("a").identity])
+        assert states(store) == {"a": FindingState.ACTED, "b": FindingState.OPEN}
+        now.advance(10)
+        assert audit(store, orphan("a"), orphan("b"), run_id="two") == AuditTally(2, 1, 0)
+        assert set(states(store).values()) == {FindingState.OPEN}
+        store.acted([])
+
+    def test_of_hostile_keys_are_stored_harmlessly(self, store):
+        hostile = [orphan("a\x00b"), orphan("\udcff\x1b[31m"), orphan("k" * 5_000), orphan("k" * 5_000 + "2")]
+        assert audit(store, *hostile) == AuditTally(4, 4, 0)
+        assert all(one.finding.key.isprintable() for one in store.findings())
+        assert audit(store, *hostile) == AuditTally(4, 0, 0)
+
+    def test_more_than_a_page(self, store, monkeypatch, now):
+        monkeypatch.setattr(sql_audits, "PAGE_FINDINGS", 3)
+        assert audit(store, *(orphan(f"{number}") for number in range(7))) == AuditTally(7, 7, 0)
+        now.advance(10)
+        assert audit(store, *(orphan(f"{number}") for number in range(4)), run_id="two") == AuditTally(4, 0, 3)
+
+    def test_another_cluster_sees_nothing_of_them(self, store, engine, now):
+        audit(store, orphan())
+        other = SqlAuditStore(engine, "another", now_ms=now)
+        assert (other.findings(), other.last_audit()) == ([], None)
+        now.advance(1)
+        assert audit(other) == AuditTally(0, 0, 0)
+        assert len(store.findings()) == 1
+
+
+class TestSeenBy:
+    def test_only_what_this_audit_saw(self, store, now):
+        audit(store, orphan("a"), orphan("b"))
+        now.advance(10)
+        audit(store, orphan("b"), orphan("c", kind=FindingKind.ADOPTABLE), run_id="two")
+        assert [one.finding.key for one in store.seen_by("two", [FindingKind.ORPHAN])] == ["b"]
+
+    def test_not_after_another_audit_has_looked(self, store, now):
+        audit(store, orphan("a"))
+        now.advance(10)
+        audit(store, run_id="two")
+        with pytest.raises(StateConflictError, match="two"):
+            store.seen_by("one", EVERY_KIND)
+
+
+class TestAccept:
+    def test_stays_accepted_and_leaves_an_event(self, store, engine, now):
+        audit(store, orphan())
+        (found,) = store.findings()
+        (accepted,) = store.accept([found.finding_id], author="me@host")
+        assert (accepted.state, accepted.author) == (FindingState.ACCEPTED, "me@host")
+        now.advance(10)
+        assert audit(store, orphan(), run_id="two") == AuditTally(1, 0, 0)
+        assert store.findings() == []
+        assert store.findings([FindingState.ACCEPTED])[0].author == "me@host"
+        with engine.connect() as connection:
+            (event,) = connection.execute(select(events)).all()
+        assert (event.kind, event.author) == ("audit finding accepted", "me@host")
+
+    def test_ends_when_it_is_gone(self, store, now):
+        audit(store, orphan())
+        store.accept([store.findings()[0].finding_id], author="me")
+        now.advance(10)
+        assert audit(store, run_id="two") == AuditTally(0, 0, 1)
+
+    def test_all_or_none(self, store):
+        audit(store, orphan())
+        (found,) = store.findings()
+        with pytest.raises(StateConflictError, match="unknown"):
+            store.accept([found.finding_id, 999_999], author="me")
+        assert store.findings() == [found]

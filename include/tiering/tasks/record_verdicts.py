@@ -1,0 +1,121 @@
+"""From broken rules to stored results and verdicts, a group of segments at a time.
+
+A look that is less deep than the one that failed a segment cannot acquit it: a rule that is not judged at this depth
+keeps what it said last, and with it the verdict.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.verdict import Verdict
+from include.tiering.quality.judge import BrokenRule, Judge, QualityFinding, finding_of
+from include.tiering.quality.measures import SegmentMeasure
+from include.tiering.quality.rules import RULES_BY_ID, Severity
+from include.tiering.remote_metadata.contract import QualityResult, RemoteLogMetadata, SegmentRow
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A segment to verify, with the one before it."""
+
+    row: SegmentRow
+    previous: RemoteLogSegmentMetadata | None
+
+    @property
+    def segment_id(self) -> RemoteLogSegmentId:
+        return self.row.metadata.remote_log_segment_id
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A segment with its new verdict, and what of it is reported. `failed` is not empty exactly if it failed."""
+
+    segment_id: RemoteLogSegmentId
+    read_bytes: int
+    failed: tuple[QualityFinding, ...]
+    warnings: tuple[QualityFinding, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        return Verdict.FAILED if self.failed else Verdict.PASSED
+
+
+def judge_and_record(
+    metadata: RemoteLogMetadata, judge: Judge[SegmentMeasure], measured: Sequence[tuple[Subject, SegmentMeasure]]
+) -> list[Judged]:
+    """Judge measures of different segments, store broken rules, then verdicts one by one; in the order given.
+
+    A segment that broke a rule and whose deletion began meanwhile lost its objects by right: it is left out.
+
+    Raises:
+        JudgeError: a rule could not be applied; nothing was stored.
+    """
+    breaches: dict[SegmentMeasure, list[BrokenRule[SegmentMeasure]]] = {measure: [] for _, measure in measured}
+    for breach in judge.judge([measure for _, measure in measured]):
+        breaches[breach.measure].append(breach)
+    results: list[QualityResult] = []
+    judged: list[Judged] = []
+    for subject, measure in measured:
+        broken = breaches[measure]
+        if broken and not _is_still_finished(metadata, subject):
+            continue
+        said = [_result(subject, breach) for breach in broken]
+        before = [one for one in _said_before(metadata, subject) if one.rule not in {each.rule for each in said}]
+        standing = [one for one in before if not _is_judged(one.rule, measure)]
+        results += said
+        results += [replace(one, passed=True, message="") for one in before if _is_judged(one.rule, measure)]
+        findings = [(b.rule.severity, finding_of(b)) for b in broken]
+        findings += [(Severity(one.level), finding_of_result(subject.row.metadata, one)) for one in standing]
+        failed = tuple(finding for severity, finding in findings if severity is Severity.CRITICAL)
+        warnings = tuple(finding for severity, finding in findings if severity is Severity.WARNING)
+        judged.append(Judged(subject.segment_id, measure.bytes_read, failed, warnings))
+    metadata.record_quality_results(results)
+    for one in judged:
+        metadata.record_verdict(one.segment_id, one.verdict, detail=_detail(one.failed))
+    return judged
+
+
+def finding_of_result(segment: RemoteLogSegmentMetadata, result: QualityResult) -> QualityFinding:
+    """The report of a stored result that did not pass."""
+    partition = segment.topic_id_partition
+    rule = RULES_BY_ID.get(result.rule)
+    return QualityFinding(
+        topic=partition.topic,
+        partition=partition.partition,
+        topic_id=str(partition.topic_id),
+        segment_id=str(segment.remote_log_segment_id.id),
+        start_offset=segment.start_offset,
+        rule=result.rule,
+        level="" if rule is None else rule.level,
+        message=result.message,
+    )
+
+
+def _result(subject: Subject, breach: BrokenRule[SegmentMeasure]) -> QualityResult:
+    rule = breach.rule
+    message = finding_of(breach).message
+    return QualityResult(subject.segment_id, rule.rule_id, rule.severity, passed=False, message=message)
+
+
+def _said_before(metadata: RemoteLogMetadata, subject: Subject) -> list[QualityResult]:
+    """What did not pass when it was judged last. A rule that always held was never written."""
+    if subject.row.verdict is Verdict.NONE:
+        return []
+    return [result for result in metadata.quality_results(subject.segment_id) if not result.passed]
+
+
+def _is_judged(rule_id: str, measure: SegmentMeasure) -> bool:
+    """A rule that is no more has nothing against anybody."""
+    rule = RULES_BY_ID.get(rule_id)
+    return rule is None or rule.is_about(measure)
+
+
+def _is_still_finished(metadata: RemoteLogMetadata, subject: Subject) -> bool:
+    now = metadata.segment(subject.segment_id)
+    return now is not None and now.metadata.is_finished
+
+
+def _detail(failed: Iterable[QualityFinding]) -> str:
+    return "; ".join(f"{finding.rule}: {finding.message}" for finding in failed)

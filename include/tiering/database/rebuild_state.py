@@ -24,13 +24,12 @@ def is_being_rebuilt(engine: Engine) -> bool:
         return connection.execute(rebuilding.limit(1)).one_or_none() is not None
 
 
-def begin_rebuild(connection: Connection, found: StoreMarker, store_id: Uuid, now_ms: int) -> StoreMarker | None:
-    """Mark an empty database. Returns the marker of a rebuild that was begun before, None if it begins now.
+def rebuild_begun(connection: Connection, found: StoreMarker) -> StoreMarker | None:
+    """The marker that the store is to have, of a rebuild that was begun before; None if the database is empty.
 
     Raises:
         StateConflictError: with the rows that are there, or the other cluster.
     """
-    serialise_writers(connection, _SERIAL)
     rows = connection.execute(select(stores)).all()
     if len(rows) == 1 and rows[0].rebuilding_since_ms is not None:
         if rows[0].cluster_id != found.cluster_id:
@@ -45,15 +44,23 @@ def begin_rebuild(connection: Connection, found: StoreMarker, store_id: Uuid, no
             f"the database is not empty (rows: {counted}): metadata are rebuilt in an empty one alone;"
             " what a database in use does not know is taken in by ./tiering adopt"
         )
-    values = {
-        "cluster_id": found.cluster_id,
-        "store_id": str(store_id),
-        "generation": found.generation + 1,
-        "created_at_ms": now_ms,
-        "rebuilding_since_ms": now_ms,
-    }
-    connection.execute(insert(stores).values(**values))
     return None
+
+
+def begin_rebuild(connection: Connection, found: StoreMarker, store_id: Uuid, now_ms: int) -> StoreMarker | None:
+    """Mark an empty database. Returns and raises as `rebuild_begun`."""
+    serialise_writers(connection, _SERIAL)
+    begun_before = rebuild_begun(connection, found)
+    if begun_before is None:
+        values = {
+            "cluster_id": found.cluster_id,
+            "store_id": str(store_id),
+            "generation": found.generation + 1,
+            "created_at_ms": now_ms,
+            "rebuilding_since_ms": now_ms,
+        }
+        connection.execute(insert(stores).values(**values))
+    return begun_before
 
 
 def require_rebuild(connection: Connection, cluster_id: str) -> None:

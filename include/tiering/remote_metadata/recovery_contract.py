@@ -51,6 +51,11 @@ class MetadataRecovery(Protocol):
     Every call is one transaction; repeating it after a crash is harmless.
     """
 
+    def begun(self, found: StoreMarker) -> StoreMarker | None:
+        """The marker of a rebuild that was begun before and has not come to its end; None if none was. Changes nothing
+        and raises as `begin` does."""
+        ...
+
     def begin(self, found: StoreMarker, store_id: Uuid, *, author: str) -> StoreMarker:
         """Record that the metadata of the store which `found` marks are rebuilt here. Returns the marker that it is to
         have from now on: its next generation, under `store_id`. Of a rebuild that was begun before it is that one's.

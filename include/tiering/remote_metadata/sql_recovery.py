@@ -20,7 +20,7 @@ from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.database.events import record_event
 from include.tiering.database.fencing import hold_fence
 from include.tiering.database.partition_rows import lock_or_create_partition, of_partition, partition_from
-from include.tiering.database.rebuild_state import begin_rebuild, end_rebuild, require_rebuild
+from include.tiering.database.rebuild_state import begin_rebuild, end_rebuild, rebuild_begun, require_rebuild
 from include.tiering.database.schema import partitions, segment_epochs, segments, skipped_offsets, topics
 from include.tiering.database.statements import stored_text
 from include.tiering.database.transactions import reading, writing
@@ -51,6 +51,10 @@ class SqlMetadataRecovery:
         self._engine = engine
         self._cluster_id = cluster_id
         self._now_ms = now_ms
+
+    def begun(self, found: StoreMarker) -> StoreMarker | None:
+        with reading(self._engine) as connection:
+            return rebuild_begun(connection, found)
 
     def begin(self, found: StoreMarker, store_id: Uuid, *, author: str) -> StoreMarker:
         with writing(self._engine) as connection:

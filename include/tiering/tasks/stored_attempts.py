@@ -5,11 +5,12 @@ sentence, and the others go on.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
+from include.tiering.audit.stored_sizes import stored_indexes_bytes
 from include.tiering.errors import (
     FormatError,
     ObjectKeyError,
@@ -64,7 +65,9 @@ def found_attempts(objects: Iterable[SegmentObject]) -> list[FoundAttempt]:
     return [FoundAttempt(segment_id, start_offset, kinds) for (start_offset, segment_id), kinds in ordered]
 
 
-def examined(storage: RemoteStorage, attempts: Iterable[FoundAttempt]) -> Iterator[StoredSegment | FaultyAttempt]:
+def examined(
+    storage: RemoteStorage, attempts: Iterable[FoundAttempt]
+) -> Generator[StoredSegment | FaultyAttempt, None, None]:
     """Each attempt examined, in the order in which they come, several at once.
 
     Raises:
@@ -109,6 +112,24 @@ def examine(storage: RemoteStorage, attempt: FoundAttempt) -> StoredSegment | Fa
         return FaultyAttempt(attempt, type(error).__name__, str(error))
 
 
+def told_apart(
+    found: Iterable[StoredSegment | FaultyAttempt],
+) -> tuple[dict[RemoteLogSegmentId, StoredSegment], tuple[FaultyAttempt, ...]]:
+    """Complete copies by id, and all others. An id belongs to one attempt: the first that comes has it."""
+    stored: dict[RemoteLogSegmentId, StoredSegment] = {}
+    faulty = []
+    for one in found:
+        if isinstance(one, FaultyAttempt):
+            faulty.append(one)
+            continue
+        segment_id, start_offset = one.metadata.remote_log_segment_id, one.metadata.start_offset
+        first = stored.setdefault(segment_id, one)
+        if first is not one:
+            message = f"its id is that of the segment at offset {first.metadata.start_offset}, too"
+            faulty.append(FaultyAttempt(FoundAttempt(segment_id, start_offset, {}), ObjectKeyError.__name__, message))
+    return stored, tuple(faulty)
+
+
 def leader_epochs_of(storage: RemoteStorage, segment: RemoteLogSegmentMetadata) -> LeaderEpochs:
     """The history that its copy carries, up to its end. Empty if it cannot be used: a verification names that."""
     try:
@@ -132,7 +153,7 @@ def _described(storage: RemoteStorage, attempt: FoundAttempt) -> RemoteLogSegmen
         raise RemoteResourceNotFoundError("this layout writes no manifests, so nothing says what its objects are")
     manifest = parse_manifest(content)
     metadata = _of_this_attempt(manifest, attempt)
-    indexes_bytes = max((one.position + one.size_bytes for one in manifest.indexes.values() if one), default=0)
+    indexes_bytes = stored_indexes_bytes(manifest)
     if attempt.sizes_bytes[ObjectKind.INDEXES] != indexes_bytes:
         raise RemoteChecksumError(
             f"its indexes have {attempt.sizes_bytes[ObjectKind.INDEXES]} bytes, its manifest says {indexes_bytes}"

@@ -1,0 +1,119 @@
+"""What a store holds that metadata could be rebuilt from: its marker, and partitions by the keys of their objects."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from include.tiering.errors import ForeignStoreError
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.remote_metadata.recovery_contract import MetadataRecovery
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoreMarker
+from include.tiering.remote_storage.marker import MARKER_KEY
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPartition:
+    """What a listing shows of one partition: complete attempts and begun ones are not told apart yet."""
+
+    topic_id_partition: TopicIdPartition
+    attempts: int
+    log_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OtherName:
+    """Objects of a topic id under another name than most of its objects have: a topic is never renamed."""
+
+    topic_id: Uuid
+    name: str
+    objects: int
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildPlan:
+    """What there is to rebuild. `found` is the store's marker, `begun` that of a rebuild that is gone on with."""
+
+    found: StoreMarker
+    begun: StoreMarker | None
+    partitions: tuple[ListedPartition, ...]
+    other_names: tuple[OtherName, ...]
+
+    @property
+    def attempts(self) -> int:
+        return sum(one.attempts for one in self.partitions)
+
+    @property
+    def log_bytes(self) -> int:
+        return sum(one.log_bytes for one in self.partitions)
+
+
+def plan_rebuild(storage: RemoteStorage, recovery: MetadataRecovery | None, cluster_id: str | None) -> RebuildPlan:
+    """Look at the marker and list the store. Changes nothing.
+
+    Args:
+        recovery: None if the database has no tables yet, and is therefore empty.
+        cluster_id: what the brokers' directories say, None if there are none to ask.
+
+    Raises:
+        ForeignStoreError: no marker, or that of another cluster.
+        StateConflictError: the database is not empty.
+    """
+    found = storage.read_marker()
+    if found is None:
+        raise ForeignStoreError(
+            f"the store has no {MARKER_KEY}, so nothing says whose it is: is its disk mounted and its URL right?"
+            " A store of another writer is set up by ./tiering migrate, and taken in by ./tiering adopt"
+        )
+    if cluster_id is not None and found.cluster_id != cluster_id:
+        raise ForeignStoreError(f"the store belongs to {found}, the log_dirs to cluster {cluster_id}")
+    begun = None if recovery is None else recovery.begun(found)
+    if begun is not None:
+        require_ours(found, begun)
+    return RebuildPlan(found, begun, *_listed(storage))
+
+
+def require_ours(found: StoreMarker, begun: StoreMarker) -> None:
+    """Raises ForeignStoreError if somebody else took the store over since this rebuild was begun."""
+    before = found.cluster_id == begun.cluster_id and found.generation == begun.generation - 1
+    if found != begun and not before:
+        raise ForeignStoreError(
+            f"the store belongs to {found}, this database was begun as {begun}: drop it and begin with another one"
+        )
+
+
+def by_name(partition: TopicIdPartition) -> tuple[str, Uuid, int]:
+    """The order in which partitions are shown."""
+    return partition.topic, partition.topic_id, partition.partition
+
+
+@dataclass(slots=True)
+class _Count:
+    names: Counter[str] = field(default_factory=Counter)
+    attempts: Counter[tuple[str, int]] = field(default_factory=Counter)
+    log_bytes: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+
+def _listed(storage: RemoteStorage) -> tuple[tuple[ListedPartition, ...], tuple[OtherName, ...]]:
+    """Partitions by the name that most objects of their topic id have, and the other names."""
+    topics: dict[Uuid, _Count] = {}
+    for found in storage.list_segment_objects():
+        partition = found.segment_id.topic_id_partition
+        count = topics.setdefault(partition.topic_id, _Count())
+        count.names[partition.topic] += 1
+        at = (partition.topic, partition.partition)
+        count.attempts[at] += found.kind is ObjectKind.MANIFEST
+        count.log_bytes[at] += found.size_bytes if found.kind is ObjectKind.LOG else 0
+    partitions, others = [], []
+    for topic_id, count in topics.items():
+        name, *other_names = (name for name, _ in sorted(count.names.items(), key=_most_first))
+        others += [OtherName(topic_id, one, count.names[one]) for one in other_names]
+        partitions += [
+            ListedPartition(TopicIdPartition(topic_id, number, name), attempts, count.log_bytes[name, number])
+            for (named, number), attempts in count.attempts.items()
+            if named == name
+        ]
+    partitions.sort(key=lambda one: by_name(one.topic_id_partition))
+    return tuple(partitions), tuple(others)
+
+
+def _most_first(counted: tuple[str, int]) -> tuple[int, str]:
+    return -counted[1], counted[0]

@@ -1,0 +1,216 @@
+"""Rebuild the metadata of a store in an empty database, from its marker and the manifests alone.
+
+    step             done when it is reached                     a crash right after it leaves          cleaned up by
+    BEGUN            the empty database is marked, with the      a marked database that serves nobody   the next call
+                     marker that the store is to have            but a rebuild; the store as it was
+    TAKEN_OVER       the store has that marker                   the same, and the old database is      the next call
+                                                                 turned away from the store for good
+    PARTITION_ADDED  all of one partition is stored              some partitions, each whole            the next call
+    FINISHED         the mark is gone                            a database like any other              -
+
+The store changes hands before it is listed: what the old database would still delete, or copy, is refused from then on.
+A deletion that it had sent before may yet take objects away, so nothing is served before it was verified.
+
+The next call goes on with the partitions that are not there. Given up for good, a half rebuilt database is dropped, and
+another one begun: it takes the store over in its turn.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
+
+from include.tiering.clock import Clock
+from include.tiering.errors import ForeignStoreError
+from include.tiering.model.epoch_history import merged
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.recovered_log import LeftOut, RecoveredLog, recovered_log
+from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.remote_metadata.recovery_contract import MetadataRecovery, RecoveredPartition, StoredSegment
+from include.tiering.remote_storage.contract import RemoteStorage, StoreMarker
+from include.tiering.tasks.plan_rebuild import OtherName, RebuildPlan, by_name, require_ours
+from include.tiering.tasks.stored_attempts import (
+    FaultyAttempt,
+    FoundAttempt,
+    examined,
+    found_attempts,
+    leader_epochs_of,
+    told_apart,
+)
+
+
+class RebuildStep(StrEnum):
+    """Named points, in order; reported after each is done."""
+
+    BEGUN = "begun"
+    TAKEN_OVER = "taken over"
+    PARTITION_ADDED = "partition added"
+    FINISHED = "finished"
+
+
+StepObserver = Callable[[RebuildStep], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltPartition:
+    """One partition.
+
+    Attributes:
+        before: an earlier call had stored it; then nothing is known but `segments` and `not_taken`.
+        not_taken: attempts with a manifest that are not among its segments.
+    """
+
+    topic_id_partition: TopicIdPartition
+    segments: int
+    size_bytes: int = 0
+    offsets: OffsetRange | None = None
+    holes: tuple[OffsetRange, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    faulty: tuple[FaultyAttempt, ...] = ()
+    before: bool = False
+    not_taken: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildReport:
+    """What became of a rebuild. `marker` is the store's now; None if nothing was changed (a dry run)."""
+
+    found: StoreMarker
+    marker: StoreMarker | None
+    partitions: tuple[RebuiltPartition, ...]
+    other_names: tuple[OtherName, ...]
+    interrupted: bool
+    seconds: float
+
+    @property
+    def segments(self) -> int:
+        return sum(one.segments for one in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """Everything that a rebuild touches. Without `recovery` it is a dry run: all is read, nothing is changed."""
+
+    storage: RemoteStorage
+    recovery: MetadataRecovery | None
+    clock: Clock
+    observe: StepObserver
+    author: str
+
+    def run(
+        self,
+        plan: RebuildPlan,
+        store_id: Uuid,
+        *,
+        on_examined: Callable[[int], None],
+        stop: Callable[[], bool],
+    ) -> RebuildReport:
+        """Take the store over, and store what its manifests say, partition by partition.
+
+        Args:
+            store_id: of the store from now on; not used if a rebuild was begun before.
+            on_examined: gets the number of attempts that were dealt with since the last call.
+            stop: asked between partitions; what is stored by then stays, and the next call goes on.
+
+        Raises:
+            ForeignStoreError: the store has changed hands.
+            RemoteStorageUnavailableError, MetadataUnavailableError: the next call goes on.
+        """
+        began = self.clock.monotonic()
+        marker, known = None, {}
+        if self.recovery is not None:
+            marker = self._take_over(self.recovery, plan, store_id)
+            known = dict(self.recovery.recovered())
+        rebuilt = list(_stored_before(plan, known))
+        on_examined(sum(one.segments + one.not_taken for one in rebuilt))
+        wanted = [one.topic_id_partition for one in plan.partitions if one.topic_id_partition not in known]
+        interrupted = False
+        with closing(examined(self.storage, self._attempts(wanted))) as attempts:
+            for partition, found in groupby(attempts, key=_partition_of):
+                rebuilt.append(self._add(partition, list(_counted(found, on_examined))))
+                if interrupted := stop():
+                    break
+        if self.recovery is not None and not interrupted:
+            self.recovery.finish(author=self.author)
+            self.observe(RebuildStep.FINISHED)
+        seconds = self.clock.monotonic() - began
+        rebuilt.sort(key=lambda one: by_name(one.topic_id_partition))
+        return RebuildReport(plan.found, marker, tuple(rebuilt), plan.other_names, interrupted, seconds)
+
+    def _take_over(self, recovery: MetadataRecovery, plan: RebuildPlan, store_id: Uuid) -> StoreMarker:
+        marker = recovery.begin(plan.found, store_id, author=self.author)
+        self.observe(RebuildStep.BEGUN)
+        if plan.found != marker:
+            require_ours(plan.found, marker)
+            now = self.storage.replace_marker(plan.found, marker)
+            if now != marker:
+                raise ForeignStoreError(f"the store belongs to {now} by now, {plan.found} was found before")
+        self.observe(RebuildStep.TAKEN_OVER)
+        return marker
+
+    def _attempts(self, partitions: Iterable[TopicIdPartition]) -> Iterator[FoundAttempt]:
+        for partition in partitions:
+            yield from found_attempts(self.storage.list_segment_objects(partition))
+
+    def _add(self, partition: TopicIdPartition, found: Sequence[StoredSegment | FaultyAttempt]) -> RebuiltPartition:
+        stored, faulty = told_apart(found)
+        log = recovered_log(one.metadata for one in stored.values())
+        if not log.segments:
+            return RebuiltPartition(partition, 0, faulty=faulty, not_taken=len(faulty))
+        segments = tuple(stored[one.remote_log_segment_id] for one in log.segments)
+        rebuilt = RebuiltPartition(
+            partition,
+            len(segments),
+            sum(one.segment_size_bytes for one in log.segments),
+            OffsetRange(min(one.start_offset for one in log.segments), log.segments[-1].end_offset),
+            log.holes,
+            log.left_out,
+            faulty,
+            not_taken=len(log.left_out) + len(faulty),
+        )
+        if self.recovery is not None:
+            history = self._history(log)
+            detail = _detail(rebuilt)
+            recovered = RecoveredPartition(partition, segments, history, log.holes, detail)
+            self.recovery.add_partition(recovered, author=self.author)
+            self.observe(RebuildStep.PARTITION_ADDED)
+        return rebuilt
+
+    def _history(self, log: RecoveredLog) -> LeaderEpochs:
+        """What the last copy carries, completed by what each says of itself."""
+        carried = leader_epochs_of(self.storage, log.segments[-1])
+        first = carried.entries[0].start_offset if carried.entries else 0
+        history = merged(LeaderEpochs(), carried, first).history
+        for segment in log.segments:
+            history = merged(history, segment.segment_leader_epochs, segment.start_offset).history
+        return history
+
+
+def _stored_before(plan: RebuildPlan, known: Mapping[TopicIdPartition, int]) -> Iterator[RebuiltPartition]:
+    listed = {one.topic_id_partition: one.attempts for one in plan.partitions}
+    for partition, segments in known.items():
+        not_taken = max(0, listed.get(partition, 0) - segments)
+        yield RebuiltPartition(partition, segments, before=True, not_taken=not_taken)
+
+
+def _partition_of(found: StoredSegment | FaultyAttempt) -> TopicIdPartition:
+    if isinstance(found, StoredSegment):
+        return found.metadata.topic_id_partition
+    return found.attempt.segment_id.topic_id_partition
+
+
+def _counted(
+    found: Iterable[StoredSegment | FaultyAttempt], on_examined: Callable[[int], None]
+) -> Iterator[StoredSegment | FaultyAttempt]:
+    for one in found:
+        on_examined(1)
+        yield one
+
+
+def _detail(rebuilt: RebuiltPartition) -> str:
+    return (
+        f"{rebuilt.segments} segments, offsets {rebuilt.offsets}, {len(rebuilt.holes)} holes; left out:"
+        f" {len(rebuilt.left_out)} copies, {len(rebuilt.faulty)} that are not complete"
+    )

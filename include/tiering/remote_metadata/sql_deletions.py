@@ -9,11 +9,11 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final, NamedTuple
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from include.tiering.database.clock import NowMs
 from include.tiering.database.fencing import hold_fence
-from include.tiering.database.partition_rows import lock_partition, of_partition
+from include.tiering.database.partition_rows import in_partition, key_of, lock_partition
 from include.tiering.database.schema import segments as rows
 from include.tiering.errors import IllegalTransitionError, StateConflictError
 from include.tiering.model.ids import RemoteLogSegmentId
@@ -27,6 +27,9 @@ from include.tiering.remote_metadata.sql_stops import refresh_stop
 
 _DELETION: Final = (RemoteLogSegmentState.DELETE_SEGMENT_STARTED, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
 _IDS_PER_STATEMENT: Final = 500
+_AMONG: Final = (in_partition(rows), rows.c.segment_id.in_(bindparam("of_segments", expanding=True)))
+_FIND: Final = select(rows.c.segment_id, rows.c.state, rows.c.verdict, rows.c.superseded_by).where(*_AMONG)
+_COMPARE_AND_SET: Final = update(rows).where(*_AMONG, rows.c.state == bindparam("of_state"))
 
 
 def advance_deletion(
@@ -86,10 +89,8 @@ def _found(
     found = {}
     for group in _groups(segments):
         ids = {str(one.remote_log_segment_id.id): one.remote_log_segment_id for one in group}
-        query = select(rows.c.segment_id, rows.c.state, rows.c.verdict, rows.c.superseded_by).where(
-            of_partition(rows, cluster_id, group[0].topic_id_partition), rows.c.segment_id.in_(ids)
-        )
-        for row in connection.execute(query):
+        key = key_of(cluster_id, group[0].topic_id_partition) | {"of_segments": list(ids)}
+        for row in connection.execute(_FIND, key):
             state, verdict = RemoteLogSegmentState(row.state), Verdict(row.verdict)
             found[ids[row.segment_id]] = _Found(state, verdict, row.superseded_by is not None)
     return found
@@ -105,10 +106,8 @@ def _write(
         for group in _groups(of_state):
             ids = [str(one.remote_log_segment_id.id) for one in group]
             partition = group[0].topic_id_partition
-            statement = update(rows).where(
-                of_partition(rows, cluster_id, partition), rows.c.segment_id.in_(ids), rows.c.state == int(state)
-            )
-            if connection.execute(statement.values(**values)).rowcount != len(ids):
+            key = key_of(cluster_id, partition) | {"of_segments": ids, "of_state": int(state)}
+            if connection.execute(_COMPARE_AND_SET, key | values).rowcount != len(ids):
                 raise StateConflictError(f"{partition}: some of {len(ids)} segments are no longer {state.name}")
 
 

@@ -6,10 +6,10 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Row, and_, func, or_, select
+from sqlalchemy import Connection, Engine, Row, and_, bindparam, func, or_, select
 
 from include.tiering.database.clock import NowMs, database_now_ms
-from include.tiering.database.partition_rows import of_partition, partition_from
+from include.tiering.database.partition_rows import in_partition, key_of, partition_from
 from include.tiering.database.schema import approvals, planned_deletions, runs, segments, size_counters, topics
 from include.tiering.database.transactions import reading
 from include.tiering.model.ids import TopicIdPartition, Uuid
@@ -27,6 +27,7 @@ _SAME_TOPIC_AS_COUNTER: Final = and_(
 _COUNTERS: Final = (
     select(size_counters, topics.c.name)
     .join(topics, _SAME_TOPIC_AS_COUNTER)
+    .where(size_counters.c.cluster_id == bindparam("of_cluster"))
     .order_by(
         topics.c.name,
         size_counters.c.topic_id,
@@ -35,6 +36,7 @@ _COUNTERS: Final = (
         size_counters.c.leader_epoch,
     )
 )
+_COUNTERS_OF_PARTITION: Final = _COUNTERS.where(in_partition(size_counters))
 _DELETE_STARTED: Final = int(RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
 _COPY_FINISHED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
 _COPY_STARTED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_STARTED)
@@ -49,11 +51,11 @@ class SqlRemoteLogSizes:
         self._now_ms = now_ms
 
     def partition_states(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionStates]:
-        query = _COUNTERS.where(size_counters.c.cluster_id == self._cluster_id)
+        query, key = _COUNTERS, {"of_cluster": self._cluster_id}
         if partition is not None:
-            query = query.where(of_partition(size_counters, self._cluster_id, partition))
+            query, key = _COUNTERS_OF_PARTITION, key_of(self._cluster_id, partition)
         with reading(self._engine) as connection:
-            rows = connection.execute(query).all()
+            rows = connection.execute(query, key).all()
         return [
             PartitionStates(partition_from(*key), tuple(_state_sizes(counted)))
             for key, counted in groupby(rows, key=attrgetter("topic_id", "partition", "name"))

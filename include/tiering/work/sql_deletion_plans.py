@@ -58,6 +58,8 @@ _REMAINING: Final = _PLAN.where(in_partition(planned_deletions), _LEFT)
 _EXPIRATION: Final = select(planned_expirations).where(
     in_partition(planned_expirations), planned_expirations.c.run_id == bindparam("of_run")
 )
+_ADD_EXPIRATIONS: Final = insert(planned_expirations)
+_ADD_DELETIONS: Final = insert(planned_deletions)
 _ANY_WORK: Final = select(planned_deletions.c.position).where(_OF_RUN, _LEFT).limit(1)
 _ANY_WORK_OF_PARTITION: Final = _ANY_WORK.where(in_partition(planned_deletions))
 
@@ -76,9 +78,9 @@ def save_plan(
         for position, deletion in enumerate(planned.deletions)
     ]
     if rows:
-        connection.execute(insert(planned_expirations), rows)
+        connection.execute(_ADD_EXPIRATIONS, rows)
     if deletion_rows:
-        connection.execute(insert(planned_deletions), deletion_rows)
+        connection.execute(_ADD_DELETIONS, deletion_rows)
 
 
 def read_plan(connection: Connection, cluster_id: str, run_id: str) -> Sequence[PlannedExpiration]:

@@ -11,6 +11,9 @@ from include.tiering.database.statements import insert_if_absent, stored_text, u
 from include.tiering.work.contract import LIVE_BATCH_MS, BatchProgress
 
 _PAUSED: Final = select(pauses.c.topic).where(pauses.c.cluster_id == bindparam("of_cluster"))
+_RESUME: Final = delete(pauses).where(
+    pauses.c.cluster_id == bindparam("of_cluster"), pauses.c.topic == bindparam("of_topic")
+)
 _SLOTS: Final = select(pools.c.slots).where(
     pools.c.cluster_id == bindparam("of_cluster"), pools.c.pool == bindparam("of_pool")
 )
@@ -76,8 +79,7 @@ def pause(connection: Connection, cluster_id: str, topic: str, author: str, now_
 
 
 def resume(connection: Connection, cluster_id: str, topic: str, author: str, now_ms: int) -> None:
-    lifted = delete(pauses).where(pauses.c.cluster_id == cluster_id, pauses.c.topic == topic)
-    if connection.execute(lifted).rowcount:
+    if connection.execute(_RESUME, {"of_cluster": cluster_id, "of_topic": topic}).rowcount:
         record_event(connection, cluster_id, "resume", topic, "", author, now_ms)
 
 

@@ -1,6 +1,7 @@
 """What every `ObjectStore` must do. A subclass gives fixtures `store` and `backdoor`."""
 
 import threading
+import time
 
 import pytest
 
@@ -74,6 +75,16 @@ class ObjectStoreContract:
             assert store.stat(KEY) == ObjectStat(13, None)
         assert store.stat(KEY + ".other") is None
         assert store.stat("elsewhere/" + KEY) is None
+
+    def test_a_look_tells_size_and_time_of_what_is_there(self, store: ObjectStore, backdoor: Backdoor) -> None:
+        earliest_ms = (time.time_ns() // 1_000_000_000) * 1000
+        put(store, KEY, b"what was sent")
+        seen = store.look(KEY)
+        assert seen is not None
+        assert (seen.size_bytes, seen.version_id) == (13, None)
+        assert earliest_ms - 1000 <= seen.last_modified_ms <= time.time_ns() // 1_000_000 + 1000
+        assert store.look(KEY + ".other") is None
+        assert store.look("elsewhere/" + KEY) is None
 
     def test_a_write_is_confirmed_by_the_store_alone(self, store: ObjectStore) -> None:
         content = some_bytes(BLOCK_BYTES + 1)

@@ -36,19 +36,19 @@ from include.tiering.model.segment_data import ByteSource
 from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage.bodies import BLOCK_BYTES, BytesSource, blocks_of
 from include.tiering.remote_storage.contract import ProgressCallback
-from include.tiering.remote_storage.file_tree import FileTree, translated
+from include.tiering.remote_storage.file_tree import TEMPORARY_MARK, FileTree, translated
 from include.tiering.remote_storage.object_store import (
     KeyFailure,
     ListedObject,
     ObjectStat,
     OpenUpload,
+    SeenObject,
     checked_key,
     checked_prefix,
 )
 from include.tiering.units import MIB, format_bytes
 
 MIN_FREE_BYTES: Final = 256 * MIB
-_TEMPORARY_MARK: Final = ".~"
 _WRITE_BEHIND_BYTES: Final = 8 * MIB
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -85,7 +85,7 @@ class FileObjectStore:
         running_crc32c: Sequence[int] = (),
     ) -> bool:
         parents, name = _split(key)
-        temporary = f"{name}{_TEMPORARY_MARK}{self._random_bytes(8).hex()}"
+        temporary = f"{name}{TEMPORARY_MARK}{self._random_bytes(8).hex()}"
         with translated(self._root, key, "write"), self._tree.made_directory(parents) as directory:
             try:
                 written_crc32c = _write(directory, temporary, body, limiter, on_sent)
@@ -101,7 +101,7 @@ class FileObjectStore:
     def replace(self, key: str, content: bytes) -> None:
         """As `put`, but step 4 is a rename, which takes the place of what is there."""
         parents, name = _split(key)
-        temporary = f"{name}{_TEMPORARY_MARK}{self._random_bytes(8).hex()}"
+        temporary = f"{name}{TEMPORARY_MARK}{self._random_bytes(8).hex()}"
         with translated(self._root, key, "write"), self._tree.made_directory(parents) as directory:
             try:
                 _write(directory, temporary, BytesSource(content), UnlimitedBytes(), lambda _: None)
@@ -127,6 +127,17 @@ class FileObjectStore:
             raise RemoteStorageError(f"{key}: {position} of {size_bytes} bytes could be read back")
         return ObjectStat(size_bytes, crc32c)
 
+    def look(self, key: str) -> SeenObject | None:
+        parents, name = _split(key)
+        try:
+            with translated(self._root, key, "look at"), self._tree.directory(parents) as directory:
+                status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        except RemoteResourceNotFoundError:
+            return None
+        if not stat_bits.S_ISREG(status.st_mode):
+            return None
+        return SeenObject(status.st_size, status.st_mtime_ns // 1_000_000)
+
     def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
         parents, name = _split(key)
         with translated(self._root, key, "read"), self._tree.file(parents, name) as (fd, size_bytes):
@@ -150,19 +161,22 @@ class FileObjectStore:
                 failures.append(KeyFailure(key, str(error), error.retriable))
         return tuple(failures)
 
+    def delete_versions(self, versions: Collection[tuple[str, str]]) -> tuple[KeyFailure, ...]:
+        return tuple(KeyFailure(key, "a directory keeps no versions", retriable=False) for key, _ in versions)
+
     def list_objects(self, prefix: str = "") -> Iterator[ListedObject]:
         for parent, name, size_bytes in self._files(prefix):
-            if _TEMPORARY_MARK not in name and f"{parent}{name}".startswith(prefix):
+            if TEMPORARY_MARK not in name and f"{parent}{name}".startswith(prefix):
                 yield ListedObject(f"{parent}{name}", size_bytes)
 
     def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:
         for parent, name, _ in self._files(prefix):
-            object_name, mark, _ = name.partition(_TEMPORARY_MARK)
+            object_name, mark, _ = name.partition(TEMPORARY_MARK)
             if mark and f"{parent}{object_name}".startswith(prefix):
                 yield OpenUpload(f"{parent}{object_name}", token=name)
 
     def abort_upload(self, upload: OpenUpload) -> None:
-        if _TEMPORARY_MARK not in upload.token or "/" in upload.token:
+        if TEMPORARY_MARK not in upload.token or "/" in upload.token:
             raise RemoteStorageError(f"{printable(upload.token)!r} is not a temporary file of this store")
         self._unlink(upload.key, upload.token)
 

@@ -28,6 +28,16 @@ class ObjectStat:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenObject:
+    """What is under a key now. `last_modified_ms` is by the store's clock, of whole seconds in some stores;
+    `version_id` is None where the store keeps no versions."""
+
+    size_bytes: int
+    last_modified_ms: int
+    version_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ListedObject:
     """One object under the prefix. The key is as the store gives it: anybody may have written it."""
 
@@ -103,6 +113,10 @@ class ObjectStore(Protocol):
         """Size and checksum, None if there is no such object."""
         ...
 
+    def look(self, key: str) -> SeenObject | None:
+        """What is there, without reading it; None if there is no such object."""
+        ...
+
     def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
         """Bytes `first` to `last` (both inclusive; None = the end) in blocks. Nothing is opened before the first
         block is asked for. Each block is charged to `limiter` before it is read.
@@ -114,6 +128,14 @@ class ObjectStore(Protocol):
 
     def delete(self, keys: Collection[str]) -> tuple[KeyFailure, ...]:
         """Remove these objects; absent ones are fine. One that fails does not keep the others."""
+        ...
+
+    def delete_versions(self, versions: Collection[tuple[str, str]]) -> tuple[KeyFailure, ...]:
+        """Remove these (key, version id) for good, delete markers too; absent ones are fine. With the latest version of
+        a key the one before it becomes what a read gives.
+
+        Every one of them fails in a store that keeps no versions.
+        """
         ...
 
     def list_objects(self, prefix: str = "") -> Iterator[ListedObject]:

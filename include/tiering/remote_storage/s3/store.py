@@ -6,7 +6,7 @@ HeadObject. Requests are retried by botocore, a bounded number of times.
 """
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from include.tiering.remote_storage.object_store import (
     ListedObject,
     ObjectStat,
     OpenUpload,
+    SeenObject,
     checked_key,
     checked_prefix,
 )
@@ -107,14 +108,15 @@ class S3ObjectStore:
             )
 
     def stat(self, key: str) -> ObjectStat | None:
-        with translated("look at", self._bucket, self._full_key(key)):
-            try:
-                answer = self._client.head_object(Bucket=self._bucket, Key=self._full_key(key), ChecksumMode="ENABLED")
-            except ClientError as error:
-                if http_status(error) == 404:
-                    return None
-                raise
-        return ObjectStat(int(answer["ContentLength"]), full_object_crc32c(answer))
+        answer = self._head(key, ChecksumMode="ENABLED")
+        return None if answer is None else ObjectStat(int(answer["ContentLength"]), full_object_crc32c(answer))
+
+    def look(self, key: str) -> SeenObject | None:
+        answer = self._head(key)
+        if answer is None:
+            return None
+        modified_ms = round(answer["LastModified"].timestamp() * 1000)
+        return SeenObject(int(answer["ContentLength"]), modified_ms, answer.get("VersionId"))
 
     def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
         full_key = self._full_key(key)
@@ -134,17 +136,10 @@ class S3ObjectStore:
                     remaining_bytes -= len(block)
 
     def delete(self, keys: Collection[str]) -> tuple[KeyFailure, ...]:
-        failures = []
-        accepted = []
-        for key in keys:
-            try:
-                accepted.append(checked_key(key))
-            except ObjectKeyError as error:
-                failures.append(KeyFailure(key, str(error), retriable=False))
-        left = iter(accepted)
-        while batch := list(islice(left, _KEYS_PER_DELETE)):
-            failures.extend(self._delete_batch(batch))
-        return tuple(failures)
+        return self._delete((key, {}) for key in keys)
+
+    def delete_versions(self, versions: Collection[tuple[str, str]]) -> tuple[KeyFailure, ...]:
+        return self._delete((key, {"VersionId": version_id}) for key, version_id in versions)
 
     def list_objects(self, prefix: str = "") -> Iterator[ListedObject]:
         for found in self._listed("list_objects_v2", "Contents", prefix):
@@ -171,8 +166,33 @@ class S3ObjectStore:
             for page in pages:
                 yield from page.get(member, ())
 
-    def _delete_batch(self, keys: list[str]) -> list[KeyFailure]:
-        request = {"Objects": [{"Key": self._prefix + key} for key in keys], "Quiet": True}
+    def _head(self, key: str, **options: str) -> Any:
+        """The answer to HeadObject; None if there is no such object."""
+        with translated("look at", self._bucket, self._full_key(key)):
+            try:
+                return self._client.head_object(Bucket=self._bucket, Key=self._full_key(key), **options)
+            except ClientError as error:
+                if http_status(error) == 404:
+                    return None
+                raise
+
+    def _delete(self, doomed: Iterable[tuple[str, dict[str, str]]]) -> tuple[KeyFailure, ...]:
+        """Keys, each with what else its entry in the request has."""
+        failures = []
+        accepted = []
+        for key, version in doomed:
+            try:
+                accepted.append((checked_key(key), version))
+            except ObjectKeyError as error:
+                failures.append(KeyFailure(key, str(error), retriable=False))
+        left = iter(accepted)
+        while batch := list(islice(left, _KEYS_PER_DELETE)):
+            failures.extend(self._delete_batch(batch))
+        return tuple(failures)
+
+    def _delete_batch(self, doomed: list[tuple[str, dict[str, str]]]) -> list[KeyFailure]:
+        keys = [key for key, _ in doomed]
+        request = {"Objects": [{"Key": self._prefix + key, **version} for key, version in doomed], "Quiet": True}
         try:
             with translated("delete", self._bucket, self._prefix + keys[0]):
                 answer = self._client.delete_objects(Bucket=self._bucket, Delete=request)
@@ -185,5 +205,5 @@ class S3ObjectStore:
                 is_retriable_code(failed["Code"]),
             )
             for failed in answer.get("Errors", ())
-            if failed["Code"] != "NoSuchKey"
+            if failed["Code"] not in ("NoSuchKey", "NoSuchVersion")
         ]

@@ -11,6 +11,7 @@ from include.tiering.log_source.topic_patterns import matches
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.sizes import PartitionSize
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
+from include.tiering.model.turn import Turn
 from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity
 from include.tiering.quota.topic_quota import NO_TOPIC_QUOTAS
 from include.tiering.remote_storage.contract import StoreMarker
@@ -26,6 +27,7 @@ from include.tiering.tasks.fetch_partition import FetchedSegment
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
 from include.tiering.tasks.mirror_pools import PoolsStatus, look_at_pools, mirrored_pools
 from include.tiering.tasks.partition_readiness import PartitionReadiness
+from include.tiering.tasks.plan_verification import Sample, VerificationPlan
 from include.tiering.tasks.readiness import Check, Readiness
 from include.tiering.tasks.resize_pools import asks_for_pools, resize_pools
 from include.tiering.tasks.skip_offsets import Skip
@@ -81,6 +83,7 @@ class FakeTiering:
         self.plan: Callable[[str], CopyPlan] = lambda run_id: sample.copy_plan(run_id)
         self.results: list[BatchResult] = []
         self.verified = VerifyReport(2, (), (), 2048, 0.1)
+        self.verification: Callable[[str], VerificationPlan] = sample.verification_plan
         self.partition_sizes: list[PartitionSize] = [sample.partition_size()]
         self.log_dir_descriptions: list[LogDirDescription] = []
         self.checks: list[Check] = [Check("schema", True, True, "at head")]
@@ -118,9 +121,24 @@ class FakeTiering:
         self.on_batch(parent_alive)
         return self.results.pop(0) if self.results else batch_result()
 
-    def verify(self, run_id: str | None = None) -> VerifyReport:
-        self._called("verify", {"run_id": run_id})
+    def verify(self, run_id: str | None = None, **arguments: Any) -> VerifyReport:
+        self._called("verify", {"run_id": run_id, **arguments})
         return self.verified
+
+    def turn_of_now(self, share: float) -> Turn | None:
+        return Turn.of(share, 0) if share else None
+
+    def plan_verification(self, run_id: str, chosen: Sample, **arguments: Any) -> VerificationPlan:
+        self._called("plan_verification", {"sample": chosen, **arguments})
+        return self.verification(run_id)
+
+    def verify_planned(self, run_id: str, *, on_read: Callable[[int], None]) -> VerifyReport:
+        self._called("verify_planned", {"run_id": run_id})
+        on_read(1)
+        return self.verified
+
+    def publish_verdicts(self) -> None:
+        self._called("publish_verdicts", {})
 
     def sizes(self) -> Sequence[PartitionSize]:
         self._called("sizes", {})

@@ -12,6 +12,7 @@ from include.tiering.log_source.contract import (
     ScanError,
     ScanReport,
 )
+from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
@@ -22,7 +23,10 @@ from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.reports.copy import CopyRun
 from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.tasks.fetch_partition import FetchedSegment
+from include.tiering.tasks.plan_verification import VerificationPlan
+from include.tiering.tasks.verification_cost import ReadCost
 from include.tiering.work.contract import PlannedPartition, PlannedSegment, SegmentOutcome, WorkItem
+from include.tiering.work.verification_contract import PlannedVerification, VerificationReason
 
 TOPIC_ID = Uuid(bytes(range(16)))
 TOPIC_ID_TEXT = "AAECAwQFBgcICQoLDA0ODw"
@@ -106,3 +110,14 @@ def copy_run() -> CopyRun:
         work_item(SegmentOutcome.PLANNED, 300),
     ]
     return CopyRun("run-1", items, seconds=2.0004, held_back=(DAMAGED_PLAN_ITEM,), errors=(SCAN_ERROR,))
+
+
+def verification_plan(run_id: str = "run-1") -> VerificationPlan:
+    """Two segments of forty."""
+    planned = tuple(
+        PlannedVerification(
+            RemoteLogSegmentId(ORDERS_0, Uuid(bytes([n] * 16))), 100 * n, Depth.SHALLOW, VerificationReason.ASKED, 1_536
+        )
+        for n in (1, 2)
+    )
+    return VerificationPlan(run_id, Depth.SHALLOW, planned, ReadCost(3_072, 36, 90.0), 40, 2**20)

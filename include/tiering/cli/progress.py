@@ -1,6 +1,9 @@
 """The progress bar of a run: bytes, rate and time left, on standard error, and only on a terminal."""
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
@@ -11,6 +14,28 @@ from include.tiering.errors import MetadataUnavailableError
 from include.tiering.work.contract import WorkStore
 
 _POLL_SECONDS: Final = 0.5
+
+
+def bar_of_bytes(console: Console) -> Progress:
+    """Bytes, rate and time left; nothing where there is no terminal."""
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    )
+
+
+@contextmanager
+def counted_bytes(verb: str, planned_bytes: int, console: Console | None = None) -> Iterator[Callable[[int], None]]:
+    """A bar for work of this process: call what it yields with the bytes of each part that is done."""
+    with bar_of_bytes(console if console is not None else Console(stderr=True)) as progress:
+        task = progress.add_task(verb, total=planned_bytes)
+        yield partial(progress.advance, task)
 
 
 class RunProgress:
@@ -29,16 +54,7 @@ class RunProgress:
         self._run_id = run_id
         self._verb = verb
         console = console if console is not None else Console(stderr=True)
-        self._progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            DownloadColumn(binary_units=True),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-            transient=True,
-        )
+        self._progress = bar_of_bytes(console)
         self._task = self._progress.add_task(verb, total=planned_bytes)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="progress", daemon=True)

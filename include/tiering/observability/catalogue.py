@@ -10,6 +10,7 @@ from include.tiering.observability.metric import Across as Across
 from include.tiering.observability.metric import Metric as Metric
 from include.tiering.observability.metric import MetricKind as MetricKind
 from include.tiering.observability.size_metrics import SIZE_METRICS
+from include.tiering.observability.verdict_metrics import VERDICT_METRICS
 
 COPY_BYTES: Final = Metric(
     "RemoteCopyBytesPerSec",
@@ -176,6 +177,7 @@ METRICS: Final = (
     COPY_ERRORS_BY_CLASS,
     COPY_SENT_BYTES,
     *SIZE_METRICS,
+    *VERDICT_METRICS,
     TOPIC_BYTES_IN,
     TOPIC_RECORDS_IN,
     COPY_BYTE_RATE,

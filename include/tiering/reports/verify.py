@@ -12,6 +12,8 @@ def present_verify(report: VerifyReport) -> Presentation:
         f"verified {count(report.segments, 'segment')}: {report.segments - len(bad)} passed, {len(bad)} failed, "
         f"{count(len(report.warnings), 'warning')}; read {format_bytes(report.bytes_read)}"
     )
+    if report.gone:
+        summary += f"; {count(report.gone, 'segment')} went meanwhile"
     return Presentation(lambda: _document(report), lambda: _tables(report), summary, ok=not report.failed)
 
 

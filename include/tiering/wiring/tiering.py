@@ -1,7 +1,7 @@
 """Every verb of the platform, with its adapters joined."""
 
 import secrets
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
@@ -10,9 +10,9 @@ from typing import Any
 
 from include.tiering.clock import Clock
 from include.tiering.log_source.contract import ScanReport
+from include.tiering.model.failed_copies import FailedCopy, by_partition
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observability.metrics import process_recorder
-from include.tiering.quality.suites import segment_suites
 from include.tiering.quota.contract import Quotas
 from include.tiering.quota.fetch_admission import FetchAdmission
 from include.tiering.quota.scopes import QuotaKind
@@ -27,12 +27,13 @@ from include.tiering.tasks.fetch_partition import FetchedSegment, fetch_partitio
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch, RecordReader
 from include.tiering.tasks.own_topics import register_owners
 from include.tiering.tasks.plan_copy import plan_copy
+from include.tiering.tasks.plan_replacements import remember_losses
 from include.tiering.tasks.record_readers import RecordReaders
 from include.tiering.tasks.remember_epochs import remember_leader_epochs
 from include.tiering.tasks.skip_offsets import Skip, plan_skip, skip_offsets
-from include.tiering.tasks.verify_segments import VerifyReport, verify_segments
 from include.tiering.wiring.batches import gate_and_heartbeat
 from include.tiering.wiring.expiration_verbs import ExpirationVerbs
+from include.tiering.wiring.quality_verbs import QualityVerbs
 from include.tiering.wiring.readiness_verbs import ReadinessVerbs
 from include.tiering.wiring.set_up import set_up
 from include.tiering.wiring.size_verbs import SizeVerbs
@@ -52,7 +53,7 @@ def _count(result: BatchResult) -> None:
         recorder.copy_failed(failure.item.topic_id_partition.topic, str(failure.item.error))
 
 
-class Tiering(ReadinessVerbs, ExpirationVerbs, SizeVerbs):
+class Tiering(ReadinessVerbs, ExpirationVerbs, QualityVerbs, SizeVerbs):
     """The library as its entry points see it. Close it, or use `open_tiering`."""
 
     def __init__(
@@ -97,19 +98,24 @@ class Tiering(ReadinessVerbs, ExpirationVerbs, SizeVerbs):
             register_owners(report, self.registry)
             remember_leader_epochs(report, self.metadata, self.registry)
             self.note_topic_deletions()
-        plan = self._plan_of(report, run_id, limit_bytes)
+        failed = by_partition(self.failed_copies.all())
+        plan = self._plan_of(report, run_id, failed, limit_bytes)
         if not dry_run:
+            remember_losses(report, plan, failed, self.failed_copies)
             self.work.save_plan(run_id, plan.partitions)
         return plan
 
     def plan_skip(self, topic: str, partition: int, topic_id: str | None = None) -> Skip:
         """What of a partition the source has lost before it was copied, as it is now; see the task. Changes nothing."""
         report = self.scan_of_our_cluster((topic,))
-        return plan_skip(report, self._plan_of(report, "skip"), self.metadata, topic, partition, topic_id)
+        plan = self._plan_of(report, "skip", by_partition(self.failed_copies.all()))
+        return plan_skip(report, plan, self.metadata, topic, partition, topic_id)
 
     def skip_offsets(self, planned: Skip, *, reason: str, author: str) -> Skip:
         """Record the decision to go on behind it."""
-        return skip_offsets(planned, metadata=self.metadata, reason=reason, author=author)
+        return skip_offsets(
+            planned, metadata=self.metadata, failed_copies=self.failed_copies, reason=reason, author=author
+        )
 
     def copy_batch(
         self,
@@ -150,20 +156,6 @@ class Tiering(ReadinessVerbs, ExpirationVerbs, SizeVerbs):
         _count(result)
         return result
 
-    def verify(self, run_id: str | None = None) -> VerifyReport:
-        """Judge what a run copied; without a run, all that has not passed."""
-        # Great Expectations takes seconds to import: only those who judge wait.
-        from include.tiering.quality.great_expectations_judge import GreatExpectationsJudge
-
-        return verify_segments(
-            self.metadata,
-            self.storage,
-            GreatExpectationsJudge(segment_suites()),
-            run_id=run_id,
-            quotas=self.quotas,
-            clock=self.clock,
-        )
-
     def copy_run(self, run_id: str) -> CopyRun:
         """What a run has done so far."""
         batches = self.work.progress(run_id)
@@ -196,7 +188,13 @@ class Tiering(ReadinessVerbs, ExpirationVerbs, SizeVerbs):
         with self.record_readers() as readers:
             yield from readers.fetch(fetches, client)
 
-    def _plan_of(self, report: ScanReport, run_id: str, limit_bytes: int | None = None) -> CopyPlan:
+    def _plan_of(
+        self,
+        report: ScanReport,
+        run_id: str,
+        failed: Mapping[TopicIdPartition, Sequence[FailedCopy]],
+        limit_bytes: int | None = None,
+    ) -> CopyPlan:
         return plan_copy(
             run_id,
             report,
@@ -207,6 +205,8 @@ class Tiering(ReadinessVerbs, ExpirationVerbs, SizeVerbs):
             limit_bytes=limit_bytes,
             placements=self.placements(),
             retentions=self.topic_retentions(),
+            failed=failed,
+            max_new_copies=self.effective_settings().superseded.max_copies,
         )
 
     def _segment_copier(self) -> SegmentCopier:

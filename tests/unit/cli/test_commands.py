@@ -9,6 +9,7 @@ from typer.testing import Result
 
 from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.log_source.contract import ScanReport
+from include.tiering.model.depth import Depth
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.quality.judge import QualityFinding
 from include.tiering.tasks.batch_room import BatchEnd
@@ -139,7 +140,7 @@ def test_verify(run: Run, tiering: FakeTiering) -> None:
     )
     tiering.verified = VerifyReport(2, (finding,), (), 2048, 0.1)
     result = run("verify", "--run", "run-1")
-    assert (result.exit_code, tiering.calls[-1]) == (1, ("verify", {"run_id": "run-1"}))
+    assert (result.exit_code, tiering.calls[-1]) == (1, ("verify", {"run_id": "run-1", "depth": Depth.SHALLOW}))
     assert "Q102" in result.stdout
 
 

@@ -1,28 +1,115 @@
-"""`./tiering verify`: the quality gate."""
+"""`./tiering verify`: the quality gate, and what is verified again as time goes by."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from include.tiering.cli.options import Json
+from include.tiering.cli.options import Json, LimitBytes, Topics
 from include.tiering.cli.output import finish
+from include.tiering.cli.runs import new_run_id
 from include.tiering.cli.session import session_of
+from include.tiering.errors import SettingError
+from include.tiering.model.depth import Depth
+
+if TYPE_CHECKING:
+    from include.tiering.tasks.plan_verification import Sample, VerificationPlan
+    from include.tiering.tasks.verify_segments import VerifyReport
+    from include.tiering.wiring import Tiering
+
+_DAY_MS = 24 * 60 * 60 * 1000
 
 
 def verify(
     ctx: typer.Context,
     run: Annotated[
-        str | None, typer.Option("--run", help="Only the segments that this run copied.", metavar="RUN_ID")
+        str | None,
+        typer.Option(
+            "--run", help="Only the segments that this run copied, and those without a verdict.", metavar="ID"
+        ),
     ] = None,
+    depth: Annotated[
+        Depth, typer.Option("--depth", help="`shallow`: a few ranges of each segment; `deep`: every byte.")
+    ] = Depth.SHALLOW,
+    share: Annotated[
+        float | None,
+        typer.Option(
+            "--share",
+            "--sample",
+            min=0,
+            max=1,
+            help="Those whose turn it is: about this share of all bytes.",
+            metavar="0..1",
+        ),
+    ] = None,
+    older_than_days: Annotated[
+        float | None,
+        typer.Option(
+            "--older-than-days", min=0, help="Those whose verdict is this old, or that have none.", metavar="DAYS"
+        ),
+    ] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Those that failed before.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    topic: Topics = None,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("--partition", min=0, help="Only this partition; may be repeated.", metavar="NUMBER"),
+    ] = None,
+    limit_bytes: LimitBytes = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would read, and read nothing.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Judge copied segments that have not passed yet, and store a verdict for each.
+    """Judge copied segments by what the store holds, and store a verdict for each.
 
-    Lengths and checksums are what the store itself says of its objects; indexes, manifest and epochs are read back.
-    A segment that fails is kept and named, never served, and its partition stops (exit code 1).
+    Without --share, --older-than-days, --failed or --all those are taken that need a verdict: never verified, failed
+    before, verdict expired or about to (`tiering.verdict.max.age.ms`). Several of these flags add up. The most urgent
+    come first if --limit-bytes is given.
+
+    `--depth shallow` asks the store for lengths and checksums and reads manifest, indexes and both ends of the log;
+    `deep` reads every byte, under the fetch quota. What it will cost is said before it starts. With `--share 0.05`
+    another twentieth is taken each day (`tiering.verify.period.ms`), and in twenty days each segment had its turn.
+
+    A segment that fails is kept and named, never served, and its partition stops (exit code 1). A shallow look acquits
+    no segment of what a deep one found. Interrupt it at any time: verdicts are stored as it goes.
     """
+    selects = share is not None or older_than_days is not None or failed or everything
+    if run is not None and (selects or topic or partition or limit_bytes or dry_run):
+        raise SettingError("--run takes the segments of one copy run: of the other options only --depth goes with it")
     with session_of(ctx).opened() as tiering:
-        report = tiering.verify(run_id=run)
+        if run is not None:
+            report = tiering.verify(run, depth=depth)
+        else:
+            from include.tiering.tasks.plan_verification import Sample
+
+            sample = Sample(
+                due=not selects,
+                failed=failed,
+                older_than_ms=None if older_than_days is None else round(older_than_days * _DAY_MS),
+                turn=tiering.turn_of_now(share) if share is not None else None,
+                everything=everything,
+                topics=tuple(topic or ()),
+                partitions=frozenset(partition or ()),
+            )
+            report = _verify_sample(tiering, sample, depth, limit_bytes, dry_run=dry_run, as_json=as_json)
     from include.tiering.reports.verify import present_verify
 
     finish(present_verify(report), as_json=as_json)
+
+
+def _verify_sample(
+    tiering: "Tiering", sample: "Sample", depth: Depth, limit_bytes: int | None, *, dry_run: bool, as_json: bool
+) -> "VerifyReport":
+    """A dry run ends the command."""
+    from include.tiering.cli.progress import counted_bytes
+    from include.tiering.reports.verification_plan import cost_sentence, present_plan
+
+    plan: VerificationPlan = tiering.plan_verification(
+        new_run_id(), sample, depth=depth, limit_bytes=limit_bytes, dry_run=dry_run
+    )
+    if dry_run:
+        finish(present_plan(plan), as_json=as_json)
+        raise typer.Exit
+    typer.echo(cost_sentence(plan), err=True)
+    with counted_bytes("verifying", plan.cost.read_bytes) as on_read:
+        report = tiering.verify_planned(plan.run_id, on_read=on_read)
+    tiering.publish_verdicts()
+    return report

@@ -1,0 +1,139 @@
+"""The verbs that judge: the gate of a copy, and runs that verify what is stored."""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Final
+
+from include.tiering.model.depth import Depth
+from include.tiering.model.turn import Turn
+from include.tiering.observability.metrics import process_recorder
+from include.tiering.observability.verdict_metrics import publish_verdicts
+from include.tiering.quality.judge import Judge, QualityFinding
+from include.tiering.quality.late_judge import LateJudge
+from include.tiering.quality.measures import SegmentMeasure
+from include.tiering.quality.rules import Severity
+from include.tiering.quality.suites import segment_suites
+from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.tasks.plan_verification import Sample, VerificationPlan, plan_verification
+from include.tiering.tasks.record_verdicts import finding_of_result
+from include.tiering.tasks.verify_planned import MeasureAll, ToMeasure, measure_planned, measured_here, verify_planned
+from include.tiering.tasks.verify_segments import Measurer, VerifyReport, verify_segments
+from include.tiering.wiring.parts import Parts
+from include.tiering.work.sql_verifications import SqlVerificationStore
+from include.tiering.work.verification_contract import VerificationOutcome, VerificationStore
+
+_EXPIRED_AT_ONCE: Final = 500
+
+
+class QualityVerbs(Parts):
+    """Part of `Tiering`."""
+
+    @cached_property
+    def verifications(self) -> VerificationStore:
+        return SqlVerificationStore(self.engine, self.cluster_id)
+
+    def verify(self, run_id: str | None = None, *, depth: Depth = Depth.SHALLOW) -> VerifyReport:
+        """Judge what a run copied; without a run, all that has not passed."""
+        return verify_segments(
+            self.metadata,
+            self.storage,
+            self.segment_judge(),
+            run_id=run_id,
+            depth=depth,
+            quotas=self.quotas,
+            clock=self.clock,
+        )
+
+    def expire_verdicts(self) -> int:
+        """Segments that passed too long ago are no longer counted as safe; returns how many. In bounded statements."""
+        older_than_ms = self.effective_settings().verdict.max_age_ms
+        expired = 0
+        while found := self.metadata.expire_verdicts(older_than_ms, at_most=_EXPIRED_AT_ONCE):
+            expired += found
+        return expired
+
+    def turn_of_now(self, share: float) -> Turn | None:
+        """The part of all segments whose turn it is in this period, by the database's clock; None for a share of 0."""
+        period = self.deletions.now_ms() // self.effective_settings().verify.period_ms
+        return Turn.of(share, period) if share else None
+
+    def plan_verification(
+        self,
+        run_id: str,
+        sample: Sample,
+        *,
+        depth: Depth,
+        limit_bytes: int | None = None,
+        dry_run: bool = False,
+    ) -> VerificationPlan:
+        """Let verdicts expire, choose, say what it costs, store the plan. A `dry_run` changes nothing."""
+        if not dry_run:
+            self.expire_verdicts()
+        plan = plan_verification(
+            self._rows(sample),
+            sample,
+            run_id=run_id,
+            depth=depth,
+            quotas=self._stored_quotas(),
+            now_ms=self.deletions.now_ms(),
+            max_age_ms=self.effective_settings().verdict.max_age_ms,
+            limit_bytes=limit_bytes,
+        )
+        if not dry_run:
+            self.verifications.save_plan(run_id, plan.planned)
+        return plan
+
+    def verify_planned(
+        self,
+        run_id: str,
+        *,
+        measure_all: MeasureAll | None = None,
+        streams: int = 1,
+        on_read: Callable[[int], None] = lambda _: None,
+    ) -> VerifyReport:
+        """Verify what is left of a planned run. Without `measure_all` it is read by this process; `on_read` is told the
+        planned bytes of each segment then."""
+        return verify_planned(
+            run_id,
+            self.verifications,
+            self.metadata,
+            self.segment_judge(),
+            measure_all or measured_here(self._measurer, on_read),
+            clock=self.clock,
+            streams=streams,
+        )
+
+    def measure_planned(self, planned: ToMeasure) -> SegmentMeasure | None:
+        """Take one measure in this process, which is charged for it. None if the segment is not FINISHED any more."""
+        return measure_planned(self._measurer, planned)
+
+    def findings_of(self, run_id: str) -> Iterator[QualityFinding]:
+        """What fails the segments that a planned run found to be wrong, in its tries so far; from the database."""
+        for planned in self.verifications.planned(run_id, VerificationOutcome.FAILED):
+            row = self.metadata.segment(planned.segment_id)
+            for result in self.metadata.quality_results(planned.segment_id):
+                if row is not None and not result.passed and result.level == Severity.CRITICAL:
+                    yield finding_of_result(row.metadata, result)
+
+    def publish_verdicts(self) -> None:
+        """How many segments have which verdict, and for how long, as metrics of this process."""
+        publish_verdicts(process_recorder(), self.metadata.verdict_totals())
+
+    def segment_judge(self) -> Judge[SegmentMeasure]:
+        return LateJudge(_great_expectations)
+
+    @property
+    def _measurer(self) -> Measurer:
+        return Measurer(self.metadata, self.storage, self.quotas)
+
+    def _rows(self, sample: Sample) -> Iterator[SegmentRow]:
+        for partition in self.metadata.partitions():
+            if sample.is_about(partition):
+                yield from self.metadata.list_segments(partition)
+
+
+def _great_expectations() -> Judge[SegmentMeasure]:
+    # It takes seconds to import: only those who judge wait.
+    from include.tiering.quality.great_expectations_judge import GreatExpectationsJudge
+
+    return GreatExpectationsJudge(segment_suites())

@@ -1,0 +1,66 @@
+"""What `verify` chooses, says before it begins, and ends with."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from include.tiering.model.depth import Depth
+from include.tiering.model.turn import Turn
+from include.tiering.tasks.plan_verification import Sample
+from tests.doubles import sample_values as sample
+from tests.doubles.fake_tiering import FakeTiering
+
+Run = Callable[..., Result]
+Document = Callable[..., Any]
+
+
+def asked_for(tiering: FakeTiering) -> tuple[Sample, dict[str, Any]]:
+    _, arguments = next(call for call in tiering.calls if call[0] == "plan_verification")
+    return arguments["sample"], {key: value for key, value in arguments.items() if key != "sample"}
+
+
+def test_verify_takes_what_needs_a_verdict_and_says_the_cost_before(run: Run, tiering: FakeTiering) -> None:
+    result = run("verify")
+    assert result.exit_code == 0
+    assert asked_for(tiering) == (Sample(due=True), {"depth": Depth.SHALLOW, "limit_bytes": None, "dry_run": False})
+    assert [name for name, _ in tiering.calls] == ["plan_verification", "verify_planned", "publish_verdicts"]
+    assert "2 of 40 segments, shallow: about 3.0 KiB in 36 requests, 1m 30s at the fetch quota" in result.stderr
+
+
+def test_verify_with_a_sample(run: Run, tiering: FakeTiering) -> None:
+    flags = "--depth deep --share 0.25 --failed --older-than-days 1.5 --topic pay* --partition 3 --partition 4"
+    assert run("verify", *flags.split(), "--limit-bytes", "9").exit_code == 0
+    chosen, arguments = asked_for(tiering)
+    assert arguments == {"depth": Depth.DEEP, "limit_bytes": 9, "dry_run": False}
+    assert chosen == Sample(
+        failed=True,
+        older_than_ms=129_600_000,
+        turn=Turn.of(0.25, 0),
+        topics=("pay*",),
+        partitions=frozenset({3, 4}),
+    )
+
+
+def test_verify_dry_run_reads_nothing(document: Document, tiering: FakeTiering) -> None:
+    shown = document("verify", "--all", "--dry-run")
+    assert [name for name, _ in tiering.calls] == ["plan_verification"]
+    assert asked_for(tiering)[0] == Sample(everything=True)
+    assert (shown["segments"], shown["bytes"], shown["requests"], shown["seconds"]) == (2, 3_072, 36, 90.0)
+    assert shown["reasons"] == [{"reason": "asked for", "segments": 2}]
+    assert shown["topics"] == [{"topic": "orders", "segments": 2, "bytes": 3_072}]
+
+
+@pytest.mark.parametrize(
+    "flags", [["--all"], ["--topic", "t"], ["--limit-bytes", "1"], ["--dry-run"], ["--share", "0"]]
+)
+def test_verify_takes_a_run_or_a_sample(run: Run, tiering: FakeTiering, flags: list[str]) -> None:
+    assert run("verify", "--run", "run-1", *flags).exit_code == 2
+    assert tiering.calls == []
+
+
+def test_verify_tells_of_the_limit(run: Run, tiering: FakeTiering) -> None:
+    tiering.verification = lambda run_id: replace(sample.verification_plan(run_id), left_out=7)
+    assert "7 segments beyond the limit wait for the next run" in run("verify", "--limit-bytes", "1").stderr

@@ -14,7 +14,7 @@ from tests.simulation.invariants.watch import Violation
 from tests.simulation.kernel.choices import Choices, Menu
 from tests.simulation.kernel.runtime import simulated_runtime
 from tests.simulation.kernel.scheduler import Scheduler
-from tests.simulation.world.database import database
+from tests.simulation.world.database import Database, database
 from tests.simulation.world.events import Events
 from tests.simulation.world.runs import Runs
 from tests.simulation.world.world import World
@@ -41,14 +41,16 @@ class Outcome:
     cause: BaseException | None = None
 
 
-def run_schedule(seed: int, *, replay: Sequence[int] | None = None, tracing: bool = False) -> Outcome:
+def run_schedule(
+    seed: int, *, replay: Sequence[int] | None = None, tracing: bool = False, db: Database | None = None
+) -> Outcome:
     """Everything that this seed decides; with `replay`, what these decisions say."""
     choices = Choices(seed, replay)
     current: list[Scheduler] = []
     logging.disable(logging.CRITICAL)
     try:
         with simulated_runtime(lambda: current[0]):
-            world = World(choices, database(), tracing=tracing)
+            world = World(choices, db or database(), tracing=tracing)
             current.append(world.scheduler)
             steps = _play(world)
             _bury_all(world)

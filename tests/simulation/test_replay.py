@@ -6,6 +6,7 @@ import sys
 
 from tests.simulation.digest import FILE, digest
 from tests.simulation.schedule import run_schedule
+from tests.simulation.world.database import Database
 
 
 def test_the_trace_is_the_committed_one() -> None:
@@ -26,6 +27,13 @@ def test_replaying_the_decisions_gives_the_same_trace() -> None:
     again = run_schedule(7, replay=first.taken, tracing=True)
     assert again.trace == first.trace
     assert again.taken == first.taken
+
+
+def test_statements_do_what_they_do_when_sqlalchemy_runs_them() -> None:
+    """The engine that schedules use is a double of SQLAlchemy's."""
+    usual = Database(direct=False)
+    for seed in (11, 12, 13):
+        assert run_schedule(seed, tracing=True).trace == run_schedule(seed, tracing=True, db=usual).trace
 
 
 def test_nothing_but_quiet_decisions_is_a_quiet_schedule() -> None:

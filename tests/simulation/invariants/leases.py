@@ -30,6 +30,8 @@ class Leases:
         self._asked_at: dict[Process, float] = {}
         self._valid_until: dict[Process, float] = {}
         self._saw_no_holder: set[tuple[Process, TopicIdPartition]] = set()
+        self._version = -1
+        self._found: dict[tuple[TopicIdPartition, LeaseRole], tuple[int, int, str, str]] = {}
 
     def before_call(self, process: Process, label: str) -> None:
         """A lease is valid from before the request that got it, by the clock of who asked."""
@@ -74,7 +76,11 @@ class Leases:
             )
 
     def _rows(self) -> dict[tuple[TopicIdPartition, LeaseRole], tuple[int, int, str, str]]:
-        found = {}
+        version = self._world.db.version("leases")
+        if version == self._version:
+            return self._found
+        self._version = version
+        found = self._found = {}
         for topic_id, number, role, token, expires, run_id, batch_id in self._world.db.rows(_LEASES):
             found[TopicIdPartition(Uuid.parse(topic_id), number, "x"), LeaseRole(role)] = (
                 token,

@@ -70,7 +70,7 @@ class Closing:
                     expected=TopicOwner.HANDING_OVER,
                     author="operator",
                 )
-        world.memory.forget("an event")
+        world.cluster.changed()
         world.watch.after_event()
 
     def _until_idle(self, what: str) -> bool:

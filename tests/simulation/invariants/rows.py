@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 STARTED, FINISHED, DELETING, GONE = range(4)
 NAMES = ("STARTED", "FINISHED", "DELETE_STARTED", "DELETE_FINISHED")
 _LEGAL = {(STARTED, FINISHED), (STARTED, DELETING), (FINISHED, DELETING), (DELETING, GONE)}
+LOOKED_AT = ("segments", "partitions", "size_counters")
 _QUERY = """
     SELECT s.segment_id, s.topic_id, s.partition, t.name, s.start_offset, s.end_offset, s.size_bytes, s.leader_epochs,
            s.state, s.max_timestamp_ms, s.fencing_token

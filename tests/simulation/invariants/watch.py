@@ -9,7 +9,7 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionReason
 from tests.simulation.invariants.leases import Leases
 from tests.simulation.invariants.retention import require_justified
-from tests.simulation.invariants.rows import DELETING, FINISHED, Row, Rows
+from tests.simulation.invariants.rows import DELETING, FINISHED, LOOKED_AT, Row, Rows
 from tests.simulation.invariants.sending import Sending
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.brokers import PartitionLog
@@ -51,6 +51,7 @@ class Watch:
         self.foreign_history = False
         """The database was restored: what it forgot is nobody's fault."""
         self._changes = world.db.changes
+        self._seen = world.db.version(*LOOKED_AT)
         self._logs: dict[TopicIdPartition, PartitionLog] = {}
         self._local_bytes: dict[Process, dict[TopicIdPartition, int]] = {}
         self._planning_since: dict[Process, int] = {}
@@ -97,6 +98,7 @@ class Watch:
             row = Row("restored", topic_id, number, "", 0, highest, 0, "", FINISHED, 0, 0)
             self.ever_finished[topic_id, number] = {row.segment_id: row}
         self._changes = self.world.db.changes
+        self._seen = self.world.db.version(*LOOKED_AT)
 
     # Calls.
 
@@ -119,11 +121,12 @@ class Watch:
         self.rows_changed(process, label)
 
     def rows_changed(self, process: Process | None, label: str) -> None:
-        """Look at the rows if anything was written."""
-        if self.world.db.changes == self._changes:
-            return
+        """Look at the rows if any was written."""
         self._changes = self.world.db.changes
-        self.rows.look(process, label)
+        version = self.world.db.version(*LOOKED_AT)
+        if version != self._seen:
+            self._seen = version
+            self.rows.look(process, label)
 
     def _skipped(self, partition: TopicIdPartition, offsets: Any) -> None:
         log = self.world.cluster.logs.get(partition)

@@ -31,7 +31,6 @@ class BrokerEvents(EventSource):
         others = [] if log is None else [one for one in log.isr if one != log.leader]
         if log is not None and others:
             log.elect(others[self._choices.number(len(others))], clean=True)
-            self._changed_facts()
             self._after_election(log, "a clean election")
 
     def elect_unclean(self) -> None:
@@ -45,7 +44,6 @@ class BrokerEvents(EventSource):
             log.produce(self._choices.number(4) * 5)
             if self._choices.number(2) == 1:
                 log.checkpoint(new)
-            self._changed_facts()
             self._after_election(log, "an unclean election")
 
     def _after_election(self, log: PartitionLog, what: str) -> None:
@@ -65,7 +63,6 @@ class BrokerEvents(EventSource):
         if log is not None and others:
             log.isr.remove(others[self._choices.number(len(others))])
             log.advance_high_watermark()
-            self._changed_facts()
             self._tell("a follower falls behind", log.partition)
 
     def local_retention(self) -> None:
@@ -139,7 +136,6 @@ class BrokerEvents(EventSource):
             configs = self._world.cluster.configs[topic_id]
             if configs.get("remote.storage.enable") != "true":
                 configs["remote.storage.enable"] = "true"
-                self._changed_facts()
                 self._tell("remote.storage.enable is set", self._world.cluster.names[topic_id])
 
     def corrupt(self) -> None:

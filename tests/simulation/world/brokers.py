@@ -5,9 +5,9 @@ committed), because a reader of log directories sees the former and must be righ
 """
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from include.tiering.cluster.contract import PartitionFacts, TopicFacts
 from include.tiering.model.ids import TopicIdPartition, Uuid
@@ -226,8 +226,17 @@ class Cluster:
         self.removed: set[Uuid] = set()
         self._ticks = 0
         self._inodes = 0
-        self.version = 0
-        """Of the facts: grows with everything that `__cluster_metadata` would record."""
+        self._answers: dict[object, Any] = {}
+
+    def changed(self) -> None:
+        """Something happened to brokers, or to what is known of them: answers of before are old."""
+        self._answers.clear()
+
+    def remembered(self, key: object, answer: Callable[[], Any]) -> Any:
+        """The answer, found once as long as nothing happens."""
+        if key not in self._answers:
+            self._answers[key] = answer()
+        return self._answers[key]
 
     def next_inode(self) -> int:
         self._inodes += 1
@@ -244,14 +253,14 @@ class Cluster:
         for number in range(partitions):
             partition = TopicIdPartition(topic_id, number, name)
             self.logs[partition] = PartitionLog(self, partition, brokers)
-        self.version += 1
+        self.changed()
 
     def delete_topic(self, topic_id: Uuid) -> None:
         del self.names[topic_id], self.configs[topic_id]
         self.removed.add(topic_id)
         for partition in [one for one in self.logs if one.topic_id == topic_id]:
             del self.logs[partition]
-        self.version += 1
+        self.changed()
 
     def image(self) -> dict[Uuid, TopicFacts]:
         """The facts as of now."""

@@ -1,12 +1,14 @@
 """The platform's own schema on SQLite in memory: fresh for each schedule, read past the product for invariants.
 
-The schema is migrated once per Python process and copied page by page afterwards. A fuse makes any statement of a
-transaction fail as a driver would report it, so that the product's own rollback and translation are at work.
+The schema is migrated once per Python process; a new schedule finds its tables empty, and statements that SQLite has
+prepared already. A fuse makes any statement of a transaction fail as a driver would report it, so that the product's
+own rollback and translation are at work.
 """
 
 import sqlite3
+from collections import Counter
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
@@ -15,6 +17,11 @@ from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from tests.simulation.world.direct_engine import DirectEngine
 
+_STATEMENTS: Final = 1_000
+_TABLES: Final = (
+    "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT IN ('alembic_version', 'sqlite_sequence')"
+)
+
 
 class Database:
     """One per Python process. `direct`: without SQLAlchemy's own way of running statements, which is slow."""
@@ -22,16 +29,24 @@ class Database:
     def __init__(self, *, direct: bool = True) -> None:
         engine = open_engine("sqlite://")
         upgrade(engine)
-        # The pool holds one connection for ever (in memory), so this one is the one that everybody uses.
-        self.raw: sqlite3.Connection = engine.raw_connection().driver_connection  # type: ignore[assignment]
-        self._template = self.copy()
         self.fuse: int | None = None
         self._owner = engine
+        # The pool holds one connection for ever (in memory), so this one is the one that everybody uses.
+        self.raw: sqlite3.Connection = engine.raw_connection().driver_connection  # type: ignore[assignment]
         self.engine: Engine = engine
         if direct:
+            migrated = self.raw
+            self.raw = sqlite3.connect(":memory:", isolation_level=None, cached_statements=_STATEMENTS)
+            migrated.backup(self.raw)
+            self.raw.execute("PRAGMA foreign_keys = ON")
             self.engine = DirectEngine(self.raw, self._burn)  # type: ignore[assignment]
         else:
             event.listen(engine, "before_cursor_execute", self._burn)
+        self._tables = [name for (name,) in self.raw.execute(_TABLES)]
+        self._clearing = [f"DELETE FROM {table}" for table in (*self._tables, "sqlite_sequence")]  # noqa: S608
+        self.versions: Counter[str] = Counter()
+        """By table: grows with every row that is written there."""
+        self._watch_tables()
 
     def copy(self) -> sqlite3.Connection:
         """A backup as of now."""
@@ -41,10 +56,34 @@ class Database:
 
     def restore(self, backup: sqlite3.Connection) -> None:
         backup.backup(self.raw)
+        self.versions.update(self._tables)
 
     def reset(self) -> None:
+        """No row is left, and numbers that SQLite gives begin anew."""
         self.fuse = None
-        self.restore(self._template)
+        self.raw.execute("PRAGMA foreign_keys = OFF")
+        self.raw.execute("BEGIN")
+        for clear in self._clearing:
+            self.raw.execute(clear)
+        self.raw.execute("COMMIT")
+        self.raw.execute("PRAGMA foreign_keys = ON")
+        self.versions.update(self._tables)
+
+    def version(self, *tables: str) -> int:
+        """Another one as soon as one of these tables is another."""
+        return sum([self.versions[table] for table in tables])
+
+    def _watch_tables(self) -> None:
+        def written(table: str) -> None:
+            self.versions[table] += 1
+
+        self.raw.create_function("written", 1, written)
+        for table in self._tables:
+            for change in ("INSERT", "UPDATE", "DELETE"):
+                self.raw.execute(
+                    f"CREATE TEMP TRIGGER {table}_{change} AFTER {change} ON main.{table}"
+                    f" BEGIN SELECT written('{table}'); END"
+                )
 
     def rows(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
         return self.raw.execute(query, parameters).fetchall()

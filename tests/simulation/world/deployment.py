@@ -187,7 +187,6 @@ def deploy(world: Any, process: Process) -> Tiering:
 
     def calls(label: str, kind: str, target: Callable[..., Any]) -> Callable[..., Any]:
         is_sql = kind == _WRITE
-        writes = is_sql and label != "metadata.merge_leader_epochs"
         target = memory.over(label, target)
         if label == "work.report_progress" and not world.tempers.keeps_progress:
             target = _not_kept
@@ -205,8 +204,6 @@ def deploy(world: Any, process: Process) -> Tiering:
 
             def effect() -> Any:
                 result = target(*args, **kwargs)
-                if writes:
-                    memory.forget(label)
                 world.after_call(process, label, args, kwargs, result)
                 return result
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import make_url
@@ -22,6 +21,7 @@ from sqlalchemy.exc import DBAPIError, MultipleResultsFound, NoResultFound
 from include.tiering.database.engine import WRITES
 
 _SAVEPOINT: Final = "tiering_savepoint"
+_MOST_STATEMENTS: Final = 2_000
 
 
 class DirectEngine:
@@ -41,9 +41,10 @@ class DirectConnection:
 
     def __init__(self, engine: DirectEngine, raw: sqlite3.Connection, before_each: Callable[[], None]) -> None:
         self.dialect = engine.dialect
-        self.driver_connection = raw
+        self.driver_connection = _Driver()
+        self._raw = raw
         self._before_each = before_each
-        self._prepared: WeakKeyDictionary[Any, dict[object, _Prepared]] = WeakKeyDictionary()
+        self._prepared: dict[tuple[object, ...], _Prepared] = {}
         self._compiled: dict[Any, Any] = {}
         self._shared: dict[Any, _Compiled] = {}
         self._writes = False
@@ -72,9 +73,9 @@ class DirectConnection:
         try:
             yield
         except BaseException:
-            self.driver_connection.execute("ROLLBACK")
+            self._raw.execute("ROLLBACK")
             raise
-        self.driver_connection.execute("COMMIT")
+        self._raw.execute("COMMIT")
 
     @contextmanager
     def begin_nested(self) -> Iterator["_Savepoint"]:
@@ -90,25 +91,25 @@ class DirectConnection:
 
     def exec_driver_sql(self, text: str) -> sqlite3.Cursor:
         self._before_each()
-        return self._typed(self.driver_connection.execute, text, ())
+        return self._typed(self._raw.execute, text, ())
 
     def execute(self, statement: Any, parameters: Any = None) -> "_Result":
         self._before_each()
         many = parameters if type(parameters) is list and len(parameters) > 1 else None
         one: Mapping[str, Any] = parameters[0] if type(parameters) is list else parameters or {}
-        known = self._prepared.get(statement)
-        if known is None:
-            known = self._prepared[statement] = {}
-        key = (tuple(one), many is None)
-        prepared = known.get(key)
+        key = (id(statement), *one, many is None)
+        prepared = self._prepared.get(key)
         if prepared is None:
-            prepared = known[key] = self._prepare(statement, sorted(one), many is not None)
+            prepared = self._prepare(statement, sorted(one), many is not None)
+            if len(self._prepared) == _MOST_STATEMENTS:
+                self._prepared.clear()
+            self._prepared[key] = prepared
         shared = prepared.shared
         if many is not None:
-            cursor = self._typed(self.driver_connection.executemany, shared.sql, [prepared.values(row) for row in many])
+            cursor = self._typed(self._raw.executemany, shared.sql, [prepared.values(row) for row in many])
             return _Result(cursor.rowcount, [], ())
         sql, values = prepared.expanded(one) if shared.expands else (shared.sql, prepared.values(one))
-        cursor = self._typed(self.driver_connection.execute, sql, values)
+        cursor = self._typed(self._raw.execute, sql, values)
         return _Result(cursor.rowcount, shared.rows(cursor.fetchall()), shared.columns)
 
     def _prepare(self, statement: Any, names: list[str], many: bool) -> "_Prepared":
@@ -118,13 +119,28 @@ class DirectConnection:
         shared = self._shared.get(compiled)
         if shared is None:
             shared = self._shared[compiled] = _Compiled(compiled)
-        return _Prepared(shared, extracted)
+        return _Prepared(statement, shared, extracted)
 
     def _typed(self, run: Callable[..., sqlite3.Cursor], sql: str, values: Any) -> sqlite3.Cursor:
         try:
             return run(sql, values)
         except sqlite3.Error as error:
             raise DBAPIError.instance(sql, None, error, sqlite3.Error, dialect=self.dialect) from error
+
+
+class _Driver:
+    """What is asked of the driver past SQLAlchemy: whether commits wait for the disk, of which there is none."""
+
+    def __init__(self) -> None:
+        self.synchronous = 2
+
+    def execute(self, pragma: str) -> "_Driver":
+        _, _, mode = pragma.partition("=")
+        self.synchronous = int(mode or self.synchronous)
+        return self
+
+    def fetchone(self) -> tuple[int]:
+        return (self.synchronous,)
 
 
 class _Savepoint:
@@ -170,7 +186,8 @@ class _Compiled:
 class _Prepared:
     """A compiled statement with the values that are its own; the caller's come with each run."""
 
-    def __init__(self, shared: _Compiled, extracted: Any) -> None:
+    def __init__(self, statement: Any, shared: _Compiled, extracted: Any) -> None:
+        self.statement = statement  # kept: its identity is what it is found by
         self.shared = shared
         self._own: dict[str, Any] = shared.compiled.construct_params(extracted_parameters=extracted, _check=False)
         self._plan = [(key, self._own[name], convert) for name, key, convert in shared.order]

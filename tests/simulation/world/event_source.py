@@ -23,6 +23,3 @@ class EventSource:
 
     def _tell(self, what: str, about: object, detail: str = "") -> None:
         self._world.happened(what, f"{about} {detail}".strip())
-
-    def _changed_facts(self) -> None:
-        self._world.cluster.version += 1

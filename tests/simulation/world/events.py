@@ -15,7 +15,7 @@ class Events(EventSource):
 
     def __init__(self, world: World, runs: Runs) -> None:
         super().__init__(world, runs)
-        brokers = BrokerEvents(world, runs)
+        self._brokers = brokers = BrokerEvents(world, runs)
         self._operators = OperatorEvents(world, runs)
         tempers = world.tempers
         by_brokers, by_operators = tempers.brokers, tempers.operators
@@ -59,6 +59,8 @@ class Events(EventSource):
     def __call__(self) -> None:
         event: Any = self._choices.pick(self._menu)
         event()
+        if event.__self__ is self._brokers:
+            self._world.cluster.changed()
 
     def begin(self) -> None:
         """Half of the schedules have a retention from the start, so that something expires early."""

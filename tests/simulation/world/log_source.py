@@ -69,7 +69,10 @@ class FactsFeed:
         return self._frozen is not None
 
     def visible(self) -> tuple[dict[Uuid, TopicFacts], frozenset[Uuid]]:
-        return self._frozen or (self._cluster.image(), frozenset(self._cluster.removed))
+        return self._frozen or self._cluster.remembered("facts", self._present)
+
+    def _present(self) -> tuple[dict[Uuid, TopicFacts], frozenset[Uuid]]:
+        return self._cluster.image(), frozenset(self._cluster.removed)
 
     def freeze(self) -> None:
         self._frozen = self.visible()
@@ -87,6 +90,10 @@ class ModelSource:
 
     def scan(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
         self._facts.refresh()
+        report: ScanReport = self._cluster.remembered("scan", self._scanned)
+        return report
+
+    def _scanned(self) -> ScanReport:
         found = [replica for log in self._cluster.logs.values() for replica in self._judged(log)]
         found.sort(key=lambda one: (one.topic_id_partition.topic, one.topic_id_partition.partition, *_place(one)))
         return ScanReport(self._cluster.cluster_id, tuple(found), ())
@@ -127,6 +134,11 @@ class ModelSource:
         raise SourceVanishedError(str(replica_id), "no such directory")
 
     def _judged(self, log: PartitionLog) -> list[Replica]:
+        """By the facts as they were refreshed just now."""
+        replicas: list[Replica] = self._cluster.remembered(log.partition, lambda: self._judged_anew(log))
+        return replicas
+
+    def _judged_anew(self, log: PartitionLog) -> list[Replica]:
         found = [_found(self._cluster.cluster_id, log, replica) for replica in log.replicas.values()]
         return judge(found, self._facts, named_topics=(), retention=no_retention)
 

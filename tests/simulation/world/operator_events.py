@@ -130,7 +130,6 @@ class OperatorEvents(EventSource):
     def restore(self) -> None:
         if self._backups:
             self._world.db.restore(self._backups.pop())
-            self._world.memory.forget("a restore")
             self._world.watch.restored()
             self._old_settings_hold()
             self._tell("the database is restored from a backup", "")

@@ -95,7 +95,6 @@ class World:
 
     def disturb(self) -> None:
         self.disturbances()
-        self.memory.forget("an event")
         self.watch.after_event()
 
     def after_kill(self, process: Process) -> None:

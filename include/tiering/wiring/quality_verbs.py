@@ -1,21 +1,25 @@
 """The verbs that judge: the gate of a copy, and runs that verify what is stored."""
 
-from collections.abc import Callable, Iterator
-from functools import cached_property
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Final
 
 from include.tiering.model.depth import Depth
+from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.turn import Turn
 from include.tiering.observability.metrics import process_recorder
 from include.tiering.observability.verdict_metrics import publish_verdicts
 from include.tiering.quality.judge import Judge, QualityFinding
 from include.tiering.quality.late_judge import LateJudge
 from include.tiering.quality.measures import SegmentMeasure
+from include.tiering.quality.partition_measures import PartitionMeasure
 from include.tiering.quality.rules import Severity
-from include.tiering.quality.suites import segment_suites
+from include.tiering.quality.suites import PARTITION_SUITES, Suite, segment_suites
 from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.tasks.plan_verification import Sample, VerificationPlan, plan_verification
 from include.tiering.tasks.record_verdicts import finding_of_result
+from include.tiering.tasks.verify_partitions import PartitionReport, nobody_knows, verify_partitions
 from include.tiering.tasks.verify_planned import MeasureAll, ToMeasure, measure_planned, measured_here, verify_planned
 from include.tiering.tasks.verify_segments import Measurer, VerifyReport, verify_segments
 from include.tiering.wiring.parts import Parts
@@ -32,12 +36,14 @@ class QualityVerbs(Parts):
     def verifications(self) -> VerificationStore:
         return SqlVerificationStore(self.engine, self.cluster_id)
 
-    def verify(self, run_id: str | None = None, *, depth: Depth = Depth.SHALLOW) -> VerifyReport:
-        """Judge what a run copied; without a run, all that has not passed."""
+    def verify(
+        self, run_id: str | None = None, *, depth: Depth = Depth.SHALLOW, results_dir: Path | None = None
+    ) -> VerifyReport:
+        """Judge what a run copied; without a run, all that has not passed. Results are stored below `results_dir`."""
         return verify_segments(
             self.metadata,
             self.storage,
-            self.segment_judge(),
+            self.segment_judge(results_dir),
             run_id=run_id,
             depth=depth,
             quotas=self.quotas,
@@ -90,6 +96,7 @@ class QualityVerbs(Parts):
         measure_all: MeasureAll | None = None,
         streams: int = 1,
         on_read: Callable[[int], None] = lambda _: None,
+        results_dir: Path | None = None,
     ) -> VerifyReport:
         """Verify what is left of a planned run. Without `measure_all` it is read by this process; `on_read` is told the
         planned bytes of each segment then."""
@@ -97,7 +104,7 @@ class QualityVerbs(Parts):
             run_id,
             self.verifications,
             self.metadata,
-            self.segment_judge(),
+            self.segment_judge(results_dir),
             measure_all or measured_here(self._measurer, on_read),
             clock=self.clock,
             streams=streams,
@@ -119,12 +126,36 @@ class QualityVerbs(Parts):
         """How many segments have which verdict, and for how long, as metrics of this process."""
         publish_verdicts(process_recorder(), self.metadata.verdict_totals())
 
-    def segment_judge(self) -> Judge[SegmentMeasure]:
-        return LateJudge(_great_expectations)
+    def verify_partitions(
+        self,
+        partitions: Iterable[TopicIdPartition] | None = None,
+        *,
+        look_at_log_dirs: bool = True,
+        results_dir: Path | None = None,
+    ) -> PartitionReport:
+        """Judge partitions as a whole, without any every one that has segments. Ends of logs are read where log dirs
+        are, unless it is not wanted."""
+        return verify_partitions(
+            self.metadata,
+            self.partition_judge(results_dir),
+            self.metadata.partitions() if partitions is None else partitions,
+            log_ends=self._log_ends if look_at_log_dirs and self.settings.log_dirs else nobody_knows,
+        )
+
+    def segment_judge(self, results_dir: Path | None = None) -> Judge[SegmentMeasure]:
+        return LateJudge(partial(_great_expectations, segment_suites(), results_dir))
+
+    def partition_judge(self, results_dir: Path | None = None) -> Judge[PartitionMeasure]:
+        return LateJudge(partial(_great_expectations, PARTITION_SUITES, results_dir))
 
     @property
     def _measurer(self) -> Measurer:
         return Measurer(self.metadata, self.storage, self.quotas)
+
+    def _log_ends(self, topics: Collection[str]) -> Mapping[TopicIdPartition, int]:
+        """Those of the leaders' replicas. What cannot be read has none."""
+        replicas = self.source.scan(topics=topics).replicas
+        return {replica.topic_id_partition: replica.log_end_offset for replica in replicas if replica.chosen}
 
     def _rows(self, sample: Sample) -> Iterator[SegmentRow]:
         for partition in self.metadata.partitions():
@@ -132,8 +163,8 @@ class QualityVerbs(Parts):
                 yield from self.metadata.list_segments(partition)
 
 
-def _great_expectations() -> Judge[SegmentMeasure]:
+def _great_expectations(suites: Sequence[Suite], results_dir: Path | None) -> Judge[Any]:
     # It takes seconds to import: only those who judge wait.
     from include.tiering.quality.great_expectations_judge import GreatExpectationsJudge
 
-    return GreatExpectationsJudge(segment_suites())
+    return GreatExpectationsJudge(suites, results_dir=results_dir)

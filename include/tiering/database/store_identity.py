@@ -1,15 +1,18 @@
 """Which remote store this database belongs to: what the store's marker object must say before a write or delete.
 
-The row is written before the marker object is, and neither ever changes by itself: a database that was restored, cloned
+The row is written before the marker object is, and neither ever changes by itself (a rebuild replaces the marker, with
+a row of a database that was empty): a database that was restored, cloned
 or pointed at another bucket disagrees with the marker and is refused.
 """
 
 from sqlalchemy import Engine, select
 
 from include.tiering.database.clock import NowMs, database_now_ms
+from include.tiering.database.rebuild_state import is_being_rebuilt
 from include.tiering.database.schema import stores
 from include.tiering.database.statements import insert_if_absent
 from include.tiering.database.transactions import reading, writing
+from include.tiering.errors import MetadataUnavailableError
 from include.tiering.model.ids import Uuid
 from include.tiering.remote_storage.contract import StoreMarker
 
@@ -41,6 +44,14 @@ class StoreIdentities:
             insert_if_absent(connection, stores, values)
             row = connection.execute(select(stores).where(stores.c.cluster_id == self._cluster_id)).one()
         return StoreMarker(self._cluster_id, row.store_id, row.generation)
+
+
+def require_whole(engine: Engine) -> None:
+    """Raises MetadataUnavailableError while the metadata of this database are being rebuilt."""
+    if is_being_rebuilt(engine):
+        raise MetadataUnavailableError(
+            "the metadata are being rebuilt from the store and not whole yet: ./tiering rebuild goes on with it"
+        )
 
 
 def known_clusters(engine: Engine) -> list[str]:

@@ -24,8 +24,9 @@ from include.tiering.database.rebuild_state import begin_rebuild, end_rebuild, r
 from include.tiering.database.schema import partitions, segment_epochs, segments, skipped_offsets, topics
 from include.tiering.database.statements import stored_text
 from include.tiering.database.transactions import reading, writing
+from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadataUpdate
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import Fence
@@ -115,6 +116,7 @@ class SqlMetadataRecovery:
                 return
             changes = SegmentChanges(connection, self._cluster_id, self._now_ms)
             changes.add(metadata, fence, segment.log_crc32c, None)
+            self._require_name(connection, metadata)
             finished = RemoteLogSegmentMetadataUpdate(
                 segment_id, _FINISHED, metadata.event_timestamp_ms, metadata.broker_id, metadata.custom_metadata
             )
@@ -123,6 +125,14 @@ class SqlMetadataRecovery:
             detail = f"{segment_id.id}: offsets {metadata.start_offset}..{metadata.end_offset}"
             now_ms = self._now_ms(connection)
             record_event(connection, self._cluster_id, "adoption", subject, detail, author, now_ms)
+
+    def _require_name(self, connection: Connection, metadata: RemoteLogSegmentMetadata) -> None:
+        """Keys hold the topic's name: under another one its objects would not be found again."""
+        topic_id, name = str(metadata.topic_id_partition.topic_id), metadata.topic_id_partition.topic
+        query = select(topics.c.name).where(topics.c.cluster_id == self._cluster_id, topics.c.topic_id == topic_id)
+        known = connection.execute(query).scalar_one()
+        if known != name:
+            raise StateConflictError(f"the topic {topic_id} is known as {known}, the key says {name}")
 
     def _add_segments(self, connection: Connection, partition: RecoveredPartition, now_ms: int) -> None:
         finished = [replace(one.metadata, state=_FINISHED) for one in partition.segments]

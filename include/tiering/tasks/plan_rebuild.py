@@ -1,11 +1,11 @@
 """What a store holds that metadata could be rebuilt from: its marker, and partitions by the keys of their objects."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from include.tiering.errors import ForeignStoreError
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.remote_metadata.recovery_contract import MetadataRecovery
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoreMarker
 from include.tiering.remote_storage.marker import MARKER_KEY
 
@@ -46,11 +46,13 @@ class RebuildPlan:
         return sum(one.log_bytes for one in self.partitions)
 
 
-def plan_rebuild(storage: RemoteStorage, recovery: MetadataRecovery | None, cluster_id: str | None) -> RebuildPlan:
+def plan_rebuild(
+    storage: RemoteStorage, begun: Callable[[StoreMarker], StoreMarker | None], cluster_id: str | None
+) -> RebuildPlan:
     """Look at the marker and list the store. Changes nothing.
 
     Args:
-        recovery: None if the database has no tables yet, and is therefore empty.
+        begun: as `MetadataRecovery.begun`; None for a database that has no tables yet, and is therefore empty.
         cluster_id: what the brokers' directories say, None if there are none to ask.
 
     Raises:
@@ -65,10 +67,10 @@ def plan_rebuild(storage: RemoteStorage, recovery: MetadataRecovery | None, clus
         )
     if cluster_id is not None and found.cluster_id != cluster_id:
         raise ForeignStoreError(f"the store belongs to {found}, the log_dirs to cluster {cluster_id}")
-    begun = None if recovery is None else recovery.begun(found)
-    if begun is not None:
-        require_ours(found, begun)
-    return RebuildPlan(found, begun, *_listed(storage))
+    begun_before = begun(found)
+    if begun_before is not None:
+        require_ours(found, begun_before)
+    return RebuildPlan(found, begun_before, *_listed(storage))
 
 
 def require_ours(found: StoreMarker, begun: StoreMarker) -> None:

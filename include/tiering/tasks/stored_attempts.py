@@ -97,15 +97,15 @@ def examine(storage: RemoteStorage, attempt: FoundAttempt) -> StoredSegment | Fa
         RemoteStorageError: retriable ones only.
     """
     try:
-        metadata = _described(storage, attempt)
+        metadata, indexes_bytes = _described(storage, attempt)
         stored = {one.kind: one for one in storage.stat_log_segment(metadata)}
         _require_objects(stored)
-        log = stored[ObjectKind.LOG]
-        if log.size_bytes != metadata.segment_size_bytes:
-            raise RemoteChecksumError(
-                f"its log has {log.size_bytes} bytes, its manifest says {metadata.segment_size_bytes}"
-            )
-        return StoredSegment(metadata, log.crc32c)
+        for kind, said_bytes in ((ObjectKind.LOG, metadata.segment_size_bytes), (ObjectKind.INDEXES, indexes_bytes)):
+            if stored[kind].size_bytes != said_bytes:
+                raise RemoteChecksumError(
+                    f"its {kind.value} object has {stored[kind].size_bytes} bytes, its manifest says {said_bytes}"
+                )
+        return StoredSegment(metadata, stored[ObjectKind.LOG].crc32c)
     except TieringError as error:
         if error.retriable:
             raise
@@ -141,8 +141,8 @@ def leader_epochs_of(storage: RemoteStorage, segment: RemoteLogSegmentMetadata) 
     return history.range(-1, segment.end_offset + 1)
 
 
-def _described(storage: RemoteStorage, attempt: FoundAttempt) -> RemoteLogSegmentMetadata:
-    """What the manifest says, once keys and sizes agree with it."""
+def _described(storage: RemoteStorage, attempt: FoundAttempt) -> tuple[RemoteLogSegmentMetadata, int]:
+    """What the manifest says, once it agrees with the keys; and the length that it gives to the indexes."""
     _require_objects(attempt.sizes_bytes)
     if attempt.sizes_bytes[ObjectKind.MANIFEST] > MAX_MANIFEST_BYTES:
         raise FormatError(
@@ -153,15 +153,11 @@ def _described(storage: RemoteStorage, attempt: FoundAttempt) -> RemoteLogSegmen
         raise RemoteResourceNotFoundError("this layout writes no manifests, so nothing says what its objects are")
     manifest = parse_manifest(content)
     metadata = _of_this_attempt(manifest, attempt)
-    indexes_bytes = stored_indexes_bytes(manifest)
-    if attempt.sizes_bytes[ObjectKind.INDEXES] != indexes_bytes:
-        raise RemoteChecksumError(
-            f"its indexes have {attempt.sizes_bytes[ObjectKind.INDEXES]} bytes, its manifest says {indexes_bytes}"
-        )
     if manifest.unreadable_reason is not None:
         raise RemoteStorageError(f"it is {manifest.unreadable_reason}; only plain segments are read here")
     transactions = manifest.indexes[IndexType.TRANSACTION]
-    return replace(metadata, txn_index_empty=transactions is None or not transactions.size_bytes)
+    txn_index_empty = transactions is None or not transactions.size_bytes
+    return replace(metadata, txn_index_empty=txn_index_empty), stored_indexes_bytes(manifest)
 
 
 def _of_this_attempt(manifest: SegmentManifest, attempt: FoundAttempt) -> RemoteLogSegmentMetadata:

@@ -15,7 +15,7 @@ from include.tiering.cluster.unknown_facts import UnknownFacts
 from include.tiering.database.engine import open_engine
 from include.tiering.database.facts_memory import FactsMemory
 from include.tiering.database.migrations import current_revision
-from include.tiering.database.store_identity import StoreIdentities, known_clusters
+from include.tiering.database.store_identity import StoreIdentities, known_clusters, require_whole
 from include.tiering.errors import (
     ClusterFactsError,
     MetadataUnavailableError,
@@ -163,13 +163,14 @@ class Parts:
         """The cluster that the database was set up for.
 
         Raises:
-            MetadataUnavailableError: it was not set up.
+            MetadataUnavailableError: it was not set up, or its metadata are being rebuilt.
         """
         known = known_clusters(self.engine) if current_revision(self.engine) is not None else []
         if len(known) != 1:
             raise MetadataUnavailableError(
                 f"the database serves {len(known)} clusters instead of one: set it up with ./tiering migrate"
             )
+        require_whole(self.engine)
         return known[0]
 
     @cached_property

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from include.tiering.database.migrations import HEAD, current_revision, upgrade
-from include.tiering.database.store_identity import StoreIdentities, known_clusters
+from include.tiering.database.store_identity import StoreIdentities, known_clusters, require_whole
 from include.tiering.errors import (
     ForeignStoreError,
     MetadataUnavailableError,
@@ -28,15 +28,23 @@ def set_up(parts: Parts, random_bytes: Callable[[int], bytes]) -> StoreMarker:
     """Schema at head, identity of the store, its marker: in this order, harmless when repeated or cut short.
 
     Raises:
-        ForeignStoreError: the store belongs to another database.
+        ForeignStoreError: the store belongs to another database, which may be lost.
+        MetadataUnavailableError: the metadata are being rebuilt.
         SettingError: the log dirs belong to another cluster than the database.
     """
     upgrade(parts.engine)
+    require_whole(parts.engine)
     known = known_clusters(parts.engine)
     cluster_id = identify(parts.log_dirs()[0]).cluster_id if parts.settings.log_dirs or not known else known[0]
     if known and known[0] != cluster_id:
         raise SettingError(f"log_dirs belong to cluster {cluster_id}, the database serves cluster {known[0]}")
-    identity = StoreIdentities(parts.engine, cluster_id).create(Uuid.random(random_bytes))
+    identities, marker = StoreIdentities(parts.engine, cluster_id), parts.unguarded_storage.read_marker()
+    if marker is not None and identities.read() is None:
+        raise ForeignStoreError(
+            f"the store belongs to {marker}, this database to none: if the database of that store is lost,"
+            " ./tiering rebuild makes its metadata anew from what is stored; else correct remote_storage.url"
+        )
+    identity = identities.create(Uuid.random(random_bytes))
     found = parts.unguarded_storage.create_marker(identity)
     if found != identity:
         raise ForeignStoreError(f"the store belongs to {found}, this database is {identity}")

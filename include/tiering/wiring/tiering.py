@@ -35,6 +35,7 @@ from include.tiering.wiring.batches import gate_and_heartbeat
 from include.tiering.wiring.expiration_verbs import ExpirationVerbs
 from include.tiering.wiring.quality_verbs import QualityVerbs
 from include.tiering.wiring.readiness_verbs import ReadinessVerbs
+from include.tiering.wiring.recovery_verbs import RecoveryVerbs
 from include.tiering.wiring.set_up import set_up
 from include.tiering.wiring.size_verbs import SizeVerbs
 from include.tiering.work.contract import Placement
@@ -53,7 +54,7 @@ def _count(result: BatchResult) -> None:
         recorder.copy_failed(failure.item.topic_id_partition.topic, str(failure.item.error))
 
 
-class Tiering(ReadinessVerbs, ExpirationVerbs, QualityVerbs, SizeVerbs):
+class Tiering(ReadinessVerbs, ExpirationVerbs, QualityVerbs, SizeVerbs, RecoveryVerbs):
     """The library as its entry points see it. Close it, or use `open_tiering`."""
 
     def __init__(

@@ -1,0 +1,175 @@
+"""Which complete copies that the metadata does not know may become segments: where they go on with what is known.
+
+A row is there before the first object of its segment, so an unknown id is no copy under way: it is what a database that
+was set back has forgotten, or what came with a store that had another one.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from include.tiering.errors import StateConflictError, TieringError, UnknownSegmentError
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.recovered_log import LeftOut, continued_log
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.remote_metadata.contract import RemoteLogMetadata, SegmentRow, TopicRegistry
+from include.tiering.remote_metadata.recovery_contract import StoredSegment
+from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.tasks.stored_attempts import FoundAttempt, examined, found_attempts, told_apart
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedAttempt:
+    """An attempt that stays what it is. `error` is the class name of a TieringError.
+
+    `topic_id_partition` and `start_offset` are None where nothing in the store names the id.
+    """
+
+    segment_id: Uuid
+    topic_id_partition: TopicIdPartition | None
+    start_offset: int | None
+    error: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAdoption:
+    """What may be adopted of one partition, by ascending end, as long as its highest copied offset is the same."""
+
+    topic_id_partition: TopicIdPartition
+    highest_copied_offset: int | None
+    segments: tuple[StoredSegment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptionPlan:
+    """What may be adopted now, and what may not."""
+
+    partitions: tuple[PartitionAdoption, ...]
+    refused: tuple[RefusedAttempt, ...]
+
+    @property
+    def segments(self) -> int:
+        return sum(len(one.segments) for one in self.partitions)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(each.metadata.segment_size_bytes for one in self.partitions for each in one.segments)
+
+
+def plan_adoption(
+    storage: RemoteStorage,
+    metadata: RemoteLogMetadata,
+    registry: TopicRegistry,
+    ids: Collection[Uuid] | None,
+) -> AdoptionPlan:
+    """Look at every attempt that is not known, or at those with these ids alone. Changes nothing.
+
+    Raises:
+        RemoteStorageUnavailableError: the store does not answer.
+    """
+    adoptions, refused, seen = [], [], set[Uuid]()
+    names = {one.topic_id: one.topic for one in metadata.partitions()}
+    for partition in sorted({one.segment_id.topic_id_partition for one in storage.list_segment_objects()}, key=_order):
+        attempts = found_attempts(storage.list_segment_objects(partition))
+        wanted = [one for one in attempts if ids is None or one.segment_id.id in ids]
+        seen.update(one.segment_id.id for one in wanted)
+        rows = metadata.list_segments(partition) if wanted else ()
+        unknown, known = _unknown(wanted, rows, metadata)
+        refused += known if ids is not None else [one for one in known if one.error == StateConflictError.__name__]
+        if not unknown:
+            continue
+        objection = _objection(partition, names.get(partition.topic_id, partition.topic), registry)
+        if objection is not None:
+            refused += [refused_attempt(one.segment_id, one.start_offset, objection) for one in unknown]
+            continue
+        adoption, others = _adoptable(storage, metadata, partition, rows, unknown)
+        refused += others
+        if adoption.segments:
+            adoptions.append(adoption)
+    missing = UnknownSegmentError("no object in the store names it")
+    refused += [
+        RefusedAttempt(one, None, None, type(missing).__name__, str(missing)) for one in ids or () if one not in seen
+    ]
+    return AdoptionPlan(tuple(adoptions), tuple(refused))
+
+
+def _unknown(
+    attempts: Sequence[FoundAttempt], rows: Sequence[SegmentRow], metadata: RemoteLogMetadata
+) -> tuple[list[FoundAttempt], list[RefusedAttempt]]:
+    """Attempts that the metadata never knew, and the others. Those that were deleted are conflicts."""
+    states = {row.metadata.remote_log_segment_id: row.metadata.state for row in rows}
+    unknown, known = [], []
+    for attempt in attempts:
+        state = states.get(attempt.segment_id)
+        if state is None and (row := metadata.segment(attempt.segment_id)) is not None:
+            state = row.metadata.state
+        if state is None:
+            unknown.append(attempt)
+        elif state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
+            deleted = StateConflictError("it was deleted here: its id is never used again")
+            known.append(refused_attempt(attempt.segment_id, attempt.start_offset, deleted))
+        else:
+            there = UnknownSegmentError(f"nothing to adopt: the metadata has it as {state.name}")
+            known.append(refused_attempt(attempt.segment_id, attempt.start_offset, there))
+    return unknown, known
+
+
+def _objection(partition: TopicIdPartition, known_name: str, registry: TopicRegistry) -> StateConflictError | None:
+    """Why nothing of this partition is adopted."""
+    if known_name != partition.topic:
+        return StateConflictError(
+            f"its topic {partition.topic_id} is known as {known_name}, its key says {partition.topic}"
+        )
+    owner = registry.owner(partition.topic_id)
+    if owner not in (TopicOwner.NONE, TopicOwner.PLATFORM):
+        return StateConflictError(f"the topic's owner is {owner}: what is stored of it is not ours to take")
+    return None
+
+
+def _adoptable(
+    storage: RemoteStorage,
+    metadata: RemoteLogMetadata,
+    partition: TopicIdPartition,
+    rows: Sequence[SegmentRow],
+    unknown: Sequence[FoundAttempt],
+) -> tuple[PartitionAdoption, list[RefusedAttempt]]:
+    stored, faulty = told_apart(examined(storage, unknown))
+    finished = [row.metadata for row in rows if row.metadata.is_finished]
+    highest = metadata.highest_copied_offset(partition)
+    log = continued_log(
+        max(finished, key=lambda one: one.end_offset, default=None),
+        highest,
+        (one.metadata for one in stored.values()),
+        decisions=metadata.skipped_offsets(partition),
+        log_start_offset=metadata.partition_truth(partition).log_start_offset,
+    )
+    refused = [
+        RefusedAttempt(one.attempt.segment_id.id, partition, one.attempt.start_offset, one.error, one.message)
+        for one in faulty
+    ]
+    refused += [
+        refused_attempt(one.segment.remote_log_segment_id, one.segment.start_offset, StateConflictError(_why(one)))
+        for one in log.left_out
+    ]
+    segments = tuple(stored[one.remote_log_segment_id] for one in log.segments)
+    return PartitionAdoption(partition, highest, segments), refused
+
+
+def _why(one: LeftOut) -> str:
+    said = f"offsets {_offsets(one.segment)}: {one.obstacle}"
+    return said if one.beside is None else f"{said} ({one.beside.remote_log_segment_id.id}, {_offsets(one.beside)})"
+
+
+def _offsets(segment: RemoteLogSegmentMetadata) -> str:
+    return f"{segment.start_offset}..{segment.end_offset}"
+
+
+def refused_attempt(segment_id: RemoteLogSegmentId, start_offset: int, error: TieringError) -> RefusedAttempt:
+    partition = segment_id.topic_id_partition
+    return RefusedAttempt(segment_id.id, partition, start_offset, type(error).__name__, str(error))
+
+
+def _order(partition: TopicIdPartition) -> tuple[str, Uuid, int]:
+    return partition.topic, partition.topic_id, partition.partition

@@ -1,7 +1,7 @@
 """From a URL to a store. A URL names a place and nothing else: credentials come from the environment."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.object_store import ObjectStore, checked_key
 from include.tiering.remote_storage.segment_storage import SegmentStorage
+from include.tiering.remote_storage.strays import StoredStrays
 
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
 _MAX_PREFIX_LENGTH: Final = 512
@@ -81,6 +82,19 @@ def open_storage(
     if layout not in _LAYOUTS:
         raise SettingError(f"remote_storage.layout {layout!r} is unknown: one of {', '.join(sorted(_LAYOUTS))}")
     return SegmentStorage(_open_store(url, endpoint_url, region, credentials), _LAYOUTS[layout]())
+
+
+def open_strays(
+    url: str,
+    require_ours: Callable[[], None],
+    *,
+    endpoint_url: str | None = None,
+    region: str | None = None,
+    credentials: S3Credentials | None = None,
+    layout: str = "aiven",
+) -> StoredStrays:
+    """What of the place that `url` names no metadata knows; see `open_storage` and `StoredStrays`."""
+    return StoredStrays(_open_store(url, endpoint_url, region, credentials), _LAYOUTS[layout](), require_ours)
 
 
 def _open_store(

@@ -1,0 +1,109 @@
+"""Objects, open uploads and old versions that no metadata knows: what is there now, and their removal.
+
+Keys come from outside; whatever the layout would not write is refused. The store's marker is read before every removal.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
+
+from include.tiering.errors import RemoteStorageError
+from include.tiering.remote_storage.layouts.contract import SegmentLayout
+from include.tiering.remote_storage.object_store import KeyFailure, ObjectStore, OpenUpload, SeenObject
+
+NO_VERSION: Final = ""
+
+
+class StrayKind(StrEnum):
+    """What a removal does: the object under a key, one version of it for good, an upload that is no object."""
+
+    OBJECT = "object"
+    VERSION = "version"
+    UPLOAD = "upload"
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """One thing to remove. `token`: the version's id or the upload's, empty for an object."""
+
+    kind: StrayKind
+    key: str
+    token: str = NO_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class StrayFailure:
+    """One that was not removed; the others were."""
+
+    stray: Stray
+    message: str
+    retriable: bool
+
+
+class StrayStorage(Protocol):
+    """Every method may raise `RemoteStorageUnavailableError` (retriable), `RemoteStorageError`, and for a key that no
+    segment has `ObjectKeyError`."""
+
+    def attempt(self, key: str) -> Mapping[str, SeenObject]:
+        """Every object of the attempt that `key` names, by key, as the store has them now."""
+        ...
+
+    def remove(self, strays: Sequence[Stray]) -> tuple[StrayFailure, ...]:
+        """Remove them, uploads first, objects by the hundred in a request; absent ones are fine.
+
+        Raises:
+            ForeignStoreError: the store's marker is not ours: nothing was removed.
+        """
+        ...
+
+
+class StoredStrays:
+    """`StrayStorage` over a store. `require_ours` raises ForeignStoreError if the marker is not the expected one."""
+
+    def __init__(self, store: ObjectStore, layout: SegmentLayout, require_ours: Callable[[], None]) -> None:
+        self._store = store
+        self._layout = layout
+        self._require_ours = require_ours
+
+    def attempt(self, key: str) -> Mapping[str, SeenObject]:
+        found = {sibling: self._store.look(sibling) for sibling in self._siblings(key)}
+        return {sibling: seen for sibling, seen in found.items() if seen is not None}
+
+    def remove(self, strays: Sequence[Stray]) -> tuple[StrayFailure, ...]:
+        for stray in strays:
+            self._layout.parse_key(stray.key)
+        self._require_ours()
+        failures = [failure for stray in strays if (failure := self._abort(stray)) is not None]
+        objects = {stray.key: stray for stray in strays if stray.kind is StrayKind.OBJECT}
+        failures += (_failure(objects[one.key], one) for one in self._store.delete(tuple(objects)))
+        versions = [stray for stray in strays if stray.kind is StrayKind.VERSION]
+        if versions:
+            failed = {one.key: one for one in self._store.delete_versions([(one.key, one.token) for one in versions])}
+            failures += (_failure(stray, failed[stray.key]) for stray in versions if stray.key in failed)
+        return tuple(failures)
+
+    def _siblings(self, key: str) -> tuple[str, ...]:
+        named = self._layout.parse_key(key)
+        partition = named.segment_id.topic_id_partition
+        keys = self._layout.keys_of(
+            partition.topic,
+            str(partition.topic_id),
+            partition.partition,
+            named.start_offset,
+            str(named.segment_id.id),
+        )
+        return tuple(sibling for _, sibling in keys)
+
+    def _abort(self, stray: Stray) -> StrayFailure | None:
+        if stray.kind is not StrayKind.UPLOAD:
+            return None
+        try:
+            self._store.abort_upload(OpenUpload(stray.key, stray.token))
+        except RemoteStorageError as error:
+            return StrayFailure(stray, str(error), error.retriable)
+        return None
+
+
+def _failure(stray: Stray, failure: KeyFailure) -> StrayFailure:
+    return StrayFailure(stray, failure.message, failure.retriable)

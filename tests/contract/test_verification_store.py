@@ -10,6 +10,7 @@ from include.tiering.errors import StateConflictError
 from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.remote_metadata.contract import QualityResult
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
 from include.tiering.work.sql import SqlWorkStore
 from include.tiering.work.sql_verifications import SqlVerificationStore
@@ -23,7 +24,7 @@ from include.tiering.work.verification_contract import (
     VerificationTotal,
 )
 from tests.doubles.databases import EVERY, AdjustableNow
-from tests.doubles.segments import CLUSTER_ID, partition_of, planned, uuid
+from tests.doubles.segments import CLUSTER_ID, fence_of, partition_of, planned, segment_of, uuid
 
 PASSED, FAILED, GONE = VerificationOutcome.PASSED, VerificationOutcome.FAILED, VerificationOutcome.GONE
 RUN = "verify-1"
@@ -119,6 +120,28 @@ def test_all_outcomes_of_a_call_are_recorded_or_none(store):
     with pytest.raises(StateConflictError, match=str(stranger.segment_id.id)):
         store.record(RUN, [result(PLAN[0], PASSED), result(stranger, PASSED)])
     assert len(store.pending(RUN, at_most=10)) == len(PLAN)
+
+
+def test_rules_that_verified_segments_break_come_in_order(store, metadata, engine):
+    broken = [("Q2", "critical", False), ("Q1", "warning", False), ("Q3", "critical", True)]
+    for number in (0, 1, 3):
+        segment = segment_of(partition_of("orders"), 1_000_000 + number, 100 * number, 100 * number + 99)
+        metadata.add_segment(segment, fence=fence_of(engine, partition_of("orders")))
+        segment_id = segment.remote_log_segment_id
+        metadata.record_quality_results(
+            [QualityResult(segment_id, rule, level, passed, "why") for rule, level, passed in broken]
+        )
+    store.save_plan(RUN, PLAN)
+    store.record(RUN, [result(PLAN[1], PASSED), result(PLAN[0], FAILED)])
+    found = [(start, r.segment_id, r.rule, r.level, r.message) for start, r in store.broken_rules(RUN)]
+    assert found == [
+        (start, planned.segment_id, rule, level, "why")
+        for start, planned in ((100, PLAN[1]), (300, PLAN[0]))
+        for rule, level in (("Q1", "warning"), ("Q2", "critical"))
+    ]
+    store.record(RUN, [result(PLAN[0], GONE)])
+    assert {start for start, _ in store.broken_rules(RUN)} == {100}
+    assert list(store.broken_rules("another")) == []
 
 
 def test_plans_are_forgotten_after_a_month_and_other_runs_stay(store, engine, now):

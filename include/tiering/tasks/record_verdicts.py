@@ -6,14 +6,18 @@ keeps what it said last, and with it the verdict.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.verdict import Verdict
 from include.tiering.quality.judge import BrokenRule, Judge, QualityFinding, finding_of
 from include.tiering.quality.measures import SegmentMeasure
+from include.tiering.quality.partition_rules import PARTITION_RULES
 from include.tiering.quality.rules import RULES_BY_ID, Severity
 from include.tiering.remote_metadata.contract import QualityResult, RemoteLogMetadata, SegmentRow
+
+_LEVELS: Final = {rule.rule_id: rule.level for rule in (*RULES_BY_ID.values(), *PARTITION_RULES)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,8 @@ def judge_and_record(
         results += said
         results += [replace(one, passed=True, message="") for one in before if _is_judged(one.rule, measure)]
         findings = [(b.rule.severity, finding_of(b)) for b in broken]
-        findings += [(Severity(one.level), finding_of_result(subject.row.metadata, one)) for one in standing]
+        start_offset = subject.row.metadata.start_offset
+        findings += [(Severity(one.level), finding_of_result(one, start_offset)) for one in standing]
         failed = tuple(finding for severity, finding in findings if severity is Severity.CRITICAL)
         warnings = tuple(finding for severity, finding in findings if severity is Severity.WARNING)
         judged.append(Judged(subject.segment_id, measure.bytes_read, failed, warnings))
@@ -77,18 +82,17 @@ def judge_and_record(
     return judged
 
 
-def finding_of_result(segment: RemoteLogSegmentMetadata, result: QualityResult) -> QualityFinding:
+def finding_of_result(result: QualityResult, start_offset: int) -> QualityFinding:
     """The report of a stored result that did not pass."""
-    partition = segment.topic_id_partition
-    rule = RULES_BY_ID.get(result.rule)
+    partition = result.segment_id.topic_id_partition
     return QualityFinding(
         topic=partition.topic,
         partition=partition.partition,
         topic_id=str(partition.topic_id),
-        segment_id=str(segment.remote_log_segment_id.id),
-        start_offset=segment.start_offset,
+        segment_id=str(result.segment_id.id),
+        start_offset=start_offset,
         rule=result.rule,
-        level="" if rule is None else rule.level,
+        level=_LEVELS.get(result.rule, ""),
         message=result.message,
     )
 

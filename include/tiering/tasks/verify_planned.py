@@ -60,8 +60,10 @@ def verify_planned(
     *,
     clock: Clock,
     streams: int = 1,
+    on_group: Callable[[], None] = lambda: None,
 ) -> VerifyReport:
-    """Verify what is left of a planned run, group by group. `streams` is how many segments are read at once.
+    """Verify what is left of a planned run, group by group. `streams` is how many segments are read at once, `on_group`
+    is called when a group is recorded.
 
     Raises:
         RemoteStorageUnavailableError, JudgeError: what was recorded stays, the rest is left to the next call.
@@ -77,6 +79,7 @@ def verify_planned(
         plans.record(run_id, _outcomes(group, measured, judged))
         tally.add(judged)
         tally.gone += len(group) - len(judged)
+        on_group()
     return tally.report(clock.monotonic() - began)
 
 

@@ -24,7 +24,7 @@ from include.tiering.tasks.verify_planned import MeasureAll, ToMeasure, measure_
 from include.tiering.tasks.verify_segments import Measurer, VerifyReport, verify_segments
 from include.tiering.wiring.parts import Parts
 from include.tiering.work.sql_verifications import SqlVerificationStore
-from include.tiering.work.verification_contract import VerificationOutcome, VerificationStore
+from include.tiering.work.verification_contract import VerificationStore
 
 _EXPIRED_AT_ONCE: Final = 500
 
@@ -96,6 +96,7 @@ class QualityVerbs(Parts):
         measure_all: MeasureAll | None = None,
         streams: int = 1,
         on_read: Callable[[int], None] = lambda _: None,
+        on_group: Callable[[], None] = lambda: None,
         results_dir: Path | None = None,
     ) -> VerifyReport:
         """Verify what is left of a planned run. Without `measure_all` it is read by this process; `on_read` is told the
@@ -108,19 +109,17 @@ class QualityVerbs(Parts):
             measure_all or measured_here(self._measurer, on_read),
             clock=self.clock,
             streams=streams,
+            on_group=on_group,
         )
 
     def measure_planned(self, planned: ToMeasure) -> SegmentMeasure | None:
         """Take one measure in this process, which is charged for it. None if the segment is not FINISHED any more."""
         return measure_planned(self._measurer, planned)
 
-    def findings_of(self, run_id: str) -> Iterator[QualityFinding]:
-        """What fails the segments that a planned run found to be wrong, in its tries so far; from the database."""
-        for planned in self.verifications.planned(run_id, VerificationOutcome.FAILED):
-            row = self.metadata.segment(planned.segment_id)
-            for result in self.metadata.quality_results(planned.segment_id):
-                if row is not None and not result.passed and result.level == Severity.CRITICAL:
-                    yield finding_of_result(row.metadata, result)
+    def findings_of(self, run_id: str) -> list[tuple[Severity, QualityFinding]]:
+        """What the segments that a planned run has verified so far, in all of its tries, break now."""
+        broken = self.verifications.broken_rules(run_id)
+        return [(Severity(result.level), finding_of_result(result, start_offset)) for start_offset, result in broken]
 
     def publish_verdicts(self) -> None:
         """How many segments have which verdict, and for how long, as metrics of this process."""

@@ -8,12 +8,13 @@ from sqlalchemy import Connection, Engine, Row, Select, and_, bindparam, delete,
 
 from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.database.partition_rows import in_partition, key_of, partition_from
-from include.tiering.database.schema import planned_verifications, runs, topics
+from include.tiering.database.schema import planned_verifications, quality_results, runs, topics
 from include.tiering.database.statements import insert_if_absent
 from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import StateConflictError
 from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
+from include.tiering.remote_metadata.contract import QualityResult
 from include.tiering.work.verification_contract import (
     KEPT_PLANS_MS,
     PlannedVerification,
@@ -37,6 +38,19 @@ _IN_ORDER: Final = (
         planned_verifications.c.start_offset,
         planned_verifications.c.segment_id,
     )
+)
+_OF_SEGMENT: Final = and_(
+    *(
+        quality_results.c[name] == planned_verifications.c[name]
+        for name in ("cluster_id", "topic_id", "partition", "segment_id")
+    )
+)
+_BROKEN: Final = (
+    _IN_ORDER.add_columns(quality_results.c.rule, quality_results.c.level, quality_results.c.message)
+    .join(quality_results, _OF_SEGMENT)
+    .where(quality_results.c.passed.is_(False))
+    .where(planned_verifications.c.outcome.in_((str(VerificationOutcome.PASSED), str(VerificationOutcome.FAILED))))
+    .order_by(quality_results.c.rule)
 )
 _RECORD: Final = update(planned_verifications).where(
     in_partition(planned_verifications),
@@ -73,6 +87,18 @@ class SqlVerificationStore:
 
     def planned(self, run_id: str, outcome: VerificationOutcome) -> Sequence[PlannedVerification]:
         return self._read(self._with_outcome(run_id, outcome))
+
+    def broken_rules(self, run_id: str) -> Sequence[tuple[int, QualityResult]]:
+        rows = planned_verifications.c
+        query = _BROKEN.where(rows.cluster_id == self._cluster_id, rows.run_id == run_id)
+        with reading(self._engine) as connection:
+            return [
+                (
+                    row.start_offset,
+                    QualityResult(_planned_of(row).segment_id, row.rule, row.level, passed=False, message=row.message),
+                )
+                for row in connection.execute(query)
+            ]
 
     def record(self, run_id: str, results: Sequence[VerificationResult]) -> None:
         with writing(self._engine) as connection:

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.remote_metadata.contract import QualityResult
 
 KEPT_PLANS_MS: Final = 30 * 24 * 60 * 60 * 1000
 """Plans that are older are forgotten when the next one is stored."""
@@ -89,6 +90,12 @@ class VerificationStore(Protocol):
 
     def planned(self, run_id: str, outcome: VerificationOutcome) -> Sequence[PlannedVerification]:
         """All with this outcome, in the same order."""
+        ...
+
+    def broken_rules(self, run_id: str) -> Sequence[tuple[int, QualityResult]]:
+        """Rules that segments of the run with an outcome break, as they stand now, whoever recorded them; each with the
+        segment's start offset. In the same order, then by rule; of what is gone, none.
+        """
         ...
 
     def record(self, run_id: str, results: Sequence[VerificationResult]) -> None:

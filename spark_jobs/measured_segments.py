@@ -1,0 +1,87 @@
+"""Measures of planned segments, taken where Spark's tasks run.
+
+Each task opens the library, so the process that reads is the one that the fetch quota charges, and its demand is one
+among those of all others. A task says what kept it from going on as a row too: the driver then knows whether another
+try can help. Measures travel as JSON: their columns are the rules' business.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from include.tiering.cli.exit_codes import ExitCode, code_of
+from include.tiering.errors import TieringError
+from include.tiering.model.depth import Depth
+from include.tiering.quality.measures import SegmentMeasure
+from include.tiering.settings import load_settings
+from include.tiering.tasks.verify_planned import MeasureAll, ToMeasure
+from include.tiering.wiring import open_tiering
+from spark_jobs.parent_watch import ParentWatch
+from spark_jobs.spread import spread
+
+ROWS: Final = "measure string, error string, exit_code int"
+_ROW: Final = pa.schema([("measure", pa.string()), ("error", pa.string()), ("exit_code", pa.int32())])
+
+
+class MeasuringStoppedError(TieringError):
+    """A task could not go on; `exit_code` is what the job should end with."""
+
+    def __init__(self, message: str, exit_code: ExitCode) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def measured_by_tasks(session: SparkSession, *, tasks: int, config: Path | None) -> MeasureAll:
+    """Measures a group of segments in at most `tasks` tasks, as evenly as their bytes allow.
+
+    What it gives back raises MeasuringStoppedError if a task could not go on.
+    """
+
+    def measure_all(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
+        shares = spread(wanted, tasks)
+        if not shares:
+            return []
+
+        def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            mine = [one for batch in batches for number in batch.column("id").to_pylist() for one in shares[number]]
+            if mine:
+                with ParentWatch():
+                    yield from _measured(mine, config)
+
+        found = session.range(0, len(shares), 1, numPartitions=len(shares)).mapInArrow(read, ROWS).collect()
+        for row in found:
+            if row.error is not None:
+                raise MeasuringStoppedError(row.error, ExitCode(row.exit_code))
+        return [measure_from_json(row.measure) for row in found]
+
+    return measure_all
+
+
+def _measured(mine: Sequence[ToMeasure], config: Path | None) -> Iterator[pa.RecordBatch]:
+    try:
+        with open_tiering(load_settings(config)) as tiering:
+            for one in mine:
+                measure = tiering.measure_planned(one)
+                if measure is not None:
+                    yield _row(measure=measure_to_json(measure))
+    except TieringError as error:
+        yield _row(error=f"{type(error).__name__}: {error}", exit_code=int(code_of(error)))
+
+
+def _row(**values: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([dict.fromkeys(_ROW.names) | values], schema=_ROW)
+
+
+def measure_to_json(measure: SegmentMeasure) -> str:
+    return json.dumps(asdict(measure))
+
+
+def measure_from_json(text: str) -> SegmentMeasure:
+    values: dict[str, Any] = json.loads(text)
+    remarks = tuple((column, sentence) for column, sentence in values.pop("remarks"))
+    return SegmentMeasure(**values | {"depth": Depth(values["depth"])}, remarks=remarks)

@@ -1,0 +1,138 @@
+"""Verify what a run planned, its segments spread over Spark's tasks.
+
+    spark-submit spark_jobs/verify_segments_job.py --run-id R [--tasks N] [--results-dir DIR] [--config F]
+
+The driver takes group after group of the plan: tasks measure its segments, the driver judges the measures and stores
+verdicts, and the plan notes the outcomes. A task or a driver that is lost leaves what was recorded; the job goes on
+where the plan says, see `include/tiering/tasks/verify_planned.py`. Great Expectations is imported by the driver alone,
+and by none if nothing is left to judge; with DIR its results stay there.
+
+Standard output gets one line of JSON: what this try verified. Exit codes: 0 all passed, 1 a segment failed, 2 a
+setting, 3 another try can help.
+"""
+
+import argparse
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from include.tiering.cli.exit_codes import ExitCode, code_of
+from include.tiering.errors import TieringError
+from include.tiering.settings import load_settings
+from include.tiering.tasks.verify_segments import VerifyReport
+from include.tiering.wiring import Tiering, open_tiering
+from include.tiering.work.contract import BatchProgress
+from include.tiering.work.verification_contract import VerificationOutcome
+from spark_jobs.lost_task import is_lost_task
+from spark_jobs.measured_segments import MeasuringStoppedError, measured_by_tasks
+from spark_jobs.parent_watch import ParentWatch
+
+DEFAULT_TASKS = 8
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="verify_segments_job", description="Verify the segments that a run planned.")
+    parser.add_argument("--run-id", required=True)
+    parser.add_argument("--tasks", type=int, default=DEFAULT_TASKS, help="Spark tasks among which a group is spread")
+    parser.add_argument("--results-dir", type=Path, help="where the driver keeps what Great Expectations said")
+    parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the tasks run")
+    return parser.parse_args(arguments)
+
+
+def verify(session: SparkSession, tiering: Tiering, options: argparse.Namespace) -> dict[str, Any]:
+    """Verify what is left of the run; returns the outcome."""
+    report = tiering.verify_planned(
+        options.run_id,
+        measure_all=measured_by_tasks(session, tasks=options.tasks, config=options.config),
+        streams=options.tasks,
+        results_dir=options.results_dir,
+        on_group=progress_of(tiering, options.run_id),
+    )
+    return outcome_of(report)
+
+
+def outcome_of(report: VerifyReport) -> dict[str, Any]:
+    """Counts and the exit code; which segments failed, and why, is in SQL."""
+    return {
+        "exit_code": int(ExitCode.FINDINGS if report.failed else ExitCode.DONE),
+        "segments": report.segments,
+        "failed": len({finding.segment_id for finding in report.failed}),
+        "warnings": len(report.warnings),
+        "gone": report.gone,
+        "bytes_read": report.bytes_read,
+        "seconds": round(report.seconds, 3),
+    }
+
+
+def progress_of(tiering: Tiering, run_id: str) -> Callable[[], None]:
+    """Tells whoever asks how much of the plan is done, after each group."""
+    began = tiering.clock.monotonic()
+    before = _done_bytes(tiering, run_id)[0]
+
+    def report() -> None:
+        done_bytes, planned_bytes = _done_bytes(tiering, run_id)
+        seconds = max(tiering.clock.monotonic() - began, 0.001)
+        tiering.work.report_progress(
+            BatchProgress(
+                run_id=run_id,
+                batch_id=run_id,
+                pool=None,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                partition="",
+                done_bytes=done_bytes,
+                planned_bytes=planned_bytes,
+                bytes_per_second=(done_bytes - before) / seconds,
+                finished=done_bytes == planned_bytes,
+            )
+        )
+
+    return report
+
+
+def _done_bytes(tiering: Tiering, run_id: str) -> tuple[int, int]:
+    """Of the planned bytes: those of segments with an outcome, and all."""
+    totals = {total.outcome: total.planned_bytes for total in tiering.verifications.totals(run_id)}
+    planned_bytes = sum(totals.values())
+    return planned_bytes - totals[VerificationOutcome.PLANNED], planned_bytes
+
+
+def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any]:
+    """The outcome; a setting, a store that is away or a lost task is one too, an error in the code is not."""
+    try:
+        with open_tiering(load_settings(options.config)) as tiering:
+            return verify(session, tiering, options)
+    except MeasuringStoppedError as error:
+        return _refusal(str(error), error.exit_code)
+    except TieringError as error:
+        return _refusal(f"{type(error).__name__}: {error}", code_of(error))
+    except Exception as error:
+        if not is_lost_task(error):
+            raise
+        return _refusal(f"Spark lost a task ({type(error).__name__}): see its log", ExitCode.RETRY)
+
+
+def _refusal(message: str, code: ExitCode) -> dict[str, Any]:
+    return {"exit_code": int(code), "error": message}
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parse_arguments(arguments)
+    with ParentWatch():
+        session = SparkSession.builder.appName(f"tiering.verify {options.run_id}").getOrCreate()
+        try:
+            outcome = attempt(session, options)
+        finally:
+            session.stop()
+    print(json.dumps({"run_id": options.run_id, **outcome}))
+    return int(outcome["exit_code"])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

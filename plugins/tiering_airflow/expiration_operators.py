@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from include.tiering.reports.approval import approval_question
 from include.tiering.reports.expire import ExpireRun, planned_sentence, present_expire
 from include.tiering.reports.text import as_text
-from include.tiering.units import format_bytes
+from include.tiering.units import format_bytes, format_utc
 from include.tiering.work.deletion_contract import DeletionOutcome
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.errors import ApprovalMissingError, DeletionFailedError, PlanWithdrawnError
@@ -61,6 +61,13 @@ class PlanExpirationOperator(BaseOperator):
             self.log.warning("%s: %s", unknown.topic_id_partition, unknown.sentence)
         for waits in plan.waiting:
             self.log.info("%s waits: %s: %s", waits.topic_id_partition, waits.reason, waits.detail)
+        for held in plan.held:
+            self.log.info(
+                "%s: %d superseded segments are held until %s",
+                held.topic_id_partition,
+                held.segments,
+                format_utc(held.until_ms),
+            )
         if plan.expirations:
             context["ti"].xcom_push(key=PLANNED_RUN_KEY, value=run_id)
         counts = {"partitions": len(plan.expirations), "segments": plan.segments, "bytes": plan.size_bytes}

@@ -82,7 +82,9 @@ include = ["{ORDERS}"]
             result = tiering.delete_batch(run_id, f"{run_id}/0") if approved or not brake.needs_approval else None
             store = tiering.deletions
             stored, items = store.run(run_id), store.items(run_id)
-            return ExpireRun(stored, plan.expirations, items, brake, plan.unknowns, plan.waiting), result
+            return ExpireRun(
+                stored, plan.expirations, items, brake, plan.unknowns, plan.waiting, held=plan.held
+            ), result
 
     def set(self, **configs: str | int | None) -> None:
         """Dynamic configs of the topic; underscores stand for dots, None removes."""

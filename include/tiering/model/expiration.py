@@ -2,7 +2,8 @@
 
 The rules are those of Kafka's expiration task; where brokers changed one, the newest holds:
 
-1. *Unfinished deletes* first, wherever they are (KAFKA-17428).
+1. *Unfinished deletes* first, wherever they are (KAFKA-17428). Of those a failed segment whose place a new copy took
+   is *superseded*: its objects are held for `superseded_hold_ms` as evidence, then it goes.
 2. *Abandoned copies* next: COPY_SEGMENT_STARTED, nobody works on it, nothing changed for `unfinished_copy_expiry_ms`.
    A broker has no such rule.
 3. A scan: leader epochs ascending, the segments of each by start offset, each segment once (KAFKA-15479). It stops at
@@ -46,19 +47,21 @@ def decide_deletions(given: RetentionInput) -> RetentionOutcome:
 
     A deleted topic loses every segment that nobody works on, unfinished deletes first, then by start offset.
     """
-    segments = [one for one in sorted(given.segments, key=_listing_order) if not _is_deleted(one)]
+    there = [one for one in sorted(given.segments, key=_listing_order) if not _is_deleted(one)]
+    held = [one for one in there if _is_held(given, one)]
+    segments = [one for one in there if one not in held]
     idle = [one for one in segments if one.remote_log_segment_id not in given.under_live_work]
-    decisions = [*_unfinished_deletes(idle), *_abandoned_copies(given, idle)]
+    decisions = [*_unfinished_deletes(given, idle), *_abandoned_copies(given, idle)]
     remaining = [one for one in _without(segments, decisions) if not _is_being_deleted(one)]
     log_start_offset = given.log_start_offset
     if given.topic_deleted:
         found = [_because_of_the_topic(one) for one in _without(idle, decisions)]
-        return RetentionOutcome((*decisions, *found), _raised(log_start_offset, found))
+        return RetentionOutcome((*decisions, *found), _raised(log_start_offset, found), held=tuple(held))
     while found := _Scan(given, remaining, log_start_offset).decisions():
         decisions += found
         log_start_offset = _raised(log_start_offset, found)
         remaining = _without(remaining, found)
-    return RetentionOutcome(tuple(decisions), log_start_offset, tuple(_unknowns(given, remaining)))
+    return RetentionOutcome(tuple(decisions), log_start_offset, tuple(_unknowns(given, remaining)), tuple(held))
 
 
 class _Scan:
@@ -160,11 +163,26 @@ class _Scan:
         return max(0, local_bytes + _bytes_of(counted) - limit)
 
 
-def _unfinished_deletes(segments: Sequence[RemoteLogSegmentMetadata]) -> Iterator[DeletionDecision]:
+def _unfinished_deletes(
+    given: RetentionInput, segments: Sequence[RemoteLogSegmentMetadata]
+) -> Iterator[DeletionDecision]:
     for segment in segments:
-        if _is_being_deleted(segment):
+        if not _is_being_deleted(segment):
+            continue
+        superseded_at_ms = given.superseded_at_ms.get(segment.remote_log_segment_id)
+        if superseded_at_ms is None:
             since_ms = segment.event_timestamp_ms
             yield _decision(segment, DeletionReason.UNFINISHED_DELETE, event_timestamp_ms=since_ms)
+        else:
+            age_ms = given.now_ms - superseded_at_ms
+            yield _decision(segment, DeletionReason.SUPERSEDED, age_ms=age_ms, hold_ms=given.superseded_hold_ms)
+
+
+def _is_held(given: RetentionInput, segment: RemoteLogSegmentMetadata) -> bool:
+    superseded_at_ms = given.superseded_at_ms.get(segment.remote_log_segment_id)
+    if superseded_at_ms is None or not _is_being_deleted(segment):
+        return False
+    return given.now_ms - superseded_at_ms < given.superseded_hold_ms
 
 
 def _abandoned_copies(

@@ -41,11 +41,15 @@ class FailedCopy:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What no source can replace: the failed segment, its offsets (inclusive), and why, for a person."""
+    """A failed segment that no new copy replaces: its offsets (inclusive), and why, for a person.
+
+    `in_source`: the source has it as it was, but what was copied anew failed again.
+    """
 
     segment_id: RemoteLogSegmentId
     offsets: OffsetRange
     why: str
+    in_source: bool = False
 
     def __str__(self) -> str:
         return f"offsets {self.offsets} (segment {self.segment_id.id}): {self.why}"

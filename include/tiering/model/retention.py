@@ -1,6 +1,7 @@
 """What a retention decision rests on, and what it says. How it is made: `expiration`."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -9,6 +10,14 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 
 UNFINISHED_COPY_EXPIRY_MS: Final = 24 * 60 * 60 * 1000
+SUPERSEDED_HOLD_MS: Final = 24 * 60 * 60 * 1000
+_NOT_NEGATIVE: Final = (
+    "retention_ms",
+    "retention_bytes",
+    "local_only_bytes",
+    "unfinished_copy_expiry_ms",
+    "superseded_hold_ms",
+)
 
 
 class DeletionReason(StrEnum):
@@ -21,6 +30,7 @@ class DeletionReason(StrEnum):
     UNFINISHED_DELETE = "unfinished delete"
     ABANDONED_COPY = "abandoned copy"
     TOPIC_DELETED = "topic deleted"
+    SUPERSEDED = "superseded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +51,8 @@ class RetentionInput:
         under_live_work: attempts that a live lease works on: never named; a copy among them stops the scan, until the
             log start has passed it.
         topic_deleted: it was decided that the remote data of this deleted topic goes.
+        superseded_at_ms: when a new copy took the place of a failed segment, of those whose deletion waits for that.
+        superseded_hold_ms: so long their objects are kept, whatever else would let them go.
 
     Raises:
         ValueError: a negative limit, or a segment of another partition.
@@ -58,9 +70,11 @@ class RetentionInput:
     unfinished_copy_expiry_ms: int = UNFINISHED_COPY_EXPIRY_MS
     under_live_work: frozenset[RemoteLogSegmentId] = frozenset()
     topic_deleted: bool = False
+    superseded_at_ms: Mapping[RemoteLogSegmentId, int] = field(default_factory=dict)
+    superseded_hold_ms: int = SUPERSEDED_HOLD_MS
 
     def __post_init__(self) -> None:
-        for name in ("retention_ms", "retention_bytes", "local_only_bytes", "unfinished_copy_expiry_ms"):
+        for name in _NOT_NEGATIVE:
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise ValueError(f"{self.topic_id_partition}: {name} is {value}: 0 or above, or None")
@@ -95,9 +109,10 @@ class RetentionOutcome:
     """What is to be done, in order: the log start is recorded first, then the segments go one by one.
 
     `log_start_offset` (inclusive) is never below the given one. `unknowns` are sentences about what could not be known
-    and made the decision delete less.
+    and made the decision delete less. `held` are superseded segments whose objects are kept for now.
     """
 
     decisions: tuple[DeletionDecision, ...]
     log_start_offset: int
     unknowns: tuple[str, ...] = ()
+    held: tuple[RemoteLogSegmentMetadata, ...] = ()

@@ -83,7 +83,8 @@ class SqlRemoteLogSizes:
 
     def _begun(self, connection: Connection) -> Sequence[Row[Any]]:
         """One row for each partition with segments in DELETE_SEGMENT_STARTED. Partitions without are found by the
-        counters, so no finished segment is looked at where nothing is being deleted."""
+        counters, so no finished segment is looked at where nothing is being deleted. What is superseded is held on
+        purpose: it waits once it is planned."""
         counters = size_counters.c
         busy = select(counters.topic_id, counters.partition).where(
             counters.cluster_id == self._cluster_id, counters.state == _DELETE_STARTED, counters.segments > 0
@@ -95,6 +96,7 @@ class SqlRemoteLogSizes:
                 _waiting(func.min(segments.c.delete_started_at_ms))
                 .where(segments.c.topic_id == group.topic_id, segments.c.partition == group.partition)
                 .where(segments.c.cluster_id == self._cluster_id, segments.c.state == _DELETE_STARTED)
+                .where(segments.c.superseded_by.is_(None))
             )
             found += connection.execute(query).all()
         return found
@@ -110,12 +112,14 @@ class SqlRemoteLogSizes:
             planned_deletions.c.partition == segments.c.partition,
             planned_deletions.c.segment_id == segments.c.segment_id,
         )
+        is_superseded = and_(segments.c.state == _DELETE_STARTED, segments.c.superseded_by.is_not(None))
         query = (
             _waiting(func.min(runs.c.created_at_ms))
             .join(planned_deletions, is_planned)
             .join(runs, and_(runs.c.cluster_id == segments.c.cluster_id, runs.c.run_id == planned_deletions.c.run_id))
             .where(segments.c.cluster_id == self._cluster_id, planned_deletions.c.run_id == run)
-            .where(planned_deletions.c.outcome == _PLANNED, segments.c.state.in_((_COPY_STARTED, _COPY_FINISHED)))
+            .where(planned_deletions.c.outcome == _PLANNED)
+            .where(or_(segments.c.state.in_((_COPY_STARTED, _COPY_FINISHED)), is_superseded))
         )
         return connection.execute(query).all()
 

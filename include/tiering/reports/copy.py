@@ -80,7 +80,12 @@ def _offsets(item: WorkItem) -> Document:
 
 
 def _copied(item: WorkItem) -> Document:
-    return {**_offsets(item), "segment_id": item.segment_id}
+    supersedes = item.segment.supersedes
+    return {
+        **_offsets(item),
+        "segment_id": item.segment_id,
+        "supersedes": None if supersedes is None else str(supersedes),
+    }
 
 
 def _left(item: WorkItem) -> Document:

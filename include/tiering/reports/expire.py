@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from include.tiering.reports.presentation import Document, Presentation, Table, count, labels
 from include.tiering.tasks.brake import BrakeReport, TopicAction
-from include.tiering.tasks.plan_expiration import Unknown, WaitingPartition
-from include.tiering.units import format_bytes
+from include.tiering.tasks.plan_expiration import HeldSegments, Unknown, WaitingPartition
+from include.tiering.units import format_bytes, format_utc
 from include.tiering.work.deletion_contract import (
     DeletionItem,
     DeletionOutcome,
@@ -31,6 +31,7 @@ class ExpireRun:
     unknowns: Sequence[Unknown] = ()
     waiting: Sequence[WaitingPartition] = ()
     refusal: str | None = None
+    held: Sequence[HeldSegments] = ()
 
     def of(self, outcome: DeletionOutcome) -> list[DeletionItem]:
         return [item for item in self.items if item.outcome is outcome]
@@ -91,6 +92,15 @@ def _document(run: ExpireRun) -> Document:
         "waiting": [
             {**labels(one.topic_id_partition), "reason": str(one.reason), "detail": one.detail} for one in run.waiting
         ],
+        "held": [
+            {
+                **labels(one.topic_id_partition),
+                "segments": one.segments,
+                "bytes": one.size_bytes,
+                "until_ms": one.until_ms,
+            }
+            for one in run.held
+        ],
         "bytes": _bytes(run.items),
         "deleted_bytes": _bytes(run.of(DeletionOutcome.DELETED)),
     }
@@ -123,7 +133,7 @@ def _share(action: TopicAction) -> Document:
 
 
 def _tables(run: ExpireRun) -> tuple[Table, ...]:
-    return (*_partitions(run), *_shares(run), *_failures(run), *_waiting(run), *_unknowns(run))
+    return (*_partitions(run), *_shares(run), *_failures(run), *_waiting(run), *_held(run), *_unknowns(run))
 
 
 def _partitions(run: ExpireRun) -> tuple[Table, ...]:
@@ -181,6 +191,15 @@ def _failures(run: ExpireRun) -> tuple[Table, ...]:
 def _waiting(run: ExpireRun) -> tuple[Table, ...]:
     rows = tuple((str(one.topic_id_partition), f"{one.reason}: {one.detail}") for one in run.waiting)
     return (Table("waiting", ("partition", "why"), rows),) if rows else ()
+
+
+def _held(run: ExpireRun) -> tuple[Table, ...]:
+    rows = tuple(
+        (str(one.topic_id_partition), str(one.segments), format_bytes(one.size_bytes), format_utc(one.until_ms))
+        for one in run.held
+    )
+    columns = ("partition", "segments>", "bytes>", "until")
+    return (Table("superseded, held as evidence", columns, rows),) if rows else ()
 
 
 def _unknowns(run: ExpireRun) -> tuple[Table, ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from include.tiering.model.failed_copies import Loss
 from include.tiering.reports.presentation import (
     Document,
     Presentation,
@@ -16,7 +17,9 @@ from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartitio
 from include.tiering.units import format_bytes
 from include.tiering.work.contract import ANYWHERE, PlannedPartition
 
-NEEDS_A_PERSON: Final = frozenset({HeldBack.STOPPED, HeldBack.HOLE, HeldBack.FORK, HeldBack.DAMAGED})
+NEEDS_A_PERSON: Final = frozenset(
+    {HeldBack.STOPPED, HeldBack.LOST, HeldBack.FAILED_AGAIN, HeldBack.HOLE, HeldBack.FORK, HeldBack.DAMAGED}
+)
 """Reasons for waiting that do not go away by themselves."""
 
 
@@ -39,6 +42,17 @@ def held_back_document(item: HeldBackPartition) -> Document:
         "next_offset": item.next_offset,
         "reason": str(item.reason),
         "detail": item.detail,
+        "lost": [loss_document(loss) for loss in item.lost],
+    }
+
+
+def loss_document(loss: Loss) -> Document:
+    return {
+        "segment_id": str(loss.segment_id.id),
+        "start_offset": loss.offsets.first,
+        "end_offset": loss.offsets.last,
+        "in_source": loss.in_source,
+        "why": loss.why,
     }
 
 
@@ -56,7 +70,21 @@ def _tables(plan: CopyPlan) -> tuple[Table, ...]:
     if any(partition.placement != ANYWHERE for partition in plan.partitions):
         columns += ("queue", "Spark resource")
         rows = tuple((*row, *_where(partition)) for row, partition in zip(rows, plan.partitions, strict=True))
-    return (Table("to copy", columns, rows), *held_back_table(plan.held_back), *error_table(plan.errors))
+    return (Table("to copy", columns, rows), *_again(plan), *held_back_table(plan.held_back), *error_table(plan.errors))
+
+
+def _again(plan: CopyPlan) -> tuple[Table, ...]:
+    rows = tuple(
+        (str(partition.replica_id.topic_id_partition), f"{s.base_offset}..{s.end_offset}", str(s.supersedes))
+        for partition in plan.partitions
+        for s in partition.segments
+        if s.supersedes is not None
+    )
+    return (
+        (Table("copied anew, as they failed the quality gate", ("partition", "offsets", "segment id"), rows),)
+        if rows
+        else ()
+    )
 
 
 def _document(plan: CopyPlan) -> Document:
@@ -77,7 +105,12 @@ def _partition(partition: PlannedPartition) -> Document:
         "urgency": round(partition.urgency, 6),
         "placement": {"queue": partition.placement.queue, "spark_resource": partition.placement.spark_resource},
         "segments": [
-            {"base_offset": s.base_offset, "end_offset": s.end_offset, "size_bytes": s.size_bytes}
+            {
+                "base_offset": s.base_offset,
+                "end_offset": s.end_offset,
+                "size_bytes": s.size_bytes,
+                "supersedes": None if s.supersedes is None else str(s.supersedes),
+            }
             for s in partition.segments
         ],
     }

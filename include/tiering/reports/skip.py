@@ -1,7 +1,7 @@
 """Offsets that an archive goes on without, by decision."""
 
 from include.tiering.model.skipped_offsets import OffsetRange
-from include.tiering.reports.plan import needs_a_person
+from include.tiering.reports.plan import loss_document, needs_a_person
 from include.tiering.reports.presentation import Document, Presentation, Table, count, labels
 from include.tiering.tasks.skip_offsets import Skip
 from include.tiering.units import format_utc
@@ -9,7 +9,7 @@ from include.tiering.units import format_utc
 
 def present_skip(skip: Skip, refusal: str | None) -> Presentation:
     """Not `ok`: refused, so nothing changed; or the partition waits for a person, and not for this."""
-    waits_for_more = skip.hole is None and skip.waits is not None and needs_a_person([skip.waits])
+    waits_for_more = not skip.ranges and skip.waits is not None and needs_a_person([skip.waits])
     return Presentation(
         lambda: _document(skip, refusal),
         lambda: _tables(skip),
@@ -24,12 +24,14 @@ def question(skip: Skip) -> str:
 
 
 def _missing(skip: Skip) -> str:
-    if skip.hole is None:
+    if not skip.ranges:
         return f"{skip.topic_id_partition}: there is nothing to skip"
-    text = (
-        f"{skip.topic_id_partition}: {count(skip.hole.size, 'offset')}, {skip.hole}, will be missing from the archive"
-        f" for ever"
-    )
+    ranges = ", ".join(map(str, skip.ranges))
+    text = f"{skip.topic_id_partition}: {count(skip.offsets, 'offset')}, {ranges}, will be missing from the archive"
+    if skip.lost:
+        kept = f"{count(len(skip.lost), 'segment')} that failed the quality gate, kept and not served"
+        return f"{text}: {kept} ({'; '.join(loss.why for loss in skip.lost)})"
+    text += " for ever"
     return f"{text}; {_elsewhere(skip)}" if skip.elsewhere else text
 
 
@@ -39,20 +41,22 @@ def _elsewhere(skip: Skip) -> str:
 
 
 def _summary(skip: Skip, refusal: str | None) -> str:
-    if skip.hole is None:
+    if not skip.ranges:
         waits = skip.waits
         why = "" if waits is None else f"; from offset {waits.next_offset} it waits: {waits.reason}: {waits.detail}"
         return f"{skip.topic_id_partition}: there is nothing to skip{why}"
     if refusal is not None:
         return f"nothing is skipped: {refusal}. {_missing(skip)}"
-    return f"recorded: {_missing(skip)}; the next copy begins at {skip.hole.last + 1}"
+    goes_on = f"the next copy begins at {skip.hole.last + 1}" if skip.hole else "the next copy goes on behind them"
+    return f"recorded: {_missing(skip)}; {goes_on}"
 
 
 def _document(skip: Skip, refusal: str | None) -> Document:
     waits = skip.waits
     return {
         **labels(skip.topic_id_partition),
-        **_offsets(skip.hole),
+        **_offsets(skip.ranges[0] if skip.ranges else None),
+        "lost": [loss_document(loss) for loss in skip.lost],
         "elsewhere": list(skip.elsewhere),
         "waits": None if waits is None else f"{waits.reason}: {waits.detail}",
         "refusal": refusal,

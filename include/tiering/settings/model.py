@@ -21,6 +21,7 @@ from pydantic import (
 
 from include.tiering.errors import SettingError
 from include.tiering.settings.accounting import PricesSettings, SizesSettings
+from include.tiering.settings.data_docs import DataDocsSettings
 from include.tiering.settings.operational import (
     CopierSettings,
     CopyFairnessSettings,
@@ -30,6 +31,7 @@ from include.tiering.settings.operational import (
     OnTopicSettings,
     QueueSettings,
     ReaderSettings,
+    SupersededSettings,
     TombstoneSettings,
     TopicQuotasSettings,
     UnfinishedCopySettings,
@@ -186,9 +188,11 @@ class TieringSettings(Section):
     expiration: ExpirationSettings = Field(default_factory=ExpirationSettings)
     unfinished_copy: UnfinishedCopySettings = Field(default_factory=UnfinishedCopySettings)
     on_topic: OnTopicSettings = Field(default_factory=OnTopicSettings)
+    superseded: SupersededSettings = Field(default_factory=SupersededSettings)
     tombstone: TombstoneSettings = Field(default_factory=TombstoneSettings)
     verdict: VerdictSettings = Field(default_factory=VerdictSettings)
     verify: VerifySettings = Field(default_factory=VerifySettings)
+    data_docs: DataDocsSettings = Field(default_factory=DataDocsSettings)
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=lambda: MappingProxyType({}))
 

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator
 
-from include.tiering.model.retention import UNFINISHED_COPY_EXPIRY_MS
+from include.tiering.model.retention import SUPERSEDED_HOLD_MS, UNFINISHED_COPY_EXPIRY_MS
 from include.tiering.settings.rules import (
     KEEP,
     TOPIC_DELETION_VALUES,
@@ -172,6 +172,29 @@ class UnfinishedCopySettings(DynamicSection):
         unit="milliseconds",
         at_least=60_000,
         at_most=MOST_LONG,
+    )
+
+
+class SupersededSettings(DynamicSection):
+    """What happens to a segment that failed the quality gate and was copied anew, and how often one is."""
+
+    prefix = "tiering.superseded"
+
+    hold_ms: int = operational(
+        SUPERSEDED_HOLD_MS,
+        "Objects of a failed segment are kept this long after a new copy took its place, as evidence; then expiration "
+        "deletes them.",
+        unit="milliseconds",
+        at_least=0,
+        at_most=MOST_LONG,
+    )
+    max_copies: int = operational(
+        1,
+        "So many new copies of a failed segment may fail as well before its partition waits for a person. Earlier ones "
+        "count as long as metadata remembers them (`tiering.tombstone.ms`).",
+        unit="copies",
+        at_least=0,
+        at_most=100,
     )
 
 

@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 
 from include.tiering.errors import RemoteChecksumError, SourceChangedError
 from include.tiering.log_source.contract import CheckedSegment, LogSegment, ReplicaId
+from include.tiering.model.lineage import with_records
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.skipped_offsets import SkippedOffsets, not_skipped
 from include.tiering.remote_storage.contract import ObjectKind, StoredObject
 from include.tiering.work.contract import PlannedSegment
@@ -34,6 +36,21 @@ def require_planned(
     if highest_copied_offset is not None and segment.base_offset > highest_copied_offset + 1:
         for missing in not_skipped(highest_copied_offset + 1, segment.base_offset - 1, decisions()):
             raise SourceChangedError(where, f"offsets {missing} would be left out")
+
+
+def require_same_records(replica_id: ReplicaId, segment: LogSegment, failed: RemoteLogSegmentMetadata) -> None:
+    """What takes the place of a failed segment must be of its offsets and its leader epochs.
+
+    Raises:
+        SourceChangedError
+    """
+    offsets, epochs = (failed.start_offset, failed.end_offset), with_records(failed.segment_leader_epochs)
+    if (segment.base_offset, segment.end_offset) != offsets or with_records(segment.leader_epochs) != epochs:
+        raise SourceChangedError(
+            f"{replica_id}, segment {segment.base_offset}",
+            f"offsets up to {segment.end_offset} under epochs {list(segment.leader_epochs)} are not what failed:"
+            f" {failed.start_offset}..{failed.end_offset} under {list(failed.segment_leader_epochs)}",
+        )
 
 
 def require_stored(sent: tuple[StoredObject, ...], stored: tuple[StoredObject, ...], checked: CheckedSegment) -> None:

@@ -23,6 +23,9 @@ B: the same, when it finds the planned offsets copied (outcome SKIPPED).
 STARTED: is in the database before the first byte is sent, and on its disk with FINISHED at the latest. A power failure
    of the database's host may take the row of an attempt under way: its objects are orphans then, for the audit.
 VERIFIED: a store that named its own checksum in its answer to each write has said it; any other is asked now.
+FINISHED: of a copy that takes the place of a failed segment, that one becomes DELETE_SEGMENT_STARTED in the same
+   transaction. A crash before it leaves the failed one as it was; after it the new one alone answers, and expiration
+   deletes the old objects after `tiering.superseded.hold.ms`. A copy reads and changes nothing of them.
 An interrupted upload is never resumed: the next attempt has a new id, so its objects cannot mix with these.
 """
 
@@ -37,6 +40,7 @@ from include.tiering.errors import (
     LeaseLostError,
     RemoteStorageError,
     SourceChangedError,
+    StateConflictError,
     TieringError,
 )
 from include.tiering.log_source.contract import CheckedSegment, OpenSegment, ReplicaId
@@ -44,12 +48,13 @@ from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.verdict import Verdict
 from include.tiering.observability import for_partition, get_logger
 from include.tiering.quota.contract import ByteLimiter
 from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata, TopicRegistry
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.tasks.check_ahead import SegmentOpener
-from include.tiering.tasks.copy_checks import require_planned, require_stored
+from include.tiering.tasks.copy_checks import require_planned, require_same_records, require_stored
 from include.tiering.work.contract import PlannedSegment
 
 _log: Final = get_logger(__name__)
@@ -75,13 +80,17 @@ StepObserver = Callable[[CopyStep, TopicIdPartition, int], None]
 
 @dataclass(frozen=True, slots=True)
 class CopiedSegment:
-    """A FINISHED attempt. Offsets are inclusive; `size_bytes` counts the `.log`, `sent_bytes` all objects."""
+    """A FINISHED attempt. Offsets are inclusive; `size_bytes` counts the `.log`, `sent_bytes` all objects.
+
+    `supersedes` is the failed segment whose place it took.
+    """
 
     segment_id: RemoteLogSegmentId
     start_offset: int
     end_offset: int
     size_bytes: int
     sent_bytes: int
+    supersedes: RemoteLogSegmentId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +115,21 @@ class SegmentCopier:
         limiter: ByteLimiter,
         on_sent: Callable[[int], None],
     ) -> CopiedSegment:
-        """Copy the planned segment of this replica under a new id.
+        """Copy the planned segment of this replica under a new id, in the place of the failed one if it supersedes any.
 
         Raises:
             SourceError: it is corrupt, unreadable, gone or changed; the attempt was abandoned.
             RemoteStorageError: the store refused or failed; the attempt was abandoned, or is left to the next holder.
             LeaseLostError: another worker owns the partition: nothing was changed since.
             SendingStoppedError: paused or stopped; the attempt was abandoned.
+            StateConflictError: what it supersedes is not failed any more, or its deletion began; abandoned.
         """
-        base_offset = planned.base_offset
+        base_offset, failed = planned.base_offset, self.failed(replica_id.topic_id_partition, planned)
         with self.source.open_segment(replica_id, base_offset) as opened:
             decisions = partial(self.metadata.skipped_offsets, replica_id.topic_id_partition)
             require_planned(replica_id, opened.segment, planned, highest_copied_offset, decisions)
+            if failed is not None:
+                require_same_records(replica_id, opened.segment, failed)
             self._reached(CopyStep.OPENED, replica_id, base_offset)
             checked = opened.check()
             self._reached(CopyStep.CHECKED, replica_id, base_offset)
@@ -130,7 +142,10 @@ class SegmentCopier:
             )
             self._reached(CopyStep.STARTED, replica_id, base_offset)
             try:
-                return self._send_and_finish(attempt, opened, checked, fence=fence, limiter=limiter, on_sent=on_sent)
+                supersedes = None if failed is None else failed.remote_log_segment_id
+                return self._send_and_finish(
+                    attempt, opened, checked, supersedes=supersedes, fence=fence, limiter=limiter, on_sent=on_sent
+                )
             except LeaseLostError:
                 raise
             except TieringError:
@@ -142,6 +157,21 @@ class SegmentCopier:
         owner = self.registry.owner(partition.topic_id)
         if owner is not TopicOwner.PLATFORM:
             raise SourceChangedError(str(partition), f"the topic's owner is now: {owner}")
+
+    def failed(self, partition: TopicIdPartition, planned: PlannedSegment) -> RemoteLogSegmentMetadata | None:
+        """The segment that the planned one supersedes, None for a first copy.
+
+        Raises:
+            StateConflictError: it is not FINISHED and FAILED any more: there is nothing to replace.
+        """
+        if planned.supersedes is None:
+            return None
+        segment_id = RemoteLogSegmentId(partition, planned.supersedes)
+        row = self.metadata.segment(segment_id)
+        if row is None or not row.metadata.is_finished or row.verdict is not Verdict.FAILED:
+            state = "unknown" if row is None else f"{row.metadata.state.name} and {row.verdict}"
+            raise StateConflictError(f"{segment_id} is {state} now: there is nothing to replace")
+        return row.metadata
 
     def abandon_leftovers(self, fence: Fence) -> int:
         """Remove every attempt of the leased partition that never was FINISHED; returns how many.
@@ -192,6 +222,7 @@ class SegmentCopier:
         opened: OpenSegment,
         checked: CheckedSegment,
         *,
+        supersedes: RemoteLogSegmentId | None,
         fence: Fence,
         limiter: ByteLimiter,
         on_sent: Callable[[int], None],
@@ -207,25 +238,22 @@ class SegmentCopier:
         self.observe(CopyStep.RECHECKED, partition, start)
         limiter.take(0)
         state = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-        self._advance(attempt, state, fence, expected=RemoteLogSegmentState.COPY_SEGMENT_STARTED)
-        self.observe(CopyStep.FINISHED, partition, start)
-        sent_bytes = sum(stored.size_bytes for stored in sent)
-        return CopiedSegment(
-            attempt.remote_log_segment_id, start, attempt.end_offset, attempt.segment_size_bytes, sent_bytes
-        )
-
-    def _advance(
-        self,
-        attempt: RemoteLogSegmentMetadata,
-        state: RemoteLogSegmentState,
-        fence: Fence,
-        *,
-        expected: RemoteLogSegmentState,
-    ) -> None:
         update = RemoteLogSegmentMetadataUpdate(
             attempt.remote_log_segment_id, state, self.clock.now_ms(), attempt.broker_id, attempt.custom_metadata
         )
-        self.metadata.update_segment(update, expected=expected, fence=fence)
+        self.metadata.update_segment(
+            update, expected=RemoteLogSegmentState.COPY_SEGMENT_STARTED, fence=fence, supersedes=supersedes
+        )
+        self.observe(CopyStep.FINISHED, partition, start)
+        sent_bytes = sum(stored.size_bytes for stored in sent)
+        return CopiedSegment(
+            attempt.remote_log_segment_id,
+            start,
+            attempt.end_offset,
+            attempt.segment_size_bytes,
+            sent_bytes,
+            supersedes,
+        )
 
     def _advance_deletion(self, attempt: RemoteLogSegmentMetadata, state: RemoteLogSegmentState, fence: Fence) -> bool:
         """Whether it is in `state` now. An expiration that took the same attempt for abandoned may be a step ahead: its

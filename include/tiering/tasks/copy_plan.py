@@ -2,11 +2,24 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
-from include.tiering.log_source.contract import ScanError
+from include.tiering.log_source.contract import IneligibleReason, ScanError
+from include.tiering.model.failed_copies import Loss
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.work.contract import PlannedPartition
+
+WAITING_CANNOT_HELP: Final = frozenset(
+    {
+        IneligibleReason.AMBIGUOUS_REPLICA,
+        IneligibleReason.OLD_MAGIC,
+        IneligibleReason.NO_LEADER_EPOCH,
+        IneligibleReason.NO_PRODUCER_SNAPSHOT,
+        IneligibleReason.CORRUPT,
+        IneligibleReason.AFTER_CORRUPT,
+    }
+)
 
 
 class HeldBack(StrEnum):
@@ -14,6 +27,8 @@ class HeldBack(StrEnum):
 
     NOT_READY = "its metadata is not complete"
     STOPPED = "stopped by a failed segment"
+    LOST = "a failed segment cannot be copied anew: its offsets are lost until somebody decides"
+    FAILED_AGAIN = "the new copy of a failed segment failed as well"
     HOLE = "offsets are gone from the source: a hole must be recorded by decision first"
     FORK = "the source's history is another one than that of what was copied"
     BYTE_LIMIT = "beyond the byte limit of this run"
@@ -28,7 +43,7 @@ class HeldBackPartition:
     """A partition that waits, at once or behind what is planned of it.
 
     `next_offset` is the first offset (inclusive) that this plan does not copy; `detail` says why, in words. `hole` is
-    what the source has no longer and nobody has decided about.
+    what the source has no longer and nobody has decided about, `lost` are failed segments that no new copy replaces.
     """
 
     topic_id_partition: TopicIdPartition
@@ -36,6 +51,7 @@ class HeldBackPartition:
     reason: HeldBack
     detail: str
     hole: OffsetRange | None = None
+    lost: tuple[Loss, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

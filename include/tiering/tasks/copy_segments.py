@@ -16,11 +16,13 @@ from typing import Final
 
 from include.tiering.clock import Clock
 from include.tiering.errors import (
+    CorruptFileError,
     LeaseLostError,
     QuotaExceededError,
     RemoteStorageError,
     SendingStoppedError,
     SourceError,
+    StateConflictError,
     TieringError,
 )
 from include.tiering.model.ids import TopicIdPartition
@@ -214,8 +216,8 @@ class CopyBatch:
         """False: the partition is left for now; who claims it next cleans up before it begins anew."""
         partition = lease.replica_id.topic_id_partition
         try:
-            if highest is not None and highest >= planned.end_offset:
-                self._record(lease, planned, SegmentOutcome.SKIPPED, message="already copied")
+            if (needless := self._why_needless(partition, planned, highest)) is not None:
+                self._record(lease, planned, SegmentOutcome.SKIPPED, message=needless)
                 return True
             with (
                 self._admission.admitted(lease.replica_id, planned),
@@ -239,6 +241,16 @@ class CopyBatch:
         self._on_copied(copied)
         return True
 
+    def _why_needless(self, partition: TopicIdPartition, planned: PlannedSegment, highest: int | None) -> str | None:
+        """Why it need not be copied any more: somebody else did, or it passed, since it was planned."""
+        if planned.supersedes is None:
+            return "already copied" if highest is not None and highest >= planned.end_offset else None
+        try:
+            self._copier.failed(partition, planned)
+        except StateConflictError as error:
+            return str(error)
+        return None
+
     def _give_up(self, lease: Lease, planned: PlannedSegment, error: TieringError) -> None:
         """Stop the partition: for this batch if another try may help, else for the run."""
         partition = lease.replica_id.topic_id_partition
@@ -251,7 +263,7 @@ class CopyBatch:
             path=error.path if isinstance(error, SourceError) else None,
             position=error.position if isinstance(error, SourceError) else None,
             error=type(error).__name__,
-            message=error.message if isinstance(error, SourceError) else str(error),
+            message=_message(planned, error),
         )
         self._failed.append(FailedSegment(item, error.retriable))
         if isinstance(error, SourceError) or not error.retriable:
@@ -268,3 +280,11 @@ class CopyBatch:
     ) -> None:
         item = WorkItem(lease.replica_id.topic_id_partition, planned, outcome)
         self._work.record_outcome(lease, replace(item, segment_id=segment_id, message=message))
+
+
+def _message(planned: PlannedSegment, error: TieringError) -> str:
+    message = error.message if isinstance(error, SourceError) else str(error)
+    if planned.supersedes is None:
+        return message
+    damaged = "the source itself is damaged: " if isinstance(error, CorruptFileError) else ""
+    return f"failed segment {planned.supersedes} is not replaced: {damaged}{message}"

@@ -13,6 +13,7 @@ DELETE_SEGMENT_STARTED, from which no reader is served, before the first object 
 A: whoever holds the partition's lease to expire next: of what the plan still names, begun deletions go first; the next
    plan names every unfinished delete, whatever run began it.
 B: the same, when it finds the segment gone (outcome DELETED).
+What a new copy superseded is in DELETE_STARTED from the start; its objects are held before a plan names it.
 An object that the store does not delete keeps its segment in DELETE_STARTED: a row never goes before its objects.
 """
 
@@ -24,10 +25,11 @@ from typing import Final
 from include.tiering.clock import Clock
 from include.tiering.errors import RemoteStorageError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.remote_metadata.contract import LeaseRole, RemoteLogMetadata, TopicRegistry
+from include.tiering.remote_metadata.contract import LeaseRole, RemoteLogMetadata, SegmentRow, TopicRegistry
 from include.tiering.remote_storage.contract import DeleteFailure, RemoteStorage
 from include.tiering.work.contract import PartitionLease, WorkStore
 from include.tiering.work.deletion_contract import (
@@ -95,7 +97,7 @@ class SegmentDeleter:
         """Raise the log start. Returns what is to be deleted, begun deletions first, and what was found deleted.
 
         Skipped is a copy that was taken for abandoned and is not: it was finished since, or somebody copies there
-        again and cleans up by itself.
+        again and cleans up by itself. So is a segment that a new copy superseded since: its objects are held now.
         """
         partition = planned.topic_id_partition
         self.metadata.raise_log_start(
@@ -106,20 +108,19 @@ class SegmentDeleter:
             fence=lease.fence,
         )
         self.observe(DeleteStep.LOG_START, partition, planned.log_start_offset)
-        rows = {row.metadata.remote_log_segment_id: row.metadata for row in self.metadata.list_segments(partition)}
+        rows = {row.metadata.remote_log_segment_id: row for row in self.metadata.list_segments(partition)}
         gone = [one for one in planned.deletions if one.segment_id not in rows]
         self._record(lease, gone, DeletionOutcome.DELETED, _FOUND_GONE)
         is_copying = self.work.holder(partition, LeaseRole.COPY) is not None
         doomed: list[Doomed] = []
         for one in planned.deletions:
-            segment = rows.get(one.segment_id)
-            if segment is None:
+            row = rows.get(one.segment_id)
+            if row is None:
                 continue
-            is_copy = segment.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
-            if segment.state not in (one.state, _DELETING) or (is_copy and is_copying):
-                self._record(lease, [one], DeletionOutcome.SKIPPED, f"is {segment.state.name} now")
+            if (changed := _changed(one, row, is_copying=is_copying)) is None:
+                doomed.append((one, row.metadata))
             else:
-                doomed.append((one, segment))
+                self._record(lease, [one], DeletionOutcome.SKIPPED, changed)
         return sorted(doomed, key=lambda one: one[1].state is not _DELETING), gone
 
     def is_ours(self, lease: PartitionLease, planned: Iterable[PlannedDeletion]) -> bool:
@@ -173,6 +174,15 @@ class SegmentDeleter:
         items = [DeletionItem(one, outcome, message=message) for one in planned]
         if items:
             self.deletions.record_outcomes(lease, items)
+
+
+def _changed(planned: PlannedDeletion, row: SegmentRow, *, is_copying: bool) -> str | None:
+    """Why it does not go although it was planned."""
+    state = row.metadata.state
+    if row.superseded_by is not None and planned.reason != DeletionReason.SUPERSEDED:
+        return f"was superseded by {row.superseded_by}: its objects are held"
+    is_copied_now = state is RemoteLogSegmentState.COPY_SEGMENT_STARTED and is_copying
+    return None if state in (planned.state, _DELETING) and not is_copied_now else f"is {state.name} now"
 
 
 def _failed(planned: PlannedDeletion, failures: Mapping[RemoteLogSegmentId, DeleteFailure]) -> FailedDeletion:

@@ -15,6 +15,7 @@ from include.tiering.quota.contract import QuotasInForce
 from include.tiering.quota.scopes import copy_scopes
 from include.tiering.quota.topic_quota import TopicQuotaReport
 from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.tasks.partition_readiness import NotReady
 from include.tiering.tasks.readiness import Readiness
 from include.tiering.units import format_bytes, format_duration
 from include.tiering.work.contract import LeaseHolder, PlannedPartition
@@ -114,14 +115,15 @@ def _of_partition(
     if not evidence.included:
         return Cause.NOT_INCLUDED, "topics.include does not name it", f"add {evidence.topic} to topics.include"
     unready = next(one for one in evidence.readiness.partitions if one.topic_id_partition == partition)
-    if unready.reason is not None:
+    held_back = next((one for one in evidence.plan.held_back if one.topic_id_partition == partition), None)
+    planned = next((one for one in evidence.plan.partitions if one.replica_id.topic_id_partition == partition), None)
+    says_more = unready.reason is NotReady.STOPPED and (held_back is not None or planned is not None)
+    if unready.reason is not None and not says_more:
         return (
             Cause.NOT_READY,
             f"{unready.reason}: {unready.detail}".removesuffix(": "),
             "docs/runbook.md, by these words",
         )
-    held_back = next((one for one in evidence.plan.held_back if one.topic_id_partition == partition), None)
-    planned = next((one for one in evidence.plan.partitions if one.replica_id.topic_id_partition == partition), None)
     if planned is not None:
         refused = _refused_by_topic_quota(evidence, planned)
         if refused is not None:
@@ -152,7 +154,7 @@ def _held_back(evidence: Evidence, held_back: HeldBackPartition, replica: Replic
 
 
 def _advice_held_back(held_back: HeldBackPartition) -> str:
-    if held_back.reason is not HeldBack.HOLE:
+    if held_back.reason not in (HeldBack.HOLE, HeldBack.LOST, HeldBack.FAILED_AGAIN):
         return "docs/runbook.md, A partition is held back"
     partition = held_back.topic_id_partition
     command = f"./tiering skip {partition.topic} --partition {partition.partition} --reason TEXT"
@@ -200,6 +202,8 @@ def _on_its_way(evidence: Evidence, planned: PlannedPartition) -> Line:
     what = (
         f"{len(planned.segments)} segments, {format_bytes(planned.size_bytes)}, from {planned.segments[0].base_offset}"
     )
+    again = sum(segment.supersedes is not None for segment in planned.segments)
+    what += f" ({again} of them anew: they failed the quality gate)" if again else ""
     quota = _quota(evidence, planned)
     holder = evidence.holders.get(planned.replica_id.topic_id_partition)
     if holder is not None:

@@ -5,7 +5,7 @@ contradict it, the topic is ours, and nothing has stopped it. One that is not wa
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -14,10 +14,12 @@ from include.tiering.cluster.contract import ClusterFacts
 from include.tiering.errors import ClusterFactsError
 from include.tiering.log_source.contract import IneligibleReason, Replica, ScanReport
 from include.tiering.log_source.topic_patterns import matches
+from include.tiering.model.failed_copies import FailedCopy
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.tasks.own_topics import owner_seen
+from include.tiering.tasks.plan_replacements import MOST_NEW_COPIES, NOTHING_FAILED, plan_replacements
 from include.tiering.work.contract import ALL_TOPICS
 
 
@@ -69,25 +71,35 @@ def partition_readiness(
     registry: TopicRegistry,
     facts: ClusterFacts,
     paused: Collection[str],
+    failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] = NOTHING_FAILED,
+    max_new_copies: int = MOST_NEW_COPIES,
 ) -> tuple[PartitionReadiness, ...]:
     """Every partition of `topics` (patterns) that is on disk, in the facts of a topic on disk, or has remote segments.
 
     Topics that are never tiered are left out. Ordered by topic and partition.
 
     Without a `report` it is about work that reads no log of a broker, such as deleting: what is or is not on disk, and
-    what stopped the copy of a partition, holds nothing up.
+    what stopped the copy of a partition, holds nothing up. One is ready that is stopped by what `failed` alone, where a
+    run of now would copy that anew.
     """
     groups: dict[TopicIdPartition, list[Replica]] = defaultdict(list)
     for replica in () if report is None else report.replicas:
         groups[replica.topic_id_partition].append(replica)
     never = {partition.topic_id for partition, replicas in groups.items() if _reasons(replicas) & _NEVER_TIERED}
     known = {partition for partition in metadata.partitions() if matches(partition.topic, topics)}
+
+    def goes_on(chosen: Replica | None) -> bool:
+        copies = () if chosen is None else failed.get(chosen.topic_id_partition, ())
+        if chosen is None or not copies:
+            return False
+        return plan_replacements(chosen, copies, max_attempts=max_new_copies).held_back is None
+
     everywhere = {*groups, *known, *_in_facts(groups, facts)}
     judged = []
     for partition in sorted(everywhere, key=lambda one: (one.topic, one.partition, one.topic_id.value)):
         if partition.topic_id not in never:
             reason, detail = _first(
-                _obstacles(partition, groups.get(partition, ()), report, metadata, registry, paused)
+                _obstacles(partition, groups.get(partition, ()), report, metadata, registry, paused, goes_on)
             )
             judged.append(PartitionReadiness(partition, reason, detail))
     return tuple(judged)
@@ -104,6 +116,7 @@ def _obstacles(
     metadata: RemoteLogMetadata,
     registry: TopicRegistry,
     paused: Collection[str],
+    goes_on: Callable[[Replica | None], bool],
 ) -> Iterator[tuple[NotReady, str]]:
     """In the order in which one would mend them."""
     if not metadata.is_ready(partition):
@@ -120,7 +133,7 @@ def _obstacles(
     if owner not in (TopicOwner.PLATFORM, TopicOwner.NONE):
         yield NotReady.NOT_OURS, f"owner: {owner}"
     stopped = None if report is None else metadata.stopped_reason(partition)
-    if stopped is not None:
+    if stopped is not None and not goes_on(chosen):
         yield NotReady.STOPPED, stopped
     if ALL_TOPICS in paused or partition.topic in paused:
         yield NotReady.PAUSED, "./tiering resume" + ("" if ALL_TOPICS in paused else f" --topic {partition.topic}")

@@ -13,6 +13,7 @@ from typing import Final
 
 from include.tiering.cluster.contract import ClusterFacts
 from include.tiering.log_source.contract import IneligibleReason, LogSegment, Replica, ScanReport
+from include.tiering.model.failed_copies import FailedCopy
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionDecision
 from include.tiering.model.skipped_offsets import OffsetRange, not_skipped
@@ -20,8 +21,9 @@ from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.tasks.copy_begin import left_out
-from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.tasks.copy_plan import WAITING_CANNOT_HELP, CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.tasks.own_topics import owner_seen
+from include.tiering.tasks.plan_replacements import MOST_NEW_COPIES, NOTHING_FAILED, Replacements, plan_replacements
 from include.tiering.units import format_bytes
 from include.tiering.work.contract import ANYWHERE, Placement, PlannedPartition, PlannedSegment
 
@@ -29,17 +31,6 @@ KAFKA_DEFAULT_RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
 NOT_PLACED: Final[Mapping[tuple[int, str], Placement]] = MappingProxyType({})
 KEPT: Final[Mapping[str, TopicRetention]] = MappingProxyType({})
 _RETENTION: Final = re.compile(r"[0-9]{1,19}\Z")
-
-_WAITING_CANNOT_HELP: Final = frozenset(
-    {
-        IneligibleReason.AMBIGUOUS_REPLICA,
-        IneligibleReason.OLD_MAGIC,
-        IneligibleReason.NO_LEADER_EPOCH,
-        IneligibleReason.NO_PRODUCER_SNAPSHOT,
-        IneligibleReason.CORRUPT,
-        IneligibleReason.AFTER_CORRUPT,
-    }
-)
 
 
 def plan_copy(
@@ -53,8 +44,13 @@ def plan_copy(
     limit_bytes: int | None = None,
     placements: Mapping[tuple[int, str], Placement] = NOT_PLACED,
     retentions: Mapping[str, TopicRetention] = KEPT,
+    failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] = NOTHING_FAILED,
+    max_new_copies: int = MOST_NEW_COPIES,
 ) -> CopyPlan:
     """Decide from one scan what a run may copy.
+
+    Of each partition what `failed` comes first, copied anew at most `max_new_copies` times: see `plan_replacements`.
+    Where that cannot be, nothing else of the partition is planned.
 
     `now_ms` is the database's clock; `retentions` holds what is set on topics, by name. Where nothing was ever copied,
     the copy begins behind what they would delete at once; see `copy_begin`.
@@ -71,22 +67,26 @@ def plan_copy(
         highest = metadata.highest_copied_offset(replica.topic_id_partition)
         pending = uncopied(replica.segments, highest, replica.log_start_offset)
         following = _following(replica, pending, highest)
-        if following is None:
-            continue
-        refusal = _refusal(replica, following, highest, metadata, registry)
-        if refusal is not None:
-            held_back.append(refusal)
-            continue
-        leading, partition = leading_eligible(pending), replica.topic_id_partition
-        doomed = left_out(replica, leading, highest, metadata, retentions, now_ms)
-        if doomed:
-            held_back.append(_past_retention(partition, doomed))
-        if len(leading) < len(pending):
-            held_back.append(_not_eligible(partition, pending[len(leading)]))
-        if to_copy := leading[len(doomed) :]:
+        copies = failed.get(replica.topic_id_partition, ())
+        again = Replacements()
+        if copies and _may_copy(replica, metadata, registry):
+            again = _again(replica, report, copies, metadata, max_new_copies)
+        to_copy = list(again.segments)
+        if again.held_back is not None:
+            held_back.append(again.held_back)
+        elif following is not None:
+            refusal = _refusal(replica, following, highest, metadata, registry, copies)
+            if refusal is None:
+                new, waits = _new(replica, pending, highest, metadata, retentions, now_ms)
+                to_copy += new
+                held_back += waits
+            else:
+                held_back.append(refusal)
+        if to_copy:
             where = placements.get((replica.replica_id.broker_id, replica.replica_id.directory_id), ANYWHERE)
-            how_urgent = urgency(replica, to_copy[0], facts, now_ms)
-            wanted.append(PlannedPartition(replica.replica_id, how_urgent, tuple(map(_planned, to_copy)), where))
+            oldest = replica.segment_at(to_copy[0].base_offset)
+            how_urgent = 0.0 if oldest is None else urgency(replica, oldest, facts, now_ms)
+            wanted.append(PlannedPartition(replica.replica_id, how_urgent, tuple(to_copy), where))
     wanted.sort(key=lambda partition: -partition.urgency)
     within, beyond = _within_limit(wanted, limit_bytes)
     return CopyPlan(run_id, within, (*held_back, *beyond), report.errors)
@@ -166,12 +166,49 @@ def _following(replica: Replica, pending: Sequence[LogSegment], highest: int | N
     return latest if latest.base_offset > highest + 1 else None
 
 
+def _may_copy(replica: Replica, metadata: RemoteLogMetadata, registry: TopicRegistry) -> bool:
+    partition = replica.topic_id_partition
+    owner = owner_seen(replica, registry.owner(partition.topic_id))
+    return owner is TopicOwner.PLATFORM and metadata.is_ready(partition)
+
+
+def _again(
+    replica: Replica, report: ScanReport, copies: Sequence[FailedCopy], metadata: RemoteLogMetadata, max_attempts: int
+) -> Replacements:
+    partition = replica.topic_id_partition
+    return plan_replacements(
+        replica,
+        copies,
+        others=[one for one in report.replicas if one.topic_id_partition == partition and one is not replica],
+        log_start_offset=metadata.partition_truth(partition).log_start_offset,
+        max_attempts=max_attempts,
+    )
+
+
+def _new(
+    replica: Replica,
+    pending: Sequence[LogSegment],
+    highest: int | None,
+    metadata: RemoteLogMetadata,
+    retentions: Mapping[str, TopicRetention],
+    now_ms: int,
+) -> tuple[list[PlannedSegment], list[HeldBackPartition]]:
+    """What is copied for the first time, and what of the partition waits all the same."""
+    partition, leading = replica.topic_id_partition, leading_eligible(pending)
+    doomed = left_out(replica, leading, highest, metadata, retentions, now_ms)
+    waits = [_past_retention(partition, doomed)] if doomed else []
+    if len(leading) < len(pending):
+        waits.append(_not_eligible(partition, pending[len(leading)]))
+    return [_planned(segment) for segment in leading[len(doomed) :]], waits
+
+
 def _refusal(
     replica: Replica,
     first: LogSegment,
     highest: int | None,
     metadata: RemoteLogMetadata,
     registry: TopicRegistry,
+    replaced: Sequence[FailedCopy],
 ) -> HeldBackPartition | None:
     partition = replica.topic_id_partition
     next_offset = first.base_offset if highest is None else highest + 1
@@ -182,7 +219,7 @@ def _refusal(
     owner = owner_seen(replica, registry.owner(partition.topic_id))
     if owner is not TopicOwner.PLATFORM:
         return HeldBackPartition(partition, next_offset, HeldBack.NOT_OURS, f"owner: {owner}")
-    stopped = metadata.stopped_reason(partition)
+    stopped = None if replaced else metadata.stopped_reason(partition)
     if stopped is not None:
         return HeldBackPartition(partition, next_offset, HeldBack.STOPPED, stopped)
     gone = _undecided(partition, next_offset, first, metadata)
@@ -208,7 +245,7 @@ def _undecided(
 
 
 def _not_eligible(partition: TopicIdPartition, segment: LogSegment) -> HeldBackPartition:
-    reason = HeldBack.DAMAGED if segment.reason in _WAITING_CANNOT_HELP else HeldBack.NOT_ELIGIBLE
+    reason = HeldBack.DAMAGED if segment.reason in WAITING_CANNOT_HELP else HeldBack.NOT_ELIGIBLE
     return HeldBackPartition(partition, segment.base_offset, reason, str(segment.reason))
 
 

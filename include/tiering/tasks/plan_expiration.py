@@ -15,7 +15,12 @@ from include.tiering.log_source.contract import Replica, ScanReport
 from include.tiering.log_source.topic_patterns import matches
 from include.tiering.model.expiration import decide_deletions
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
-from include.tiering.model.retention import DeletionDecision, RetentionInput
+from include.tiering.model.retention import (
+    SUPERSEDED_HOLD_MS,
+    DeletionDecision,
+    RetentionInput,
+    RetentionOutcome,
+)
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.topic_retention import FOR_EVER, TopicRetention
@@ -57,6 +62,17 @@ class WaitingPartition:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldSegments:
+    """Failed segments whose place new copies took, and whose objects are kept as evidence until the last of them goes,
+    at `until_ms` by the database's clock."""
+
+    topic_id_partition: TopicIdPartition
+    segments: int
+    size_bytes: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class ExpirationPlan:
     """Partitions of which something goes, by topic and partition. `plan_hash` identifies what the plan does."""
 
@@ -64,6 +80,7 @@ class ExpirationPlan:
     expirations: tuple[PlannedExpiration, ...]
     unknowns: tuple[Unknown, ...]
     waiting: tuple[WaitingPartition, ...] = ()
+    held: tuple[HeldSegments, ...] = ()
 
     @property
     def plan_hash(self) -> str:
@@ -89,6 +106,7 @@ class ExpirationPlanner:
     retentions: Mapping[str, TopicRetention]
     unfinished_copy_expiry_ms: int
     standings: Mapping[Uuid, TopicStanding] = field(default_factory=dict)
+    superseded_hold_ms: int = SUPERSEDED_HOLD_MS
 
     def partitions(self, patterns: Collection[str] = ()) -> Sequence[TopicIdPartition]:
         """Partitions with segments whose name matches if there are patterns, by topic and partition. Those of topics
@@ -116,6 +134,7 @@ class ExpirationPlanner:
         expirations: list[PlannedExpiration] = []
         unknowns: list[Unknown] = []
         waiting: list[WaitingPartition] = []
+        held: list[HeldSegments] = []
         for partition in partitions:
             waits = [WaitingPartition(partition, reason, detail) for reason, detail in self._waits(partition)]
             waiting += waits
@@ -126,12 +145,13 @@ class ExpirationPlanner:
             given = self._input(partition, replicas.get(partition), retention, now_ms)
             outcome = decide_deletions(given)
             unknowns.extend(Unknown(partition, sentence) for sentence in outcome.unknowns)
+            held += _held(partition, given, outcome)
             if outcome.decisions:
                 deletions = tuple(map(_planned, outcome.decisions))
                 expirations.append(
                     PlannedExpiration(partition, given.log_start_offset, outcome.log_start_offset, deletions)
                 )
-        return ExpirationPlan(run_id, tuple(expirations), tuple(unknowns), tuple(waiting))
+        return ExpirationPlan(run_id, tuple(expirations), tuple(unknowns), tuple(waiting), tuple(held))
 
     def _waits(self, partition: TopicIdPartition) -> Iterator[tuple[Waits, str]]:
         if not self.metadata.is_ready(partition):
@@ -173,6 +193,12 @@ class ExpirationPlanner:
             unfinished_copy_expiry_ms=self.unfinished_copy_expiry_ms,
             under_live_work=self._under_live_work(partition, rows),
             topic_deleted=self._standing(partition).deletion_due,
+            superseded_at_ms={
+                row.metadata.remote_log_segment_id: row.delete_started_at_ms
+                for row in rows
+                if row.superseded_by is not None and row.delete_started_at_ms is not None
+            },
+            superseded_hold_ms=self.superseded_hold_ms,
         )
 
     def _under_live_work(
@@ -203,6 +229,14 @@ def local_only_bytes(replica: Replica, highest_copied_offset: int | None, log_st
         for segment in replica.segments
         if segment.base_offset > highest and segment.end_offset >= first
     )
+
+
+def _held(partition: TopicIdPartition, given: RetentionInput, outcome: RetentionOutcome) -> list[HeldSegments]:
+    if not outcome.held:
+        return []
+    last_ms = max(given.superseded_at_ms[one.remote_log_segment_id] for one in outcome.held)
+    size_bytes = sum(one.segment_size_bytes for one in outcome.held)
+    return [HeldSegments(partition, len(outcome.held), size_bytes, last_ms + given.superseded_hold_ms)]
 
 
 def _chosen(report: ScanReport | None) -> Sequence[Replica]:

@@ -1,14 +1,17 @@
-"""Let an archive go on behind offsets that its source lost before they were copied: one partition, by decision.
+"""Let an archive go on without offsets that no source can give it any more: one partition, by decision.
 
-What may be skipped is what a plan of this moment calls a hole, and the source must prove it: the log that a copy reads
-starts behind it. Nothing else becomes a hole: not a segment that is damaged, not one that waits.
+Two things may be skipped, as a plan of this moment names them. A *hole*: offsets that the source lost before they were
+copied, which the log that a copy reads proves by its start. *Failed segments* that no new copy replaces: they stay as
+they are, not served, and stop the partition no longer. Nothing else: not a segment that waits, not a damaged source.
 
-    step       a crash right after it leaves             cleaned up by
-    found      nothing                                   -
-    recorded   the decision and its event, together      -
+    step       a crash right after it leaves                      cleaned up by
+    found      nothing                                            -
+    recorded   the hole's decision and its event, together;       -
+               of failed segments the first few, each whole       the same call again: it finds the others
 
 The next run of a copy goes on behind it. Between the two steps a person may think for long. A copy that went on
-meanwhile is refused by the comparison in the metadata; a hole that grew meanwhile is named again, by what it grew.
+meanwhile is refused by the comparison in the metadata; a hole that grew meanwhile is named again, by what it grew. A
+segment that passed or was superseded meanwhile is refused likewise.
 """
 
 from collections.abc import Sequence
@@ -16,18 +19,21 @@ from dataclasses import dataclass, replace
 
 from include.tiering.errors import CorruptFileError, SettingError
 from include.tiering.log_source.contract import Replica, ScanReport
+from include.tiering.model.failed_copies import Loss
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.remote_metadata.contract import RemoteLogMetadata
+from include.tiering.remote_metadata.failed_copies_contract import FailedCopies
 from include.tiering.tasks.copy_plan import CopyPlan, HeldBackPartition
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """What may be skipped of a partition now.
+    """What may be skipped of a partition now: failed segments first, then a hole.
 
     Attributes:
         hole: None if there is none.
+        lost: failed segments that no new copy replaces.
         waits: why the partition waits, if it does.
         elsewhere: brokers whose replica still has some of the hole, above its own log start, though no copy reads it.
         decisions: all that were ever recorded of the partition, by offset.
@@ -38,6 +44,16 @@ class Skip:
     waits: HeldBackPartition | None = None
     elsewhere: tuple[int, ...] = ()
     decisions: tuple[SkippedOffsets, ...] = ()
+    lost: tuple[Loss, ...] = ()
+
+    @property
+    def ranges(self) -> tuple[OffsetRange, ...]:
+        """What would be missing, by offset."""
+        return tuple(loss.offsets for loss in self.lost) if self.hole is None else (self.hole,)
+
+    @property
+    def offsets(self) -> int:
+        return sum(part.size for part in self.ranges)
 
 
 def plan_skip(
@@ -54,7 +70,7 @@ def plan_skip(
     waits = next((one for one in plan.held_back if one.topic_id_partition == partition), None)
     decisions = tuple(metadata.skipped_offsets(partition))
     if waits is None or waits.hole is None:
-        return Skip(partition, None, waits, decisions=decisions)
+        return Skip(partition, None, waits, decisions=decisions, lost=() if waits is None else waits.lost)
     hole = waits.hole
     if replica.log_start_offset <= hole.last:
         raise CorruptFileError(
@@ -64,15 +80,25 @@ def plan_skip(
     return Skip(partition, hole, waits, _elsewhere(report.replicas, replica, hole), decisions)
 
 
-def skip_offsets(planned: Skip, *, metadata: RemoteLogMetadata, reason: str, author: str) -> Skip:
-    """Record the decision, with an event. Without a hole nothing is recorded.
+def skip_offsets(
+    planned: Skip, *, metadata: RemoteLogMetadata, failed_copies: FailedCopies, reason: str, author: str
+) -> Skip:
+    """Record the decision, with an event. Where there is nothing to skip nothing is recorded.
 
     Raises:
         SettingError: no reason is given.
-        StateConflictError: other offsets are next by now, or the platform does not own the topic any more.
+        StateConflictError: other offsets are next by now, a segment is not failed any more, or the platform does not
+            own the topic any more.
     """
     if not reason.strip():
         raise SettingError("--reason is empty: say why the archive may go on without these offsets")
+    if planned.lost:
+        given_up = [
+            decision
+            for loss in planned.lost
+            for decision in failed_copies.give_up(loss.segment_id, reason=reason.strip(), author=author)
+        ]
+        return replace(planned, waits=None, decisions=(*planned.decisions, *given_up))
     if planned.hole is None:
         return planned
     decision = metadata.skip_offsets(planned.topic_id_partition, planned.hole, reason=reason.strip(), author=author)

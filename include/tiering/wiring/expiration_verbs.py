@@ -161,6 +161,7 @@ class ExpirationVerbs(SizeVerbs):
             self.topic_retentions(),
             settings.unfinished_copy.expiry_ms,
             standings,
+            settings.superseded.hold_ms,
         )
 
     def _decide(

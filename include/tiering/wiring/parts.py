@@ -42,7 +42,9 @@ from include.tiering.quota.topic_quota import TopicQuotas
 from include.tiering.quota.topic_quota_configs import FreshTopicQuotaConfigs
 from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.remote_metadata.failed_copies_contract import FailedCopies
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.remote_metadata.sql_failed_copies import SqlFailedCopies
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
 from include.tiering.remote_storage.contract import RemoteStorage, StoreMarker
 from include.tiering.remote_storage.credentials import S3Credentials
@@ -98,6 +100,10 @@ class Parts:
     @cached_property
     def metadata(self) -> RemoteLogMetadata:
         return SqlRemoteLogMetadata(self.engine, self.cluster_id)
+
+    @cached_property
+    def failed_copies(self) -> FailedCopies:
+        return SqlFailedCopies(self.engine, self.cluster_id)
 
     @cached_property
     def registry(self) -> TopicRegistry:

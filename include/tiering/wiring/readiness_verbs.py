@@ -8,6 +8,7 @@ from typing import Final
 from include.tiering.errors import AirflowApiError, MetadataUnavailableError, SourceError
 from include.tiering.log_source.contract import Replica, UnfinishedTransaction
 from include.tiering.log_source.topic_patterns import matches
+from include.tiering.model.failed_copies import by_partition
 from include.tiering.pools.contract import COPIER_POOL, EXPIRATION_POOL, READER_POOL
 from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.tasks.copy_plan import CopyPlan
@@ -60,6 +61,8 @@ class ReadinessVerbs(PoolVerbs):
             registry=self.registry,
             facts=self.facts,
             paused=self.work.paused_topics(),
+            failed=by_partition(self.failed_copies.all()),
+            max_new_copies=self.effective_settings().superseded.max_copies,
         )
         # What expires of a paused topic is left for later: no reason to wait with the rest.
         return Readiness(checks, partitions, needs_one=not deletes)
@@ -85,6 +88,8 @@ class ReadinessVerbs(PoolVerbs):
             facts=self.facts,
             now_ms=now_ms,
             retentions=self.topic_retentions(),
+            failed=by_partition(self.failed_copies.all()),
+            max_new_copies=self.effective_settings().superseded.max_copies,
         )
         partitions = [planned.replica_id.topic_id_partition for planned in plan.partitions]
         holders = {partition: self.work.holder(partition, LeaseRole.COPY) for partition in partitions}

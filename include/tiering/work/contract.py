@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final, Protocol, TypeVar
 
 from include.tiering.log_source.contract import ReplicaId
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.remote_metadata.contract import Fence, LeaseRole
 
 LIVE_BATCH_MS: Final = 3_000
@@ -21,11 +21,15 @@ ALL_TOPICS: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class PlannedSegment:
-    """One rolled segment to copy. Offsets are inclusive."""
+    """One rolled segment to copy. Offsets are inclusive.
+
+    `supersedes` is the failed segment of the same offsets whose place the copy is to take, None for a first copy.
+    """
 
     base_offset: int
     end_offset: int
     size_bytes: int
+    supersedes: Uuid | None = None
 
 
 @dataclass(frozen=True, slots=True)

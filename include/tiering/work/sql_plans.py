@@ -12,7 +12,7 @@ from include.tiering.database.partition_rows import in_partition, key_of, partit
 from include.tiering.database.schema import planned_partitions, planned_segments, runs
 from include.tiering.database.statements import insert_if_absent, stored_text
 from include.tiering.errors import StateConflictError
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.work.contract import Placement, PlannedPartition, PlannedSegment, SegmentOutcome, WorkItem
 
@@ -38,10 +38,12 @@ _LEFT_OF_RUN: Final = (
 )
 _NOTE_LEFT: Final = update(planned_segments).where(*_LEFT_OF_RUN)
 _REMAINING: Final = (
-    select(planned_segments.c.base_offset, planned_segments.c.end_offset, planned_segments.c.size_bytes)
+    select(*(planned_segments.c[name] for name in ("base_offset", "end_offset", "size_bytes", "supersedes")))
     .where(*_LEFT_OF_RUN)
     .order_by(planned_segments.c.base_offset)
 )
+_ADD_PARTITIONS: Final = insert(planned_partitions)
+_ADD_SEGMENTS: Final = insert(planned_segments)
 _STOP: Final = (
     update(planned_partitions)
     .where(in_partition(planned_partitions), planned_partitions.c.run_id == bindparam("of_run"))
@@ -77,9 +79,9 @@ def save_plan(
         _segment_values(cluster_id, run_id, planned, segment) for planned in partitions for segment in planned.segments
     ]
     if rows:
-        connection.execute(insert(planned_partitions), rows)
+        connection.execute(_ADD_PARTITIONS, rows)
     if segment_rows:
-        connection.execute(insert(planned_segments), segment_rows)
+        connection.execute(_ADD_SEGMENTS, segment_rows)
 
 
 def remaining_segments(
@@ -87,7 +89,7 @@ def remaining_segments(
 ) -> Sequence[PlannedSegment]:
     """Segments without an outcome, ascending."""
     key = key_of(cluster_id, partition) | {"of_run": run_id}
-    return [PlannedSegment(*row) for row in connection.execute(_REMAINING, key)]
+    return [_segment_of(row) for row in connection.execute(_REMAINING, key)]
 
 
 def record_outcome(connection: Connection, cluster_id: str, run_id: str, item: WorkItem, now_ms: int) -> None:
@@ -190,7 +192,7 @@ def _hash_of(partitions: Sequence[PlannedPartition]) -> str:
             planned.replica_id.directory_id,
             planned.urgency,
             [planned.placement.queue, planned.placement.spark_resource],
-            [[segment.base_offset, segment.end_offset, segment.size_bytes] for segment in planned.segments],
+            [[s.base_offset, s.end_offset, s.size_bytes, _id_of(s.supersedes)] for s in planned.segments],
         ]
         for planned in partitions
     ]
@@ -225,6 +227,7 @@ def _segment_values(cluster_id: str, run_id: str, planned: PlannedPartition, seg
         "base_offset": segment.base_offset,
         "end_offset": segment.end_offset,
         "size_bytes": segment.size_bytes,
+        "supersedes": _id_of(segment.supersedes),
         "outcome": SegmentOutcome.PLANNED,
     }
 
@@ -232,7 +235,7 @@ def _segment_values(cluster_id: str, run_id: str, planned: PlannedPartition, seg
 def _item_of(row: Row[Any]) -> WorkItem:
     return WorkItem(
         topic_id_partition=partition_from(row.topic_id, row.partition, row.topic),
-        segment=PlannedSegment(row.base_offset, row.end_offset, row.size_bytes),
+        segment=_segment_of(row),
         outcome=SegmentOutcome(row.outcome),
         segment_id=row.segment_id,
         path=row.path,
@@ -240,6 +243,15 @@ def _item_of(row: Row[Any]) -> WorkItem:
         error=row.error,
         message=row.message,
     )
+
+
+def _segment_of(row: Row[Any]) -> PlannedSegment:
+    supersedes = None if row.supersedes is None else Uuid.parse(row.supersedes)
+    return PlannedSegment(row.base_offset, row.end_offset, row.size_bytes, supersedes)
+
+
+def _id_of(segment_id: Uuid | None) -> str | None:
+    return None if segment_id is None else str(segment_id)
 
 
 def _stored(text: str | None) -> str | None:

@@ -119,6 +119,7 @@ def test_the_document(document: Callable[..., Any], tiering: FakeTiering) -> Non
     assert refused == {
         **sample.LABELS,
         **hole,
+        "lost": [],
         "elsewhere": [],
         "waits": None,
         "refusal": "without a terminal it needs --approve",

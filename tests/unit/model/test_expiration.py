@@ -235,9 +235,40 @@ def test_a_deleted_topic_loses_everything_that_nobody_works_on() -> None:
     assert outcome.decisions[1].text == "topic deleted: size_bytes 10"
 
 
+@pytest.mark.parametrize("more", [{}, {"topic_deleted": True}, {"retention_ms": 0, "retention_bytes": 0}])
+def test_what_is_superseded_is_held_whatever_else_goes_and_then_goes(more: dict[str, int | bool]) -> None:
+    """By the time of the database; the event's time, of some worker's clock, says nothing."""
+    old = remote_segment(7, 0, 9, state=DELETE_STARTED, age_ms=DAY_MS, event_age_ms=DAY_MS)
+    other = remote_segment(8, 0, 9, state=DELETE_STARTED)
+    at = {old.remote_log_segment_id: NOW_MS - 1_000}
+    given = retention_input((*row(2), old, other), superseded_at_ms=at, superseded_hold_ms=1_001, **more)
+    held = decide_deletions(given)
+    assert held.held == (old,)
+    assert named(held)[0] == (0, 9, "unfinished delete")
+    assert old.remote_log_segment_id not in {one.segment.remote_log_segment_id for one in held.decisions}
+    over = decide_deletions(replace(given, superseded_hold_ms=1_000))
+    assert over.held == ()
+    (gone,) = [one for one in over.decisions if one.reason is DeletionReason.SUPERSEDED]
+    assert (gone.segment, gone.text) == (old, "superseded: age_ms 1000, hold_ms 1000")
+    assert over.log_start_offset == held.log_start_offset
+
+
+def test_what_is_superseded_changes_no_other_decision() -> None:
+    old = remote_segment(7, 0, 9, state=DELETE_STARTED)
+    without = decide_deletions(retention_input(row(5), retention_bytes=25))
+    given = retention_input((*row(5), old), retention_bytes=25, superseded_at_ms={old.remote_log_segment_id: NOW_MS})
+    assert decide_deletions(given).decisions == without.decisions
+
+
 @pytest.mark.parametrize(
     "wrong",
-    [{"retention_ms": -1}, {"retention_bytes": -1}, {"local_only_bytes": -1}, {"unfinished_copy_expiry_ms": -1}],
+    [
+        {"retention_ms": -1},
+        {"retention_bytes": -1},
+        {"local_only_bytes": -1},
+        {"unfinished_copy_expiry_ms": -1},
+        {"superseded_hold_ms": -1},
+    ],
 )
 def test_a_negative_number_is_refused(wrong: dict[str, int]) -> None:
     (name,) = wrong
@@ -259,6 +290,7 @@ def test_every_reason_is_reached_by_a_rule() -> None:
         "unfinished delete",
         "abandoned copy",
         "topic deleted",
+        "superseded",
     }
 
 

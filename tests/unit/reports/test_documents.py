@@ -48,6 +48,7 @@ HELD_BACK = {
     "next_offset": 0,
     "reason": "stopped by a failed segment",
     "detail": "segment 0..99 failed Q102",
+    "lost": [],
 }
 
 
@@ -130,8 +131,8 @@ def test_plan() -> None:
                 "urgency": 0.5,
                 "placement": {"queue": None, "spark_resource": None},
                 "segments": [
-                    {"base_offset": 100, "end_offset": 199, "size_bytes": 4096},
-                    {"base_offset": 200, "end_offset": 299, "size_bytes": 1024},
+                    {"base_offset": 100, "end_offset": 199, "size_bytes": 4096, "supersedes": None},
+                    {"base_offset": 200, "end_offset": 299, "size_bytes": 1024, "supersedes": None},
                 ],
             }
         ],
@@ -146,6 +147,8 @@ def test_a_plan_has_findings_only_for_reasons_that_need_a_person() -> None:
     fine = {reason: present_plan(sample.copy_plan(held_back=(waiting(reason),))).ok for reason in HeldBack}
     assert {reason for reason, ok in fine.items() if not ok} == {
         HeldBack.STOPPED,
+        HeldBack.LOST,
+        HeldBack.FAILED_AGAIN,
         HeldBack.HOLE,
         HeldBack.FORK,
         HeldBack.DAMAGED,
@@ -163,7 +166,14 @@ def test_copy() -> None:
     assert presented.document() == {
         "run_id": "run-1",
         "copied": [
-            {**LABELS, "start_offset": 0, "end_offset": 99, "bytes": 1024, "segment_id": sample.SEGMENT_ID_TEXT}
+            {
+                **LABELS,
+                "start_offset": 0,
+                "end_offset": 99,
+                "bytes": 1024,
+                "segment_id": sample.SEGMENT_ID_TEXT,
+                "supersedes": None,
+            }
         ],
         "failed": [
             {

@@ -139,8 +139,9 @@ def test_what_is_held_back_keeps_its_words(reason: HeldBack) -> None:
     assert (found.cause, found.finding) == (Cause.HELD_BACK, f"from offset 0: {reason}: why")
 
 
-def test_a_hole_has_a_command_as_its_way_out() -> None:
-    advice = one(plan=held_back(HeldBack.HOLE, "why")).advice
+@pytest.mark.parametrize("reason", [HeldBack.HOLE, HeldBack.LOST, HeldBack.FAILED_AGAIN])
+def test_what_is_lost_has_a_command_as_its_way_out(reason: HeldBack) -> None:
+    advice = one(plan=held_back(reason, "why")).advice
     assert "./tiering skip orders --partition 3 --reason" in advice
 
 

@@ -13,7 +13,8 @@ from include.tiering.log_source.contract import (
     ReplicaId,
     ScanReport,
 )
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.failed_copies import Loss
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
@@ -25,6 +26,16 @@ EPOCHS = LeaderEpochs.of([(0, 0)])
 HOLE = OffsetRange(100, 199)
 EARLIER = SkippedOffsets(OffsetRange(10, 19), "lost", "me@host", 5)
 GONE = HeldBackPartition(ORDERS, 100, HeldBack.HOLE, "offsets 100..199 are no longer in the source", HOLE)
+LOST = HeldBackPartition(
+    ORDERS,
+    0,
+    HeldBack.LOST,
+    "offsets 0..9 ...",
+    lost=tuple(
+        Loss(RemoteLogSegmentId(ORDERS, Uuid(bytes([number]) * 16)), OffsetRange(*offsets), "gone")
+        for number, offsets in ((7, (0, 9)), (8, (50, 59)))
+    ),
+)
 FORK = HeldBackPartition(ORDERS, 50, HeldBack.FORK, "why")
 
 
@@ -69,6 +80,16 @@ class Recorded:
         self.decisions.append((partition, decision))
         return decision
 
+    def give_up(self, segment_id: RemoteLogSegmentId, *, reason: str, author: str) -> list[SkippedOffsets]:
+        loss = next(loss for loss in LOST.lost if loss.segment_id == segment_id)
+        decision = SkippedOffsets(loss.offsets, reason, author, 7)
+        self.decisions.append((ORDERS, decision))
+        return [decision]
+
+
+def record(planned: Skip, metadata: Recorded, reason: str) -> Skip:
+    return skip_offsets(planned, metadata=metadata, failed_copies=metadata, reason=reason, author="me@host")
+
 
 def test_the_hole_of_the_plan_is_what_may_be_skipped() -> None:
     assert planned(replica(200, 300)) == Skip(ORDERS, HOLE, GONE, decisions=(EARLIER,))
@@ -112,7 +133,7 @@ def test_of_several_topics_of_the_name_one_must_be_chosen() -> None:
 
 def test_the_decision_is_recorded_with_its_reason() -> None:
     metadata = Recorded()
-    done = skip_offsets(planned(replica(200)), metadata=metadata, reason=" agreed ", author="me@host")
+    done = record(planned(replica(200)), metadata, " agreed ")
     decision = SkippedOffsets(HOLE, "agreed", "me@host", 7)
     assert metadata.decisions == [(ORDERS, decision)]
     assert (done.hole, done.waits, done.decisions) == (HOLE, None, (EARLIER, decision))
@@ -120,12 +141,21 @@ def test_the_decision_is_recorded_with_its_reason() -> None:
 
 def test_without_a_hole_nothing_is_recorded() -> None:
     metadata, nothing = Recorded(), planned(replica(200), held_back=None)
-    assert skip_offsets(nothing, metadata=metadata, reason="agreed", author="me") is nothing
+    assert record(nothing, metadata, "agreed") is nothing
     assert metadata.decisions == []
 
 
 def test_a_reason_says_something() -> None:
     metadata = Recorded()
     with pytest.raises(SettingError, match="--reason is empty"):
-        skip_offsets(planned(replica(200)), metadata=metadata, reason=" ", author="me")
+        record(planned(replica(200)), metadata, " ")
     assert metadata.decisions == []
+
+
+def test_failed_segments_that_no_copy_replaces_come_before_the_hole() -> None:
+    found = planned(replica(0, 100), held_back=LOST)
+    assert (found.hole, found.lost, found.ranges, found.offsets) == (None, LOST.lost, ((0, 9), (50, 59)), 20)
+    metadata = Recorded()
+    done = record(found, metadata, "agreed")
+    assert [decision.offsets for _, decision in metadata.decisions] == [(0, 9), (50, 59)]
+    assert (done.waits, [one.offsets for one in done.decisions]) == (None, [(10, 19), (0, 9), (50, 59)])

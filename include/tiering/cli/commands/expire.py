@@ -114,7 +114,7 @@ def _run(tiering: "Tiering", plan: "ExpirationPlan", brake: "BrakeReport", refus
 
     store = tiering.deletions
     run, items = store.run(plan.run_id), store.items(plan.run_id)
-    return ExpireRun(run, plan.expirations, items, brake, plan.unknowns, plan.waiting, refusal)
+    return ExpireRun(run, plan.expirations, items, brake, plan.unknowns, plan.waiting, refusal, plan.held)
 
 
 def _code(results: "list[DeleteResult]") -> ExitCode:

@@ -29,11 +29,13 @@ def skip(
     """Record that offsets are lost to the archive, so that the copy goes on behind them.
 
     Brokers delete by their own retention. What goes before it was copied leaves a hole, and a partition with a hole
-    waits: `plan` and `doctor` name its offsets, and nothing behind it is copied until somebody decides. This is the
-    decision. It is kept for ever with author and reason; reads of these offsets name it.
+    waits: `plan` and `doctor` name its offsets, and nothing behind it is copied until somebody decides. So does a
+    partition with a segment that failed the quality gate and that no source can replace. This is the decision. It is
+    kept for ever with author and reason; reads of these offsets name it.
 
-    The hole is not an argument: it is looked up in the source now, and is what lies between the last copied offset and
-    the start of the log that a copy reads. What is still there is never skipped, and a damaged segment is no hole.
+    What is skipped is no argument: it is looked up in the source now. A hole lies between the last copied offset and
+    the start of the log that a copy reads; what is still there is never skipped. A failed segment is kept as it is, not
+    served; if a source shows it again, as it was, it is copied anew all the same.
     Asks first; without a terminal it takes --approve. With nothing to skip it says so, and records nothing. Shows what
     was decided before.
     """
@@ -50,7 +52,7 @@ def skip(
 def _refusal(planned: "Skip", *, approve: bool) -> str | None:
     from include.tiering.reports.skip import question
 
-    if approve or planned.hole is None:
+    if approve or not planned.ranges:
         return None
     if not is_asked_on_a_terminal():
         return "without a terminal it needs --approve"

@@ -1,0 +1,160 @@
+"""Failed segments in a plan: which are copied anew, and which no source can replace.
+
+A new copy must be of exactly the offsets and the leader epochs of the failed one: then it answers for the same records,
+wherever others follow it, and nothing else has to change. The leader's replica may have them in other segments. Copies
+of those would begin or end inside of neighbours that are FINISHED, below the highest end, out of their order; so that
+is a loss too, until a replica leads again that has the segment as it was.
+
+A loss stops the partition until somebody decides. So does a new copy that failed as well: what fails each time would
+be copied for ever.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from include.tiering.log_source.contract import IneligibleReason, LogSegment, Replica, ScanReport
+from include.tiering.model.failed_copies import FailedCopy, Loss
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.lineage import with_records
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.remote_metadata.failed_copies_contract import FailedCopies
+from include.tiering.tasks.copy_plan import WAITING_CANNOT_HELP, CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.work.contract import PlannedSegment
+
+NOTHING_FAILED: Final[Mapping[TopicIdPartition, Sequence[FailedCopy]]] = MappingProxyType({})
+MOST_NEW_COPIES: Final = 1
+_MOST_NAMED: Final = 3
+_NOT_ABOUT_IT: Final = frozenset({IneligibleReason.AFTER_CORRUPT, IneligibleReason.AMBIGUOUS_REPLICA})
+"""Reasons that say nothing about this segment: once they are mended it can be copied."""
+
+_GONE: Final = (WAITING_CANNOT_HELP | {IneligibleReason.BELOW_LOG_START}) - _NOT_ABOUT_IT
+
+
+@dataclass(frozen=True, slots=True)
+class Replacements:
+    """What is planned of failed segments, ascending. `held_back`: the partition stays stopped behind them."""
+
+    segments: tuple[PlannedSegment, ...] = ()
+    held_back: HeldBackPartition | None = None
+
+
+def plan_replacements(
+    replica: Replica,
+    copies: Sequence[FailedCopy],
+    *,
+    others: Sequence[Replica] = (),
+    log_start_offset: int = 0,
+    max_attempts: int,
+) -> Replacements:
+    """Decide about the failed segments of one partition.
+
+    Args:
+        replica: the one that a copy reads.
+        copies: by start offset. One that somebody gave up is copied anew where it can be, and stops nothing.
+        others: replicas that a copy does not read; they may have what is lost.
+        log_start_offset: ours: what lies wholly below is about to expire.
+        max_attempts: so many new copies of the same offsets, no more.
+    """
+    planned: list[PlannedSegment] = []
+    lost: list[Loss] = []
+    waits: list[_Wait] = []
+    for copy in copies:
+        if copy.offsets.last < log_start_offset:
+            waits.append(_Wait(copy.offsets, f"below our log start, {log_start_offset}: they expire"))
+            continue
+        segment = _as_it_was(replica, copy.metadata)
+        loss = _loss(replica, segment, copy, others, max_attempts)
+        if loss is not None:
+            lost += [] if copy.given_up else [loss]
+        elif segment is not None and segment.eligible:
+            planned.append(
+                PlannedSegment(segment.base_offset, segment.end_offset, segment.size_bytes, copy.segment_id.id)
+            )
+        elif segment is not None and not copy.given_up:
+            waits.append(_Wait(copy.offsets, f"not eligible in the source now: {segment.reason}"))
+    return Replacements(tuple(planned), _held_back(replica, lost, waits))
+
+
+def remember_losses(
+    report: ScanReport, plan: CopyPlan, failed: Mapping[TopicIdPartition, Sequence[FailedCopy]], store: FailedCopies
+) -> None:
+    """Store which failed segments no source can replace, by this plan; of partitions that the scan did not show, what
+    was known stays."""
+    seen = {replica.topic_id_partition for replica in report.replicas if replica.chosen}
+    lost = {loss.segment_id: loss.why for held in plan.held_back for loss in held.lost if not loss.in_source}
+    for partition, copies in failed.items():
+        ids = [copy.segment_id for copy in copies if not copy.given_up]
+        known = {copy.segment_id: copy.lost_because for copy in copies}
+        if partition in seen and any(known[one] != lost.get(one) for one in ids):
+            store.note_losses(partition, {one: lost[one] for one in ids if one in lost})
+
+
+class _Wait(NamedTuple):
+    offsets: OffsetRange
+    why: str
+
+
+def _as_it_was(replica: Replica, failed: RemoteLogSegmentMetadata) -> LogSegment | None:
+    """The rolled segment of the replica with the same offsets and epochs."""
+    segment = replica.segment_at(failed.start_offset)
+    if segment is None or segment.active or segment.end_offset != failed.end_offset:
+        return None
+    same = with_records(segment.leader_epochs) == with_records(failed.segment_leader_epochs)
+    return segment if same else None
+
+
+def _loss(
+    replica: Replica, segment: LogSegment | None, copy: FailedCopy, others: Sequence[Replica], max_attempts: int
+) -> Loss | None:
+    if segment is None or segment.reason in _GONE:
+        why = _why_gone(replica, segment, copy.metadata) + _elsewhere(others, copy.metadata)
+        return Loss(copy.segment_id, copy.offsets, why)
+    if copy.superseded >= max_attempts:
+        times = "once" if copy.superseded == 1 else f"{copy.superseded} times"
+        why = f"copied anew {times}, and it failed again: {copy.verdict_detail}; the source still has them"
+        return Loss(copy.segment_id, copy.offsets, why, in_source=True)
+    return None
+
+
+def _why_gone(replica: Replica, segment: LogSegment | None, failed: RemoteLogSegmentMetadata) -> str:
+    if replica.log_start_offset > failed.end_offset:
+        return f"the source's log starts at {replica.log_start_offset}"
+    if segment is not None:
+        return f"the source itself has a segment that cannot be copied: {segment.reason}"
+    within = [s for s in replica.segments if s.base_offset <= failed.end_offset and s.end_offset >= failed.start_offset]
+    if not within:
+        return "the source has no segment of them"
+    if (within[0].base_offset, within[-1].end_offset) == (failed.start_offset, failed.end_offset) and len(within) == 1:
+        return "the source has them in its active segment" if within[0].active else "the source has other leader epochs"
+    return (
+        f"the source has other segments: {', '.join(f'{s.base_offset}..{s.end_offset}' for s in within[:_MOST_NAMED])}"
+    )
+
+
+def _elsewhere(others: Sequence[Replica], failed: RemoteLogSegmentMetadata) -> str:
+    brokers = [
+        str(one.replica_id.broker_id)
+        for one in others
+        if one.log_start_offset <= failed.end_offset and _as_it_was(one, failed) is not None
+    ]
+    return f"; broker {' and '.join(brokers)} has the segment as it was: let it lead" if brokers else ""
+
+
+def _held_back(replica: Replica, lost: Sequence[Loss], waits: Sequence[_Wait]) -> HeldBackPartition | None:
+    partition = replica.topic_id_partition
+    if lost:
+        reason = HeldBack.FAILED_AGAIN if all(one.in_source for one in lost) else HeldBack.LOST
+        detail = _listed([str(one) for one in lost]) + "; see ./tiering skip"
+        return HeldBackPartition(partition, lost[0].offsets.first, reason, detail, lost=tuple(lost))
+    if waits:
+        detail = _listed([f"offsets {one.offsets}: {one.why}" for one in waits])
+        return HeldBackPartition(partition, waits[0].offsets.first, HeldBack.STOPPED, detail)
+    return None
+
+
+def _listed(sentences: Sequence[str]) -> str:
+    more = [f"and {len(sentences) - _MOST_NAMED} more"] if len(sentences) > _MOST_NAMED else []
+    return "; ".join([*sentences[:_MOST_NAMED], *more])

@@ -1,0 +1,140 @@
+"""A deployment that copies in this process: a source in memory, a real file store, a real SQLite database."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from include.tiering.clock import SystemClock
+from include.tiering.cluster.unknown_facts import UnknownFacts
+from include.tiering.database.engine import open_engine
+from include.tiering.database.migrations import upgrade
+from include.tiering.errors import MetadataUnavailableError
+from include.tiering.log_source.contract import ReplicaId
+from include.tiering.model.failed_copies import by_partition
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.pools.sql_mirror import SqlPoolMirror
+from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
+from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.remote_metadata.sql_failed_copies import SqlFailedCopies
+from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
+from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.location import open_storage
+from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
+from include.tiering.tasks.check_ahead import CheckAhead
+from include.tiering.tasks.copy_one_segment import CopyStep, SegmentCopier
+from include.tiering.tasks.copy_plan import CopyPlan
+from include.tiering.tasks.copy_segments import BatchLimits, BatchResult, CopyBatch
+from include.tiering.tasks.own_topics import register_owners
+from include.tiering.tasks.plan_copy import plan_copy
+from include.tiering.tasks.plan_replacements import remember_losses
+from include.tiering.tasks.send_gate import SendGate
+from include.tiering.work.contract import BatchProgress, SegmentOutcome
+from include.tiering.work.sql import SqlWorkStore
+from tests.doubles.memory_source import MemorySource
+from tests.doubles.quotas import SameLimiter
+
+CLUSTER = "cluster"
+
+
+class Crash(BaseException):
+    """Ends the process as far as the code under test can tell."""
+
+
+@dataclass
+class World:
+    """One deployment. `at` holds what is to happen when a step is reached, by (step, base offset)."""
+
+    source: MemorySource
+    storage: RemoteStorage
+    metadata: SqlRemoteLogMetadata
+    failed_copies: SqlFailedCopies
+    registry: SqlTopicRegistry
+    work: SqlWorkStore
+    pools: SqlPoolMirror
+    at: dict[tuple[CopyStep, int], Callable[[], None]]
+    limiter: ByteLimiter
+    seed: int = 0
+
+    def plan(self, run_id: str = "run") -> None:
+        self.work.save_plan(run_id, self.planned(run_id).partitions)
+
+    def planned(self, run_id: str = "run") -> CopyPlan:
+        report, failed = self.source.scan(), by_partition(self.failed_copies.all())
+        register_owners(report, self.registry)
+        known = {"metadata": self.metadata, "registry": self.registry, "facts": UnknownFacts()}
+        plan = plan_copy(run_id, report, now_ms=0, failed=failed, **known)
+        remember_losses(report, plan, failed, self.failed_copies)
+        return plan
+
+    def batch(self, run_id: str = "run", batch_id: str = "run/0", **limits: object) -> BatchResult:
+        clock = SystemClock()
+        gate = SendGate(clock)
+        identity = BatchProgress(run_id, batch_id, limits.get("pool"), "host", 1, "", 0, 0, 0.0, False)
+        heartbeat = BatchHeartbeat(
+            self.work, gate, clock, identity=identity, lease_ms=30_000, parent_alive=lambda: True
+        )
+        copier = SegmentCopier(
+            self.source, self.storage, self.metadata, self.registry, clock, self._random_bytes, self._reached
+        )
+        made = BatchLimits(**{"max_seconds": 60.0, "lease_ms": 30_000, **limits})
+        return CopyBatch(
+            copier,
+            self.work,
+            SameLimiter(self.limiter),
+            gate,
+            heartbeat,
+            clock,
+            run_id=run_id,
+            batch_id=batch_id,
+            limits=made,
+            on_copied=lambda copied: None,
+            ahead=CheckAhead(self.source, clock),
+        ).run()
+
+    def offsets(self, replica_id: ReplicaId) -> list[tuple[int, int]]:
+        rows = self.metadata.list_segments(replica_id.topic_id_partition)
+        return [(row.metadata.start_offset, row.metadata.end_offset) for row in rows if row.metadata.is_finished]
+
+    def states(self, replica_id: ReplicaId) -> list[RemoteLogSegmentState]:
+        return [row.metadata.state for row in self.metadata.list_segments(replica_id.topic_id_partition)]
+
+    def objects(self) -> int:
+        return sum(1 for _ in self.storage.list_objects())
+
+    def outcomes(self, run_id: str = "run") -> list[tuple[int, SegmentOutcome]]:
+        return [(item.segment.base_offset, item.outcome) for item in self.work.items(run_id)]
+
+    def _reached(self, step: CopyStep, partition: object, base_offset: int) -> None:
+        self.at.pop((step, base_offset), lambda: None)()
+
+    def _random_bytes(self, size: int) -> bytes:
+        self.seed += 1
+        return self.seed.to_bytes(4, "big") * (size // 4)
+
+
+@contextmanager
+def copy_world(directory: Path) -> Iterator[World]:
+    engine = open_engine(f"sqlite:///{directory}/metadata.sqlite")
+    upgrade(engine)
+    (directory / "remote").mkdir()
+    yield World(
+        MemorySource(),
+        open_storage(f"file://{directory}/remote"),
+        SqlRemoteLogMetadata(engine, CLUSTER),
+        SqlFailedCopies(engine, CLUSTER),
+        SqlTopicRegistry(engine, CLUSTER),
+        SqlWorkStore(engine, CLUSTER),
+        SqlPoolMirror(engine, CLUSTER),
+        {},
+        UnlimitedBytes(),
+    )
+    engine.dispose()
+
+
+def crash() -> None:
+    raise Crash
+
+
+def lose_the_answer() -> None:
+    raise MetadataUnavailableError("the connection was lost after the commit")

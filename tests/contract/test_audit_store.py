@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Engine, select
 
+from include.tiering.audit.context import PassedOver
 from include.tiering.audit.finding import AuditFinding, FindingKind
 from include.tiering.audit.guards import Guard, Memory, Refusal
 from include.tiering.audit.record_contract import (
@@ -45,6 +46,8 @@ def orphan(key: str = "orders/0/a.log", **changes) -> AuditFinding:
         topic_id=ORDERS.topic_id,
         topic="orders",
         partition=0,
+        start_offset=1,
+        end_offset=2,
         last_modified_ms=5,
     )
     return replace(finding, **changes)
@@ -52,7 +55,7 @@ def orphan(key: str = "orders/0/a.log", **changes) -> AuditFinding:
 
 def audit(store: AuditStore, *findings: AuditFinding, run_id: str = "one", covers=EVERY_KIND, refusals=()):
     """One that begins now."""
-    record = AuditRecord(run_id, AuditSource.LISTING, store.now_ms(), 7, 5, tuple(refusals))
+    record = AuditRecord(run_id, AuditSource.LISTING, store.now_ms(), 7, 5, tuple(refusals), {PassedOver.YOUNG: 3})
     return store.record(record, findings, covers=covers)
 
 
@@ -64,7 +67,7 @@ class TestAudit:
     def test_comes_back_as_it_ended(self, store, now):
         refusal = Refusal(Guard.OLDER_DATABASE, "because")
         audit(store, orphan("a"), orphan("b"), refusals=[refusal])
-        expected = AuditRecord("one", AuditSource.LISTING, now.now_ms, 7, 5, (refusal,), findings=2)
+        expected = AuditRecord("one", AuditSource.LISTING, now.now_ms, 7, 5, (refusal,), {PassedOver.YOUNG: 3}, 2)
         assert store.audit("one") == expected
         assert store.last_audit() == expected
         now.advance(1)
@@ -136,7 +139,7 @@ class TestFindings:
 
     def test_an_audit_that_began_before_it_went_does_not_bring_it_back(self, store, now):
         audit(store, orphan())
-        early = AuditRecord("early", AuditSource.LISTING, store.now_ms() + 1, 1, 1, ())
+        early = AuditRecord("early", AuditSource.LISTING, store.now_ms() + 1, 1, 1)
         now.advance(10)
         audit(store, run_id="two")
         assert store.record(early, [orphan()], covers=EVERY_KIND) == AuditTally(1, 0, 0)

@@ -4,11 +4,12 @@ A finding is OPEN while audits see it. One that an audit could have seen and did
 decision: it stays in the list and fails no run. ACTED: we removed it, and no audit has looked since.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from include.tiering.audit.context import PassedOver
 from include.tiering.audit.finding import AuditFinding, FindingIdentity, FindingKind
 from include.tiering.audit.guards import Memory, Refusal
 
@@ -46,14 +47,16 @@ class RecordedFinding:
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One audit that came to an end. `rows` counts the segments that were compared, tombstones included."""
+    """One audit that came to an end. `rows` counts the segments that were compared, tombstones included; `passed_over`
+    the objects that were not judged."""
 
     run_id: str
     source: AuditSource
     began_at_ms: int
     objects: int
     rows: int
-    refusals: tuple[Refusal, ...]
+    refusals: tuple[Refusal, ...] = ()
+    passed_over: Mapping[PassedOver, int] = field(default_factory=dict)
     findings: int = 0
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 from sqlalchemy import Connection, Engine, Row, and_, bindparam, case, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from include.tiering.audit.context import PassedOver
 from include.tiering.audit.finding import AuditFinding, FindingIdentity, FindingKind
 from include.tiering.audit.guards import Guard, Memory, Refusal
 from include.tiering.audit.record_contract import (
@@ -76,6 +77,7 @@ class SqlAuditStore:
                 "objects": audit.objects,
                 "rows": audit.rows,
                 "findings": seen,
+                "passed_over": json.dumps(dict(audit.passed_over)),
                 "refusals": json.dumps([asdict(refusal) for refusal in audit.refusals]),
                 "recorded_at_ms": now_ms,
             }
@@ -211,6 +213,8 @@ def _values(finding: AuditFinding, seen_ms: int, now_ms: int) -> dict[str, Any]:
         "topic_id": None if finding.topic_id is None else str(finding.topic_id),
         "topic": None if finding.topic is None else stored_text(finding.topic),
         "partition": finding.partition,
+        "start_offset": finding.start_offset,
+        "end_offset": finding.end_offset,
         "size_bytes": finding.size_bytes,
         "message": stored_text(finding.message),
         "last_modified_ms": finding.last_modified_ms,
@@ -231,6 +235,8 @@ def _recorded(row: Row[Any]) -> RecordedFinding:
         topic_id=None if row.topic_id is None else Uuid.parse(row.topic_id),
         topic=row.topic,
         partition=row.partition,
+        start_offset=row.start_offset,
+        end_offset=row.end_offset,
         last_modified_ms=row.last_modified_ms,
         version_id=row.version_id,
         upload_id=row.upload_id,
@@ -243,6 +249,14 @@ def _recorded(row: Row[Any]) -> RecordedFinding:
 def _audit_of(row: Row[Any]) -> AuditRecord:
     refused = cast("list[dict[str, str]]", json.loads(row.refusals))
     refusals = tuple(Refusal(Guard(one["guard"]), one["sentence"]) for one in refused)
+    passed_over = {PassedOver(reason): number for reason, number in json.loads(row.passed_over).items()}
     return AuditRecord(
-        row.run_id, AuditSource(row.source), row.began_at_ms, row.objects, row.rows, refusals, row.findings
+        row.run_id,
+        AuditSource(row.source),
+        row.began_at_ms,
+        row.objects,
+        row.rows,
+        refusals,
+        passed_over,
+        row.findings,
     )

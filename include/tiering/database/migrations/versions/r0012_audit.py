@@ -19,6 +19,7 @@ def upgrade() -> None:
         sa.Column("objects", sa.BigInteger(), nullable=False),
         sa.Column("rows", sa.BigInteger(), nullable=False, comment="segments that were compared, tombstones included"),
         sa.Column("findings", sa.BigInteger(), nullable=False),
+        sa.Column("passed_over", sa.Text(), nullable=False, comment="JSON: objects that were not judged, by reason"),
         sa.Column(
             "refusals", sa.Text(), nullable=False, comment="JSON: why nothing may be removed by what this audit saw"
         ),
@@ -40,6 +41,8 @@ def upgrade() -> None:
         sa.Column("topic_id", sa.String(length=22)),
         sa.Column("topic", sa.Text()),
         sa.Column("partition", sa.Integer()),
+        sa.Column("start_offset", sa.BigInteger()),
+        sa.Column("end_offset", sa.BigInteger(), comment="inclusive"),
         sa.Column("size_bytes", sa.BigInteger(), nullable=False),
         sa.Column("message", sa.Text(), nullable=False),
         sa.Column("last_modified_ms", sa.BigInteger(), comment="by the store's clock"),

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
+from include.tiering.cli.commands.adopt import adopt
 from include.tiering.cli.commands.configs import configs
 from include.tiering.cli.commands.copy import copy
 from include.tiering.cli.commands.delete_records import delete_records
@@ -18,6 +19,7 @@ from include.tiering.cli.commands.pause import pause, resume
 from include.tiering.cli.commands.plan import plan
 from include.tiering.cli.commands.pools import pools
 from include.tiering.cli.commands.ready import ready
+from include.tiering.cli.commands.rebuild import rebuild
 from include.tiering.cli.commands.scan import scan
 from include.tiering.cli.commands.sizes import sizes
 from include.tiering.cli.commands.skip import skip
@@ -86,6 +88,8 @@ COMMANDS: Final = (
     (status, "Show settings with their origin, and what runs.", "status --json"),
     (pools, "Show the pools that batches run in.", "pools"),
     (migrate, "Set up or upgrade the database and the store.", "migrate"),
+    (rebuild, "Make metadata anew from the store alone.", "rebuild --dry-run"),
+    (adopt, "Take in complete copies that metadata do not know.", "adopt --all --dry-run"),
 )
 
 for function, short_help, example in COMMANDS:

@@ -74,6 +74,8 @@ class Adoption:
         Raises:
             RemoteStorageUnavailableError, MetadataUnavailableError: what was adopted stays.
         """
+        if not plan.partitions:
+            return AdoptionReport((), plan.refused)
         self.work.save_plan(run_id, [_planned(one) for one in plan.partitions])
         self.observe(AdoptionStep.PLANNED)
         waiting = {one.topic_id_partition: one for one in plan.partitions}

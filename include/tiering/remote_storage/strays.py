@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 
-from include.tiering.errors import RemoteStorageError
+from include.tiering.errors import ObjectKeyError, RemoteStorageError
+from include.tiering.formats.manifest import MAX_MANIFEST_BYTES
+from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.object_store import KeyFailure, ObjectStore, OpenUpload, SeenObject
 
@@ -49,6 +52,15 @@ class StrayStorage(Protocol):
         """Every object of the attempt that `key` names, by key, as the store has them now."""
         ...
 
+    def manifest(self, key: str) -> bytes:
+        """A whole manifest.
+
+        Raises:
+            RemoteResourceNotFoundError: no such object.
+            RemoteStorageError: it is longer than any manifest.
+        """
+        ...
+
     def remove(self, strays: Sequence[Stray]) -> tuple[StrayFailure, ...]:
         """Remove them, uploads first, objects by the hundred in a request; absent ones are fine.
 
@@ -69,6 +81,16 @@ class StoredStrays:
     def attempt(self, key: str) -> Mapping[str, SeenObject]:
         found = {sibling: self._store.look(sibling) for sibling in self._siblings(key)}
         return {sibling: seen for sibling, seen in found.items() if seen is not None}
+
+    def manifest(self, key: str) -> bytes:
+        if self._layout.parse_key(key).kind is not ObjectKind.MANIFEST:
+            raise ObjectKeyError(f"{key} is no manifest")
+        content = b""
+        for block in self._store.read(key, limiter=UnlimitedBytes()):
+            content += block
+            if len(content) > MAX_MANIFEST_BYTES:
+                raise RemoteStorageError(f"{key}: more than {MAX_MANIFEST_BYTES} bytes, which no manifest has")
+        return content
 
     def remove(self, strays: Sequence[Stray]) -> tuple[StrayFailure, ...]:
         for stray in strays:

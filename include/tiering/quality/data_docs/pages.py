@@ -58,6 +58,13 @@ def list_page(origin: str, runs: Sequence[tuple[str, RunSummary]]) -> bytes:
     )
 
 
+def no_page(keep_days: int) -> bytes:
+    """What is shown in place of a page that is not there."""
+    sentence = "No report of this run"
+    why = f"It judged no segment, has not ended yet, or ended more than {keep_days} days ago."
+    return document(sentence, element("h1", sentence), element("p", why, class_="dim"))
+
+
 def _facts(run: QualityRun, results: StoredResults) -> Element:
     facts = {
         "DAG": run.origin,

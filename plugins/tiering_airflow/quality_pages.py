@@ -1,0 +1,119 @@
+"""The data docs as Airflow's tasks see them: where they are, how a run publishes, what leads to a page.
+
+A report is for who may read the logs of the DAG: it names topics, and repeats what a store said.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+from urllib.parse import quote
+
+from airflow.sdk import BaseOperator, BaseOperatorLink
+
+from include.tiering.quality.data_docs.quality_run import anchor_of
+from include.tiering.quality.data_docs.run_summary import FirstLine, RunSummary
+from include.tiering.quality.data_docs.site import DataDocs
+from plugins.tiering_airflow import configuration
+from plugins.tiering_airflow.errors import QualityGateError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from airflow.sdk.types import TaskInstanceKey
+
+    from include.tiering.quality.data_docs.quality_run import QualityRun
+    from include.tiering.settings import TieringSettings
+
+URL_PREFIX: Final = "/tiering/quality"
+NOTE_KEY: Final = "tiering_quality_note"
+MAX_NOTE_CHARACTERS: Final = 1_000
+"""Airflow keeps no more of a note."""
+
+MAX_FAILED_SEGMENT_TASKS: Final = 20
+
+
+class FailedSegment(TypedDict):
+    """What `FailedSegmentOperator` is mapped over: `line` is what a list of tasks shows."""
+
+    line: str
+    segment_id: str
+
+
+def data_docs(settings: "TieringSettings") -> DataDocs:
+    docs = settings.data_docs
+    root = Path(docs.path) if docs.path is not None else configuration.work_dir() / "data-docs"
+    return DataDocs(root, keep_runs=docs.keep_runs, keep_days=docs.keep_days)
+
+
+def report_url(dag_id: str, run_id: str, segment_id: str | None = None) -> str:
+    """Address of a run's page in this Airflow, at the line of a segment if one is named."""
+    page = f"{configuration.api_base_url().rstrip('/')}{URL_PREFIX}/dags/{quote(dag_id, '')}/runs/{quote(run_id, '')}"
+    return page if segment_id is None else f"{page}#{anchor_of(segment_id)}"
+
+
+def publish(docs: DataDocs, run: "QualityRun", context: "Context") -> RunSummary:
+    """Build the page of this DAG run, and leave a note for the run if something is to be read there."""
+    docs.publish(run)
+    summary = RunSummary.of(run)
+    if not summary.is_right or summary.warned_segments:
+        context["ti"].xcom_push(key=NOTE_KEY, value=note_of(summary, report_url(run.origin, run.run_id)))
+    return summary
+
+
+def note_of(summary: RunSummary, url: str) -> str:
+    """Markdown, as long as Airflow keeps it: the verdict with the link, then a line per segment."""
+    note = f"**{summary.sentence}**: [report]({url})"
+    for line in summary.first_lines:
+        text = f"\n- `{short_line(line)}, segment {line.segment_id}`"
+        if len(note) + len(text) > MAX_NOTE_CHARACTERS:
+            break
+        note += text
+    return note[:MAX_NOTE_CHARACTERS]
+
+
+def error_of(summary: RunSummary, lines: Iterable[str]) -> QualityGateError:
+    """What fails a task: a line per segment, each with the address of its line in the report."""
+    url = report_url(summary.origin, summary.run_id)
+    failed = [f"{line} {url}#{anchor_of(line.segment_id)}" for line in summary.first_lines]
+    more = summary.failed_segments - len(failed)
+    rest = [f"and {more} more segments: {url}"] if more > 0 else []
+    return QualityGateError("\n".join([f"{summary.sentence}. Report: {url}", *lines, *failed, *rest]))
+
+
+def failed_segments(summary: RunSummary) -> list[FailedSegment]:
+    """One for each of the first segments that failed."""
+    return [
+        FailedSegment(line=short_line(line), segment_id=line.segment_id)
+        for line in summary.first_lines[:MAX_FAILED_SEGMENT_TASKS]
+    ]
+
+
+def short_line(line: FirstLine) -> str:
+    return f"{line.partition} from {line.start_offset}: {', '.join(line.rules)}"
+
+
+class QualityReportLink(BaseOperatorLink):
+    """The button of a task that leads to the run's page; of a segment's task, to its line there."""
+
+    name = "Quality report"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: "TaskInstanceKey") -> str:
+        return report_url(ti_key.dag_id, ti_key.run_id, getattr(operator, "segment_id", None))
+
+
+class FailedSegmentOperator(BaseOperator):
+    """One segment that failed, as a task of its own: its line stands among the run's tasks, its button leads there.
+
+    Map it over `failed_segments` with `map_index_template="{{ task.line }}"`.
+    """
+
+    operator_extra_links = (QualityReportLink(),)
+
+    def __init__(self, *, line: str, segment_id: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.line = line
+        self.segment_id = segment_id
+
+    def execute(self, context: "Context") -> None:
+        """Raises QualityGateError, always."""
+        url = report_url(self.dag_id, context["run_id"], self.segment_id)
+        raise QualityGateError(f"{self.line}, segment {self.segment_id}. Report: {url}")

@@ -1,0 +1,153 @@
+"""Airflow's plugin that serves the data docs, and notes on a failed run what failed.
+
+    GET /tiering/quality/dags/{dag_id}/index.html          runs of a DAG
+    GET /tiering/quality/dags/{dag_id}/{page}/index.html   one run, by the name of its page
+    GET /tiering/quality/dags/{dag_id}/runs/{run_id}       one run, by its id
+
+Every route asks Airflow whether this user may read the logs of that DAG's tasks. Nothing is served but pages that the
+data docs know: neither a DAG's id nor a run's is ever part of a path. Airflow loads this file in every process: the web
+application is made when the API server has its first request.
+"""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from functools import cache
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.listeners import hookimpl
+from airflow.plugins_manager import AirflowPlugin
+
+from plugins.tiering_airflow.quality_pages import (
+    MAX_NOTE_CHARACTERS,
+    NOTE_KEY,
+    URL_PREFIX,
+    data_docs,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airflow.models import DagRun
+    from fastapi import FastAPI
+    from fastapi.responses import Response
+
+    from include.tiering.quality.data_docs.site import DataDocs
+
+_Message = MutableMapping[str, Any]
+
+_OUR_DAGS: Final = "tiering_"
+_HEADERS: Final = {
+    "Cache-Control": "private, no-cache",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "SAMEORIGIN",
+}
+
+
+async def application(
+    scope: _Message, receive: Callable[[], Awaitable[_Message]], send: Callable[[_Message], Awaitable[None]]
+) -> None:
+    """The ASGI application that Airflow mounts."""
+    await make_application()(scope, receive, send)
+
+
+@cache
+def make_application() -> "FastAPI":
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+    from airflow.api_fastapi.core_api.security import requires_access_dag
+    from fastapi import Depends, FastAPI
+    from fastapi.responses import Response
+
+    may_read_logs = Depends(requires_access_dag(method="GET", access_entity=DagAccessEntity.TASK_LOGS))
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, dependencies=[may_read_logs])
+
+    @app.get("/dags/{dag_id}/index.html")
+    @app.get("/dags/{dag_id}")
+    def runs(dag_id: str) -> Response:
+        return _served(lambda docs: docs.list_of(dag_id))
+
+    @app.get("/dags/{dag_id}/runs/{run_id:path}")
+    def run(dag_id: str, run_id: str) -> Response:
+        return _served(lambda docs: docs.page(dag_id, run_id))
+
+    @app.get("/dags/{dag_id}/{page}/index.html")
+    def named(dag_id: str, page: str) -> Response:
+        return _served(lambda docs: docs.page_named(dag_id, page))
+
+    return app
+
+
+def _served(find: "Callable[[DataDocs], Path | None]") -> "Response":
+    """A page, or one that says that there is none."""
+    from fastapi.responses import Response
+
+    from include.tiering.quality.data_docs.markup import CONTENT_SECURITY_POLICY
+    from include.tiering.quality.data_docs.pages import no_page
+    from include.tiering.settings import load_settings
+
+    docs = data_docs(load_settings())
+    try:
+        page = find(docs)
+        content = None if page is None else page.read_bytes()
+    except (ValueError, OSError):
+        content = None
+    headers = {**_HEADERS, "Content-Security-Policy": CONTENT_SECURITY_POLICY}
+    status = HTTPStatus.NOT_FOUND if content is None else HTTPStatus.OK
+    return Response(content or no_page(docs.keep_days), status, headers, "text/html")
+
+
+class NoteOnRun:
+    """Puts the note of a quality run on the DAG run when it ends: Airflow shows its first line on the run's page."""
+
+    @hookimpl
+    def on_dag_run_failed(self, dag_run: "DagRun", msg: str) -> None:
+        _note(dag_run)
+
+    @hookimpl
+    def on_dag_run_success(self, dag_run: "DagRun", msg: str) -> None:
+        _note(dag_run)
+
+
+def _note(dag_run: "DagRun") -> None:
+    """A person's own note stays."""
+    if not dag_run.dag_id.startswith(_OUR_DAGS) or dag_run.note:
+        return
+    if note := _left_note(dag_run.dag_id, dag_run.run_id):
+        dag_run.note = note[:MAX_NOTE_CHARACTERS]
+
+
+def _left_note(dag_id: str, run_id: str) -> str | None:
+    """What a task of the run left; of several the last."""
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        found = session.scalars(XComModel.get_many(run_id=run_id, key=NOTE_KEY, dag_ids=dag_id, limit=1)).first()
+        return None if found is None else str(XComModel.deserialize_value(found))
+
+
+_APPLICATIONS: Final = [{"app": application, "url_prefix": URL_PREFIX, "name": "Tiering: quality"}]
+_TABS: Final = [
+    {
+        "name": "Quality",
+        "href": f"{URL_PREFIX}/dags/{{DAG_ID}}/runs/{{RUN_ID}}",
+        "destination": "dag_run",
+        "url_route": "tiering-quality-run",
+    },
+    {
+        "name": "Quality",
+        "href": f"{URL_PREFIX}/dags/{{DAG_ID}}/index.html",
+        "destination": "dag",
+        "url_route": "tiering-quality",
+    },
+]
+_LISTENERS: Final[list[object]] = [NoteOnRun()]
+
+
+class QualityPlugin(AirflowPlugin):
+    """The data docs in Airflow: routes, tabs of a DAG and of its runs, the note of a run."""
+
+    name = "tiering_quality"
+    fastapi_apps = _APPLICATIONS
+    external_views = _TABS
+    listeners = _LISTENERS

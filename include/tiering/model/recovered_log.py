@@ -49,7 +49,10 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredLog:
-    """`segments` by ascending end, `left_out` by offset, `holes` between segments, ascending."""
+    """`segments` by ascending end, `left_out` by offset.
+
+    `holes` lie between a segment and the one before it, ascending; a later one that overlaps may hold them all the same.
+    """
 
     segments: tuple[RemoteLogSegmentMetadata, ...]
     left_out: tuple[LeftOut, ...] = ()

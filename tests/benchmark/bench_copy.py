@@ -5,8 +5,9 @@
 Segments of 16 KiB batches in the page cache, in two sets: many small ones, few large ones. To a directory, beside `cp`
 of the same files; to a sink on loopback that verifies checksums and keeps nothing (its CPU is not counted), beside
 boto3's upload_file at its defaults and, where it is installed, rclone, which both check nothing; to a real S3 server
-that keeps the bytes, where its own hashing is the limit. Clients take turns within a round; medians are reported, and ratios are medians of the ratios within a round. CPU seconds per GB (10^9
-bytes) are the firm figure on a busy machine. Our start-up, scan and plan are not counted.
+that keeps the bytes, where its own hashing is the limit. Clients take turns within a round; medians are reported, and
+ratios are medians of the ratios within a round. CPU seconds per GB (10^9 bytes) are the firm figure on a busy machine.
+Our start-up, scan and plan are not counted.
 
 A copy runs as many batches as set-up gives the pool slots: one process and one upload stream for each core.
 """

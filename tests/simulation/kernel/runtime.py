@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -29,8 +30,6 @@ _WITH_THREADS: Final = (
 @contextmanager
 def simulated_runtime(current: Callable[[], Scheduler]) -> Iterator[None]:
     """Threads, futures and the database's clock of the product are those of the current schedule."""
-    for name in _WITH_THREADS:
-        importlib.import_module(_PACKAGE + name)
     doubles: dict[str, tuple[object, object]] = {
         "threading": (threading, SimulatedThreading(current)),
         "Future": (concurrent.futures.Future, lambda: SimulatedFuture(current())),
@@ -41,12 +40,11 @@ def simulated_runtime(current: Callable[[], Scheduler]) -> Iterator[None]:
         "wait": (concurrent.futures.wait, lambda futures: [future.exception() for future in futures]),
     }
     places: list[tuple[Any, str, object]] = []
-    for name, module in sorted(sys.modules.items()):
-        if name.startswith(_PACKAGE + "tasks.") or name == _PACKAGE + "quota.byte_bounded_queue":
-            for attribute, (real, double) in doubles.items():
-                if getattr(module, attribute, None) is real:
-                    places.append((module, attribute, real))
-                    setattr(module, attribute, double)
+    for module in _modules():
+        for attribute, (real, double) in doubles.items():
+            if getattr(module, attribute, None) is real:
+                places.append((module, attribute, real))
+                setattr(module, attribute, double)
     defaults: dict[str, Any] = ByteBoundedQueue.__init__.__kwdefaults__ or {}
     real_wait = defaults["wait"]
     defaults["wait"] = lambda condition, timeout: condition.wait(timeout)
@@ -58,3 +56,15 @@ def simulated_runtime(current: Callable[[], Scheduler]) -> Iterator[None]:
         for module, attribute, real in places:
             setattr(module, attribute, real)
         defaults["wait"] = real_wait
+
+
+@cache
+def _modules() -> tuple[Any, ...]:
+    """Those of the product that may start threads, or wait for some."""
+    for name in _WITH_THREADS:
+        importlib.import_module(_PACKAGE + name)
+    return tuple(
+        module
+        for name, module in sorted(sys.modules.items())
+        if name.startswith(_PACKAGE + "tasks.") or name == _PACKAGE + "quota.byte_bounded_queue"
+    )

@@ -189,7 +189,7 @@ def deploy(world: Any, process: Process) -> Tiering:
         is_sql = kind == _WRITE
         target = memory.over(label, target)
         if label == "work.report_progress" and not world.tempers.keeps_progress:
-            target = _not_kept
+            return _not_kept
 
         def read(*args: Any, **kwargs: Any) -> Any:
             result = target(*args, **kwargs)

@@ -90,15 +90,12 @@ class RecordReader:
         for epoch in epochs:
             segment = self.metadata.segment_for_offset(partition, epoch, offset)
             if segment is not None:
-                self._require_served(segment)
+                self._require_served(segment, offset)
                 return segment
         under = "" if fetch.leader_epoch is None else f" under leader epoch {fetch.leader_epoch}"
         nobody = f"{partition}: no segment in remote storage holds offset {offset}{under}"
-        decision = decision_about(offset, self.metadata.skipped_offsets(partition))
-        if decision is None:
-            raise OffsetOutOfRangeError(nobody)
-        why = f"{decision.offsets} were skipped by {decision.author} ({decision.reason})"
-        raise OffsetOutOfRangeError(f"{nobody}: {why}; go on at offset {decision.offsets.last + 1}")
+        decision = self._decision(partition, offset)
+        raise OffsetOutOfRangeError(nobody if decision is None else f"{nobody}: {decision}")
 
     def throttle_ms(self, segment: RemoteLogSegmentMetadata, client: str | None) -> int:
         """How long this client should stay away from the segment; 0 if it may read."""
@@ -174,14 +171,23 @@ class RecordReader:
                 return found if row is not None and row.verdict.is_served else None
         return None
 
-    def _require_served(self, segment: RemoteLogSegmentMetadata) -> None:
+    def _require_served(self, segment: RemoteLogSegmentMetadata, offset: int) -> None:
         row = self.metadata.segment(segment.remote_log_segment_id)
         if row is None or not row.verdict.is_served:
             verdict = "gone" if row is None else row.verdict
+            decision = self._decision(segment.topic_id_partition, offset)
             raise OffsetOutOfRangeError(
                 f"{segment.remote_log_segment_id} ({segment.start_offset}..{segment.end_offset}) is not served: "
-                f"its verdict is {verdict}; ./tiering verify gives one"
+                f"its verdict is {verdict}; {decision or './tiering verify gives one'}"
             )
+
+    def _decision(self, partition: TopicIdPartition, offset: int) -> str | None:
+        """What somebody decided about the offset, and where records go on."""
+        decision = decision_about(offset, self.metadata.skipped_offsets(partition))
+        if decision is None:
+            return None
+        why = f"{decision.offsets} were skipped by {decision.author} ({decision.reason})"
+        return f"{why}; go on at offset {decision.offsets.last + 1}"
 
     def _epochs(self, partition: TopicIdPartition) -> list[int]:
         """Leader epochs that wrote something in remote storage, ascending."""

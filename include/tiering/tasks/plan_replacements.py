@@ -113,10 +113,14 @@ def _loss(
         why = _why_gone(replica, segment, copy.metadata) + _elsewhere(others, copy.metadata)
         return Loss(copy.segment_id, copy.offsets, why)
     if copy.superseded >= max_attempts:
-        times = "once" if copy.superseded == 1 else f"{copy.superseded} times"
-        why = f"copied anew {times}, and it failed again: {copy.verdict_detail}; the source still has them"
-        return Loss(copy.segment_id, copy.offsets, why, in_source=True)
+        return Loss(copy.segment_id, copy.offsets, _why_no_more(copy), in_source=True)
     return None
+
+
+def _why_no_more(copy: FailedCopy) -> str:
+    times = "once" if copy.superseded == 1 else f"{copy.superseded} times"
+    tried = f"copied anew {times}, and it failed again" if copy.superseded else "nothing is to be copied anew"
+    return f"{tried}: {copy.verdict_detail}; the source still has them"
 
 
 def _why_gone(replica: Replica, segment: LogSegment | None, failed: RemoteLogSegmentMetadata) -> str:
@@ -136,11 +140,11 @@ def _why_gone(replica: Replica, segment: LogSegment | None, failed: RemoteLogSeg
 
 def _elsewhere(others: Sequence[Replica], failed: RemoteLogSegmentMetadata) -> str:
     brokers = [
-        str(one.replica_id.broker_id)
+        f"broker {one.replica_id.broker_id}"
         for one in others
         if one.log_start_offset <= failed.end_offset and _as_it_was(one, failed) is not None
     ]
-    return f"; broker {' and '.join(brokers)} has the segment as it was: let it lead" if brokers else ""
+    return f"; as it was it is on {' and '.join(brokers)}: let one of them lead" if brokers else ""
 
 
 def _held_back(replica: Replica, lost: Sequence[Loss], waits: Sequence[_Wait]) -> HeldBackPartition | None:

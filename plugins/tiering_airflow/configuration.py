@@ -8,6 +8,7 @@ What is said here concerns Airflow alone; everything about Kafka and remote stor
 | expiration_schedule | `5,35 * * * *` | when `tiering_expiration` runs; empty: only when asked |
 | expiration_approvers | unset | user ids with commas: who may approve; empty: whoever may answer in this Airflow |
 | expiration_approval_hours | `24` | how long an expiration waits for an approval; then it is rejected |
+| quality_schedule | `30 2 * * *` | when `tiering_quality` runs (UTC); empty: only when asked |
 | sizes_schedule | `0 * * * *` | when `tiering_remote_log_sizes` runs beside copies (UTC); empty: after copies alone |
 | api_login_file | `$AIRFLOW_HOME/tiering-api-login.json` | login that reads pool sizes, private to its owner |
 | work_dir | `$AIRFLOW_HOME/tiering` | scratch space of Spark jobs and the packed library |
@@ -49,6 +50,10 @@ def expiration_approval_wait() -> timedelta:
     if wait <= timedelta():
         raise SettingError(f"[tiering] expiration_approval_hours is {text!r}: give a number of hours above 0")
     return wait
+
+
+def quality_schedule() -> str | None:
+    return _option("quality_schedule", "30 2 * * *") or None
 
 
 def sizes_schedule() -> str | None:

@@ -1,0 +1,269 @@
+"""The tasks of `tiering_quality`. Each opens the library, asks it one thing, says the result.
+
+XCom carries ids, counts and the lines of segments that failed; plans, outcomes, verdicts and broken rules are in the
+platform's own database, what Great Expectations said in the data docs.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
+
+from include.tiering.model.depth import Depth
+from include.tiering.quality.data_docs.quality_run import QualityRun
+from include.tiering.quality.rules import Severity
+from include.tiering.reports.text import as_text
+from include.tiering.reports.verification_plan import present_plan
+from include.tiering.units import format_bytes
+from include.tiering.work.verification_contract import VerificationOutcome
+from plugins.tiering_airflow.errors import SparkJobError
+from plugins.tiering_airflow.hook import TieringHook
+from plugins.tiering_airflow.operators import PLAN_TASK_ID, PLANNED_RUN, PLANNED_RUN_KEY, planned_run_id
+from plugins.tiering_airflow.quality_pages import (
+    FailedSegment,
+    data_docs,
+    error_of,
+    failed_segments,
+    publish,
+    report_url,
+)
+from plugins.tiering_airflow.spark import SparkJobOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from include.tiering.model.ids import TopicIdPartition
+    from include.tiering.quality.data_docs.run_summary import RunSummary
+    from include.tiering.quality.judge import QualityFinding
+    from include.tiering.tasks.plan_verification import Sample
+    from include.tiering.tasks.verify_partitions import PartitionReport
+    from include.tiering.wiring import Tiering
+
+VERIFY_TASK_ID: Final = "verify"
+PREFIX: Final = "verify-"
+BEGAN_KEY: Final = "tiering_began_at_ms"
+DEPTH_KEY: Final = "tiering_depth"
+RESULTS_KEY: Final = "tiering_results_dir"
+
+
+def _planned(key: str) -> str:
+    return f"{{{{ ti.xcom_pull(task_ids='{PLAN_TASK_ID}', key='{key}') or '' }}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationRequest:
+    """What the form of `tiering_quality` asks for. None: as the settings say."""
+
+    topics: tuple[str, ...]
+    depth: Depth
+    which: str
+    share: float | None
+    limit_bytes: int | None
+    dry_run: bool
+
+    @classmethod
+    def from_params(cls, params: Mapping[str, Any]) -> Self:
+        return cls(
+            tuple(params["topics"] or ()),
+            Depth(params["depth"]),
+            params["which"],
+            params["share"],
+            params["limit_bytes"],
+            params["dry_run"],
+        )
+
+    def sample(self, tiering: "Tiering", share: float) -> "Sample":
+        from include.tiering.tasks.plan_verification import Sample
+
+        if self.which == ALL:
+            return Sample(everything=True, topics=self.topics)
+        if self.which == FAILED:
+            return Sample(failed=True, topics=self.topics)
+        wanted = share if self.share is None else self.share
+        return Sample(due=True, turn=tiering.turn_of_now(wanted), topics=self.topics)
+
+
+DUE, FAILED, ALL = "due", "failed", "all"
+
+
+class PlanVerificationOperator(BaseOperator):
+    """Lets verdicts expire, chooses what is verified, and says what that costs before anything is read.
+
+    With nothing to verify, or in a dry run, there is no planned run.
+    """
+
+    def execute(self, context: "Context") -> dict[str, Any]:
+        """Raises TieringError."""
+        # Runs of all DAGs share one table, and two DAGs may start at the same second.
+        run_id = f"{PREFIX}{planned_run_id(context['run_id'], context['ti'].try_number)}"
+        request = VerificationRequest.from_params(context["params"])
+        with TieringHook().open() as tiering:
+            settings = tiering.effective_settings().verify
+            plan = tiering.plan_verification(
+                run_id,
+                request.sample(tiering, settings.share),
+                depth=request.depth,
+                limit_bytes=request.limit_bytes or settings.max_bytes,
+                dry_run=request.dry_run,
+            )
+            docs, began_at_ms = data_docs(tiering.settings), tiering.clock.now_ms()
+            tiering.publish_verdicts()
+        for line in as_text(present_plan(plan)).splitlines():
+            self.log.info("%s", line)
+        if request.dry_run:
+            self.log.info("Dry run: nothing is read")
+        elif plan.planned:
+            results = docs.begin(self.dag_id, context["run_id"])
+            for key, value in (
+                (PLANNED_RUN_KEY, run_id),
+                (RESULTS_KEY, str(results)),
+                (BEGAN_KEY, began_at_ms),
+                (DEPTH_KEY, str(plan.depth)),
+            ):
+                context["ti"].xcom_push(key=key, value=value)
+        cost = plan.cost
+        counts = {"segments": len(plan.planned), "bytes": cost.read_bytes, "requests": cost.requests}
+        return {**counts, "seconds": cost.seconds, "left_out": plan.left_out}
+
+
+class VerifySegmentsOperator(SparkJobOperator):
+    """One Spark job that verifies all that is left of the planned run; skipped if nothing was planned.
+
+    A try goes on where the one before it ended. Segments that fail are for the summary: they are no error here.
+    """
+
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "planned_run_id")
+
+    def __init__(self, *, planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:
+        arguments = ["--run-id", planned_run_id, "--results-dir", _planned(RESULTS_KEY)]
+        super().__init__(job="verify_segments_job.py", arguments=arguments, **kwargs)
+        self.planned_run_id = planned_run_id
+
+    def execute(self, context: "Context") -> None:
+        """Raises SparkJobError, SparkJobRetriableError."""
+        if not self.planned_run_id:
+            raise AirflowSkipException("nothing to verify")
+        tasks = self._tasks_of_what_is_left()
+        if tasks is None:
+            self.log.info("All of the plan has been verified")
+            return
+        self.application_args = [*(self.application_args or ()), "--tasks", str(tasks)]
+        try:
+            super().execute(context)
+        except SparkJobError as error:
+            if error.retriable or self._tasks_of_what_is_left() is not None:
+                raise
+
+    def _tasks_of_what_is_left(self) -> int | None:
+        """Among how many tasks the job spreads it; None if nothing is left."""
+        with TieringHook().open() as tiering:
+            pending = tiering.verifications.pending(self.planned_run_id, at_most=1)
+            return tiering.effective_settings().verify.tasks if pending else None
+
+
+class VerificationSummaryOperator(BaseOperator):
+    """Judges the partitions of the run as a whole, builds its page, and says what failed: one line per segment.
+
+    Returns what `FailedSegmentOperator` is mapped over. Skipped if nothing was planned.
+    """
+
+    template_fields: Sequence[str] = ("planned_run_id", "results_dir", "began_at_ms", "depth")
+
+    def __init__(
+        self,
+        *,
+        planned_run_id: str = PLANNED_RUN,
+        results_dir: str = _planned(RESULTS_KEY),
+        began_at_ms: str = _planned(BEGAN_KEY),
+        depth: str = _planned(DEPTH_KEY),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.planned_run_id = planned_run_id
+        self.results_dir = results_dir
+        self.began_at_ms = began_at_ms
+        self.depth = depth
+
+    def execute(self, context: "Context") -> list[FailedSegment]:
+        """Raises TieringError."""
+        if not self.planned_run_id:
+            raise AirflowSkipException("nothing to verify")
+        with TieringHook().open() as tiering:
+            partitions = tiering.verify_partitions(self._partitions(tiering), results_dir=Path(self.results_dir))
+            run = self._run(tiering, partitions, context["run_id"])
+            left = _left(tiering, self.planned_run_id)
+            summary = publish(data_docs(tiering.settings), run, context)
+            tiering.publish_verdicts()
+        for line in lines_of_summary(summary):
+            self.log.info("%s", line)
+        self.log.info("Read %s. Report: %s", format_bytes(run.bytes_read), report_url(run.origin, run.run_id))
+        if left:
+            self.log.warning("%d segments of the plan are left; the next run takes up what is due", left)
+        return failed_segments(summary)
+
+    def _partitions(self, tiering: "Tiering") -> list["TopicIdPartition"]:
+        planned = (
+            one
+            for outcome in VerificationOutcome
+            for one in tiering.verifications.planned(self.planned_run_id, outcome)
+        )
+        return sorted(
+            {one.segment_id.topic_id_partition for one in planned}, key=lambda each: (each.topic, each.partition)
+        )
+
+    def _run(self, tiering: "Tiering", partitions: "PartitionReport", run_id: str) -> QualityRun:
+        totals = {total.outcome: total for total in tiering.verifications.totals(self.planned_run_id)}
+        judged = [totals[VerificationOutcome.PASSED], totals[VerificationOutcome.FAILED]]
+        found = tiering.findings_of(self.planned_run_id)
+        failed = [finding for severity, finding in found if severity is Severity.CRITICAL]
+        warnings = [finding for severity, finding in found if severity is Severity.WARNING]
+        return QualityRun(
+            origin=self.dag_id,
+            run_id=run_id,
+            depth=self.depth,
+            began_at_ms=int(self.began_at_ms),
+            ended_at_ms=tiering.clock.now_ms(),
+            segments=sum(total.segments for total in judged),
+            bytes_read=sum(total.read_bytes for total in totals.values()),
+            failed=together(failed, partitions.failed),
+            warnings=together(warnings, partitions.warnings),
+            partitions=partitions.partitions,
+        )
+
+
+class VerificationOutcomeOperator(BaseOperator):
+    """The last task of a run, whose state is the run's: it fails if a segment did, with the lines of the summary."""
+
+    template_fields: Sequence[str] = ("planned_run_id",)
+
+    def __init__(self, *, planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.planned_run_id = planned_run_id
+
+    def execute(self, context: "Context") -> None:
+        """Raises QualityGateError."""
+        if not self.planned_run_id:
+            return
+        summary = data_docs(TieringHook().settings()).summary(self.dag_id, context["run_id"])
+        if summary is not None and not summary.is_right:
+            raise error_of(summary, ())
+
+
+def lines_of_summary(summary: "RunSummary") -> list[str]:
+    """The sentence, then a line per segment that failed, with the address of its line in the report."""
+    lines = [f"{line} {report_url(summary.origin, summary.run_id, line.segment_id)}" for line in summary.first_lines]
+    return [summary.sentence, *lines]
+
+
+def together(found: Iterable["QualityFinding"], of_partitions: Iterable["QualityFinding"]) -> list["QualityFinding"]:
+    """Each rule of each segment once; findings of partitions are stored with their segments too."""
+    by_rule = {(one.topic_id, one.partition, one.segment_id, one.rule): one for one in (*of_partitions, *found)}
+    return sorted(by_rule.values(), key=lambda one: (one.topic, one.partition, one.start_offset, one.rule))
+
+
+def _left(tiering: "Tiering", run_id: str) -> int:
+    totals = tiering.verifications.totals(run_id)
+    return next(total.segments for total in totals if total.outcome is VerificationOutcome.PLANNED)

@@ -6,6 +6,8 @@ ours start with `tiering_`.
 
 from typing import Final
 
+from include.tiering.observability.audit_metrics import AUDIT_METRICS
+from include.tiering.observability.failed_copy_metrics import FAILED_COPY_METRICS
 from include.tiering.observability.metric import Across as Across
 from include.tiering.observability.metric import Metric as Metric
 from include.tiering.observability.metric import MetricKind as MetricKind
@@ -178,6 +180,8 @@ METRICS: Final = (
     COPY_SENT_BYTES,
     *SIZE_METRICS,
     *VERDICT_METRICS,
+    *FAILED_COPY_METRICS,
+    *AUDIT_METRICS,
     TOPIC_BYTES_IN,
     TOPIC_RECORDS_IN,
     COPY_BYTE_RATE,

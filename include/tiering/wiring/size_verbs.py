@@ -14,6 +14,7 @@ from include.tiering.log_source.log_dir.dirs import LogDir, identify
 from include.tiering.log_source.topic_patterns import matches
 from include.tiering.model.cost import estimate_cost
 from include.tiering.model.sizes import PartitionSize
+from include.tiering.observability.failed_copy_metrics import publish_failed_copies
 from include.tiering.observability.metrics import process_recorder
 from include.tiering.observability.size_gauges import SizeGauges
 from include.tiering.quality.judge import Judge
@@ -38,9 +39,11 @@ class SizeVerbs(Parts):
         return SqlRemoteLogSizes(self.engine, self.cluster_id)
 
     def sizes(self) -> Sequence[PartitionSize]:
-        """FINISHED sizes from the counters, published as RemoteLogSizeBytes (KIP-852)."""
+        """FINISHED sizes from the counters, published as RemoteLogSizeBytes (KIP-852), with what failed of them."""
         states = self.remote_log_sizes.partition_states()
         SizeGauges(process_recorder()).sizes(states)
+        topics = {one.topic_id_partition.topic for one in states}
+        publish_failed_copies(process_recorder(), self.failed_copies.all(), topics)
         return [one.finished for one in states if one.finished.segments]
 
     def size_report(self, topics: Collection[str] = (), *, look_at_log_dirs: bool = True) -> SizeReport:

@@ -12,6 +12,7 @@ from include.tiering.clock import Clock
 from include.tiering.log_source.contract import ScanReport
 from include.tiering.model.failed_copies import FailedCopy, by_partition
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.observability.failed_copy_metrics import publish_failed_copies
 from include.tiering.observability.metrics import process_recorder
 from include.tiering.quota.contract import Quotas
 from include.tiering.quota.fetch_admission import FetchAdmission
@@ -31,6 +32,7 @@ from include.tiering.tasks.plan_replacements import remember_losses
 from include.tiering.tasks.record_readers import RecordReaders
 from include.tiering.tasks.remember_epochs import remember_leader_epochs
 from include.tiering.tasks.skip_offsets import Skip, plan_skip, skip_offsets
+from include.tiering.wiring.audit_verbs import AuditVerbs
 from include.tiering.wiring.batches import gate_and_heartbeat
 from include.tiering.wiring.expiration_verbs import ExpirationVerbs
 from include.tiering.wiring.quality_verbs import QualityVerbs
@@ -54,7 +56,7 @@ def _count(result: BatchResult) -> None:
         recorder.copy_failed(failure.item.topic_id_partition.topic, str(failure.item.error))
 
 
-class Tiering(ReadinessVerbs, ExpirationVerbs, QualityVerbs, SizeVerbs, RecoveryVerbs):
+class Tiering(ReadinessVerbs, ExpirationVerbs, QualityVerbs, SizeVerbs, AuditVerbs, RecoveryVerbs):
     """The library as its entry points see it. Close it, or use `open_tiering`."""
 
     def __init__(
@@ -103,6 +105,7 @@ class Tiering(ReadinessVerbs, ExpirationVerbs, QualityVerbs, SizeVerbs, Recovery
         plan = self._plan_of(report, run_id, failed, limit_bytes)
         if not dry_run:
             remember_losses(report, plan, failed, self.failed_copies)
+            publish_failed_copies(process_recorder(), self.failed_copies.all() if failed else ())
             self.work.save_plan(run_id, plan.partitions)
         return plan
 

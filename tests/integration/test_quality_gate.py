@@ -29,7 +29,8 @@ def test_a_damaged_object_fails_its_segment_stops_its_partition_and_nothing_else
         segment_id = victim.metadata.remote_log_segment_id
         (log,) = (tmp_path / "store").rglob(f"*{segment_id.id}.log")
         content = log.read_bytes()
-        log.write_bytes(content[:500] + bytes([content[500] ^ 0x10]) + content[501:])
+        middle = len(content) // 2
+        log.write_bytes(content[:middle] + bytes([content[middle] ^ 0x10]) + content[middle + 1 :])
 
         report = tiering.verify(RUN_ID)
         (finding,) = report.failed

@@ -4,7 +4,7 @@ The hot path of check passes and of log recovery: one loop turn per batch, no re
 the read. A batch that does not fit the buffer is checksummed piece by piece.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import google_crc32c
@@ -23,8 +23,15 @@ Fields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 """The fields of a `BatchHeader`, in its order."""
 
 
+def _refuse(error: FormatError) -> None:
+    raise error
+
+
 class BatchStream:
     """Iterates once, front to back, over (position in the source, header fields) of each batch.
+
+    It begins at `start_position`, where a batch must start. `on_wrong_crc` gets the error of a batch with another
+    CRC-32C than its header says, just before the batch is yielded; without it the error is raised.
 
     A batch is yielded after its length, magic and CRC-32C were found right; how batches follow each other is for the
     caller to judge. Memory: `block_bytes`. Every byte of the source is read once, in order.
@@ -35,12 +42,20 @@ class BatchStream:
         SourceError: what the source raises.
     """
 
-    def __init__(self, source: ByteSource, block_bytes: int = DEFAULT_BLOCK_BYTES) -> None:
+    def __init__(
+        self,
+        source: ByteSource,
+        block_bytes: int = DEFAULT_BLOCK_BYTES,
+        *,
+        start_position: int = 0,
+        on_wrong_crc: Callable[[FormatError], None] = _refuse,
+    ) -> None:
         self._source = source
+        self._on_wrong_crc = on_wrong_crc
         self._view = memoryview(bytearray(max(block_bytes, MIN_BLOCK_BYTES)))
         # google-crc32c takes no memoryview, but slices of an array without a copy.
         self._array = np.frombuffer(self._view, dtype=np.uint8)
-        self._start = 0  # source position of the buffer's first byte
+        self._start = start_position  # source position of the buffer's first byte
         self._filled = 0  # bytes of the buffer that hold source bytes
         self._next = 0  # buffer position of the first batch that is not whole in the buffer
 
@@ -72,7 +87,7 @@ class BatchStream:
                 break
             crc = crc32c(array[at + CRC_START : end])
             if crc != fields[4]:
-                raise _crc_error(start + at, fields, crc)
+                self._on_wrong_crc(_crc_error(start + at, fields, crc))
             yield start + at, fields
             at = end
         self._next = at
@@ -117,7 +132,7 @@ class BatchStream:
             self._next = min(self._filled, end - self._start)
             crc = google_crc32c.extend(crc, self._array[: self._next])
         if crc != fields[4]:
-            raise _crc_error(position, fields, crc)
+            self._on_wrong_crc(_crc_error(position, fields, crc))
         return position, fields
 
     def _cut_off_error(self) -> FormatError:

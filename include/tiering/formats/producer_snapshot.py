@@ -19,10 +19,12 @@ Source: Kafka's ProducerStateManager.
 
 import struct
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Final
 
 import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
 
 from include.tiering.errors import FormatError
 from include.tiering.units import MIB
@@ -53,8 +55,18 @@ class ProducerEntry:
         return self.current_txn_first_offset != _NONE
 
 
+_COLUMNS: Final = np.dtype(
+    [(field.name, code) for field, code in zip(fields(ProducerEntry), "qhiqiqiq", strict=True)]
+).newbyteorder(">")
+
+
 def parse(data: bytes) -> tuple[ProducerEntry, ...]:
-    """The entries, in the order of the file (which means nothing).
+    """The entries, in the order of the file (which means nothing). Raises what `entries_of` raises."""
+    return tuple(ProducerEntry(*entry.item()) for entry in entries_of(data))
+
+
+def entries_of(data: bytes) -> NDArray[np.void]:
+    """The entries as one array with the fields of `ProducerEntry`: cheap where there may be many.
 
     Raises:
         FormatError: another version, a wrong CRC, or a count that is not that of the bytes.
@@ -69,7 +81,7 @@ def parse(data: bytes) -> tuple[ProducerEntry, ...]:
     actual_crc = google_crc32c.value(data[_CRC_START:])
     if actual_crc != crc:
         raise FormatError(f"CRC-32C is {actual_crc:08x}, the header says {crc:08x}", 2)
-    return tuple(ProducerEntry(*fields) for fields in _ENTRY.iter_unpack(memoryview(data)[_HEADER.size :]))
+    return np.frombuffer(data, dtype=_COLUMNS, offset=_HEADER.size)
 
 
 def serialize(entries: Iterable[ProducerEntry]) -> bytes:

@@ -42,6 +42,7 @@ CONTROL_FLAG: Final = 0x20
 DELETE_HORIZON_FLAG: Final = 0x40
 
 NO_TIMESTAMP: Final = -1
+NO_PRODUCER: Final = -1
 
 _MIN_OLD_LENGTH: Final = 14
 _CONTROL_KEY: Final = struct.Struct(">hh")

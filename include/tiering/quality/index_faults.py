@@ -1,11 +1,12 @@
 """Faults of the indexes that were read back, counted. Pure: bytes and metadata in, numbers out.
 
-Each function raises FormatError if the bytes cannot be read as that index at all.
+Each function raises FormatError if the bytes cannot be read as that index at all, or are more than its log can need.
 """
 
 from dataclasses import fields
 from typing import Final, NamedTuple
 
+from include.tiering.errors import FormatError
 from include.tiering.formats import (
     leader_epoch_checkpoint,
     offset_index,
@@ -14,6 +15,10 @@ from include.tiering.formats import (
     transaction_index,
 )
 from include.tiering.formats.manifest import parse_manifest
+from include.tiering.formats.offset_index import OffsetIndex
+from include.tiering.formats.record_batch import HEADER_SIZE
+from include.tiering.formats.time_index import TimeIndex
+from include.tiering.formats.transaction_index import TransactionIndex
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 
 # The manifest is written when the copy starts: these fields change later, or are not in it.
@@ -28,8 +33,37 @@ class IndexFaults(NamedTuple):
     outside: int
 
 
+def offset_entries(data: bytes, metadata: RemoteLogSegmentMetadata) -> OffsetIndex:
+    """All entries, a zero tail left out."""
+    _check_plausible(data, offset_index.ENTRY_BYTES, _most_batches(metadata))
+    return offset_index.parse(data, base_offset=metadata.start_offset)
+
+
+def time_entries(data: bytes, metadata: RemoteLogSegmentMetadata) -> TimeIndex:
+    """All entries, a zero tail left out."""
+    _check_plausible(data, time_index.ENTRY_BYTES, _most_batches(metadata) + 1)
+    return time_index.parse(data, base_offset=metadata.start_offset)
+
+
+def transaction_entries(data: bytes, metadata: RemoteLogSegmentMetadata) -> TransactionIndex:
+    """All whole entries."""
+    _check_plausible(data, transaction_index.ENTRY_BYTES, _most_batches(metadata) + 1)
+    return transaction_index.parse(transaction_index.trim(data))
+
+
+def _most_batches(metadata: RemoteLogSegmentMetadata) -> int:
+    return metadata.segment_size_bytes // HEADER_SIZE
+
+
+def _check_plausible(data: bytes, entry_bytes: int, most_entries: int) -> None:
+    """An active segment's index, untrimmed, has zeros after the last entry: they do not count."""
+    used_bytes = len(data.rstrip(b"\0"))
+    if used_bytes > most_entries * entry_bytes:
+        raise FormatError(f"{used_bytes // entry_bytes} entries or more, the log has room for {most_entries} batches")
+
+
 def offset_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) -> IndexFaults:
-    index = offset_index.parse(data, base_offset=metadata.start_offset)
+    index = offset_entries(data, metadata)
     offsets, positions = index.offsets, index.positions
     return IndexFaults(
         untrimmed=len(data) - len(offset_index.trim(data)),
@@ -47,7 +81,7 @@ def offset_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) -> Inde
 
 def time_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) -> IndexFaults:
     """A timestamp above the segment's largest counts as outside."""
-    index = time_index.parse(data, base_offset=metadata.start_offset)
+    index = time_entries(data, metadata)
     offsets, timestamps = index.offsets, index.timestamps_ms
     return IndexFaults(
         untrimmed=len(data) - len(time_index.trim(data)),
@@ -65,11 +99,10 @@ def time_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) -> IndexF
 
 def transaction_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) -> IndexFaults:
     """Markers lie in the segment; the transactions may have begun before it."""
-    trimmed = transaction_index.trim(data)
-    entries = transaction_index.parse(trimmed).entries
+    entries = transaction_entries(data, metadata).entries
     markers, firsts = entries["last_offset"], entries["first_offset"]
     return IndexFaults(
-        untrimmed=len(data) - len(trimmed),
+        untrimmed=len(data) % transaction_index.ENTRY_BYTES,
         disorder=int((markers[1:] <= markers[:-1]).sum()),
         outside=int(
             (
@@ -81,7 +114,7 @@ def transaction_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) ->
 
 def producers_beyond_end(data: bytes, metadata: RemoteLogSegmentMetadata) -> int:
     """Producers of the snapshot whose last offset lies after the segment."""
-    return sum(entry.last_offset > metadata.end_offset for entry in producer_snapshot.parse(data))
+    return int((producer_snapshot.entries_of(data)["last_offset"] > metadata.end_offset).sum())
 
 
 def leader_epoch_differences(data: bytes, metadata: RemoteLogSegmentMetadata) -> int:

@@ -7,13 +7,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from include.tiering.errors import RemoteStorageError, RemoteStorageUnavailableError
+from include.tiering.errors import RemoteStorageError, RemoteStorageUnavailableError, SendingStoppedError
+from include.tiering.formats import offset_index
+from include.tiering.formats.record_batch import HEADER_SIZE
+from include.tiering.model.depth import Depth
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.quality.measures import SegmentMeasure
 from include.tiering.quality.measuring import measure_segment
-from include.tiering.quality.rules import explain
+from include.tiering.quality.rules import RULES, explain, rules_of
 from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.remote_storage.segment_storage import SegmentStorage
@@ -28,9 +32,12 @@ def partition(tmp_path: Path) -> CopiedPartition:
 
 
 def measured(
-    partition: CopiedPartition, row: SegmentRow, previous: RemoteLogSegmentMetadata | None = None
+    partition: CopiedPartition,
+    row: SegmentRow,
+    previous: RemoteLogSegmentMetadata | None = None,
+    depth: Depth = Depth.SHALLOW,
 ) -> SegmentMeasure:
-    return measure_segment(row, previous=previous, storage=partition.storage, limiter=UnlimitedBytes())
+    return measure_segment(row, previous=previous, storage=partition.storage, limiter=UnlimitedBytes(), depth=depth)
 
 
 def broken(measure: SegmentMeasure) -> set[str]:
@@ -41,45 +48,81 @@ def with_metadata(row: SegmentRow, **changes: object) -> SegmentRow:
     return dataclasses.replace(row, metadata=dataclasses.replace(row.metadata, **changes))
 
 
+@pytest.mark.parametrize("depth", Depth)
 @pytest.mark.parametrize(
     "name", ["payments.v1-eu-0", "orders-0", "audit_log-0", "sensor-old-0", "trimmed-0", "bigrecs-0", "replicated-0"]
 )
-def test_segments_of_a_broker_break_no_rule(tmp_path: Path, name: str) -> None:
+def test_segments_of_a_broker_break_no_rule(tmp_path: Path, name: str, depth: Depth) -> None:
     copied = copied_partition(tmp_path, name)
     assert copied.rows
     previous = None
     for row in copied.rows:
-        measure = measured(copied, row, previous)
+        measure = measured(copied, row, previous, depth)
         assert broken(measure) == set(), measure.remarks
         previous = row.metadata
 
 
-def test_bytes_read_are_those_of_indexes_and_manifest_and_are_charged_first(partition: CopiedPartition) -> None:
+def test_every_column_of_a_rule_is_filled_at_its_depths_and_no_other(partition: CopiedPartition) -> None:
+    for depth in Depth:
+        measure = measured(partition, partition.rows[1], depth=depth)
+        asked = {column for rule in rules_of(depth) for column in rule.check.columns}
+        of_all_rules = {column for rule in RULES for column in rule.check.columns}
+        assert {c for c in of_all_rules if getattr(measure, c) is not None} - {"max_timestamp_ms"} == asked - {
+            "max_timestamp_ms"
+        }
+
+
+@pytest.mark.parametrize("depth", Depth)
+def test_every_byte_that_is_read_is_charged_first(partition: CopiedPartition, depth: Depth) -> None:
     row, limiter = partition.rows[1], CountingLimiter()
-    measure = measure_segment(row, previous=None, storage=partition.storage, limiter=limiter)
-    stored = sum(partition.object_path(row, suffix).stat().st_size for suffix in ("indexes", "rsm-manifest"))
-    assert measure.bytes_read == limiter.total_bytes == stored
+    measure = measure_segment(row, previous=None, storage=partition.storage, limiter=limiter, depth=depth)
+    sizes = {s: partition.object_path(row, s).stat().st_size for s in ("log", "indexes", "rsm-manifest")}
+    assert measure.bytes_read == limiter.total_bytes
+    if depth is Depth.DEEP:
+        assert measure.bytes_read == sum(sizes.values())
+
+
+def test_a_shallow_measure_of_a_large_log_reads_its_ends(tmp_path: Path) -> None:
+    copied = copied_partition(tmp_path, "bigrecs-0")
+    row = max(copied.rows, key=lambda row: row.metadata.segment_size_bytes)
+    measure = measured(copied, row)
+    small = sum(copied.object_path(row, suffix).stat().st_size for suffix in ("indexes", "rsm-manifest"))
+    index = offset_index.parse(copied.storage.fetch_index(row.metadata, IndexType.OFFSET), base_offset=0)
+    head = int.from_bytes(copied.object_path(row, "log").read_bytes()[8:12], "big") + 12
+    tail = row.metadata.segment_size_bytes - int(index.positions[-1])
+    assert measure.bytes_read == small + HEADER_SIZE + head + tail < row.metadata.segment_size_bytes
+
+
+def test_a_limiter_that_stops_is_no_measure(partition: CopiedPartition) -> None:
+    limiter = CountingLimiter(allowance=2000, error=SendingStoppedError("paused"))
+    with pytest.raises(SendingStoppedError):
+        measure_segment(partition.rows[1], previous=None, storage=partition.storage, limiter=limiter, depth=Depth.DEEP)
 
 
 def test_a_flipped_byte_of_the_log_is_another_checksum(partition: CopiedPartition) -> None:
     path = partition.object_path(partition.rows[1], "log")
     content = bytearray(path.read_bytes())
-    content[100] ^= 1
+    content[len(content) // 2] ^= 1
     path.write_bytes(content)
     assert broken(measured(partition, partition.rows[1])) == {"Q102"}
+    assert broken(measured(partition, partition.rows[1], depth=Depth.DEEP)) == {"Q102", "Q262"}
 
 
 def test_a_short_log_is_another_length_and_checksum(partition: CopiedPartition) -> None:
     path = partition.object_path(partition.rows[1], "log")
     path.write_bytes(path.read_bytes()[:-1])
-    assert broken(measured(partition, partition.rows[1])) == {"Q101", "Q102"}
+    assert broken(measured(partition, partition.rows[1])) == {"Q101", "Q102", "Q252"}
 
 
 def test_a_missing_log_is_not_measured_and_fails(partition: CopiedPartition) -> None:
     partition.object_path(partition.rows[1], "log").unlink()
     measure = measured(partition, partition.rows[1])
     assert measure.stored_log_size_bytes is None
-    assert broken(measure) == {"Q101", "Q102"}
+    assert broken(measure) == {"Q101", "Q102", "Q251", "Q252"}
+    deep = measured(partition, partition.rows[1], depth=Depth.DEEP)
+    of_the_log = {rule.rule_id for rule in RULES if rule.check.column.startswith(("log_", "read_"))}
+    assert of_the_log <= broken(deep)
+    assert "not in the store" in dict(deep.remarks)["stored_log_size_bytes"]
 
 
 def test_a_checksum_that_nobody_recorded_fails(partition: CopiedPartition) -> None:
@@ -87,6 +130,13 @@ def test_a_checksum_that_nobody_recorded_fails(partition: CopiedPartition) -> No
     (breach,) = PlainJudge().judge([measured(partition, row)])
     assert breach.rule.rule_id == "Q102"
     assert "log_crc32c is not known" in explain(breach.rule, breach.measure)
+
+
+def test_a_deep_measure_needs_no_recorded_checksum(partition: CopiedPartition) -> None:
+    row = dataclasses.replace(partition.rows[1], log_crc32c=None)
+    measure = measured(partition, row, depth=Depth.DEEP)
+    assert broken(measure) == set()
+    assert measure.log_crc32c == partition.rows[1].log_crc32c
 
 
 @pytest.mark.parametrize("suffix", ["rsm-manifest", "indexes"])
@@ -139,7 +189,7 @@ def test_metadata_that_denies_its_transactions_is_a_contradiction(partition: Cop
 
 def test_metadata_with_other_epochs_than_the_stored_history(partition: CopiedPartition) -> None:
     row = with_metadata(partition.rows[1], segment_leader_epochs=LeaderEpochs.of([(1, 120)]))
-    assert broken(measured(partition, row)) == {"Q104", "Q241"}
+    assert broken(measured(partition, row)) == {"Q104", "Q241", "Q251", "Q252"}
 
 
 def test_metadata_whose_epochs_begin_before_its_start(partition: CopiedPartition) -> None:
@@ -149,7 +199,7 @@ def test_metadata_whose_epochs_begin_before_its_start(partition: CopiedPartition
 
 def test_metadata_with_an_older_maximum_than_the_time_index(partition: CopiedPartition) -> None:
     row = with_metadata(partition.rows[0], max_timestamp_ms=partition.rows[0].metadata.max_timestamp_ms - 1)
-    assert broken(measured(partition, row)) == {"Q104", "Q213"}
+    assert broken(measured(partition, row)) == {"Q104", "Q213", "Q215", "Q252"}
 
 
 def test_a_gap_is_named_and_without_fault_where_it_was_skipped_by_decision(partition: CopiedPartition) -> None:
@@ -179,13 +229,16 @@ class StorageThatFails:
 
     def __init__(self, storage: SegmentStorage, error: RemoteStorageError) -> None:
         self.stat_log_segment = storage.stat_log_segment
+        self.bytes_read = 0
         self._error = error
 
-    def fetch_index(self, *_: object) -> bytes:
+    def open_log_segment(self, *_: object, **__: object) -> "StorageThatFails":
+        return self
+
+    def _fail(self, *_: object) -> bytes:
         raise self._error
 
-    def fetch_manifest(self, *_: object) -> bytes:
-        raise self._error
+    index = manifest = log = _fail
 
 
 def test_a_store_that_does_not_answer_is_no_measure(partition: CopiedPartition) -> None:
@@ -236,7 +289,9 @@ def test_no_damage_is_an_error_and_none_of_the_log_goes_unseen(
         path.write_bytes(content)
     if changed == content:
         assert found == set()
-    elif suffix == "log" or (suffix == "indexes" and len(changed) != len(content)):
+        return
+    if suffix == "log" or (suffix == "indexes" and len(changed) != len(content)):
         assert found
     if suffix == "log":
-        assert found <= {"Q101", "Q102"}
+        assert {"Q101", "Q102"} & found
+        assert found <= {"Q101", "Q102", "Q215", "Q251", "Q252"}

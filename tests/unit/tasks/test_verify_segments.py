@@ -54,7 +54,8 @@ def verdicts(metadata: MemoryMetadata) -> list[Verdict]:
 def damage_log(partition: CopiedPartition, number: int) -> bytes:
     path = partition.object_path(partition.rows[number], "log")
     content = path.read_bytes()
-    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    middle = len(content) // 2  # neither in the first batch nor in the last
+    path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
     return content
 
 
@@ -194,10 +195,10 @@ def test_verdicts_of_complete_groups_stay_when_a_later_group_cannot_be_judged(
 def test_a_store_that_does_not_answer_gives_no_verdict(
     metadata: MemoryMetadata, partition: CopiedPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unavailable(*_: object) -> bytes:
+    def unavailable(*_: object, **__: object) -> bytes:
         raise RemoteStorageUnavailableError("503 slow down")
 
-    monkeypatch.setattr(partition.storage, "fetch_index", unavailable)
+    monkeypatch.setattr(partition.storage, "open_log_segment", unavailable)
     with pytest.raises(RemoteStorageUnavailableError):
         verify(metadata, partition)
     assert set(verdicts(metadata)) == {Verdict.NONE}

@@ -1,0 +1,124 @@
+"""What the store has for one segment: asked once, read once, charged."""
+
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
+
+from include.tiering.errors import RemoteResourceNotFoundError, RemoteStorageError
+from include.tiering.formats.crc32c import extend_crc32c
+from include.tiering.model.segment_data import IndexType
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.quota.contract import ByteLimiter
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoredObject
+
+_T = TypeVar("_T")
+_OWN_OBJECTS: Final = {
+    ObjectKind.OFFSET_INDEX: IndexType.OFFSET,
+    ObjectKind.TIME_INDEX: IndexType.TIMESTAMP,
+    ObjectKind.TRANSACTION_INDEX: IndexType.TRANSACTION,
+    ObjectKind.PRODUCER_SNAPSHOT: IndexType.PRODUCER_SNAPSHOT,
+    ObjectKind.LEADER_EPOCH: IndexType.LEADER_EPOCH,
+}
+
+
+class SegmentContents:
+    """The objects of a segment. A refusal is repeated to who asks again.
+
+    Every method raises what the store raises.
+    """
+
+    def __init__(self, metadata: RemoteLogSegmentMetadata, storage: RemoteStorage, limiter: ByteLimiter) -> None:
+        self.metadata = metadata
+        self._reader = storage.open_log_segment(metadata, limiter=limiter)
+        self._stored = _attempt(lambda: storage.stat_log_segment(metadata))
+
+    @property
+    def bytes_read(self) -> int:
+        return self._reader.bytes_read
+
+    def stored_objects(self) -> tuple[StoredObject, ...]:
+        if isinstance(self._stored, RemoteStorageError):
+            raise self._stored
+        return self._stored
+
+    def log_size_and_crc32c(self) -> tuple[int, int]:
+        """The store's own."""
+        for stored in self.stored_objects():
+            if stored.kind is ObjectKind.LOG:
+                return stored.size_bytes, stored.crc32c
+        raise RemoteResourceNotFoundError("the log is not in the store")
+
+    def index(self, index_type: IndexType) -> bytes:
+        return self._reader.index(index_type)
+
+    def transaction_index(self) -> bytes:
+        """Empty if the segment has none."""
+        try:
+            return self._reader.index(IndexType.TRANSACTION)
+        except RemoteResourceNotFoundError:
+            return b""
+
+    def manifest(self) -> bytes | None:
+        return self._reader.manifest()
+
+    def of(self, kind: ObjectKind) -> bytes:
+        """The bytes of a whole object, put together from what was read."""
+        if kind is ObjectKind.MANIFEST:
+            return self.manifest() or b""
+        if kind is ObjectKind.INDEXES:
+            parts = [self.transaction_index() if t is IndexType.TRANSACTION else self.index(t) for t in IndexType]
+            return b"".join(parts)
+        return self.index(_OWN_OBJECTS[kind])
+
+    def log_part(self, first_position: int, last_position: int) -> "LogPart":
+        """For reading these bytes (both inclusive) of the log in order."""
+        return LogPart(self._reader.log(first_position, last_position), first_position, last_position + 1)
+
+
+class LogPart:
+    """A `ByteSource` over blocks that follow each other: bytes from `first_position` up to `size_bytes` (exclusive).
+
+    Reads must be in order. `crc32c` covers what was read.
+    """
+
+    def __init__(self, blocks: Iterator[bytes], first_position: int, size_bytes: int) -> None:
+        self.crc32c = 0
+        self._blocks = blocks
+        self._position = first_position
+        self._size_bytes = size_bytes
+        self._block = memoryview(b"")
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        """Raises ValueError if `position` is not where the last read ended."""
+        if position != self._position:
+            raise ValueError(f"read at {position}, expected {self._position}")
+        filled = 0
+        while filled < len(buffer) and self._fill_block():
+            count = min(len(self._block), len(buffer) - filled)
+            buffer[filled : filled + count] = self._block[:count]
+            self._block = self._block[count:]
+            filled += count
+        self._position += filled
+        return filled
+
+    def _fill_block(self) -> bool:
+        """False at the end."""
+        while not self._block:
+            block = next(self._blocks, None)
+            if block is None:
+                return False
+            self.crc32c = extend_crc32c(self.crc32c, block)
+            self._block = memoryview(block)
+        return True
+
+
+def _attempt(ask: Callable[[], _T]) -> _T | RemoteStorageError:
+    try:
+        return ask()
+    except RemoteStorageError as error:
+        if error.retriable:
+            raise
+        return error

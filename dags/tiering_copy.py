@@ -27,12 +27,12 @@ from plugins.tiering_airflow.operators import (
     CopyBatchOperator,
     CopySummaryOperator,
     PlanCopyOperator,
-    QualityGateOperator,
     QueuedBatchesOperator,
     RunOutcomeOperator,
     copy_task_id,
 )
 from plugins.tiering_airflow.pools import COPIER_POOL
+from plugins.tiering_airflow.quality_gate import QualityGateOperator
 from plugins.tiering_airflow.retries import RETRY_ARGUMENTS
 from plugins.tiering_airflow.sensors import TieringReadySensor
 

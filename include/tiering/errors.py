@@ -36,6 +36,7 @@ TieringError
 |-- LeaseLostError                   the fencing token is no longer the newest (retriable)
 |-- QuotaExceededError               a topic brings in more than its threshold  (retriable)
 |-- ApprovalRequiredError            a plan that deletes was stopped by the brake and nobody approved it
+|-- DataDocsError                    the pages about quality runs cannot be written
 |-- JudgeError                       a quality rule could not be applied: no verdict is given
 `-- SendingStoppedError              paused, or the parent process died       (retriable)
 """
@@ -258,6 +259,10 @@ class QuotaExceededError(TieringError):
 class ApprovalRequiredError(TieringError):
     """A plan that deletes may not be carried out: the brake stopped it, or has not looked at it, and nobody approved
     exactly this plan."""
+
+
+class DataDocsError(TieringError):
+    """A page, or the results it is built from, cannot be written; the text names the directory and its setting."""
 
 
 class JudgeError(TieringError):

@@ -17,7 +17,7 @@ from include.tiering.reports.text import as_text
 from include.tiering.tasks.plan_copy import placed_batches
 from include.tiering.units import format_bytes
 from include.tiering.work.contract import Placement, SegmentOutcome
-from plugins.tiering_airflow.errors import PlanFindingsError, QualityGateError
+from plugins.tiering_airflow.errors import PlanFindingsError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import COPIER_POOL, mirrored_pools
 from plugins.tiering_airflow.spark import SparkJobOperator
@@ -159,39 +159,6 @@ class CopyBatchOperator(SparkJobOperator):
             return
         with mirrored_pools():
             super().execute(context)
-
-
-class QualityGateOperator(BaseOperator):
-    """Judges every segment that this run copied, and fails with one line per segment that is not as it must be.
-
-    Skipped if nothing was planned.
-    """
-
-    template_fields: Sequence[str] = ("planned_run_id",)
-
-    def __init__(self, *, planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.planned_run_id = planned_run_id
-
-    def execute(self, context: "Context") -> dict[str, int]:
-        """Raises QualityGateError."""
-        if not self.planned_run_id:
-            raise AirflowSkipException("nothing was planned")
-        with TieringHook().open() as tiering:
-            verified = tiering.verify(self.planned_run_id)
-            items = tiering.copy_run(self.planned_run_id).of(SegmentOutcome.FAILED)
-        lines = [
-            f"{item.topic_id_partition} from offset {item.segment.base_offset}: not copied: {item.message}"
-            for item in items
-        ] + [
-            f"{finding.topic}-{finding.partition} from offset {finding.start_offset}, segment {finding.segment_id}: "
-            f"{finding.rule}: {finding.message}"
-            for finding in verified.failed
-        ]
-        if lines:
-            raise QualityGateError(f"{len(lines)} findings:\n" + "\n".join(lines))
-        self.log.info("All %d segments passed", verified.segments)
-        return {"segments": verified.segments}
 
 
 class CopySummaryOperator(BaseOperator):

@@ -16,12 +16,14 @@ from plugins.tiering_airflow.operators import (
     CopyBatchOperator,
     CopySummaryOperator,
     PlanCopyOperator,
-    QualityGateOperator,
     QueuedBatchesOperator,
     RunOutcomeOperator,
     planned_run_id,
 )
+from plugins.tiering_airflow.quality_gate import QualityGateOperator
+from plugins.tiering_airflow.quality_pages import NOTE_KEY
 from tests.doubles.airflow_home import Deployment, deployment
+from tests.doubles.self_contained import parsed
 
 RUN_ID = "manual__2026-01-01"
 OUTLET = Asset("tiering_remote_log")
@@ -55,6 +57,7 @@ class _Event:
 @pytest.fixture
 def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
     made = deployment(tmp_path)
+    monkeypatch.setenv("TIERING_DATA_DOCS__PATH", str(tmp_path / "docs"))
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
     return made
@@ -75,8 +78,9 @@ def _copy_inline(deployed: Deployment) -> None:
         tiering.copy_batch(RUN_ID, "0.1")
 
 
-def _gate() -> dict[str, int]:
-    return QualityGateOperator(task_id="gate", planned_run_id=RUN_ID).execute({})
+def _gate(instance: _TaskInstance | None = None) -> dict[str, int]:
+    context: Any = {"run_id": RUN_ID, "ti": instance or _TaskInstance()}
+    return QualityGateOperator(task_id="gate", planned_run_id=RUN_ID).execute(context)
 
 
 def test_as_many_batches_as_partitions_with_work(deployed: Deployment) -> None:
@@ -163,7 +167,9 @@ def test_a_plan_that_is_made_again_has_an_id_of_its_own() -> None:
 def test_gate_and_summary_of_a_good_run(deployed: Deployment, capfd: pytest.CaptureFixture[str]) -> None:
     _plan(topics=["audit_log"])
     _copy_inline(deployed)
-    assert _gate() == {"segments": 3}
+    judged = _TaskInstance()
+    assert _gate(judged) == {"segments": 3}
+    assert judged.pushed == {}
     event = _Event()
     context: Any = {"outlet_events": {OUTLET: event}}
     counts = CopySummaryOperator(task_id="summary", outlet=OUTLET, planned_run_id=RUN_ID).execute(context)
@@ -180,12 +186,22 @@ def test_the_gate_names_each_segment_that_differs_from_its_source(deployed: Depl
     content[100] ^= 1
     damaged.chmod(0o644)
     damaged.write_bytes(content)
+    judged = _TaskInstance()
     with pytest.raises(QualityGateError) as refused:
-        _gate()
-    first, *lines = str(refused.value).splitlines()
-    assert first == f"{len(lines)} findings:"
-    assert all(line.startswith("audit_log-") and ", segment " in line for line in lines)
+        _gate(judged)
+    first, line = str(refused.value).splitlines()
+    assert first.startswith("1 of 3 segments failed. Report: http://localhost:8080/tiering/quality/dags/")
+    assert line.startswith("audit_log-")
+    assert ", segment " in line
+    assert "Q102" in line
+    assert judged.pushed[NOTE_KEY].startswith("**1 of 3 segments failed**: [report](http://localhost:8080/")
     assert not refused.value.retriable
+    (page,) = (deployed.directory / "docs").glob("*/*/index.html")
+    report = parsed(page.read_bytes())
+    (anchor,) = report.ids
+    assert line.endswith(f"#{anchor}")
+    assert "1 of 3 segments failed" in report.text
+    assert report.faults == []
 
 
 def test_a_run_that_copied_nothing_wakes_nobody(deployed: Deployment) -> None:

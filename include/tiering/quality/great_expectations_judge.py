@@ -5,6 +5,7 @@ every suite to a group of measures of one depth, in an ephemeral context that li
 directory is given, each suite's result is stored below it as Great Expectations stores it; `data_docs` reads them.
 """
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -27,6 +28,9 @@ from include.tiering.quality.great_expectations_rules import expectations_of
 from include.tiering.quality.judge import BrokenRule, Measure
 from include.tiering.quality.rules import Rule
 from include.tiering.quality.suites import Suite
+
+# It says at INFO which of its own parts it loads.
+logging.getLogger("great_expectations").setLevel(logging.WARNING)
 
 _STORE: Final = "validation_results_store"
 _RESULT_FORMAT: Final = {"result_format": "COMPLETE"}

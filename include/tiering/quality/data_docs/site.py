@@ -17,10 +17,12 @@ All of it may be removed at any time: verdicts and broken rules are in the platf
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from include.tiering.errors import DataDocsError
 from include.tiering.quality.data_docs.pages import list_page, run_page
 from include.tiering.quality.data_docs.quality_run import PAGE_NAME, QualityRun, checked_origin, page_name
 from include.tiering.quality.data_docs.run_summary import RunSummary
@@ -45,22 +47,29 @@ class DataDocs:
 
         Raises:
             ValueError: no origin.
+            DataDocsError: the directory cannot be written.
         """
         results = self._directory(origin, run_id) / _RESULTS
-        if results.exists():
-            shutil.rmtree(results)
-        results.mkdir(parents=True)
+        with self._writing():
+            if results.exists():
+                shutil.rmtree(results)
+            results.mkdir(parents=True)
         return results
 
     def publish(self, run: QualityRun) -> Path:
-        """Build the run's page from its findings and the stored results, and the list; returns the page's file."""
+        """Build the run's page from its findings and the stored results, and the list; returns the page's file.
+
+        Raises:
+            DataDocsError: the directory cannot be written.
+        """
         directory = self._directory(run.origin, run.run_id)
-        directory.mkdir(parents=True, exist_ok=True)
-        page = _put(directory / _PAGE, run_page(run, read_results(directory / _RESULTS)))
-        _put(directory / _SUMMARY, RunSummary.of(run).to_json().encode())
-        self._remove_old(run.origin, run.ended_at_ms)
-        runs = [(found.name, summary) for found, summary in self._runs(run.origin)]
-        _put(directory.parent / _PAGE, list_page(run.origin, runs))
+        with self._writing():
+            directory.mkdir(parents=True, exist_ok=True)
+            page = _put(directory / _PAGE, run_page(run, read_results(directory / _RESULTS)))
+            _put(directory / _SUMMARY, RunSummary.of(run).to_json().encode())
+            self._remove_old(run.origin, run.ended_at_ms)
+            runs = [(found.name, summary) for found, summary in self._runs(run.origin)]
+            _put(directory.parent / _PAGE, list_page(run.origin, runs))
         return page
 
     def page(self, origin: str, run_id: str) -> Path | None:
@@ -77,6 +86,16 @@ class DataDocs:
     def summary(self, origin: str, run_id: str) -> RunSummary | None:
         """None without a page, or with a summary that cannot be read."""
         return _summary(self._directory(origin, run_id))
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise DataDocsError(
+                f"the data docs below {self.root} cannot be written: {error.strerror}: {error.filename}; "
+                "data_docs.path names another directory"
+            ) from error
 
     def _directory(self, origin: str, run_id: str) -> Path:
         return self.root / checked_origin(origin) / page_name(run_id)

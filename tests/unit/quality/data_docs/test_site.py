@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from include.tiering.errors import DataDocsError
 from include.tiering.quality.data_docs.quality_run import PAGE_NAME, QualityRun, anchor_of, page_name
 from include.tiering.quality.data_docs.run_summary import RunSummary
 from include.tiering.quality.data_docs.site import DataDocs
@@ -175,3 +176,11 @@ def test_a_link_in_place_of_a_page_is_no_page(tmp_path: Path) -> None:
 def test_a_segment_has_an_anchor() -> None:
     assert anchor_of("ERITFBUWFxgZGhscHR4f_-") == "segment-ERITFBUWFxgZGhscHR4f_-"
     assert anchor_of('"><script>') == "segment--script-"
+
+
+def test_a_directory_that_cannot_be_written_is_named_with_its_setting(tmp_path: Path) -> None:
+    (tmp_path / "docs").write_text("a file")
+    docs = DataDocs(tmp_path / "docs")
+    for write in (lambda: docs.begin("dag", "run"), lambda: docs.publish(at(0))):
+        with pytest.raises(DataDocsError, match=r"docs cannot be written: Not a directory: .*; data_docs.path names"):
+            write()

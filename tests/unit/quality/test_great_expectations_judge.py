@@ -67,7 +67,7 @@ def test_it_agrees_with_the_oracle(
 
 
 def test_what_could_not_be_measured_breaks_its_rule_and_no_other(judge: GreatExpectationsJudge[SegmentMeasure]) -> None:
-    unmeasured = [measure(**{rule.check.column: None}) for rule in RULES]
+    unmeasured = [replace(measure(**{rule.check.column: None}), depth=max(rule.depths)) for rule in RULES]
     assert [(broken.measure, broken.rule) for broken in judge.judge([measure(), *unmeasured])] == list(
         zip(unmeasured, RULES, strict=True)
     )

@@ -67,6 +67,9 @@ class ClientBackdoor:
     def raw_write(self, key: str, content: bytes) -> None:
         self.client.put_object(Bucket=self.bucket, Key=self.prefix + key, Body=content)
 
+    def raw_delete(self, key: str) -> None:
+        self.client.delete_object(Bucket=self.bucket, Key=self.prefix + key)
+
 
 @dataclass(frozen=True)
 class MotoServer:
@@ -117,10 +120,14 @@ def find_versitygw() -> Path | None:
 
 
 @contextmanager
-def versitygw_server(binary: Path, directory: Path, *options: str) -> Iterator[VersityGateway]:
-    """Serves `directory`/data until the block ends; `options` are versitygw's own global ones."""
-    data = directory / "data"
+def versitygw_server(
+    binary: Path, directory: Path, *options: str, versioning: bool = False
+) -> Iterator[VersityGateway]:
+    """Serves `directory`/data until the block ends; `options` are versitygw's own global ones. With `versioning` a
+    bucket may be told to keep versions."""
+    data, versions = directory / "data", directory / "versions"
     data.mkdir(parents=True)
+    versions.mkdir()
     port = free_port()
     log = directory / "log"
     with log.open("wb") as output:
@@ -130,7 +137,9 @@ def versitygw_server(binary: Path, directory: Path, *options: str) -> Iterator[V
                 *("--port", f"127.0.0.1:{port}"),
                 *("--quiet", "--keep-alive"),
                 *options,
-                *("posix", str(data)),
+                "posix",
+                *(("--versioning-dir", str(versions)) if versioning else ()),
+                str(data),
             ],
             env={**os.environ, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY},
             stdin=subprocess.DEVNULL,

@@ -17,6 +17,8 @@ class Backdoor(Protocol):
 
     def raw_write(self, key: str, content: bytes) -> None: ...
 
+    def raw_delete(self, key: str) -> None: ...
+
 
 @dataclass(frozen=True)
 class DirectoryBackdoor:
@@ -36,3 +38,6 @@ class DirectoryBackdoor:
         path = self.root / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+
+    def raw_delete(self, key: str) -> None:
+        (self.root / key).unlink()

@@ -18,6 +18,9 @@ from include.tiering.errors import (
     printable,
 )
 
+TEMPORARY_MARK: Final = ".~"
+"""In the name of a file that is being written: `~` is no legal character of a key."""
+
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _REGULAR: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 

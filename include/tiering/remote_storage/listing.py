@@ -5,10 +5,13 @@ and never looks like a smaller store. Keys are as the store gives them, relative
 them. One that is no UTF-8 has its other bytes escaped (`\\xff`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import NamedTuple, Protocol, TypeVar
+from itertools import chain, islice, pairwise
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+_BORDERS_PER_PART: Final = 4
+_MOST_BORDERS: Final = 10_000
 
 
 class ListedObject(NamedTuple):
@@ -97,14 +100,17 @@ class KeyInterval:
         return (self.after is None or key > self.after) and (self.until is None or key <= self.until)
 
 
-def intervals_between(boundaries: Sequence[str]) -> tuple[KeyInterval, ...]:
-    """Intervals that end at each of the ascending `boundaries`, and one for the rest: no key is left out or in two."""
-    edges = (None, *boundaries, None)
+def cut(children: Callable[[str], Iterable[str]], wanted: int) -> tuple[KeyInterval, ...]:
+    """About `wanted` intervals that together are everything, with borders between "directories".
+
+    `children` gives the directories directly below one (each ends in a slash, the first is ""). What it forgets makes
+    the intervals uneven, never incomplete.
+    """
+    borders = list(islice(children(""), _MOST_BORDERS))
+    if len(borders) < wanted * _BORDERS_PER_PART:
+        below = chain.from_iterable(children(border) for border in tuple(borders))
+        borders += islice(below, _MOST_BORDERS)
+    borders.sort()
+    chosen = borders if len(borders) < wanted else [borders[n * len(borders) // wanted] for n in range(1, wanted)]
+    edges = (None, *chosen, None)
     return tuple(KeyInterval(after, until) for after, until in pairwise(edges))
-
-
-def evenly(boundaries: Sequence[str], wanted: int) -> Sequence[str]:
-    """`wanted` - 1 of the boundaries, or all of them if there are fewer, at equal distances."""
-    if len(boundaries) < wanted:
-        return boundaries
-    return [boundaries[number * len(boundaries) // wanted] for number in range(1, wanted)]

@@ -1,0 +1,151 @@
+"""A listing is complete or an error: what a server may answer instead of the next page."""
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from include.tiering.errors import RemoteStorageError, RemoteStorageUnavailableError
+from include.tiering.remote_storage.credentials import S3Credentials
+from include.tiering.remote_storage.listing import KeyInterval
+from include.tiering.remote_storage.s3 import listing as s3_listing
+from include.tiering.remote_storage.s3 import raw_answers
+from include.tiering.remote_storage.s3.listing import S3Listing
+from tests.doubles.s3_server import ACCESS_KEY, SECRET_KEY
+from tests.doubles.scripted_s3 import Answer, ScriptedS3, scripted_s3
+
+
+def page(*keys: str, token: str | None = None, truncated: bool | None = None, directories: str = "") -> bytes:
+    entries = "".join(
+        f"<Contents><Key>{key}</Key><Size>1</Size><LastModified>2026-11-21T20:41:52Z</LastModified></Contents>"
+        for key in keys
+    )
+    more = token is not None if truncated is None else truncated
+    named = "" if token is None else f"<NextContinuationToken>{token}</NextContinuationToken>"
+    return (
+        f"<ListBucketResult><IsTruncated>{str(more).lower()}</IsTruncated>{named}{entries}{directories}"
+        "</ListBucketResult>"
+    ).encode()
+
+
+ERROR = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Signature=abc</Message></Error>"
+WHOLE = KeyInterval()
+
+
+Listed = Callable[..., tuple[list[str], list[dict[str, str]]]]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ScriptedS3]:
+    with scripted_s3() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def listing(server: ScriptedS3) -> S3Listing:
+    credentials = S3Credentials(ACCESS_KEY, SECRET_KEY)
+    return S3Listing("bucket", "p/", endpoint_url=server.endpoint_url, credentials=credentials, max_attempts=2)
+
+
+@pytest.fixture
+def listed(server: ScriptedS3, listing: S3Listing) -> Listed:
+    """Keys of a part, and what was asked for them."""
+
+    def listed_part(part: KeyInterval, *script: Answer) -> tuple[list[str], list[dict[str, str]]]:
+        server.play(script)
+        return [one.key for found in listing.pages(part) for one in found], server.asked
+
+    return listed_part
+
+
+def test_pages_are_followed_by_their_token(listed: Listed) -> None:
+    found, asked = listed(WHOLE, (200, page("p/a", token="t1")), (200, page(token="t2")), (200, page("p/b")))
+    assert found == ["a", "b"]
+    assert [parameters.get("continuation-token") for parameters in asked] == [None, "t1", "t2"]
+    assert all(parameters["prefix"] == "p/" for parameters in asked)
+
+
+def test_a_part_begins_after_its_border_and_ends_with_it(listed: Listed) -> None:
+    part = KeyInterval("b", "d")
+    found, asked = listed(part, (200, page("p/c", token="t")), (200, page("p/d", "p/e", token="never asked for")))
+    assert found == ["c", "d"]
+    assert [parameters.get("start-after") for parameters in asked] == ["p/b", None]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [(200, page("p/a", truncated=True))],
+        [(200, page("p/a", token="t")), (200, page("p/b", token="t"))],
+        [(200, page("p/a", "other/b"))],
+        [(200, page("p/a").replace(b"<Size>1</Size>", b"<Size>many</Size>"))],
+        [(200, page("p/a").replace(b"<Size>1</Size>", b""))],
+        [(200, page("p/a").replace(b"2026", b"year"))],
+        [(200, b"")],
+        [(200, b"<html>a proxy's log-in</html>")],
+        [(200, page(token=f"t{number}")) for number in range(6)],
+    ],
+    ids=["no token", "same token", "other prefix", "size", "no size", "time", "empty", "html", "empty pages"],
+)
+def test_a_listing_that_cannot_be_believed_is_an_error(
+    listed: Listed, monkeypatch: pytest.MonkeyPatch, script: list[Answer]
+) -> None:
+    monkeypatch.setattr(s3_listing, "MOST_EMPTY_PAGES", 3)
+    with pytest.raises(RemoteStorageError, match="s3://bucket/p/"):
+        listed(WHOLE, *script)
+
+
+@pytest.mark.parametrize("keys", [("p/a",), ("p/x", "p/c")])
+def test_a_server_that_lists_out_of_order_is_no_use_in_parts(listed: Listed, keys: tuple[str, ...]) -> None:
+    """Among these one that ignores where it was told to begin."""
+    with pytest.raises(RemoteStorageError, match="order"):
+        listed(KeyInterval("d", None), (200, page("p/e", "p/f", token="t")), (200, page(*keys)))
+    assert listed(WHOLE, (200, page("p/e", token="t")), (200, page(*keys)))[0] == [
+        "e",
+        *(key.removeprefix("p/") for key in keys),
+    ]
+
+
+@pytest.fixture
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """botocore sleeps before it tries again."""
+    with monkeypatch.context() as patch:
+        patch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda _: None))
+        yield
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [(503, ERROR), (500, ERROR), (200, ERROR), (200, page("p/a", "p/b"), 10_000), (429, ERROR)],
+    ids=["503", "500", "error under 200", "cut off", "429"],
+)
+def test_passing_trouble_is_tried_again_and_lasting_trouble_is_typed(
+    listed: Listed, no_waiting: None, trouble: Answer
+) -> None:
+    assert listed(WHOLE, trouble, (200, page("p/c")))[0] == ["c"]
+    with pytest.raises(RemoteStorageUnavailableError) as raised:
+        listed(WHOLE, trouble, trouble)
+    assert "Signature" not in str(raised.value)
+
+
+def test_an_endless_answer_is_not_taken(listed: Listed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raw_answers, "MAX_ANSWER_BYTES", 1_000)
+    with pytest.raises(RemoteStorageError, match="no page of keys"):
+        listed(WHOLE, (200, page(*(f"p/{number}" for number in range(100)))))
+
+
+def test_denied_is_not_empty(listed: Listed) -> None:
+    denied = b"<Error><Code>AccessDenied</Code></Error>"
+    with pytest.raises(RemoteStorageError, match="AccessDenied"):
+        listed(WHOLE, (403, denied))
+
+
+def test_parts_lie_between_directories(server: ScriptedS3, listing: S3Listing) -> None:
+    def directories(*names: str) -> tuple[int, bytes]:
+        found = "".join(f"<CommonPrefixes><Prefix>p/{name}</Prefix></CommonPrefixes>" for name in names)
+        return (200, page(directories=found))
+
+    server.play([directories("b/", "a/"), directories("b/2/", "b/1/"), directories()])
+    assert listing.parts(2) == (KeyInterval(None, "b/1/"), KeyInterval("b/1/", None))
+    server.play([directories()])
+    assert listing.parts(8) == (WHOLE,)

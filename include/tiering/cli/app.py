@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from include.tiering.cli.commands.adopt import adopt
+from include.tiering.cli.commands.audit import audit
 from include.tiering.cli.commands.configs import configs
 from include.tiering.cli.commands.copy import copy
 from include.tiering.cli.commands.delete_records import delete_records
@@ -88,6 +89,7 @@ COMMANDS: Final = (
     (status, "Show settings with their origin, and what runs.", "status --json"),
     (pools, "Show the pools that batches run in.", "pools"),
     (migrate, "Set up or upgrade the database and the store.", "migrate"),
+    (audit, "Compare the store with the metadata.", "audit --delete-orphans"),
     (rebuild, "Make metadata anew from the store alone.", "rebuild --dry-run"),
     (adopt, "Take in complete copies that metadata do not know.", "adopt --all --dry-run"),
 )

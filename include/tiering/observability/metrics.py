@@ -15,6 +15,7 @@ from typing import Final
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
 from include.tiering.clock import Clock, SystemClock
+from include.tiering.observability.audit_metrics import AUDIT_REMOVED_OBJECTS
 from include.tiering.observability.catalogue import (
     COPY_BYTE_RATE,
     COPY_BYTES,
@@ -88,6 +89,10 @@ class PrometheusRecorder:
         """So many segments are gone, or could not be deleted."""
         self._counters[DELETE_REQUESTS].labels(topic).inc(deleted + failed)
         self._counters[DELETE_ERRORS].labels(topic).inc(failed)
+
+    def strays_removed(self, topic: str, objects: int) -> None:
+        """So much that no metadata knew is gone."""
+        self._counters[AUDIT_REMOVED_OBJECTS].labels(topic).inc(objects)
 
     def topic_brought_in(self, topic: str, meter: str, size_bytes: int, records: int) -> None:
         """One segment counted in one meter of topic quotas."""

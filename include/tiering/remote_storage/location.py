@@ -5,14 +5,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from include.tiering.errors import ObjectKeyError, SettingError
 from include.tiering.remote_storage.credentials import S3Credentials
 from include.tiering.remote_storage.file import FileObjectStore
+from include.tiering.remote_storage.file_listing import FileListing
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
+from include.tiering.remote_storage.listing import ObjectListing
 from include.tiering.remote_storage.object_store import ObjectStore, checked_key
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.remote_storage.strays import StoredStrays
@@ -95,6 +97,23 @@ def open_strays(
 ) -> StoredStrays:
     """What of the place that `url` names no metadata knows; see `open_storage` and `StoredStrays`."""
     return StoredStrays(_open_store(url, endpoint_url, region, credentials), _LAYOUTS[layout](), require_ours)
+
+
+def open_listing(
+    url: str,
+    *,
+    endpoint_url: str | None = None,
+    region: str | None = None,
+    credentials: S3Credentials | None = None,
+) -> ObjectListing[Any]:
+    """Everything below the place that `url` names; see `open_storage`."""
+    match parse_location(url):
+        case FileLocation(root):
+            return FileListing(root)
+        case S3Location(bucket, prefix):
+            from include.tiering.remote_storage.s3.listing import S3Listing
+
+            return S3Listing(bucket, prefix, endpoint_url=endpoint_url, region=region, credentials=credentials)
 
 
 def _open_store(

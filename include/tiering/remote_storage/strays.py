@@ -75,7 +75,7 @@ class StoredStrays:
 
     def __init__(self, store: ObjectStore, layout: SegmentLayout, require_ours: Callable[[], None]) -> None:
         self._store = store
-        self._layout = layout
+        self.layout = layout
         self._require_ours = require_ours
 
     def attempt(self, key: str) -> Mapping[str, SeenObject]:
@@ -83,7 +83,7 @@ class StoredStrays:
         return {sibling: seen for sibling, seen in found.items() if seen is not None}
 
     def manifest(self, key: str) -> bytes:
-        if self._layout.parse_key(key).kind is not ObjectKind.MANIFEST:
+        if self.layout.parse_key(key).kind is not ObjectKind.MANIFEST:
             raise ObjectKeyError(f"{key} is no manifest")
         content = b""
         for block in self._store.read(key, limiter=UnlimitedBytes()):
@@ -94,7 +94,7 @@ class StoredStrays:
 
     def remove(self, strays: Sequence[Stray]) -> tuple[StrayFailure, ...]:
         for stray in strays:
-            self._layout.parse_key(stray.key)
+            self.layout.parse_key(stray.key)
         self._require_ours()
         failures = [failure for stray in strays if (failure := self._abort(stray)) is not None]
         objects = {stray.key: stray for stray in strays if stray.kind is StrayKind.OBJECT}
@@ -106,9 +106,9 @@ class StoredStrays:
         return tuple(failures)
 
     def _siblings(self, key: str) -> tuple[str, ...]:
-        named = self._layout.parse_key(key)
+        named = self.layout.parse_key(key)
         partition = named.segment_id.topic_id_partition
-        keys = self._layout.keys_of(
+        keys = self.layout.keys_of(
             partition.topic,
             str(partition.topic_id),
             partition.partition,

@@ -21,6 +21,7 @@ from pydantic import (
 
 from include.tiering.errors import SettingError
 from include.tiering.settings.accounting import PricesSettings, SizesSettings
+from include.tiering.settings.audits import AuditSettings
 from include.tiering.settings.data_docs import DataDocsSettings
 from include.tiering.settings.operational import (
     CopierSettings,
@@ -186,6 +187,7 @@ class TieringSettings(Section):
     sizes: SizesSettings = Field(default_factory=SizesSettings)
     prices: PricesSettings = Field(default_factory=PricesSettings)
     expiration: ExpirationSettings = Field(default_factory=ExpirationSettings)
+    audit: AuditSettings = Field(default_factory=AuditSettings)
     unfinished_copy: UnfinishedCopySettings = Field(default_factory=UnfinishedCopySettings)
     on_topic: OnTopicSettings = Field(default_factory=OnTopicSettings)
     superseded: SupersededSettings = Field(default_factory=SupersededSettings)

@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Collection
 from contextlib import suppress
 from functools import cached_property
+from typing import Any
 
 from sqlalchemy import Engine
 
@@ -183,13 +184,7 @@ class Parts:
     def unguarded_storage(self) -> RemoteStorage:
         """For set-up alone, before there is a marker to compare with."""
         remote = self.settings.remote_storage
-        return open_storage(
-            remote.required_url(),
-            endpoint_url=remote.endpoint_url,
-            region=remote.region,
-            credentials=_credentials(remote),
-            layout=remote.layout,
-        )
+        return open_storage(remote.required_url(), layout=remote.layout, **self._access())
 
     def effective_settings(self) -> TieringSettings:
         """The settings with the dynamic configs of now over them."""
@@ -241,6 +236,15 @@ class Parts:
         with suppress(MetadataUnavailableError):
             return self._were_known
         return False
+
+    def _access(self) -> dict[str, Any]:
+        """How to get at the store, beside its URL."""
+        remote = self.settings.remote_storage
+        return {
+            "endpoint_url": remote.endpoint_url,
+            "region": remote.region,
+            "credentials": _credentials(remote),
+        }
 
     def _quota_observer(self) -> QuotaObserver:
         recorder, settings = process_recorder(), self.effective_settings()

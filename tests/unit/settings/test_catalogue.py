@@ -35,6 +35,7 @@ DEFAULTS = {
     "tiering.expiration.min.bytes": "1073741824",
     "tiering.expiration.batch.max.seconds": "600",
     "tiering.expiration.max.batches": "4",
+    "tiering.audit.min.age.ms": "86400000",
     "tiering.unfinished.copy.expiry.ms": "86400000",
     "tiering.on.topic.delete": "keep",
     "tiering.superseded.hold.ms": "86400000",

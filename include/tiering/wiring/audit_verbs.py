@@ -1,0 +1,233 @@
+"""The verbs of audits: look, plan what goes, ask, remove."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Final
+
+from include.tiering.audit.context import AuditContext, AuditMoment
+from include.tiering.audit.finding import FindingKind
+from include.tiering.audit.record_contract import AuditSource, AuditStore, RecordedFinding
+from include.tiering.audit.removal_contract import RemovalOutcome, RemovalStore
+from include.tiering.audit.segment_facts import SegmentFact, SegmentFacts
+from include.tiering.audit.whole import gather, judge
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.observability.audit_metrics import publish_audit
+from include.tiering.observability.metrics import process_recorder
+from include.tiering.remote_metadata.sql_audit import SqlSegmentFacts
+from include.tiering.remote_storage.listing import ListedObject, ListingFacts, ObjectListing
+from include.tiering.remote_storage.location import open_listing, open_strays
+from include.tiering.remote_storage.marker import GuardedStorage
+from include.tiering.remote_storage.strays import StoredStrays
+from include.tiering.tasks.audit_brake import apply_removal_brake
+from include.tiering.tasks.batch_room import BatchRoom
+from include.tiering.tasks.brake import BrakeLimits, BrakeReport
+from include.tiering.tasks.conclude_audit import AuditEnd, AuditReport, SeenByAudit
+from include.tiering.tasks.plan_removals import RemovalPlan, plan_removals
+from include.tiering.tasks.removal_batch import RemovalBatch, RemovalResult
+from include.tiering.tasks.remove_strays import StrayRemover
+from include.tiering.wiring.batches import gate_and_heartbeat
+from include.tiering.wiring.parts import Parts
+from include.tiering.work.deletion_contract import DeletionRun
+from include.tiering.work.sql_audits import SqlAuditStore
+from include.tiering.work.sql_removals import SqlRemovalStore
+
+_AUTHOR: Final = "audit"
+_RANGES: Final = 8
+
+
+def _ignore(*_: object) -> None:
+    """For callers that do not watch."""
+
+
+class AuditVerbs(Parts):
+    """Removes only what is planned, and only after a person approved the plan."""
+
+    _observe: Callable[[StrEnum, TopicIdPartition, int], None]
+
+    @cached_property
+    def audits(self) -> AuditStore:
+        return SqlAuditStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def removals(self) -> RemovalStore:
+        return SqlRemovalStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def segment_facts(self) -> SegmentFacts:
+        return SqlSegmentFacts(self.engine, self.cluster_id)
+
+    @cached_property
+    def object_listing(self) -> ObjectListing[Any]:
+        """All that the store holds, now."""
+        return open_listing(self.settings.remote_storage.required_url(), **self._access())
+
+    @cached_property
+    def strays(self) -> StoredStrays:
+        remote = self.settings.remote_storage
+        return open_strays(remote.required_url(), self._require_our_store, layout=remote.layout, **self._access())
+
+    def audit_moment(self, facts: ListingFacts) -> AuditMoment:
+        """Of a listing that begins now, or of one that was taken before; by the database's clock."""
+        settings = self.effective_settings()
+        listed_at_ms = facts.taken_at_ms if facts.taken_at_ms is not None else self.audits.now_ms()
+        return AuditMoment(listed_at_ms, facts.settled_ms, settings.audit.min_age_ms, settings.superseded.hold_ms)
+
+    def audit_context(self, moment: AuditMoment) -> AuditContext:
+        """What is known beside objects and segments; to be asked after the segments were read."""
+        facts = self.segment_facts
+        return AuditContext(moment, self.strays.layout, facts.topics(), facts.worked_on(), self.strays.manifest)
+
+    def audit(
+        self,
+        run_id: str,
+        *,
+        listing: ObjectListing[Any] | None = None,
+        on_listed: Callable[[int], None] = _ignore,
+    ) -> AuditReport:
+        """Audit the store in this process, by its own listing or another one of it, and record what was found.
+
+        The listing comes first, then the segments, then who works on them. `on_listed` gets the objects of each page.
+
+        Raises:
+            ForeignStoreError: the store, or the listing, is not this database's.
+        """
+        self._require_our_store()
+        listed = listing if listing is not None else self.object_listing
+        facts, began_at_ms = listed.facts(), self.audits.now_ms()
+        moment = self.audit_moment(facts)
+        unread = AuditContext(moment, self.strays.layout, {}, frozenset())
+        gathered = gather(_counted(listed, on_listed), listed.open_uploads(), unread)
+        listing_ended_ms = self._monotonic_ms()
+        rows_began_ms = self._monotonic_ms()
+        segments = list(self._all_segments())
+        result = judge(gathered, segments, self.audit_context(moment))
+        return self.conclude_audit(
+            SeenByAudit(
+                run_id=run_id,
+                source=AuditSource.LISTING if facts.taken_at_ms is None else AuditSource.INVENTORY,
+                began_at_ms=began_at_ms,
+                objects=result.objects,
+                rows=result.rows,
+                findings=result.findings,
+                passed_over=result.passed_over,
+                listing_ended_ms=listing_ended_ms,
+                rows_began_ms=rows_began_ms,
+                covers=covered_kinds(facts),
+            )
+        )
+
+    def conclude_audit(self, seen: SeenByAudit) -> AuditReport:
+        """Look again, guard and record what an audit saw, wherever it looked; see the task."""
+        found = self.unguarded_storage.read_marker()
+        report = AuditEnd(self.audits, self.metadata, self.strays, self._identity(), found).conclude(seen)
+        ended_seconds, refusals = self.clock.now_ms() / 1000, len(report.record.refusals)
+        publish_audit(process_recorder(), self.audits.findings(), ended_seconds=ended_seconds, refusals=refusals)
+        return report
+
+    def audit_findings(self, run_id: str) -> Sequence[RecordedFinding]:
+        """What this audit saw, as it stands now. Raises StateConflictError if a later one has looked since."""
+        return self.audits.seen_by(run_id, tuple(FindingKind))
+
+    def plan_removals(self, run_id: str, audit_run_id: str, *, with_versions: bool = False) -> RemovalPlan:
+        """Plan and store what goes of the findings of the last audit. A stored plan removes nothing by itself.
+
+        Raises:
+            StateConflictError: there is no such audit, or a later one has looked since.
+        """
+        audit = self.audits.audit(audit_run_id)
+        plan = plan_removals(
+            run_id,
+            audit_run_id,
+            [one.finding for one in self.audits.seen_by(audit_run_id, tuple(FindingKind))],
+            refusals=audit.refusals,
+            min_age_ms=self.effective_settings().audit.min_age_ms,
+            now_ms=self.audits.now_ms(),
+            with_versions=with_versions,
+        )
+        self.removals.save_plan(run_id, plan.removals)
+        return plan
+
+    def removal_brake(self, run_id: str) -> BrakeReport:
+        """What the brake says of a stored plan; with anything in it, it needs an approval."""
+        expiration = self.effective_settings().expiration
+        limits = BrakeLimits(expiration.max_share, expiration.min_bytes)
+        return apply_removal_brake(run_id, self.removals, limits, author=_AUTHOR)
+
+    def approve_removals(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
+        """Release the run if `plan_hash` is that of its plan. Raises StateConflictError otherwise."""
+        return self.removals.approve(run_id, plan_hash, author=author)
+
+    def remove_batch(
+        self,
+        run_id: str,
+        batch_id: str,
+        *,
+        pool: str | None = None,
+        parent_alive: Callable[[], bool] = lambda: True,
+    ) -> RemovalResult:
+        """Run one batch of a released run in this process.
+
+        Raises:
+            ApprovalRequiredError: the run is not released.
+        """
+        settings = self.effective_settings()
+        lease_ms = settings.copier.lease_ms
+        gate, heartbeat = gate_and_heartbeat(
+            self, run_id, batch_id, pool=pool, lease_ms=lease_ms, parent_alive=parent_alive
+        )
+        room = BatchRoom(
+            self.work,
+            gate,
+            self.clock,
+            batch_id=batch_id,
+            pool=pool,
+            max_seconds=float(settings.expiration.batch_max_seconds),
+        )
+        result = RemovalBatch(
+            StrayRemover(self.strays, self.removals, self.audits, self.registry, self._observe),
+            self.work,
+            self.quotas,
+            gate,
+            heartbeat,
+            room,
+            self.clock,
+            run_id=run_id,
+            batch_id=batch_id,
+            lease_ms=lease_ms,
+        ).run()
+        removed = Counter(
+            item.planned.segment_id.topic_id_partition.topic for item in result.of(RemovalOutcome.REMOVED)
+        )
+        for topic, objects in removed.items():
+            process_recorder().strays_removed(topic, objects)
+        return result
+
+    def _all_segments(self) -> Iterator[SegmentFact]:
+        for key_range in self.segment_facts.split(_RANGES):
+            for page in self.segment_facts.export(key_range):
+                yield from page
+
+    def _require_our_store(self) -> None:
+        GuardedStorage(self.unguarded_storage, self._identity(), self.clock).check_marker()
+
+    def _monotonic_ms(self) -> int:
+        return int(self.clock.monotonic() * 1000)
+
+
+def covered_kinds(facts: ListingFacts) -> frozenset[FindingKind]:
+    """What a listing like this can show."""
+    hidden: set[FindingKind] = set()
+    if not facts.shows_versions:
+        hidden |= {FindingKind.OLD_VERSION, FindingKind.DELETE_MARKER}
+    if not facts.shows_open_uploads:
+        hidden.add(FindingKind.OPEN_MULTIPART_UPLOAD)
+    return frozenset(FindingKind) - hidden
+
+
+def _counted(listing: ObjectListing[Any], on_listed: Callable[[int], None]) -> Iterator[Sequence[ListedObject]]:
+    for part in listing.parts(1):
+        for page in listing.pages(part):
+            on_listed(len(page))
+            yield page

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.verdict import Verdict
+from include.tiering.quota.config_store import ConfigEntity, EntityType
 from include.tiering.settings import load_settings
 from include.tiering.tasks.copy_one_segment import CopyStep
 from include.tiering.wiring import Tiering, open_tiering
@@ -47,6 +50,29 @@ def states(tiering: Tiering) -> list[RemoteLogSegmentState]:
     ]
 
 
+LEFT_BY_SUPERSEDING = {
+    CopyStep.SENT: [FINISHED, STARTED],
+    CopyStep.RECHECKED: [FINISHED, STARTED],
+    CopyStep.FINISHED: [FINISHED, DELETING],
+}
+
+
+def fail_the_first_segment() -> RemoteLogSegmentId:
+    with open_tiering(load_settings()) as tiering:
+        (row, *_) = [row for p in tiering.metadata.partitions() for row in tiering.metadata.list_segments(p)]
+        tiering.metadata.record_verdict(row.metadata.remote_log_segment_id, Verdict.FAILED, detail="Q102")
+        return row.metadata.remote_log_segment_id
+
+
+def expire_at_once() -> None:
+    """What is superseded, without a hold."""
+    with open_tiering(load_settings()) as tiering:
+        tiering.alter_configs(ConfigEntity(EntityType.BROKERS), {"tiering.superseded.hold.ms": "0"}, author="test")
+        tiering.plan_expiration("expire")
+        tiering.brake("expire")
+        tiering.delete_batch("expire", "expire/0")
+
+
 @pytest.mark.usefixtures("deployment")
 class TestKill:
     @pytest.mark.parametrize("step", LEFT_BY_COPY, ids=str)
@@ -76,3 +102,19 @@ class TestKill:
         assert run_worker("one") == 0
         with open_tiering(load_settings()) as tiering:
             require_whole(tiering)
+
+    @pytest.mark.parametrize("step", LEFT_BY_SUPERSEDING, ids=str)
+    def test_at_a_step_of_a_copy_that_takes_the_place_of_a_failed_one(self, step):
+        assert run_worker("one") == 0
+        old = fail_the_first_segment()
+        kill_worker("two", "--kill-at", step)
+        with open_tiering(load_settings()) as tiering:
+            first = [row for p in tiering.metadata.partitions() for row in tiering.metadata.list_segments(p)][:2]
+            assert [row.metadata.state for row in first] == LEFT_BY_SUPERSEDING[step]
+            assert (tiering.metadata.segment(old).superseded_by is None) is (step is not CopyStep.FINISHED)
+        assert run_worker("two") == 0
+        expire_at_once()
+        with open_tiering(load_settings()) as tiering:
+            require_whole(tiering)
+            assert tiering.metadata.segment(old).metadata.state is GONE
+            assert tiering.failed_copies.all() == []

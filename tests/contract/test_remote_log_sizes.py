@@ -10,6 +10,7 @@ from include.tiering.database.schema import approvals, planned_deletions, planne
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize, partition_states
+from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.sql_sizes import SqlRemoteLogSizes
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import (
@@ -130,6 +131,21 @@ def test_what_a_plan_may_delete_waits_since_the_plan(engine, metadata, sizes, no
     metadata.update_segment(update_of(finished, DELETE_STARTED), expected=FINISHED, fence=fence)
     (lag,) = sizes.delete_lags()
     assert (lag.size_bytes, lag.segments) == (1_000, 1), "once begun it still counts once"
+
+
+def test_what_is_superseded_waits_only_once_it_is_planned(engine, metadata, sizes, now, finished):
+    """Its objects are held on purpose."""
+    fence, again = fence_of(engine, ORDERS), segment_of(ORDERS, 9, finished.start_offset, finished.end_offset)
+    metadata.record_verdict(finished.remote_log_segment_id, Verdict.FAILED)
+    metadata.add_segment(again, fence=fence)
+    metadata.update_segment(
+        update_of(again, FINISHED), expected=STARTED, fence=fence, supersedes=finished.remote_log_segment_id
+    )
+    assert sizes.delete_lags() == []
+    (states,) = sizes.partition_states()
+    assert {one.state: one.size_bytes for one in states.states} == {FINISHED: 1_000, DELETE_STARTED: 1_000}
+    plan(engine, now, "expire-1", finished)
+    assert [(lag.size_bytes, lag.segments) for lag in sizes.delete_lags()] == [(1_000, 1)]
 
 
 def test_a_plan_waits_for_its_approval_without_a_lag(engine, sizes, now, finished):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.verdict import Verdict
 from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.quota.scopes import UNITS_PER_REQUEST
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
@@ -183,6 +185,22 @@ class World:
         self.at.pop(step, lambda: None)()
 
 
+def supersede(world: World, old: RemoteLogSegmentMetadata) -> None:
+    """As a copy does that runs beside: here without objects."""
+    world.metadata.record_verdict(old.remote_log_segment_id, Verdict.FAILED)
+    fence = lease_of(world.engine, ORDERS, "copy-again").fence
+    again = segment_of(ORDERS, 900, old.start_offset, old.end_offset)
+    world.metadata.add_segment(again, fence=fence)
+    old_id = old.remote_log_segment_id
+    world.metadata.update_segment(update_of(again, FINISHED), expected=STARTED, fence=fence, supersedes=old_id)
+    world.give_back(fence)
+
+
+def run_once(action: Callable[[], None]) -> Callable[[], None]:
+    actions = [action]
+    return lambda: actions.pop()() if actions else None
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     engine = open_engine(f"sqlite:///{tmp_path}/metadata.sqlite")
@@ -293,6 +311,30 @@ class TestWhatGoes:
         world.plan([copy], run_id="next")
         world.batch("next")
         assert (world.states(copy), world.objects()) == ([DELETE_FINISHED], 0)
+
+    @pytest.mark.parametrize("step", [None, DeleteStep.LOG_START], ids=["before the batch", "after its first look"])
+    def test_what_a_new_copy_superseded_since_is_held(self, world, step):
+        old, other = world.copied(ORDERS, 2)
+        world.plan([old, other])
+        meanwhile = partial(supersede, world, old)
+        if step is None:
+            meanwhile()
+        else:
+            world.limiter.on_take = run_once(meanwhile)
+        world.batch()
+        assert world.states(old, other) == [DELETE_STARTED, DELETE_FINISHED]
+        assert world.outcomes() == [SKIPPED, DELETED]
+        assert world.objects() == 3
+
+    def test_what_was_superseded_goes_once_its_hold_is_over(self, world):
+        (old,) = world.copied(ORDERS, 1)
+        supersede(world, old)
+        due = world.metadata.segment(old.remote_log_segment_id).metadata
+        planned = PlannedExpiration(ORDERS, 0, 0, (planned_deletion(due, DeletionReason.SUPERSEDED),))
+        world.deletions.save_plan("run", [planned])
+        world.deletions.record_brake("run", needs_approval=False, detail="", author="test")
+        world.batch()
+        assert (world.states(old), world.outcomes(), world.objects()) == ([DELETE_FINISHED], [DELETED], 0)
 
     def test_time_that_is_over_leaves_the_rest_planned(self, world):
         world.plan(world.copied(ORDERS))

@@ -17,10 +17,13 @@ from include.tiering.log_source.contract import (
     ScanError,
     ScanReport,
 )
+from include.tiering.model.failed_copies import FailedCopy
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.tasks.partition_readiness import NotReady, PartitionReadiness, partition_readiness
+from tests.doubles.segments import segment_of
 
 EPOCHS = LeaderEpochs.of([(0, 0)])
 ERROR = ScanError("/gone", None, "SourceUnreadableError", "permission denied")
@@ -174,6 +177,24 @@ def test_a_stop_concerns_one_partition(known: Known) -> None:
     found = judged(known, replica(0), replica(1))
     assert (found["orders-0"].reason, found["orders-0"].detail) == (NotReady.STOPPED, "segment 0..9 failed Q102")
     assert found["orders-1"].ready
+
+
+@pytest.mark.parametrize(("end_offset", "ready"), [(9, True), (8, False)])
+def test_what_a_run_would_copy_anew_stops_nothing(known: Known, end_offset: int, ready: bool) -> None:
+    known.stopped[partition()] = "segment 0..9 failed Q102"
+    segment = segment_of(partition(), 1, 0, end_offset, state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+    failed = {partition(): [FailedCopy(segment, "Q102")]}
+    parts: Any = known
+    (one,) = partition_readiness(
+        ScanReport("c", (replica(),), ()),
+        topics=("*",),
+        metadata=parts,
+        registry=parts,
+        facts=parts,
+        paused=(),
+        failed=failed,
+    )
+    assert one.ready is ready
 
 
 @pytest.mark.parametrize(("paused", "way_out"), [("*", "./tiering resume"), ("a", "./tiering resume --topic a")])

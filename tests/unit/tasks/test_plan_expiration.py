@@ -15,12 +15,18 @@ from include.tiering.model.verdict import Verdict
 from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
-from include.tiering.tasks.plan_expiration import ExpirationPlan, ExpirationPlanner, Waits, local_only_bytes
+from include.tiering.tasks.plan_expiration import (
+    ExpirationPlan,
+    ExpirationPlanner,
+    HeldSegments,
+    Waits,
+    local_only_bytes,
+)
 from include.tiering.tasks.topic_standing import TopicStanding
 from include.tiering.work.contract import Lease
 from include.tiering.work.sql import SqlWorkStore
 from tests.doubles.memory_source import MemorySource
-from tests.doubles.segments import CLUSTER_ID, finish, lease_of, partition_of, segment_of
+from tests.doubles.segments import CLUSTER_ID, FINISHED, STARTED, finish, lease_of, partition_of, segment_of, update_of
 
 ORDERS, OTHERS = partition_of("orders"), partition_of("others")
 NOW_MS = 1_600_000_000_000 + 1_000
@@ -169,6 +175,30 @@ def test_only_topics_with_a_size_are_scanned(world):
 
 def waits(plan: ExpirationPlan) -> list[tuple[str, Waits, str]]:
     return [(str(one.topic_id_partition), one.reason, one.detail) for one in plan.waiting]
+
+
+def test_what_is_superseded_is_held_by_the_databases_clock_and_then_goes(world):
+    old = world.metadata.list_segments(ORDERS)[1].metadata
+    world.metadata.record_verdict(old.remote_log_segment_id, Verdict.FAILED)
+    fence = lease_of(world.engine, ORDERS, "copy-again").fence
+    again = segment_of(ORDERS, 9, old.start_offset, old.end_offset)
+    world.metadata.add_segment(again, fence=fence)
+    world.metadata.update_segment(
+        update_of(again, FINISHED), expected=STARTED, fence=fence, supersedes=old.remote_log_segment_id
+    )
+    since_ms = world.metadata.segment(old.remote_log_segment_id).delete_started_at_ms
+    held = world.plan(now_ms=since_ms + DAY_MS - 1)
+    assert bases(held) == []
+    assert held.held == (HeldSegments(ORDERS, 1, 1_000, since_ms + DAY_MS),)
+    world.retentions["orders"] = TopicRetention(retention_ms=0)
+    assert bases(world.plan(now_ms=since_ms + DAY_MS - 1)) == [("orders-0", [0, 100, 200])]
+    world.retentions.clear()
+    over = world.plan(now_ms=since_ms + DAY_MS)
+    (deletion,) = over.expirations[0].deletions
+    assert (deletion.segment_id, deletion.reason) == (old.remote_log_segment_id, "superseded")
+    assert deletion.detail == f"age_ms {DAY_MS}, hold_ms {DAY_MS}"
+    assert over.held == ()
+    assert over.expirations[0].log_start_offset == 0
 
 
 class TestReadiness:

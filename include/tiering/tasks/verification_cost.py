@@ -14,11 +14,12 @@ _INDEX_BYTES_PER_INTERVAL: Final = 20
 _INTERVAL_BYTES: Final = 4096
 """Kafka's `index.interval.bytes`: after so many an offset index gets 8 bytes more, a time index 12."""
 
-_ABOUT_BYTES: Final = {Depth.SHALLOW: 12 * 1024, Depth.DEEP: 4 * 1024}
-"""Manifest, producer snapshot and leader epochs of a usual segment, and what a shallow look takes of its log."""
+_ABOUT_BYTES: Final = {Depth.SHALLOW: 17 * 1024, Depth.DEEP: 1024}
+"""Manifest, producer snapshot and leader epochs of a usual segment, and what a shallow look takes of its log: more
+where the last batch is large."""
 
-_ABOUT_REQUESTS: Final = {Depth.SHALLOW: 18, Depth.DEEP: 16}
-"""A look at each object, the manifest, each index, and one or two ranges of the log."""
+_ABOUT_REQUESTS: Final = {Depth.SHALLOW: 8, Depth.DEEP: 6}
+"""A look at each object, the manifest, the indexes, and one range of the log or, of a usual log, three."""
 
 
 @dataclass(frozen=True, slots=True)

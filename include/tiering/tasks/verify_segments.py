@@ -95,6 +95,7 @@ class Measurer:
             storage=self.storage,
             limiter=limiter,
             decisions=decisions,
+            depth=depth,
         )
 
 

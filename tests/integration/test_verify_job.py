@@ -1,0 +1,139 @@
+"""The job that verifies on a real Spark: what it reads, what it finds, and what a lost task leaves."""
+
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from include.tiering.cli.exit_codes import ExitCode
+from include.tiering.model.depth import Depth
+from include.tiering.model.verdict import Verdict
+from include.tiering.quality.measures import SegmentMeasure
+from include.tiering.quality.rules import Severity
+from include.tiering.quota.config_store import ALL_BROKERS
+from include.tiering.tasks.plan_verification import Sample
+from include.tiering.tasks.verify_planned import ToMeasure
+from include.tiering.wiring import Tiering, open_tiering
+from include.tiering.work.verification_contract import VerificationOutcome
+from spark_jobs import verify_segments_job
+from spark_jobs.verify_segments_job import attempt, parse_arguments
+from tests.doubles.planned_run import RUN_ID, planned_run, settings_of
+from tests.doubles.spark_session import NO_JAVA
+
+pytestmark = NO_JAVA
+
+RUN = "verify-1"
+FETCH_QUOTA = "tiering.fetch.total.max.bytes.per.second"
+
+
+@dataclass
+class Copied:
+    """Two topics of real brokers, copied and not judged yet."""
+
+    directory: Path
+    config: Path
+    spark: SparkSession
+
+    def open(self):
+        return open_tiering(settings_of(self.config))
+
+    def plan(self, tiering: Tiering, depth: Depth = Depth.DEEP) -> int:
+        plan = tiering.plan_verification(RUN, Sample(due=True), depth=depth)
+        return len(plan.planned)
+
+    def verify(self, *arguments: str, config: Path | None = None) -> dict[str, Any]:
+        options = ["--run-id", RUN, "--tasks", "3", "--config", str(config or self.config), *arguments]
+        return attempt(self.spark, parse_arguments(options))
+
+    def log_of(self, segment_id: object) -> Path:
+        (found,) = self.directory.rglob(f"*{segment_id}.log")
+        return found
+
+
+@pytest.fixture
+def copied(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Copied:
+    config = planned_run(tmp_path, topics='["payments*", "audit_log"]')
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with open_tiering(settings_of(config)) as tiering:
+        tiering.copy_batch(RUN_ID, "inline")
+    return Copied(tmp_path, config, spark)
+
+
+def outcomes(tiering: Tiering) -> dict[str, int]:
+    return {str(total.outcome): total.segments for total in tiering.verifications.totals(RUN) if total.segments}
+
+
+def test_tasks_read_what_the_plan_said_under_one_quota(copied: Copied) -> None:
+    with copied.open() as tiering:
+        planned = copied.plan(tiering)
+        log_bytes = sum(size.size_bytes for size in tiering.sizes())
+        tiering.alter_configs(ALL_BROKERS, {FETCH_QUOTA: str(log_bytes)}, author="test")
+        outcome = copied.verify()
+        assert (outcome["exit_code"], outcome["segments"], outcome["failed"]) == (ExitCode.DONE, planned, 0)
+        assert outcomes(tiering) == {"passed": planned}
+        (total,) = (one for one in tiering.verifications.totals(RUN) if one.segments)
+        # Every byte of each log, and its indexes; three tasks together took the time that one stream would have.
+        assert log_bytes < outcome["bytes_read"] == total.read_bytes
+        assert 0.9 < total.planned_bytes / total.read_bytes < 1.1
+        assert outcome["seconds"] > 0.8
+        (progress,) = tiering.work.progress(RUN)
+        assert progress.finished
+        assert {total.verdict for total in tiering.metadata.verdict_totals() if total.segments} == {Verdict.PASSED}
+
+
+def test_a_damaged_byte_is_found_where_the_store_knows_nothing_of_it(copied: Copied) -> None:
+    results = copied.directory / "results"
+    with copied.open() as tiering:
+        planned = copied.plan(tiering)
+        victim = tiering.verifications.pending(RUN, at_most=planned)[planned // 2].segment_id
+        log = copied.log_of(victim.id)
+        content = bytearray(log.read_bytes())
+        content[len(content) // 2] ^= 1
+        log.write_bytes(content)
+        outcome = copied.verify("--results-dir", str(results))
+        assert (outcome["exit_code"], outcome["segments"], outcome["failed"]) == (ExitCode.FINDINGS, planned, 1)
+        assert outcomes(tiering) == {"passed": planned - 1, "failed": 1}
+        found = tiering.findings_of(RUN)
+        assert {finding.segment_id for _, finding in found} == {str(victim.id)}
+        assert Severity.CRITICAL in {severity for severity, _ in found}
+        assert tiering.metadata.segment(victim).verdict is Verdict.FAILED
+        assert list(results.rglob("*.json"))
+        # Nothing is left: another try reads nothing and finds nothing.
+        again = copied.verify()
+        assert (again["exit_code"], again["segments"], again["bytes_read"]) == (ExitCode.DONE, 0, 0)
+
+
+def test_a_task_that_cannot_go_on_leaves_the_plan_as_it_was(copied: Copied) -> None:
+    elsewhere = copied.directory / "elsewhere.toml"
+    elsewhere.write_text(f'[metadata]\nurl = "sqlite:///{copied.directory}/nothing.sqlite"')
+    with copied.open() as tiering:
+        planned = copied.plan(tiering, Depth.SHALLOW)
+        options = parse_arguments(["--run-id", RUN, "--config", str(elsewhere)])
+        with pytest.raises(verify_segments_job.MeasuringStoppedError, match="MetadataUnavailableError") as stopped:
+            verify_segments_job.verify(copied.spark, tiering, options)
+        assert stopped.value.exit_code == ExitCode.RETRY
+        assert outcomes(tiering) == {"planned": planned}
+
+
+def test_a_task_that_is_killed_is_worth_another_try(copied: Copied, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            os.kill(os.getpid(), signal.SIGKILL)
+            yield batch
+
+    def by_killed_tasks(session: SparkSession, **_: Any) -> Callable[[Sequence[ToMeasure]], Iterable[SegmentMeasure]]:
+        return lambda wanted: session.range(1).mapInArrow(killed, "id bigint").collect()
+
+    with copied.open() as tiering:
+        planned = copied.plan(tiering, Depth.SHALLOW)
+        with monkeypatch.context() as patched:
+            patched.setattr(verify_segments_job, "measured_by_tasks", by_killed_tasks)
+            assert copied.verify()["exit_code"] == ExitCode.RETRY
+        assert outcomes(tiering) == {str(VerificationOutcome.PLANNED): planned}
+        assert copied.verify()["segments"] == planned

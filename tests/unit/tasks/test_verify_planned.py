@@ -1,0 +1,242 @@
+"""A planned run: group by group, wherever the measures come from, and on again after whatever stopped it."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import google_crc32c
+import pytest
+
+from include.tiering.errors import RemoteStorageUnavailableError
+from include.tiering.model.depth import Depth
+from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.verdict import Verdict
+from include.tiering.quality.measures import SegmentMeasure
+from include.tiering.quota.contract import NoQuotas, UnlimitedBytes
+from include.tiering.tasks import verify_planned as module
+from include.tiering.tasks.verify_planned import MeasureAll, ToMeasure, measured_here, verify_planned
+from include.tiering.tasks.verify_segments import Measurer, VerifyReport
+from include.tiering.work.verification_contract import PlannedVerification, VerificationOutcome, VerificationReason
+from tests.doubles.copied_segments import CopiedPartition, copied_partition
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.memory_metadata import MemoryMetadata
+from tests.doubles.memory_verifications import MemoryVerifications
+from tests.doubles.plain_judge import PlainJudge
+
+RUN = "run-1"
+PLANNED, PASSED, FAILED, GONE = VerificationOutcome
+
+
+class CountedQuotas(NoQuotas):
+    """Counts what is charged."""
+
+    def __init__(self) -> None:
+        self.charged_bytes = 0
+
+    def fetch(self, broker_id: int, topic: str, client: str | None = None) -> UnlimitedBytes:
+        quotas = self
+
+        class Counted(UnlimitedBytes):
+            def take(self, wanted_bytes: int) -> int:
+                quotas.charged_bytes += wanted_bytes
+                return wanted_bytes
+
+        return Counted()
+
+
+@dataclasses.dataclass
+class Scene:
+    partition: CopiedPartition
+    metadata: MemoryMetadata
+    plans: MemoryVerifications
+    quotas: CountedQuotas
+
+    def plan(self, depth: Depth = Depth.SHALLOW, numbers: Iterable[int] | None = None) -> None:
+        rows = [self.partition.rows[n] for n in (numbers if numbers is not None else range(len(self.partition.rows)))]
+        self.plans.save_plan(
+            RUN,
+            [
+                PlannedVerification(
+                    row.metadata.remote_log_segment_id,
+                    row.metadata.start_offset,
+                    depth,
+                    VerificationReason.NEVER,
+                    1_000,
+                )
+                for row in rows
+            ],
+        )
+
+    @property
+    def measure_all(self) -> MeasureAll:
+        return measured_here(Measurer(self.metadata, self.partition.storage, self.quotas))
+
+    def verify(self, measure_all: MeasureAll | None = None, **rest) -> VerifyReport:
+        return verify_planned(
+            RUN,
+            self.plans,
+            self.metadata,
+            PlainJudge(),
+            measure_all or self.measure_all,
+            clock=ManualClock(),
+            **rest,
+        )
+
+    def id_of(self, number: int) -> RemoteLogSegmentId:
+        return self.partition.rows[number].metadata.remote_log_segment_id
+
+    def outcomes(self) -> list[VerificationOutcome]:
+        totals = self.plans.totals(RUN)
+        return [total.outcome for total in totals for _ in range(total.segments)]
+
+    def damage(self, number: int, suffix: str = "log") -> bytes:
+        path = self.partition.object_path(self.partition.rows[number], suffix)
+        content = path.read_bytes()
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        return content
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    partition = copied_partition(tmp_path)
+    return Scene(partition, MemoryMetadata(partition.rows), MemoryVerifications(), CountedQuotas())
+
+
+@pytest.mark.parametrize("depth", Depth)
+def test_real_segments_pass_and_what_was_read_is_what_was_charged(scene: Scene, depth: Depth) -> None:
+    scene.plan(depth)
+    report = scene.verify()
+    assert (report.segments, report.failed, report.gone) == (len(scene.partition.rows), (), 0)
+    assert scene.outcomes() == [PASSED] * report.segments
+    assert {row.verdict for row in scene.metadata.rows.values()} == {Verdict.PASSED}
+    assert report.bytes_read == scene.quotas.charged_bytes > 0
+    assert sum(total.read_bytes for total in scene.plans.totals(RUN)) == report.bytes_read
+    if depth is Depth.DEEP:
+        assert report.bytes_read > sum(row.metadata.segment_size_bytes for row in scene.partition.rows)
+
+
+def test_a_part_of_a_partition_knows_what_comes_before_it(scene: Scene) -> None:
+    scene.plan(numbers=[2, 5])
+    report = scene.verify()
+    assert (report.segments, report.failed) == (2, ())
+    assert [row.verdict for row in scene.metadata.rows.values()].count(Verdict.NONE) == len(scene.partition.rows) - 2
+
+
+def test_a_damaged_segment_fails_and_is_noted(scene: Scene) -> None:
+    scene.damage(2)
+    scene.plan()
+    report = scene.verify()
+    assert {finding.segment_id for finding in report.failed} == {str(scene.id_of(2).id)}
+    assert [one.segment_id for one in scene.plans.planned(RUN, FAILED)] == [scene.id_of(2)]
+    assert scene.metadata.rows[scene.id_of(2)].verdict is Verdict.FAILED
+
+
+def test_a_run_that_was_stopped_goes_on_where_it_was(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GROUP_SEGMENTS", 3)
+    scene.plan()
+    groups = 0
+
+    def dies_in_the_second_group(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
+        nonlocal groups
+        groups += 1
+        if groups == 2:
+            raise RemoteStorageUnavailableError("503 slow down")
+        return scene.measure_all(wanted)
+
+    with pytest.raises(RemoteStorageUnavailableError):
+        scene.verify(dies_in_the_second_group)
+    assert scene.outcomes().count(PASSED) == 3
+    report = scene.verify()
+    assert report.segments == len(scene.partition.rows) - 3
+    assert scene.outcomes() == [PASSED] * len(scene.partition.rows)
+    assert scene.verify().segments == 0
+
+
+def test_verdicts_that_the_plan_missed_are_taken_again(scene: Scene) -> None:
+    """The process died between the verdicts of a group and its outcomes."""
+
+    class Dies(MemoryVerifications):
+        def record(self, run_id, results) -> None:
+            raise KeyboardInterrupt
+
+    scene.plan()
+    with pytest.raises(KeyboardInterrupt):
+        dataclasses.replace(scene, plans=Dies(scene.plans.plans)).verify()
+    assert {row.verdict for row in scene.metadata.rows.values()} == {Verdict.PASSED}
+    assert scene.verify().segments == len(scene.partition.rows)
+    assert scene.outcomes() == [PASSED] * len(scene.partition.rows)
+
+
+def test_what_is_deleted_before_it_is_read_is_gone(scene: Scene) -> None:
+    scene.plan()
+    row = scene.metadata.rows[scene.id_of(1)]
+    deleting = dataclasses.replace(row.metadata, state=RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
+    scene.metadata.put(dataclasses.replace(row, metadata=deleting))
+    report = scene.verify()
+    assert (report.segments, report.gone) == (len(scene.partition.rows) - 1, 1)
+    assert [one.segment_id for one in scene.plans.planned(RUN, GONE)] == [scene.id_of(1)]
+
+
+def test_what_is_deleted_while_it_is_read_is_gone_too(scene: Scene) -> None:
+    scene.plan()
+
+    def deletes_meanwhile(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
+        scene.partition.object_path(scene.partition.rows[1], "log").unlink()
+        measures = list(scene.measure_all(wanted))
+        row = scene.metadata.rows[scene.id_of(1)]
+        deleting = dataclasses.replace(row.metadata, state=RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
+        scene.metadata.put(dataclasses.replace(row, metadata=deleting))
+        return measures
+
+    report = scene.verify(deletes_meanwhile)
+    assert (report.failed, report.gone) == ((), 1)
+    assert [one.segment_id for one in scene.plans.planned(RUN, GONE)] == [scene.id_of(1)]
+    assert scene.metadata.rows[scene.id_of(1)].verdict is Verdict.NONE
+
+
+def test_groups_are_bounded_by_bytes_and_hold_at_least_one(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.plan()
+    calls = 0
+
+    def count() -> None:
+        nonlocal calls
+        calls += 1
+
+    for group_bytes, streams, expected in ((1, 1, 1), (1_999, 1, 1), (2_000, 1, 2), (1_000, 3, 3)):
+        monkeypatch.setattr(module, "GROUP_BYTES", group_bytes)
+        scene.plans.records.clear()
+        scene.plans.results.clear()
+        calls = 0
+        scene.verify(streams=streams, on_group=count)
+        sizes = [len(group) for group in scene.plans.records]
+        assert set(sizes[:-1]) == {expected}
+        assert calls == len(sizes)
+
+
+def test_a_shallow_look_does_not_acquit_what_a_deep_one_convicted(scene: Scene) -> None:
+    """Two batches' worth of damage that only reading all of the log finds: the store was told the new checksum."""
+    row = scene.partition.rows[3]
+    path = scene.partition.object_path(row, "log")
+    content = path.read_bytes()
+    middle = len(content) // 2
+    damaged = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+    path.write_bytes(damaged)
+    scene.metadata.put(dataclasses.replace(row, log_crc32c=google_crc32c.value(damaged)))
+    scene.plan(Depth.SHALLOW, numbers=[3])
+    assert scene.verify().failed == ()
+    scene.plans.results.clear()
+    scene.plan(Depth.DEEP, numbers=[3])
+    deep = scene.verify()
+    assert deep.failed
+    scene.plans.results.clear()
+    scene.plan(Depth.SHALLOW, numbers=[3])
+    shallow = scene.verify()
+    assert {one.rule for one in shallow.failed} == {one.rule for one in deep.failed}
+    assert scene.metadata.rows[scene.id_of(3)].verdict is Verdict.FAILED
+    path.write_bytes(content)
+    scene.metadata.put(dataclasses.replace(scene.metadata.rows[scene.id_of(3)], log_crc32c=row.log_crc32c))
+    scene.plans.results.clear()
+    scene.plan(Depth.DEEP, numbers=[3])
+    assert scene.verify().failed == ()
+    assert scene.metadata.rows[scene.id_of(3)].verdict is Verdict.PASSED

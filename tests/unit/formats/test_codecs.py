@@ -1,0 +1,102 @@
+"""Every codec as Kafka's clients frame it; nothing that claims to be huge becomes huge."""
+
+import contextlib
+import struct
+import zlib
+
+import cramjam
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.tiering.errors import FormatError
+from include.tiering.formats.codecs import Decompressor
+from include.tiering.formats.record_batch import Codec
+from include.tiering.units import MIB
+
+_STREAM_HEADER = bytes.fromhex("82534e41505059000000000100000001")
+
+
+def gzipped(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=16 + zlib.MAX_WBITS)
+    return packer.compress(data) + packer.flush()
+
+
+def snappy_stream(data: bytes, block_bytes: int = 1000) -> bytes:
+    blocks = [
+        bytes(cramjam.snappy.compress_raw(data[at : at + block_bytes])) for at in range(0, len(data), block_bytes)
+    ]
+    return _STREAM_HEADER + b"".join(struct.pack(">i", len(block)) + block for block in blocks)
+
+
+PACKERS = {
+    "gzip": (Codec.GZIP, gzipped),
+    "snappy-raw": (Codec.SNAPPY, lambda data: bytes(cramjam.snappy.compress_raw(data))),
+    "snappy-stream": (Codec.SNAPPY, snappy_stream),
+    "lz4": (Codec.LZ4, lambda data: bytes(cramjam.lz4.compress(data))),
+    "zstd": (Codec.ZSTD, lambda data: bytes(cramjam.zstd.compress(data))),
+}
+
+
+@pytest.mark.parametrize("name", PACKERS)
+@given(data=st.binary(min_size=1, max_size=5000))
+def test_what_was_packed_comes_out(name: str, data: bytes) -> None:
+    codec, pack = PACKERS[name]
+    assert Decompressor().decompress(codec, memoryview(pack(data))) == data
+
+
+def test_plain_records_are_as_they_are() -> None:
+    assert Decompressor().decompress(Codec.NONE, memoryview(b"abc")) == b"abc"
+
+
+@pytest.mark.parametrize("name", PACKERS)
+def test_a_batch_of_several_mib_and_then_a_small_one(name: str) -> None:
+    codec, pack = PACKERS[name]
+    decompressor = Decompressor()
+    large = bytes(range(256)) * (9 * MIB // 256)
+    assert decompressor.decompress(codec, memoryview(pack(large))) == large
+    assert decompressor.decompress(codec, memoryview(pack(b"small"))) == b"small"
+
+
+@pytest.mark.parametrize("name", PACKERS)
+def test_a_bomb_is_refused_at_the_bound_and_not_below(name: str) -> None:
+    codec, pack = PACKERS[name]
+    assert len(Decompressor(MIB).decompress(codec, memoryview(pack(bytes(MIB))))) == MIB
+    with pytest.raises(FormatError, match=f"more than {MIB} bytes"):
+        Decompressor(MIB).decompress(codec, memoryview(pack(bytes(MIB + 1))))
+
+
+def test_a_snappy_block_that_claims_four_gigabytes_costs_nothing() -> None:
+    claim = b"\xff\xff\xff\xff\x0f" + bytes(20)
+    with pytest.raises(FormatError, match="more than"):
+        Decompressor().decompress(Codec.SNAPPY, memoryview(claim))
+
+
+@pytest.mark.parametrize("name", PACKERS)
+@given(data=st.data())
+def test_damage_is_no_other_error(name: str, data: st.DataObject) -> None:
+    codec, pack = PACKERS[name]
+    packed = bytearray(pack(b"some records, some records again" * 9))
+    at = data.draw(st.integers(0, len(packed) - 1))
+    action = data.draw(st.sampled_from(["flip", "cut", "extend"]))
+    if action == "flip":
+        packed[at] ^= 1 << data.draw(st.integers(0, 7))
+    elif action == "cut":
+        del packed[at:]
+    else:
+        packed += data.draw(st.binary(min_size=1, max_size=30))
+    with contextlib.suppress(FormatError):
+        assert len(Decompressor(MIB).decompress(codec, memoryview(packed))) <= MIB
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
+@given(noise=st.binary(max_size=200))
+def test_noise_is_no_other_error(codec: Codec, noise: bytes) -> None:
+    with contextlib.suppress(FormatError):
+        assert len(Decompressor(MIB).decompress(codec, memoryview(noise))) <= MIB
+
+
+@pytest.mark.parametrize("block", [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\0\0\0\x09abc", b"\0\0"])
+def test_a_snappy_stream_with_a_block_that_is_not_there(block: bytes) -> None:
+    with pytest.raises(FormatError, match="snappy"):
+        Decompressor().decompress(Codec.SNAPPY, memoryview(_STREAM_HEADER + block))

@@ -59,8 +59,22 @@ def _judge_attempt(
     topic = context.topics.get(str(partition.topic_id))
     if topic is not None and not topic.is_ours:
         return PassedOver.OF_BROKERS
-    if any(context.moment.is_young(listed.last_modified_ms) for listed in stored.values()):
-        return PassedOver.YOUNG
+    judged = _judge_settled(attempt, stored, tombstones, context)
+    if isinstance(judged, PassedOver) or all(finding.kind is FindingKind.ADOPTABLE for finding in judged):
+        # A complete copy is offered whatever its age: nothing of it is removed, and a young one says that the database
+        # has lost what it knew a moment ago.
+        return judged
+    is_young = any(context.moment.is_young(listed.last_modified_ms) for listed in stored.values())
+    return PassedOver.YOUNG if is_young else judged
+
+
+def _judge_settled(
+    attempt: SegmentKey,
+    stored: dict[ObjectKind, ListedObject],
+    tombstones: Sequence[SegmentFact],
+    context: AuditContext,
+) -> list[AuditFinding] | PassedOver:
+    partition = attempt.segment_id.topic_id_partition
     if tombstones:
         deleted_at_ms = max(fact.changed_at_ms for fact in tombstones)
         if not context.moment.was_settled(deleted_at_ms):

@@ -8,6 +8,7 @@ from typing import Any
 
 from include.tiering.log_source.contract import ScanReport
 from include.tiering.log_source.topic_patterns import matches
+from include.tiering.model.failed_copies import FailedCopy
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.sizes import PartitionSize
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
@@ -31,6 +32,7 @@ from include.tiering.tasks.plan_verification import Sample, VerificationPlan
 from include.tiering.tasks.readiness import Check, Readiness
 from include.tiering.tasks.resize_pools import asks_for_pools, resize_pools
 from include.tiering.tasks.skip_offsets import Skip
+from include.tiering.tasks.verify_partitions import PartitionReport
 from include.tiering.tasks.verify_segments import VerifyReport
 from include.tiering.work.contract import ALL_TOPICS, BatchProgress, WorkItem
 from tests.doubles import sample_values as sample
@@ -70,11 +72,22 @@ class FakeWork:
         return [report.batch_id for report in self.reports if report.pool == pool]
 
 
+class FakeFailedCopies:
+    """Whatever a test says has failed."""
+
+    def __init__(self) -> None:
+        self.copies: list[FailedCopy] = []
+
+    def all(self) -> Sequence[FailedCopy]:
+        return self.copies
+
+
 class FakeTiering:
     """`fails` is raised by whatever is asked; `calls` holds every verb with its arguments."""
 
     def __init__(self) -> None:
         self.work = FakeWork()
+        self.failed_copies = FakeFailedCopies()
         self.settings = TieringSettings()
         self.fails: Exception | None = None
         self.calls: list[tuple[str, dict[str, Any]]] = []
@@ -83,6 +96,7 @@ class FakeTiering:
         self.plan: Callable[[str], CopyPlan] = lambda run_id: sample.copy_plan(run_id)
         self.results: list[BatchResult] = []
         self.verified = VerifyReport(2, (), (), 2048, 0.1)
+        self.judged_partitions = PartitionReport(1, (), ())
         self.verification: Callable[[str], VerificationPlan] = sample.verification_plan
         self.partition_sizes: list[PartitionSize] = [sample.partition_size()]
         self.log_dir_descriptions: list[LogDirDescription] = []
@@ -136,6 +150,10 @@ class FakeTiering:
         self._called("verify_planned", {"run_id": run_id})
         on_read(1)
         return self.verified
+
+    def verify_partitions(self, partitions: Collection[TopicIdPartition]) -> PartitionReport:
+        self._called("verify_partitions", {"partitions": partitions})
+        return self.judged_partitions
 
     def publish_verdicts(self) -> None:
         self._called("publish_verdicts", {})

@@ -34,7 +34,7 @@ def publish_failed_copies(
     """`topics` are all that may have one: those without are shown as 0."""
     known = set(topics)
     failed: Counter[str] = Counter(dict.fromkeys(known, 0))
-    lost: Counter[tuple[str, str]] = Counter({(topic, decided): 0 for topic in known for decided in ("no", "yes")})
+    lost: Counter[tuple[str, ...]] = Counter({(topic, decided): 0 for topic in known for decided in ("no", "yes")})
     for copy in copies:
         topic = copy.metadata.topic_id_partition.topic
         if copy.given_up:
@@ -44,4 +44,4 @@ def publish_failed_copies(
         if copy.lost_because is not None:
             lost[topic, "no"] += copy.offsets.size
     recorder.show(FAILED_SEGMENTS, {(topic,): number for topic, number in failed.items()})
-    recorder.show(LOST_OFFSETS, dict(lost))
+    recorder.show(LOST_OFFSETS, lost)

@@ -1,12 +1,17 @@
 """What the quality gate found."""
 
+from collections.abc import Sequence
+
+from include.tiering.model.failed_copies import FailedCopy
 from include.tiering.quality.judge import QualityFinding
+from include.tiering.reports.failed_copies import failed_copies_table, failed_copy_document
 from include.tiering.reports.presentation import Document, Presentation, Table, count
 from include.tiering.tasks.verify_segments import VerifyReport
 from include.tiering.units import format_bytes
 
 
-def present_verify(report: VerifyReport) -> Presentation:
+def present_verify(report: VerifyReport, failed_copies: Sequence[FailedCopy] = ()) -> Presentation:
+    """`failed_copies` are all segments that failed and have no new copy yet, whoever verified them."""
     bad = {finding.segment_id for finding in report.failed}
     summary = (
         f"verified {count(report.segments, 'segment')}: {report.segments - len(bad)} passed, {len(bad)} failed, "
@@ -14,15 +19,21 @@ def present_verify(report: VerifyReport) -> Presentation:
     )
     if report.gone:
         summary += f"; {count(report.gone, 'segment')} went meanwhile"
-    return Presentation(lambda: _document(report), lambda: _tables(report), summary, ok=not report.failed)
+    return Presentation(
+        lambda: _document(report, failed_copies),
+        lambda: (*_tables(report), *failed_copies_table(failed_copies)),
+        summary,
+        ok=not report.failed,
+    )
 
 
-def _document(report: VerifyReport) -> Document:
+def _document(report: VerifyReport, failed_copies: Sequence[FailedCopy]) -> Document:
     return {
         "segments": report.segments,
         "failed": [_finding(finding) for finding in report.failed],
         "warnings": [_finding(finding) for finding in report.warnings],
         "bytes_read": report.bytes_read,
+        "not_served": [failed_copy_document(copy) for copy in failed_copies],
     }
 
 

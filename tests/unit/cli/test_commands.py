@@ -98,7 +98,14 @@ def test_copy_runs_batches_until_one_ends_for_another_reason_than_its_time(
     assert tiering.calls[1:] == [("copy_batch", {"batch_id": f"{run_id}.{n}"}) for n in (0, 1)]
     assert (shown["bytes"], shown["seconds"]) == (1024, 2.0)
     assert shown["copied"] == [
-        {**sample.LABELS, "start_offset": 0, "end_offset": 99, "bytes": 1024, "segment_id": sample.SEGMENT_ID_TEXT}
+        {
+            **sample.LABELS,
+            "start_offset": 0,
+            "end_offset": 99,
+            "bytes": 1024,
+            "segment_id": sample.SEGMENT_ID_TEXT,
+            "supersedes": None,
+        }
     ]
 
 

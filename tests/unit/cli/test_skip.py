@@ -10,6 +10,7 @@ from typer.testing import Result
 from include.tiering.cli.commands import skip as command
 from include.tiering.cli.session import author
 from include.tiering.errors import StateConflictError
+from include.tiering.model.failed_copies import Loss
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.tasks.copy_plan import HeldBack, HeldBackPartition
 from include.tiering.tasks.skip_offsets import Skip
@@ -69,6 +70,20 @@ def test_on_a_terminal_it_asks(
     assert run(*ARGUMENTS).exit_code == code
     assert asked == [f"{LOST}. Go on without them?"]
     assert ("skip_offsets" in verbs(tiering)) is recorded
+
+
+def test_failed_segments_are_asked_about_with_what_becomes_of_them(
+    run: Run, tiering: FakeTiering, answers: Callable[[bool], list[str]]
+) -> None:
+    segment_id = sample.segment_row().metadata.remote_log_segment_id
+    losses = tuple(Loss(segment_id, OffsetRange(*offsets), "gone") for offsets in ((0, 9), (50, 59)))
+    held = HeldBackPartition(sample.ORDERS_0, 0, HeldBack.LOST, "details", lost=losses)
+    tiering.skip, asked = Skip(sample.ORDERS_0, None, held, lost=losses), answers(True)
+    assert run(*ARGUMENTS).exit_code == 0
+    (question,) = asked
+    assert question.startswith("orders-0: 20 offsets, 0..9, 50..59, will be missing from the archive: 2 segments that")
+    assert question.endswith("failed the quality gate, kept and not served (gone; gone). Go on without them?")
+    assert "skip_offsets" in verbs(tiering)
 
 
 def test_a_replica_that_still_has_some_is_part_of_the_question(

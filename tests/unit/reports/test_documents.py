@@ -8,8 +8,10 @@ import pytest
 
 from include.tiering.log_source.contract import IneligibleReason, LogSegment
 from include.tiering.model.cost import CostEstimate
+from include.tiering.model.failed_copies import FailedCopy, Loss
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.lag import PartitionLag
+from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.pools.contract import POOLS, UNLIMITED_SLOTS, PoolUsage, SeenPool
 from include.tiering.quality.judge import QualityFinding
 from include.tiering.remote_metadata.topic_deletions_contract import TopicDeletion
@@ -25,14 +27,14 @@ from include.tiering.reports.status import Activity, present_status
 from include.tiering.reports.verify import present_verify
 from include.tiering.settings import load_settings
 from include.tiering.tasks.compare_tiers import DuplicateBytes, TierComparison
-from include.tiering.tasks.copy_plan import HeldBack, HeldBackPartition
+from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.tasks.describe_log_dirs import KnownLogDir, LogDirDescription, ReplicaSize
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
 from include.tiering.tasks.mirror_pools import PoolsStatus, PoolStatus
 from include.tiering.tasks.partition_readiness import NotReady, PartitionReadiness
 from include.tiering.tasks.readiness import Check, Readiness
 from include.tiering.tasks.verify_segments import VerifyReport
-from include.tiering.work.contract import SegmentOutcome
+from include.tiering.work.contract import PlannedPartition, PlannedSegment, SegmentOutcome
 from tests.doubles import sample_values as sample
 
 LABELS = sample.LABELS
@@ -309,11 +311,59 @@ def test_verify() -> None:
         ],
         "warnings": [],
         "bytes_read": 2048,
+        "not_served": [],
     }
     assert not presented.ok
     warned = present_verify(VerifyReport(3, (), (finding,), 0, 0.5))
     assert (warned.ok, len(warned.document()["warnings"])) == (True, 1)
     assert "3 passed, 0 failed, 1 warning" in warned.summary
+
+
+def test_verify_names_what_is_not_served_with_its_offsets_and_what_becomes_of_it() -> None:
+    metadata = sample.segment_row().metadata
+    copies = [
+        FailedCopy(metadata, "Q102"),
+        FailedCopy(metadata, "Q102", lost_because="the source's log starts at 500"),
+        FailedCopy(metadata, "Q102", lost_because="the source's log starts at 500", given_up=True),
+    ]
+    presented = present_verify(VerifyReport(0, (), (), 0, 0.5), copies)
+    assert presented.ok
+    (table,) = presented.tables()
+    assert [(row[1], row[3].split(";")[0]) for row in table.rows] == [
+        ("100..199", "the next run copies it anew, if the source has it as it was"),
+        ("100..199", "lost: the source's log starts at 500"),
+        ("100..199", "given up by decision"),
+    ]
+    assert presented.document()["not_served"][1] == {
+        **LABELS,
+        "segment_id": sample.SEGMENT_ID_TEXT,
+        "start_offset": 100,
+        "end_offset": 199,
+        "bytes": 4096,
+        "lost_because": "the source's log starts at 500",
+        "given_up": False,
+    }
+
+
+def test_a_loss_and_a_new_copy_are_members_of_the_plan() -> None:
+    segment_id = sample.segment_row().metadata.remote_log_segment_id
+    loss = Loss(segment_id, OffsetRange(100, 199), "gone")
+    held = HeldBackPartition(sample.ORDERS_0, 100, HeldBack.LOST, "offsets 100..199", lost=(loss,))
+    again = PlannedSegment(100, 199, 4096, segment_id.id)
+    plan = CopyPlan("run-1", (PlannedPartition(sample.REPLICA_0, 0.5, (again,)),), (held,), ())
+    document = present_plan(plan).document()
+    assert document["partitions"][0]["segments"][0]["supersedes"] == sample.SEGMENT_ID_TEXT
+    assert document["held_back"][0]["lost"] == [
+        {
+            "segment_id": sample.SEGMENT_ID_TEXT,
+            "start_offset": 100,
+            "end_offset": 199,
+            "in_source": False,
+            "why": "gone",
+        }
+    ]
+    titles = [table.title for table in present_plan(plan).tables()]
+    assert titles == ["to copy", "copied anew, as they failed the quality gate", "waiting"]
 
 
 def test_fetch() -> None:

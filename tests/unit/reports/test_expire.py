@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from include.tiering.reports.expire import ExpireRun, present_expire
 from include.tiering.tasks.brake import BrakeReport, TopicAction
-from include.tiering.tasks.plan_expiration import Unknown
+from include.tiering.tasks.plan_expiration import HeldSegments, Unknown
 from include.tiering.work.deletion_contract import Approval, DeletionItem, DeletionOutcome, DeletionRun
 from tests.doubles.expirations import planned_expiration
 from tests.doubles.segments import FINISHED, partition_of, segment_of
@@ -50,6 +50,15 @@ def test_the_document_of_a_plan() -> None:
     ]
     assert (document["needs_approval"], document["plan_hash"], document["bytes"]) == (True, "hash", 3_000)
     assert document["unknowns"] == [{**LABELS, "message": "local bytes are unknown"}]
+
+
+def test_what_is_held_is_named_with_the_time_until_it_goes() -> None:
+    held = HeldSegments(A, 2, 2_048, 1_700_000_000_000)
+    presented = present_expire(run_of(PLANNED, PLANNED, PLANNED, held=[held]))
+    expected = {**LABELS, "segments": 2, "bytes": 2_048, "until_ms": 1_700_000_000_000}
+    assert presented.document()["held"] == [expected]
+    (table,) = [one for one in presented.tables() if one.title.startswith("superseded")]
+    assert table.rows == (("orders-2", "2", "2.0 KiB", "2023-11-14 22:13:20 UTC"),)
 
 
 def test_a_log_start_that_stays_is_not_listed() -> None:

@@ -68,6 +68,7 @@ def verify(
     `deep` reads every byte, under the fetch quota. What it will cost is said before it starts. With `--share 0.05`
     another twentieth is taken each day (`tiering.verify.period.ms`), and in twenty days each segment had its turn.
 
+    Partitions of what was verified are judged as a whole too: holes, overlaps, falling leader epochs.
     A segment that fails is kept and named, never served, and its partition stops (exit code 1). A shallow look acquits
     no segment of what a deep one found. Interrupt it at any time: verdicts are stored as it goes.
     """
@@ -90,9 +91,10 @@ def verify(
                 partitions=frozenset(partition or ()),
             )
             report = _verify_sample(tiering, sample, depth, limit_bytes, dry_run=dry_run, as_json=as_json)
+        failed_copies = tiering.failed_copies.all()
     from include.tiering.reports.verify import present_verify
 
-    finish(present_verify(report), as_json=as_json)
+    finish(present_verify(report, failed_copies), as_json=as_json)
 
 
 def _verify_sample(
@@ -111,5 +113,8 @@ def _verify_sample(
     typer.echo(cost_sentence(plan), err=True)
     with counted_bytes("verifying", plan.cost.read_bytes) as on_read:
         report = tiering.verify_planned(plan.run_id, on_read=on_read)
+    if plan.planned:
+        of_partitions = tiering.verify_partitions({one.segment_id.topic_id_partition for one in plan.planned})
+        report = report.with_partitions(of_partitions.failed, of_partitions.warnings)
     tiering.publish_verdicts()
     return report

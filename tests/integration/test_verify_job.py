@@ -73,7 +73,7 @@ def test_tasks_read_what_the_plan_said_under_one_quota(copied: Copied) -> None:
     with copied.open() as tiering:
         planned = copied.plan(tiering)
         log_bytes = sum(size.size_bytes for size in tiering.sizes())
-        tiering.alter_configs(ALL_BROKERS, {FETCH_QUOTA: str(log_bytes)}, author="test")
+        tiering.alter_configs(ALL_BROKERS, {FETCH_QUOTA: str(log_bytes // 2)}, author="test")
         outcome = copied.verify()
         assert (outcome["exit_code"], outcome["segments"], outcome["failed"]) == (ExitCode.DONE, planned, 0)
         assert outcomes(tiering) == {"passed": planned}
@@ -81,7 +81,7 @@ def test_tasks_read_what_the_plan_said_under_one_quota(copied: Copied) -> None:
         # Every byte of each log, and its indexes; three tasks together took the time that one stream would have.
         assert log_bytes < outcome["bytes_read"] == total.read_bytes
         assert 0.9 < total.planned_bytes / total.read_bytes < 1.1
-        assert outcome["seconds"] > 0.8
+        assert outcome["seconds"] > 1
         (progress,) = tiering.work.progress(RUN)
         assert progress.finished
         assert {total.verdict for total in tiering.metadata.verdict_totals() if total.segments} == {Verdict.PASSED}

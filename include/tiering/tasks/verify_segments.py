@@ -15,10 +15,10 @@ A store that does not answer is no verdict: the error goes to the caller, and wh
 planned are in `verify_planned`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Final
+from typing import Final, Self
 
 from include.tiering.clock import Clock
 from include.tiering.model.depth import Depth
@@ -51,6 +51,10 @@ class VerifyReport:
     bytes_read: int
     seconds: float
     gone: int = 0
+
+    def with_partitions(self, failed: Sequence[QualityFinding], warnings: Sequence[QualityFinding]) -> Self:
+        """With what was found of the partitions of these segments as a whole."""
+        return replace(self, failed=(*self.failed, *failed), warnings=(*self.warnings, *warnings))
 
 
 @dataclass(slots=True)

@@ -9,7 +9,9 @@ from typer.testing import Result
 
 from include.tiering.model.depth import Depth
 from include.tiering.model.turn import Turn
+from include.tiering.quality.judge import QualityFinding
 from include.tiering.tasks.plan_verification import Sample
+from include.tiering.tasks.verify_partitions import PartitionReport
 from tests.doubles import sample_values as sample
 from tests.doubles.fake_tiering import FakeTiering
 
@@ -26,7 +28,12 @@ def test_verify_takes_what_needs_a_verdict_and_says_the_cost_before(run: Run, ti
     result = run("verify")
     assert result.exit_code == 0
     assert asked_for(tiering) == (Sample(due=True), {"depth": Depth.SHALLOW, "limit_bytes": None, "dry_run": False})
-    assert [name for name, _ in tiering.calls] == ["plan_verification", "verify_planned", "publish_verdicts"]
+    assert [name for name, _ in tiering.calls] == [
+        "plan_verification",
+        "verify_planned",
+        "verify_partitions",
+        "publish_verdicts",
+    ]
     assert "2 of 40 segments, shallow: about 3.0 KiB in 36 requests, 1m 30s at the fetch quota" in result.stderr
 
 
@@ -59,6 +66,14 @@ def test_verify_dry_run_reads_nothing(document: Document, tiering: FakeTiering) 
 def test_verify_takes_a_run_or_a_sample(run: Run, tiering: FakeTiering, flags: list[str]) -> None:
     assert run("verify", "--run", "run-1", *flags).exit_code == 2
     assert tiering.calls == []
+
+
+def test_a_hole_in_a_partition_is_a_finding(run: Run, tiering: FakeTiering) -> None:
+    finding = QualityFinding("orders", 0, sample.TOPIC_ID_TEXT, sample.SEGMENT_ID_TEXT, 100, "Q401", "partition", "gap")
+    tiering.judged_partitions = PartitionReport(1, (finding,), ())
+    result = run("verify")
+    assert result.exit_code == 1
+    assert "Q401" in result.stdout
 
 
 def test_verify_tells_of_the_limit(run: Run, tiering: FakeTiering) -> None:

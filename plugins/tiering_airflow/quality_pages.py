@@ -88,7 +88,7 @@ def failed_segments(summary: RunSummary) -> list[FailedSegment]:
 
 
 def short_line(line: FirstLine) -> str:
-    return f"{line.partition} from {line.start_offset}: {', '.join(line.rules)}"
+    return f"{line.partition} from {line.start_offset}: {line.ids}"
 
 
 class QualityReportLink(BaseOperatorLink):

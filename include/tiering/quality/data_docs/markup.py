@@ -33,11 +33,12 @@ code { font: .9em ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; 
 .bad { color: var(--bad); } .odd { color: var(--odd); } .good { color: var(--good); }
 .verdict.bad { background: var(--bad-soft); } .verdict.odd { background: var(--odd-soft); }
 .verdict.good { background: var(--good-soft); }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1.2rem; margin: 1rem 0; }
+dl { display: grid; grid-template-columns: repeat(2, max-content 1fr); gap: .15rem 1.2rem; margin: 1rem 0; }
 dt { color: var(--dim); } dd { margin: 0; overflow-wrap: anywhere; }
 table { border-collapse: collapse; width: 100%; }
 th, td { border-bottom: 1px solid var(--line); padding: .4rem .7rem .4rem 0; text-align: left; vertical-align: top; }
 th { color: var(--dim); font-weight: 600; white-space: nowrap; }
+td.name { min-width: 9rem; overflow-wrap: anywhere; } td.id { white-space: nowrap; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 td p { margin: 0 0 .3rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 tr:target { background: var(--odd-soft); outline: 2px solid var(--odd); }

@@ -5,13 +5,16 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from include.tiering.quality.data_docs.markup import document, element, number, table
-from include.tiering.quality.data_docs.quality_run import QualityRun, SegmentLine, lines_of
+from include.tiering.quality.data_docs.quality_run import QualityRun, SegmentLine, failed_lines, warned_lines
 from include.tiering.quality.data_docs.run_summary import RunSummary
 from include.tiering.quality.data_docs.stored_results import RuleOutcome, StoredResults, SuiteOutcome
 from include.tiering.units import format_bytes, format_duration, format_utc
 
 MAX_LINES: Final = 2_000
 """Segments that a page names. The database holds every finding."""
+
+MAX_SHOWN_FINDINGS: Final = 2
+"""Broken rules of a segment that are open to see; the others unfold."""
 
 _LINE_HEADS: Final = ("partition", "from offset>", "segment", "what is wrong")
 _RULE_HEADS: Final = ("rule", "what must hold", "severity", "measured>", "broken>")
@@ -27,8 +30,8 @@ def run_page(run: QualityRun, results: StoredResults) -> bytes:
         element("p", summary.sentence, class_=f"verdict {_colour(summary)}"),
         _facts(run, results),
         *_remarks(run),
-        *_lines("Segments that failed", lines_of(run.failed), "bad"),
-        *_lines("Segments with warnings", lines_of(run.warnings), "odd"),
+        *_lines("Segments that failed", failed_lines(run), "bad"),
+        *_lines("Segments with warnings", warned_lines(run), "odd"),
         element("h2", "What was judged"),
         *(_suite(suite) for suite in results.suites),
         *_nothing_stored(results),
@@ -68,13 +71,13 @@ def no_page(keep_days: int) -> bytes:
 def _facts(run: QualityRun, results: StoredResults) -> Element:
     facts = {
         "DAG": run.origin,
-        "Began": format_utc(run.began_at_ms),
-        "Took": format_duration(max(0, run.ended_at_ms - run.began_at_ms) / 1000),
-        "Depth": run.depth,
         "Segments": f"{run.segments:,}",
+        "Began": format_utc(run.began_at_ms),
         "Partitions as a whole": f"{run.partitions:,}",
-        "Read from the store": format_bytes(run.bytes_read),
+        "Took": format_duration(max(0, run.ended_at_ms - run.began_at_ms) / 1000),
         "Rules": f"{sum(len(suite.rules) for suite in results.suites):,}",
+        "Depth": run.depth,
+        "Read from the store": format_bytes(run.bytes_read),
     }
     pairs = ((element("dt", name), element("dd", text)) for name, text in facts.items())
     return element("dl", *(part for pair in pairs for part in pair))
@@ -95,13 +98,15 @@ def _lines(title: str, lines: Sequence[SegmentLine], colour: str) -> list[Elemen
 
 
 def _line(line: SegmentLine) -> Element:
-    found = [element("p", element("strong", finding.rule), f" {finding.message}") for finding in line.findings]
+    said = [element("p", element("strong", finding.rule), f" {finding.message}") for finding in line.findings]
+    shown, more = said[:MAX_SHOWN_FINDINGS], said[MAX_SHOWN_FINDINGS:]
+    rest = [element("details", element("summary", f"{len(more)} more rules"), *more)] if more else []
     return element(
         "tr",
-        element("td", f"{line.topic}-{line.partition}"),
+        element("td", f"{line.topic}-{line.partition}", class_="name"),
         number(line.start_offset),
-        element("td", element("a", element("code", line.segment_id), href=f"#{line.anchor}")),
-        element("td", *found),
+        element("td", element("a", element("code", line.segment_id), href=f"#{line.anchor}"), class_="id"),
+        element("td", *shown, *rest),
         id=line.anchor,
     )
 

@@ -65,15 +65,29 @@ class SegmentLine:
         return anchor_of(self.segment_id)
 
 
-def lines_of(findings: Iterable[QualityFinding]) -> list[SegmentLine]:
-    """One per segment, in the order in which segments are first found."""
+def failed_lines(run: QualityRun) -> list[SegmentLine]:
+    """One per segment that failed, in the order in which they were found; warnings about it come last."""
+    failed = _by_segment(run.failed)
+    warned = _by_segment(run.warnings)
+    return [_line((*found, *warned.get(segment, ()))) for segment, found in failed.items()]
+
+
+def warned_lines(run: QualityRun) -> list[SegmentLine]:
+    """One per segment that did not fail and has a warning."""
+    failed = _by_segment(run.failed)
+    return [_line(found) for segment, found in _by_segment(run.warnings).items() if segment not in failed]
+
+
+def _by_segment(findings: Iterable[QualityFinding]) -> dict[tuple[str, int, str], list[QualityFinding]]:
     by_segment: dict[tuple[str, int, str], list[QualityFinding]] = {}
     for finding in findings:
         by_segment.setdefault((finding.topic_id, finding.partition, finding.segment_id), []).append(finding)
-    return [
-        SegmentLine(one[0].topic, one[0].partition, one[0].segment_id, one[0].start_offset, tuple(one))
-        for one in by_segment.values()
-    ]
+    return by_segment
+
+
+def _line(findings: Sequence[QualityFinding]) -> SegmentLine:
+    first = findings[0]
+    return SegmentLine(first.topic, first.partition, first.segment_id, first.start_offset, tuple(findings))
 
 
 def anchor_of(segment_id: str) -> str:

@@ -4,9 +4,10 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
-from include.tiering.quality.data_docs.quality_run import QualityRun, SegmentLine, lines_of
+from include.tiering.quality.data_docs.quality_run import QualityRun, SegmentLine, failed_lines, warned_lines
 
 MAX_FIRST_LINES: Final = 50
+MAX_NAMED_RULES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +31,19 @@ class FirstLine:
 
     @property
     def text(self) -> str:
-        return f"{', '.join(self.rules)}: {self.message}"
+        return f"{self.ids}: {self.message}"
+
+    @property
+    def ids(self) -> str:
+        """``"Q101, Q102, Q105 and 14 more"``"""
+        named = ", ".join(self.rules[:MAX_NAMED_RULES])
+        more = len(self.rules) - MAX_NAMED_RULES
+        return f"{named} and {more} more" if more > 0 else named
 
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """See `QualityRun`. `first_lines` are the first `MAX_FIRST_LINES` segments that failed."""
+    """See `QualityRun`. `warned_segments` did not fail; `first_lines` are the first that failed, `MAX_FIRST_LINES`."""
 
     origin: str
     run_id: str
@@ -50,7 +58,7 @@ class RunSummary:
 
     @classmethod
     def of(cls, run: QualityRun) -> Self:
-        failed = lines_of(run.failed)
+        failed = failed_lines(run)
         return cls(
             run.origin,
             run.run_id,
@@ -59,7 +67,7 @@ class RunSummary:
             run.ended_at_ms,
             run.segments,
             failed_segments=len(failed),
-            warned_segments=len(lines_of(run.warnings)),
+            warned_segments=len(warned_lines(run)),
             remarks=len(run.remarks),
             first_lines=tuple(FirstLine.of(line) for line in failed[:MAX_FIRST_LINES]),
         )

@@ -69,6 +69,22 @@ def test_a_page_says_what_failed_in_a_line_per_segment() -> None:
     assert "#segment-ERITFBUWFxgZGhscHR4fIA" in page.links
 
 
+def test_a_segment_that_breaks_many_rules_has_one_line() -> None:
+    rules = ("Q101", "Q102", "Q105", "Q261")
+    broken = tuple(replace(FINDING, rule=rule) for rule in rules)
+    odd = replace(FINDING, rule="Q269")
+    run = replace(RUN, failed=broken, warnings=(odd,))
+    summary = RunSummary.of(run)
+    assert (summary.failed_segments, summary.warned_segments) == (1, 0)
+    (line,) = summary.first_lines
+    assert line.rules == (*rules, "Q269")
+    assert line.text.startswith("Q101, Q102, Q105 and 2 more: The checksum")
+    page = parsed(run_page(run, RESULTS))
+    assert page.ids == ["segment-ERITFBUWFxgZGhscHR4fIA"]
+    assert "3 more rules" in page.text
+    assert page.faults == []
+
+
 def test_a_run_without_findings_and_one_without_segments() -> None:
     right = parsed(run_page(replace(RUN, failed=(), warnings=()), RESULTS))
     assert "All 14 segments passed" in right.text

@@ -1,0 +1,126 @@
+"""The report of a run in a browser whose network is cut: readable, linkable, and asking nobody for anything.
+
+The picture in the documentation is taken on the way when UPDATE_PICTURES=1 asks for it.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+
+from include.tiering.model.depth import Depth
+from include.tiering.quality.data_docs.quality_run import QualityRun, anchor_of
+from include.tiering.quality.data_docs.site import DataDocs
+from include.tiering.settings import load_settings
+from include.tiering.wiring import open_tiering
+from tests.doubles.airflow_home import deployment
+from tests.doubles.source_tree import ROOT
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+RUN_ID = "scheduled__2026-11-21T03:00:00+00:00"
+PICTURE = ROOT / "docs" / "images" / "quality-report.png"
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(
+        CHROMIUM is None or DRIVER is None,
+        reason="no Chromium with its driver here: install the packages chromium and chromium-driver",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def run_and_page(tmp_path_factory: pytest.TempPathFactory) -> tuple[QualityRun, Path]:
+    """Segments of a real broker, copied, damaged in three ways, verified."""
+    directory = tmp_path_factory.mktemp("deployment")
+    deployed = deployment(directory)
+    docs = DataDocs(directory / "docs")
+    with open_tiering(load_settings(deployed.config)) as tiering:
+        tiering.plan_copy("copy", topics=["orders", "audit_log"])
+        tiering.copy_batch("copy", "copy/0")
+        *_, second, largest = sorted(deployed.remote.rglob("*.log"), key=lambda log: (log.stat().st_size, log.name))
+        _damage(largest, lambda content: content[:500] + bytes([content[500] ^ 1]) + content[501:])
+        _damage(second, lambda content: content[:-100])
+        _damage(min(deployed.remote.rglob("*.indexes")), lambda content: content[:8] + bytes(8) + content[16:])
+        began_at_ms = tiering.clock.now_ms()
+        results = docs.begin("tiering_quality", RUN_ID)
+        verified = tiering.verify("copy", depth=Depth.DEEP, results_dir=results)
+        partitions = tiering.verify_partitions(results_dir=results)
+        run = QualityRun(
+            origin="tiering_quality",
+            run_id=RUN_ID,
+            depth=Depth.DEEP,
+            began_at_ms=began_at_ms,
+            ended_at_ms=tiering.clock.now_ms(),
+            segments=verified.segments,
+            bytes_read=verified.bytes_read,
+            failed=(*verified.failed, *partitions.failed),
+            warnings=(*verified.warnings, *partitions.warnings),
+            partitions=partitions.partitions,
+        )
+    return run, docs.publish(run)
+
+
+def _damage(path: Path, change: Callable[[bytes], bytes]) -> None:
+    path.chmod(0o644)
+    path.write_bytes(change(path.read_bytes()))
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for flag in (
+        "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions",
+        "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run",
+        "--hide-scrollbars", "--window-size=1280,1250", f"--user-data-dir={tmp_path / 'profile'}",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    ):  # fmt: skip
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+def _requested(browser: webdriver.Chrome) -> set[str]:
+    """Addresses that our pages asked for, whether they got them or not."""
+    messages = (json.loads(entry["message"])["message"] for entry in browser.get_log("performance"))
+    requests = [m["params"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    return {one["request"]["url"] for one in requests if one["documentURL"].startswith("file:")}
+
+
+def test_a_report_is_whole_without_a_network(browser: webdriver.Chrome, run_and_page: tuple[QualityRun, Path]) -> None:
+    run, page = run_and_page
+    failed = list(dict.fromkeys(finding.segment_id for finding in run.failed))
+    assert len(failed) == 3
+    browser.get(page.as_uri())
+    verdict = browser.find_element(By.CLASS_NAME, "verdict")
+    assert verdict.text == f"3 of {run.segments} segments failed"
+    assert verdict.value_of_css_property("border-radius") == "6px"
+    assert [row.get_attribute("id") for row in browser.find_elements(By.CSS_SELECTOR, "tbody tr[id]")] == [
+        anchor_of(segment_id) for segment_id in failed
+    ]
+    if os.environ.get("UPDATE_PICTURES") == "1":
+        browser.save_screenshot(str(PICTURE))
+
+    row = browser.find_element(By.ID, anchor_of(failed[1]))
+    assert row.value_of_css_property("outline-style") == "none"
+    row.find_element(By.TAG_NAME, "a").click()
+    assert browser.current_url == f"{page.as_uri()}#{anchor_of(failed[1])}"
+    assert row.value_of_css_property("outline-style") == "solid"
+
+    browser.find_element(By.CSS_SELECTOR, "nav a").click()
+    browser.find_element(By.LINK_TEXT, RUN_ID).click()
+    assert browser.current_url == page.as_uri()
+    assert _requested(browser) == {page.as_uri(), (page.parents[1] / "index.html").as_uri()}
+    assert browser.get_log("browser") == []

@@ -7,6 +7,7 @@ from decimal import Decimal
 from include.tiering.model.cost import CostEstimate
 from include.tiering.model.lag import PartitionLag
 from include.tiering.model.sizes import PartitionSize
+from include.tiering.model.verdict import VerdictTotal
 from include.tiering.reports.presentation import (
     Document,
     Presentation,
@@ -22,12 +23,15 @@ from include.tiering.units import format_bytes, format_duration
 
 @dataclass(frozen=True, slots=True)
 class SizeReport:
-    """`sizes` counts FINISHED segments. `tiers` is None if the log dirs were not looked at, `cost` without prices."""
+    """`sizes` counts FINISHED segments, `verdicts` the same by verdict: only those that passed count as safe. None of
+    some topics alone. `tiers` is None if the log dirs were not looked at, `cost` without prices.
+    """
 
     sizes: Sequence[PartitionSize]
     delete_lags: Sequence[PartitionLag] = ()
     tiers: TierComparison | None = None
     cost: CostEstimate | None = None
+    verdicts: Sequence[VerdictTotal] = ()
 
 
 def present_sizes(report: SizeReport) -> Presentation:
@@ -35,6 +39,8 @@ def present_sizes(report: SizeReport) -> Presentation:
     total_bytes = sum(size.size_bytes for size in report.sizes)
     segments = sum(size.segments for size in report.sizes)
     words = [count(len(report.sizes), "partition"), count(segments, "segment"), format_bytes(total_bytes)]
+    if report.verdicts:
+        words.append(f"{format_bytes(_safe_bytes(report))} of it safe")
     if report.tiers is not None:
         words.append(f"{format_bytes(sum(lag.size_bytes for lag in report.tiers.copy_lags))} wait for a copy")
     if report.cost is not None and report.cost.storage_per_month is not None:
@@ -59,6 +65,9 @@ def _document(report: SizeReport) -> Document:
         "delete_lag": _lag_documents(report.delete_lags),
         "cost": None if report.cost is None else _cost_document(report.cost),
     }
+    if report.verdicts:
+        document["safe_bytes"] = _safe_bytes(report)
+        document["verdicts"] = [_verdict_document(total) for total in report.verdicts]
     if report.tiers is not None:
         document["copy_lag"] = _lag_documents(report.tiers.copy_lags)
         document["duplicates"] = [
@@ -66,6 +75,14 @@ def _document(report: SizeReport) -> Document:
         ]
         document["errors"] = [error_document(error) for error in report.tiers.errors]
     return document
+
+
+def _safe_bytes(report: SizeReport) -> int:
+    return sum(total.size_bytes for total in report.verdicts if total.verdict.is_safe)
+
+
+def _verdict_document(total: VerdictTotal) -> Document:
+    return {"verdict": str(total.verdict), "segments": total.segments, "bytes": total.size_bytes}
 
 
 def _lag_documents(lags: Iterable[PartitionLag]) -> list[Document]:
@@ -107,7 +124,7 @@ def _tables(report: SizeReport) -> tuple[Table, ...]:
         for size in report.sizes
     )
     sizes = Table("remote log size", ("partition", "segments>", "bytes>", "by leader epoch"), rows)
-    deletes = _lag_table("waits to be deleted", report.delete_lags)
+    deletes = (*_verdict_table(report.verdicts), *_lag_table("waits to be deleted", report.delete_lags))
     if report.tiers is None:
         return (sizes, *deletes)
     copies = _lag_table("waits to be copied", report.tiers.copy_lags)
@@ -116,6 +133,23 @@ def _tables(report: SizeReport) -> tuple[Table, ...]:
     )
     duplicates = (Table("local and remote", ("partition", "bytes>"), both),) if both else ()
     return (sizes, *copies, *deletes, *duplicates, *error_table(report.tiers.errors))
+
+
+def _verdict_table(verdicts: Sequence[VerdictTotal]) -> tuple[Table, ...]:
+    """No table while all that is remote has passed."""
+    rows = tuple(
+        (
+            str(total.verdict),
+            str(total.segments),
+            format_bytes(total.size_bytes),
+            "" if total.oldest_age_ms is None else format_duration(total.oldest_age_ms / 1000),
+        )
+        for total in verdicts
+        if total.segments
+    )
+    if all(total.verdict.is_safe for total in verdicts if total.segments):
+        return ()
+    return (Table("verdicts", ("verdict", "segments>", "bytes>", "oldest>"), rows),)
 
 
 def _lag_table(title: str, lags: Sequence[PartitionLag]) -> tuple[Table, ...]:

@@ -17,6 +17,7 @@ from include.tiering.model.sizes import PartitionSize
 from include.tiering.observability.failed_copy_metrics import publish_failed_copies
 from include.tiering.observability.metrics import process_recorder
 from include.tiering.observability.size_gauges import SizeGauges
+from include.tiering.observability.verdict_metrics import publish_verdicts
 from include.tiering.quality.judge import Judge
 from include.tiering.quality.size_rules import SizeMeasure, StoredMeasure
 from include.tiering.quality.suites import SIZE_SUITES, STORED_SUITES
@@ -59,7 +60,8 @@ class SizeVerbs(Parts):
         cost = estimate_cost(
             sum(size.size_bytes for size in sizes), sum(size.segments for size in sizes), self.settings.prices.table()
         )
-        report = SizeReport(sizes, [lag for lag in delete_lags if is_asked(lag.topic_id_partition.topic)], tiers, cost)
+        lags = [lag for lag in delete_lags if is_asked(lag.topic_id_partition.topic)]
+        report = SizeReport(sizes, lags, tiers, cost, () if topics else self.metadata.verdict_totals())
         if not topics:
             self._publish(report)
         return report
@@ -121,6 +123,7 @@ class SizeVerbs(Parts):
         gauges = SizeGauges(process_recorder())
         gauges.delete_lags(report.delete_lags, {size.topic_id_partition.topic for size in report.sizes})
         gauges.cost(report.cost)
+        publish_verdicts(process_recorder(), report.verdicts)
         if report.tiers is not None:
             gauges.copy_lags(report.tiers.copy_lags)
             by_topic: Counter[str] = Counter()

@@ -15,9 +15,13 @@ from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.sizes import partition_size
+from include.tiering.model.skipped_offsets import not_skipped
+from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import Fence
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.remote_metadata.sql_failed_copies import SqlFailedCopies
+from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
 from tests.doubles.databases import empty
 from tests.doubles.segments import (
     CLUSTER_ID,
@@ -57,6 +61,7 @@ class Attempt:
     metadata: RemoteLogSegmentMetadata
     verdict: Verdict = Verdict.NONE
     superseded: bool = False
+    given_up: bool = False
 
     @property
     def segment_id(self) -> RemoteLogSegmentId:
@@ -65,6 +70,10 @@ class Attempt:
     @property
     def is_failed(self) -> bool:
         return self.metadata.is_finished and self.verdict is Verdict.FAILED
+
+    @property
+    def stops(self) -> bool:
+        return self.is_failed and not self.given_up
 
     def holds(self, epoch: int, offset: int) -> bool:
         starts = dict(self.metadata.segment_leader_epochs)
@@ -86,6 +95,10 @@ class Model:
     def failed(self) -> list[Attempt]:
         return [one for one in self.attempts if one.is_failed]
 
+    @property
+    def is_stopped(self) -> bool:
+        return any(one.stops for one in self.attempts)
+
     def refusal(
         self, attempt: Attempt, expected: RemoteLogSegmentState, target: RemoteLogSegmentState
     ) -> type[TieringError] | None:
@@ -98,7 +111,7 @@ class Model:
             return StateConflictError
         if (expected, target) == (STARTED, FINISHED):
             behind = self.highest is not None and attempt.metadata.end_offset <= self.highest
-            return StateConflictError if behind or self.failed else None
+            return StateConflictError if behind or self.is_stopped else None
         return None
 
     def finished(self, metadata: RemoteLogSegmentMetadata) -> None:
@@ -134,6 +147,10 @@ class SegmentLifeCycle(RuleBasedStateMachine):
     def begin(self) -> None:
         empty(_engine)
         self.metadata = SqlRemoteLogMetadata(_engine, CLUSTER_ID)
+        self.failed_copies = SqlFailedCopies(_engine, CLUSTER_ID)
+        SqlTopicRegistry(_engine, CLUSTER_ID).set_owner(
+            PARTITION.topic_id, PARTITION.topic, TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="test"
+        )
         self.model = Model()
         self.fence = self._claim()
 
@@ -147,7 +164,7 @@ class SegmentLifeCycle(RuleBasedStateMachine):
     def add(self, shape: tuple[int, int, dict[int, int]], size_bytes: int) -> Attempt:
         return self._add(*shape, size_bytes)
 
-    @precondition(lambda self: not self.model.failed)
+    @precondition(lambda self: not self.model.is_stopped)
     @rule(target=attempts, data=st.data(), size_bytes=sizes)
     def copy_the_next(self, data: st.DataObject, size_bytes: int) -> Attempt:
         lowest_end = 0 if self.model.highest is None else self.model.highest + 1
@@ -187,11 +204,24 @@ class SegmentLifeCycle(RuleBasedStateMachine):
     def judge(self, attempt: Attempt, verdict: Verdict) -> None:
         self.metadata.record_verdict(attempt.segment_id, verdict)
         attempt.verdict = verdict
+        attempt.given_up &= verdict is not Verdict.PASSED
+
+    @precondition(lambda self: self.model.failed)
+    @rule(data=st.data())
+    def give_up(self, data: st.DataObject) -> None:
+        """What of its offsets no decision covered is covered then."""
+        lost = data.draw(st.sampled_from(self.model.failed))
+        before = self.metadata.skipped_offsets(PARTITION)
+        decisions = self.failed_copies.give_up(lost.segment_id, reason="lost", author="test")
+        span = lost.metadata.start_offset, lost.metadata.end_offset
+        new = () if lost.given_up else not_skipped(*span, before)
+        assert tuple(one.offsets for one in decisions) == new
+        lost.given_up = True
 
     @precondition(lambda self: self.model.failed)
     @rule(target=attempts, size_bytes=sizes)
     def supersede(self, size_bytes: int) -> Attempt:
-        old = self.model.failed[0]
+        old = self.model.failed[-1]
         shape = old.metadata.start_offset, old.metadata.end_offset, dict(old.metadata.segment_leader_epochs)
         new = self._add(*shape, size_bytes)
         self.metadata.update_segment(
@@ -238,7 +268,9 @@ class SegmentLifeCycle(RuleBasedStateMachine):
         recounted = partition_size(PARTITION, [one.metadata for one in listed])
         assert list(self.metadata.partition_sizes()) == ([recounted] if recounted.segments else [])
         assert self.metadata.highest_copied_offset(PARTITION) == self.model.highest
-        assert (self.metadata.stopped_reason(PARTITION) is not None) is bool(self.model.failed)
+        assert (self.metadata.stopped_reason(PARTITION) is not None) is self.model.is_stopped
+        given_up = {one.segment_id: one.given_up for one in self.failed_copies.all()}
+        assert given_up == {one.segment_id: one.given_up for one in self.model.failed}
 
     def _claim(self) -> Fence:
         return lease_of(_engine, PARTITION, lease_ms=0).fence

@@ -161,7 +161,7 @@ def test_pools_are_created_by_set_up_and_have_room(dag: DAG) -> None:
 
 def test_spark_jobs_hold_a_slot(dag: DAG) -> None:
     for task in dag.tasks:
-        if "Spark" in task.task_type or task.task_id in ("copy", "delete"):
+        if "Spark" in task.task_type or task.task_id in ("copy", "delete", "verify"):
             assert task.pool in POOL_NAMES
 
 
@@ -197,6 +197,9 @@ def test_plans_to_delete_are_made_one_at_a_time() -> None:
         ("tiering_copy", "dry_run", "yes"),
         ("tiering_expiration", "topics", [""]),
         ("tiering_expiration", "dry_run", 1),
+        ("tiering_quality", "depth", "medium"),
+        ("tiering_quality", "share", 1.5),
+        ("tiering_quality", "which", "none"),
     ],
 )
 def test_a_bad_form_is_refused(dag_id: str, name: str, value: object) -> None:

@@ -1,0 +1,212 @@
+"""The tasks of `tiering_quality` over the real library; what Spark would measure is measured in this process."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.exceptions import AirflowSkipException
+from prometheus_client import REGISTRY
+
+from include.tiering.model.verdict import Verdict
+from include.tiering.settings import load_settings
+from include.tiering.wiring import Tiering, open_tiering
+from plugins.tiering_airflow.errors import QualityGateError, SparkJobError, SparkJobRetriableError
+from plugins.tiering_airflow.operators import PLANNED_RUN_KEY
+from plugins.tiering_airflow.quality_operators import (
+    BEGAN_KEY,
+    DEPTH_KEY,
+    RESULTS_KEY,
+    PlanVerificationOperator,
+    VerificationOutcomeOperator,
+    VerificationSummaryOperator,
+    VerifySegmentsOperator,
+    together,
+)
+from plugins.tiering_airflow.quality_pages import NOTE_KEY, report_url
+from tests.doubles.airflow_home import Deployment, deployment
+from tests.unit.quality.data_docs.test_pages import FINDING
+
+RUN_ID = "manual__2026-01-01"
+FORM = {"topics": None, "depth": "deep", "which": "due", "share": None, "limit_bytes": None, "dry_run": False}
+
+
+class _TaskInstance:
+    def __init__(self, try_number: int = 1) -> None:
+        self.try_number = try_number
+        self.pushed: dict[str, Any] = {}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+
+@pytest.fixture
+def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
+    """Two topics copied, nothing judged."""
+    made = deployment(tmp_path)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TIERING_DATA_DOCS__PATH", str(tmp_path / "docs"))
+    monkeypatch.setenv("AIRFLOW__TIERING__WORK_DIR", str(tmp_path / "work"))
+    with opened(made) as tiering:
+        tiering.plan_copy("copy-1", topics=["payments*", "audit_log"])
+        tiering.copy_batch("copy-1", "copy-1/0")
+    return made
+
+
+def opened(made: Deployment) -> Any:
+    return open_tiering(load_settings(made.config))
+
+
+class Run:
+    """One DAG run, task by task."""
+
+    def __init__(self, **form: Any) -> None:
+        self.instance = _TaskInstance()
+        self.context: Any = {"params": {**FORM, **form}, "run_id": RUN_ID, "ti": self.instance}
+
+    def plan(self) -> dict[str, Any]:
+        return PlanVerificationOperator(task_id="plan").execute(self.context)
+
+    def verify(self, monkeypatch: pytest.MonkeyPatch, job: Any) -> VerifySegmentsOperator:
+        monkeypatch.setattr(VerifySegmentsOperator, "_hook_for", lambda self, scratch: None)
+        monkeypatch.setattr(SparkSubmitOperator, "execute", lambda self, context: job(self))
+        operator = VerifySegmentsOperator(task_id="verify", planned_run_id=self.planned_run)
+        operator.execute(self.context)
+        return operator
+
+    def summary(self) -> list[Any]:
+        pushed = self.instance.pushed
+        operator = VerificationSummaryOperator(
+            task_id="summary",
+            planned_run_id=self.planned_run,
+            results_dir=pushed[RESULTS_KEY],
+            began_at_ms=str(pushed[BEGAN_KEY]),
+            depth=pushed[DEPTH_KEY],
+        )
+        return operator.execute(self.context)
+
+    def outcome(self) -> None:
+        VerificationOutcomeOperator(task_id="outcome", planned_run_id=self.planned_run).execute(self.context)
+
+    @property
+    def planned_run(self) -> str:
+        return self.instance.pushed.get(PLANNED_RUN_KEY, "")
+
+
+@pytest.fixture(autouse=True)
+def dag_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators of a test belong to no DAG."""
+    for operator in (PlanVerificationOperator, VerificationSummaryOperator, VerificationOutcomeOperator):
+        monkeypatch.setattr(operator, "dag_id", "tiering_quality", raising=False)
+
+
+def in_this_process(made: Deployment, error: Exception | None = None) -> Any:
+    def job(operator: VerifySegmentsOperator) -> None:
+        run_id = operator.planned_run_id
+        with opened(made) as tiering:
+            tiering.verify_planned(run_id)
+        if error is not None:
+            raise error
+
+    return job
+
+
+def verdicts(tiering: Tiering) -> set[Verdict]:
+    return {total.verdict for total in tiering.metadata.verdict_totals() if total.segments}
+
+
+def test_the_plan_says_what_it_costs_and_how_old_verdicts_are(deployed: Deployment, capfd) -> None:
+    run = Run(share=0)
+    counts = run.plan()
+    said = capfd.readouterr().out
+    assert f"{counts['segments']} of {counts['segments']} segments, deep: about" in said
+    assert "no fetch quota" in said
+    assert counts["seconds"] is None
+    assert run.planned_run == f"verify-{RUN_ID}"
+    assert Path(run.instance.pushed[RESULTS_KEY]).is_dir()
+    assert REGISTRY.get_sample_value("tiering_verdict_segments", {"verdict": "none"}) == counts["segments"]
+
+
+def test_a_dry_run_plans_nothing_and_the_form_narrows_what_is_chosen(deployed: Deployment, capfd) -> None:
+    run = Run(which="all", dry_run=True)
+    whole = run.plan()["segments"]
+    assert "Dry run: nothing is read" in capfd.readouterr().out
+    assert run.instance.pushed == {}
+    run.outcome()
+    assert 0 < Run(which="all", topics=["audit*"], dry_run=True).plan()["segments"] < whole
+    counts = Run(which="all", limit_bytes=1, dry_run=True).plan()
+    assert (counts["segments"], counts["left_out"]) == (1, whole - 1)
+
+
+def test_without_a_plan_nothing_is_read_and_nothing_fails(
+    deployed: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(which="failed")
+    assert run.plan()["segments"] == 0
+    with pytest.raises(AirflowSkipException):
+        run.verify(monkeypatch, None)
+    with pytest.raises(AirflowSkipException):
+        VerificationSummaryOperator(task_id="summary", planned_run_id="").execute(run.context)
+    run.outcome()
+
+
+def test_a_run_that_finds_nothing(deployed: Deployment, monkeypatch: pytest.MonkeyPatch, capfd) -> None:
+    run = Run()
+    planned = run.plan()["segments"]
+    verified = run.verify(monkeypatch, in_this_process(deployed))
+    arguments = verified.application_args
+    assert arguments[arguments.index("--tasks") + 1] == "8"
+    assert arguments[:2] == ["--run-id", run.planned_run]
+    assert run.summary() == []
+    assert f"All {planned} segments passed" in capfd.readouterr().out
+    assert NOTE_KEY not in run.instance.pushed
+    run.outcome()
+    with opened(deployed) as tiering:
+        assert verdicts(tiering) == {Verdict.PASSED}
+    # All of the plan is done: another try starts no job.
+    run.verify(monkeypatch, None)
+
+
+def test_the_first_screen_names_each_failed_segment_with_its_address(
+    deployed: Deployment, monkeypatch: pytest.MonkeyPatch, capfd
+) -> None:
+    log = sorted(deployed.remote.rglob("*.log"))[3]
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2] ^= 1
+    log.write_bytes(content)
+    segment_id = log.stem[21:]
+    run = Run()
+    planned = run.plan()["segments"]
+    run.verify(monkeypatch, in_this_process(deployed, SparkJobError("ended with findings (exit code 1)")))
+    (failed,) = run.summary()
+    assert failed["segment_id"] == segment_id
+    address = report_url("tiering_quality", RUN_ID, segment_id)
+    said = capfd.readouterr().out
+    (line,) = (line for line in said.splitlines() if address in line)
+    assert f"segment {segment_id}: Q102" in line
+    assert f"1 of {planned} segments failed" in said
+    assert segment_id in run.instance.pushed[NOTE_KEY]
+    with pytest.raises(QualityGateError, match=segment_id):
+        run.outcome()
+    with opened(deployed) as tiering:
+        assert verdicts(tiering) == {Verdict.PASSED, Verdict.FAILED}
+
+
+def test_a_job_that_did_not_finish_fails_its_task(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run()
+    run.plan()
+    for error in (SparkJobRetriableError("killed"), SparkJobError("a setting")):
+
+        def fails(_: VerifySegmentsOperator, error: SparkJobError = error) -> None:
+            raise error
+
+        with pytest.raises(type(error)):
+            run.verify(monkeypatch, fails)
+
+
+def test_a_finding_that_is_told_twice_is_one() -> None:
+    other = dataclasses.replace(FINDING, rule="Q401")
+    assert together([FINDING, other], [FINDING]) == [FINDING, other]
+    assert together([], [other]) == [other]

@@ -17,6 +17,7 @@ _ALLOWED: Final[dict[str, frozenset[str]]] = {
     "include/tiering/broker_files": frozenset({"google_crc32c"}),
     "include/tiering/log_source": frozenset({"google_crc32c"}),
     "include/tiering/remote_storage": frozenset({"google_crc32c"}),
+    "include/tiering/remote_storage/inventory": frozenset({"pyarrow"}),
     "include/tiering/remote_storage/s3": frozenset({"boto3", "botocore", "google_crc32c", "urllib3"}),
     "include/tiering/remote_metadata": frozenset({"sqlalchemy"}),
     "include/tiering/work": frozenset({"sqlalchemy"}),

@@ -18,6 +18,11 @@ ManifestReader = Callable[[str], bytes | None]
 gone, another RemoteStorageError if it cannot be one or the store does not answer."""
 
 
+def no_manifest(key: str) -> bytes | None:
+    """A `ManifestReader` of whoever cannot read any."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class AuditMoment:
     """Of when the listing is, by the database's clock (an inventory's: its own), and what counts as too new.
@@ -51,7 +56,7 @@ class AuditContext:
     layout: SegmentLayout
     topics: Mapping[str, AuditedTopic]
     worked_on: frozenset[PartitionText]
-    read_manifest: ManifestReader = lambda _: None
+    read_manifest: ManifestReader = no_manifest
 
     def topic(self, topic_id: str) -> AuditedTopic:
         """Of a segment of the metadata.

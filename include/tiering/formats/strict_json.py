@@ -37,6 +37,13 @@ class JsonObject:
             raise FormatError(f"{self._path}{name} is not an object")
         return JsonObject(value, f"{self._path}{name}.")
 
+    def objects(self, name: str) -> "list[JsonObject]":
+        """An array of objects."""
+        value = self.value(name)
+        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+            raise FormatError(f"{self._path}{name} is not an array of objects")
+        return [JsonObject(each, f"{self._path}{name}[{number}].") for number, each in enumerate(value)]
+
     def text(self, name: str) -> str:
         value = self.value(name)
         if not isinstance(value, str):

@@ -7,8 +7,10 @@ them. One that is no UTF-8 has its other bytes escaped (`\\xff`).
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import chain, islice, pairwise
 from typing import Final, NamedTuple, Protocol, TypeVar
+from urllib.parse import unquote_plus
 
 _BORDERS_PER_PART: Final = 4
 _MOST_BORDERS: Final = 10_000
@@ -114,3 +116,22 @@ def cut(children: Callable[[str], Iterable[str]], wanted: int) -> tuple[KeyInter
     chosen = borders if len(borders) < wanted else [borders[n * len(borders) // wanted] for n in range(1, wanted)]
     edges = (None, *chosen, None)
     return tuple(KeyInterval(after, until) for after, until in pairwise(edges))
+
+
+def milliseconds(text: str) -> int:
+    """``2026-11-21T20:41:52.000Z`` -> UTC milliseconds.
+
+    Raises:
+        ValueError: not such a time.
+    """
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"a time without its zone: {text[:40]!r}")
+    return round(moment.timestamp() * 1000)
+
+
+def decoded_key(text: str) -> str:
+    """A percent-encoded key. Bytes that are no UTF-8 are escaped."""
+    if "%" not in text and "+" not in text:
+        return text
+    return unquote_plus(text, errors="backslashreplace")

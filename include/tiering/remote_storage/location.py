@@ -116,6 +116,37 @@ def open_listing(
             return S3Listing(bucket, prefix, endpoint_url=endpoint_url, region=region, credentials=credentials)
 
 
+def open_inventory(
+    manifest: str,
+    url: str,
+    *,
+    endpoint_url: str | None = None,
+    region: str | None = None,
+    credentials: S3Credentials | None = None,
+) -> ObjectListing[Any]:
+    """What an S3 Inventory says of the place that `url` names; see `open_storage`. `manifest` is its manifest.json:
+    ``s3://bucket/key``, ``file:///path`` or a path. Files of a local one are looked for below the directories above it.
+
+    Raises:
+        SettingError: not such a place, or `url` names no bucket.
+    """
+    # pyarrow takes a tenth of a second to import: only those who use it wait.
+    from include.tiering.remote_storage.inventory.files import BucketFiles, LocalFiles
+    from include.tiering.remote_storage.inventory.listing import InventoryListing
+
+    place = parse_location(url)
+    if not isinstance(place, S3Location):
+        raise SettingError("an inventory is one of a bucket: remote_storage.url is not s3://…")
+    match parse_location(manifest if "://" in manifest else Path(manifest).absolute().as_uri()):
+        case FileLocation(path):
+            return InventoryListing(LocalFiles(path.parent, FileObjectStore), path.name, place.bucket, place.prefix)
+        case S3Location(bucket, key):
+            from include.tiering.remote_storage.s3.store import S3ObjectStore
+
+            store = S3ObjectStore(bucket, "", endpoint_url=endpoint_url, region=region, credentials=credentials)
+            return InventoryListing(BucketFiles(store), key.removesuffix("/"), place.bucket, place.prefix)
+
+
 def _open_store(
     url: str, endpoint_url: str | None, region: str | None, credentials: S3Credentials | None
 ) -> ObjectStore:

@@ -17,7 +17,7 @@ from include.tiering.observability.audit_metrics import publish_audit
 from include.tiering.observability.metrics import process_recorder
 from include.tiering.remote_metadata.sql_audit import SqlSegmentFacts
 from include.tiering.remote_storage.listing import ListedObject, ListingFacts, ObjectListing
-from include.tiering.remote_storage.location import open_listing, open_strays
+from include.tiering.remote_storage.location import open_inventory, open_listing, open_strays
 from include.tiering.remote_storage.marker import GuardedStorage
 from include.tiering.remote_storage.strays import StoredStrays
 from include.tiering.tasks.audit_brake import apply_removal_brake
@@ -63,10 +63,16 @@ class AuditVerbs(Parts):
         """All that the store holds, now."""
         return open_listing(self.settings.remote_storage.required_url(), **self._access())
 
+    def listing_of(self, inventory: str | None) -> ObjectListing[Any]:
+        """All that the store holds now, or what an S3 Inventory says it held; `inventory` is its manifest.json."""
+        if inventory is None:
+            return self.object_listing
+        return open_inventory(inventory, self.settings.remote_storage.required_url(), **self._access())
+
     @cached_property
     def strays(self) -> StoredStrays:
         remote = self.settings.remote_storage
-        return open_strays(remote.required_url(), self._require_our_store, layout=remote.layout, **self._access())
+        return open_strays(remote.required_url(), self.require_our_store, layout=remote.layout, **self._access())
 
     def audit_moment(self, facts: ListingFacts) -> AuditMoment:
         """Of a listing that begins now, or of one that was taken before; by the database's clock."""
@@ -93,7 +99,7 @@ class AuditVerbs(Parts):
         Raises:
             ForeignStoreError: the store, or the listing, is not this database's.
         """
-        self._require_our_store()
+        self.require_our_store()
         listed = listing if listing is not None else self.object_listing
         facts, began_at_ms = listed.facts(), self.audits.now_ms()
         moment = self.audit_moment(facts)
@@ -209,7 +215,8 @@ class AuditVerbs(Parts):
             for page in self.segment_facts.export(key_range):
                 yield from page
 
-    def _require_our_store(self) -> None:
+    def require_our_store(self) -> None:
+        """Raises ForeignStoreError unless the store's marker is this database's."""
         GuardedStorage(self.unguarded_storage, self._identity(), self.clock).check_marker()
 
     def _monotonic_ms(self) -> int:

@@ -14,12 +14,11 @@ own, is refused.
 """
 
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final, NoReturn
-from urllib.parse import unquote_plus
 from xml.parsers import expat
 
 from include.tiering.errors import RemoteStorageError
+from include.tiering.remote_storage.listing import decoded_key
 
 _ENTRIES: Final = frozenset({"Contents", "Version", "DeleteMarker", "Upload"})
 _ENTRY_FIELDS: Final = frozenset({"Key", "Size", "LastModified", "VersionId", "IsLatest", "UploadId", "Initiated"})
@@ -53,7 +52,7 @@ class ListPage:
     def marker(self, name: str) -> str:
         """A field that tells where the next page begins, decoded if it is a key; empty if there is none."""
         found = self.fields.get(name, "")
-        return _decoded(found) if name == "NextKeyMarker" and self._is_encoded else found
+        return decoded_key(found) if name == "NextKeyMarker" and self._is_encoded else found
 
     @property
     def _is_encoded(self) -> bool:
@@ -62,8 +61,8 @@ class ListPage:
     def decode(self) -> None:
         if self._is_encoded:
             for _, entry in self.entries:
-                entry["Key"] = _decoded(entry["Key"])
-            self.directories = [_decoded(directory) for directory in self.directories]
+                entry["Key"] = decoded_key(entry["Key"])
+            self.directories = [decoded_key(directory) for directory in self.directories]
 
 
 def parse_page(body: bytes) -> ListPage:
@@ -88,18 +87,6 @@ def parse_page(body: bytes) -> ListPage:
         raise RemoteStorageError(f"a page of the listing has {found} keys and says that it has {counted[:20]}")
     page.decode()
     return page
-
-
-def milliseconds(text: str) -> int:
-    """``2026-11-21T20:41:52.000Z`` -> UTC milliseconds.
-
-    Raises:
-        ValueError: not such a time.
-    """
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError(f"a time without its zone: {text[:40]!r}")
-    return round(moment.timestamp() * 1000)
 
 
 def _parse(body: bytes, page: ListPage) -> None:
@@ -132,9 +119,3 @@ def _parse(body: bytes, page: ListPage) -> None:
 
 def _refuse_document_type(*_: object) -> NoReturn:
     raise RemoteStorageError("a page of the listing has a document type: no store sends one")
-
-
-def _decoded(text: str) -> str:
-    if "%" not in text and "+" not in text:
-        return text
-    return unquote_plus(text, errors="backslashreplace")

@@ -20,10 +20,11 @@ from include.tiering.remote_storage.listing import (
     ListedUpload,
     ListingFacts,
     cut,
+    milliseconds,
 )
 from include.tiering.remote_storage.s3.client import s3_client
 from include.tiering.remote_storage.s3.errors import error_code, http_status, translated
-from include.tiering.remote_storage.s3.list_page import ListPage, milliseconds, parse_page
+from include.tiering.remote_storage.s3.list_page import ListPage, parse_page
 from include.tiering.remote_storage.s3.raw_answers import RawAnswers
 
 _MAX_ATTEMPTS: Final = 8

@@ -1,0 +1,135 @@
+"""Columns of an audit's DataFrames, and the values of the library in and out of them.
+
+LISTED     what a store holds: objects, versions and open uploads (those have an `upload_id`, and begin at
+           `last_modified_ms`); `segment_id` is what the key names, null without one
+FACTS      what the metadata says: `SegmentFact`
+FINDINGS   `AuditFinding`; a row whose `kind` is null says how many `objects` were `passed_over` and why
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from include.tiering.audit.context import AuditOutcome
+from include.tiering.audit.finding import AuditFinding, FindingKind
+from include.tiering.audit.key_names import named_segment_id
+from include.tiering.audit.segment_facts import SegmentFact
+from include.tiering.model.ids import Uuid
+from include.tiering.remote_storage.listing import ListedObject, ListedUpload
+
+LISTED: Final = (
+    "segment_id string, key string, size_bytes bigint, last_modified_ms bigint, version_id string, is_latest boolean,"
+    " is_delete_marker boolean, upload_id string"
+)
+FACTS: Final = (
+    "segment_id string, topic_id string, partition int, state int, start_offset bigint, end_offset bigint,"
+    " size_bytes bigint, changed_at_ms bigint, arrival bigint"
+)
+FINDINGS: Final = (
+    "kind string, key string, message string, size_bytes bigint, segment_id string, topic_id string, topic string,"
+    " partition int, start_offset bigint, end_offset bigint, last_modified_ms bigint, version_id string,"
+    " upload_id string, passed_over string, objects bigint"
+)
+
+_TYPES: Final = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "boolean": pa.bool_()}
+_BATCH_ROWS: Final = 10_000
+
+Batches = Iterator[pa.RecordBatch]
+Row = dict[str, Any]
+
+
+def arrow_schema(columns: str) -> pa.Schema:
+    """Of one of the texts above."""
+    named = (column.split() for column in columns.split(","))
+    return pa.schema([(name, _TYPES[kind]) for name, kind in named])
+
+
+LISTED_SCHEMA: Final = arrow_schema(LISTED)
+FACTS_SCHEMA: Final = arrow_schema(FACTS)
+FINDINGS_SCHEMA: Final = arrow_schema(FINDINGS)
+
+
+def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Rows of values in the order of the columns."""
+    columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def listed_row(listed: ListedObject) -> Sequence[Any]:
+    return (named_segment_id(listed.key), *listed, None)
+
+
+def upload_row(upload: ListedUpload) -> Sequence[Any]:
+    named = named_segment_id(upload.key)
+    return (named, upload.key, upload.size_bytes, upload.initiated_ms, None, True, False, upload.upload_id)
+
+
+def object_of(row: Mapping[str, Any]) -> ListedObject:
+    return ListedObject(*(row[name] for name in ListedObject._fields))
+
+
+def upload_of(row: Mapping[str, Any]) -> ListedUpload:
+    return ListedUpload(row["key"], row["upload_id"], row["last_modified_ms"], row["size_bytes"])
+
+
+def fact_of(row: Mapping[str, Any]) -> SegmentFact:
+    return SegmentFact(*(row[name] for name in SegmentFact._fields))
+
+
+def rows_of(batches: Batches) -> Iterator[Row]:
+    for batch in batches:
+        yield from batch.to_pylist()
+
+
+def finding_batches(outcomes: Iterable[AuditOutcome]) -> Batches:
+    """`FINDINGS` of outcomes as they come; what was passed over is added up and comes last."""
+    rows: list[Row] = []
+    passed_over: dict[str, int] = {}
+    for outcome in outcomes:
+        rows += (_finding_row(finding) for finding in outcome.findings)
+        for why, objects in outcome.passed_over.items():
+            passed_over[why.value] = passed_over.get(why.value, 0) + objects
+        if len(rows) >= _BATCH_ROWS:
+            yield pa.RecordBatch.from_pylist(rows, schema=FINDINGS_SCHEMA)
+            rows = []
+    rows += ({"passed_over": why, "objects": objects} for why, objects in passed_over.items())
+    yield pa.RecordBatch.from_pylist(rows, schema=FINDINGS_SCHEMA)
+
+
+def finding_of(row: Mapping[str, Any]) -> AuditFinding:
+    """The inverse of what `finding_batches` writes of one finding."""
+    return AuditFinding(
+        kind=FindingKind(row["kind"]),
+        segment_id=_uuid(row["segment_id"]),
+        topic_id=_uuid(row["topic_id"]),
+        **{name: row[name] for name in _PLAIN_MEMBERS},
+    )
+
+
+_PLAIN_MEMBERS: Final = (
+    "key",
+    "message",
+    "size_bytes",
+    "topic",
+    "partition",
+    "start_offset",
+    "end_offset",
+    "last_modified_ms",
+    "version_id",
+    "upload_id",
+)
+
+
+def _finding_row(finding: AuditFinding) -> Row:
+    return {
+        "kind": finding.kind.value,
+        "segment_id": None if finding.segment_id is None else str(finding.segment_id),
+        "topic_id": None if finding.topic_id is None else str(finding.topic_id),
+        **{name: getattr(finding, name) for name in _PLAIN_MEMBERS},
+    }
+
+
+def _uuid(text: str | None) -> Uuid | None:
+    return None if text is None else Uuid.parse(text)

@@ -1,0 +1,184 @@
+"""Compare what the store holds with the metadata, object by object.
+
+    spark-submit spark_jobs/audit_job.py --output DIR [--inventory URL] [--record RUN] [--parts N] [--ranges N]
+                 [--config F]
+
+    DIR/listing        Parquet: every object, version and open upload (`audit_frames.LISTED`)
+    DIR/segments       Parquet: every segment of the metadata, in every state (`FACTS`), read after the listing
+    DIR/findings       Parquet: what they disagree about (`FINDINGS`)
+    DIR/summary.json   how much was compared, findings by kind, what was passed over and why, what cannot be seen
+
+The listing comes first: a row is there before the first object of its segment, so an object without a row is unknown
+for good. With `--inventory` it is an S3 Inventory that is listed, by its manifest.json (a path or an URL). With
+`--record` the findings are looked at again and kept in the database under that run, as `./tiering audit` does. Nothing
+is removed. Writing again into the same directory replaces what is there.
+
+Exit codes: 0 nothing found, 1 findings, 2 a setting, 3 another try can help.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from include.tiering.audit.context import no_manifest
+from include.tiering.audit.whole import require_marker
+from include.tiering.cli.exit_codes import ExitCode, code_of
+from include.tiering.errors import TieringError
+from include.tiering.settings import load_settings
+from include.tiering.wiring import Tiering, open_tiering
+from spark_jobs.audit_read import manifests_of_the_store, write_facts, write_listing, written
+from spark_jobs.audit_record import record
+from spark_jobs.audit_summary import exit_code, kinds_of, passed_over_of, totals_of
+from spark_jobs.audit_transform import judged_alone, judged_ranges, judged_segments
+from spark_jobs.lost_task import is_lost_task
+from spark_jobs.parent_watch import ParentWatch
+from spark_jobs.task_errors import TaskStoppedError
+
+PARTS: Final = 16
+RANGES: Final = 8
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="audit_job", description="Compare the store with the metadata.")
+    parser.add_argument("--output", required=True, type=Path, help="directory of the results")
+    parser.add_argument("--inventory", help="manifest.json of an S3 Inventory instead of the store's own listing")
+    parser.add_argument("--record", metavar="RUN", help="look at the findings again and keep them under this run")
+    parser.add_argument(
+        "--parts", type=_at_least_one, default=PARTS, help="parts of the listing, shared among the tasks"
+    )
+    parser.add_argument(
+        "--ranges", type=_at_least_one, default=RANGES, help="ranges of segments, and groups of findings"
+    )
+    parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the tasks run")
+    return parser.parse_args(arguments)
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
+    return number
+
+
+class Steps:
+    """Seconds that each step took."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._began = monotonic()
+        self.seconds: dict[str, float] = {}
+
+    def done(self, step: str) -> None:
+        now = self._monotonic()
+        self.seconds[step] = round(now - self._began, 2)
+        self._began = now
+
+
+def audit(session: SparkSession, tiering: Tiering, options: argparse.Namespace) -> dict[str, Any]:
+    """List, read, judge; returns the summary.
+
+    Raises:
+        ForeignStoreError: the store, or the listing, is not this database's.
+        TaskStoppedError: a task could not go on.
+        OSError: a result cannot be written.
+    """
+    steps = Steps()
+    session.conf.set("spark.sql.shuffle.partitions", str(options.ranges))
+    tiering.require_our_store()
+    listing = tiering.listing_of(options.inventory)
+    facts_of_listing, began_at_ms = listing.facts(), tiering.segment_facts.now_ms()
+    moment = tiering.audit_moment(facts_of_listing)
+    parts = listing.parts(options.parts)
+    listed = write_listing(session, parts, options.inventory, options.output / "listing", config=options.config)
+    objects, object_bytes, has_marker = totals_of(listed)
+    require_marker(has_marker)
+    listing_ended_ms = rows_began_ms = int(time.monotonic() * 1000)
+    steps.done("listing")
+    facts = write_facts(session, tiering, options.ranges, options.output / "segments", config=options.config)
+    context = replace(tiering.audit_context(moment), read_manifest=no_manifest)
+    rows = facts.count()
+    steps.done("rows")
+    manifests = manifests_of_the_store(options.config)
+    judged = judged_alone(listed, context).unionByName(
+        judged_segments(listed, facts, context, manifests, tasks=options.ranges)
+    )
+    provisional = written(judged, options.output / "judged")
+    target = options.output / "findings"
+    judged_ranges(facts, provisional, context, tasks=options.ranges).write.mode("overwrite").parquet(str(target))
+    findings = session.read.parquet(str(target))
+    kinds, passed_over = kinds_of(findings), passed_over_of(findings)
+    steps.done("judging")
+    summary: dict[str, Any] = {
+        "source": listing.describe(),
+        "listed_at_ms": moment.listed_at_ms,
+        "objects": objects,
+        "bytes": object_bytes,
+        "rows": rows,
+        "findings": kinds,
+        "passed_over": {why.value: count for why, count in passed_over.items()},
+        "shows": {"versions": facts_of_listing.shows_versions, "open_uploads": facts_of_listing.shows_open_uploads},
+        "seconds": steps.seconds,
+    }
+    if options.record is not None:
+        recorded = record(
+            tiering,
+            options.record,
+            options.output,
+            facts_of_listing,
+            began_at_ms=began_at_ms,
+            objects=objects,
+            rows=rows,
+            passed_over=passed_over,
+            listing_ended_ms=listing_ended_ms,
+            rows_began_ms=rows_began_ms,
+        )
+        summary |= recorded
+        steps.done("recording")
+    return {"exit_code": exit_code(kinds), **summary}
+
+
+def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any]:
+    """Audit and store the summary; a setting, a lost task or an output that cannot be written is an outcome too."""
+    try:
+        options.output.mkdir(parents=True, exist_ok=True)
+        with open_tiering(load_settings(options.config)) as tiering:
+            summary = audit(session, tiering, options)
+        (options.output / "summary.json").write_text(json.dumps(summary, indent=2))
+    except TaskStoppedError as error:
+        return _refusal(str(error), error.exit_code)
+    except TieringError as error:
+        return _refusal(f"{type(error).__name__}: {error}", code_of(error))
+    except OSError as error:
+        return _refusal(f"{error.filename or options.output} cannot be written: {error.strerror}", ExitCode.USAGE)
+    except Exception as error:
+        if not is_lost_task(error):
+            raise
+        return _refusal(f"Spark lost a task ({type(error).__name__}): see its log", ExitCode.RETRY)
+    return summary
+
+
+def _refusal(message: str, code: ExitCode) -> dict[str, Any]:
+    return {"exit_code": int(code), "error": message}
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parse_arguments(arguments)
+    with ParentWatch():
+        session = SparkSession.builder.appName("tiering.audit").getOrCreate()
+        try:
+            summary = attempt(session, options)
+        finally:
+            session.stop()
+    print(json.dumps(summary))
+    return int(summary["exit_code"])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,142 @@
+"""An audit as DataFrames: what names one segment id comes together, and is judged where it is.
+
+The decisions are the library's, in plain Python; Spark brings rows together and spreads them. Rows of a task are sorted
+by what groups them and pass one after another, so a task holds one group at a time.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, functions
+
+from include.tiering.audit.context import AuditContext, AuditOutcome, ManifestReader
+from include.tiering.audit.duplicates import judge_same_range
+from include.tiering.audit.finding import FindingKind
+from include.tiering.audit.object_alone import judge_alone
+from include.tiering.audit.segment import judge_segment, judge_uploads
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from spark_jobs.audit_frames import (
+    FINDINGS,
+    FINDINGS_SCHEMA,
+    Batches,
+    Row,
+    fact_of,
+    finding_batches,
+    finding_of,
+    object_of,
+    rows_of,
+    upload_of,
+)
+from spark_jobs.task_errors import ERROR_COLUMNS, telling
+
+OpenManifests = Callable[[], AbstractContextManager[ManifestReader]]
+"""Gives a task its reader of manifests. Must be picklable."""
+
+_TOLD: Final = FINDINGS + ERROR_COLUMNS
+_RANGE: Final = ("topic_id", "partition", "start_offset", "end_offset")
+_IS_FACT: Final = "is_fact"
+
+
+def judged_alone(listed: DataFrame, context: AuditContext) -> DataFrame:
+    """`FINDINGS` about what needs no metadata: old versions, markers, keys and uploads that name no segment; with the
+    columns of `task_errors`."""
+
+    def judge(batches: Batches) -> Batches:
+        return finding_batches(_outcome_alone(row, context) for row in rows_of(batches))
+
+    return listed.where(~_is_object_of_a_segment() & ~_is_upload_of_a_segment()).mapInArrow(_telling(judge), _TOLD)
+
+
+def judged_segments(
+    listed: DataFrame, facts: DataFrame, context: AuditContext, manifests: OpenManifests, *, tasks: int
+) -> DataFrame:
+    """`FINDINGS` about objects and uploads that name a segment id, and about the segments of the metadata, with the
+    columns of `task_errors`. What is adoptable is so provisionally: see `judged_ranges`.
+    """
+
+    def judge(batches: Batches) -> Batches:
+        with manifests() as read_manifest:
+            reading = replace(context, read_manifest=read_manifest)
+            groups = groupby(rows_of(batches), key=itemgetter("segment_id"))
+            yield from finding_batches(_outcome_of_segment(rows, reading) for _, rows in groups)
+
+    of_segments = listed.where(_is_object_of_a_segment() | _is_upload_of_a_segment())
+    together = of_segments.withColumn(_IS_FACT, functions.lit(False)).unionByName(
+        facts.withColumn(_IS_FACT, functions.lit(True)), allowMissingColumns=True
+    )
+    return _grouped(together, tasks, "segment_id").mapInArrow(_telling(judge), _TOLD)
+
+
+def judged_ranges(facts: DataFrame, findings: DataFrame, context: AuditContext, *, tasks: int) -> DataFrame:
+    """`findings` with duplicates: two segments of the same offsets, known or adoptable, are looked at together."""
+
+    def judge(batches: Batches) -> Batches:
+        groups = groupby(rows_of(batches), key=itemgetter(*_RANGE))
+        return finding_batches(_outcome_of_range(rows, context) for _, rows in groups)
+
+    is_provisional = (functions.col("kind") == FindingKind.ADOPTABLE.value) & functions.col("end_offset").isNotNull()
+    finished = facts.where(functions.col("state") == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED))
+    together = finished.withColumn(_IS_FACT, functions.lit(True)).unionByName(
+        findings.where(is_provisional).withColumn(_IS_FACT, functions.lit(False)), allowMissingColumns=True
+    )
+    twice = together.groupBy(*_RANGE).count().where(functions.col("count") > 1).select(*_RANGE)
+    shared = together.join(twice, on=list(_RANGE), how="left_semi")
+    alone = findings.where(functions.coalesce(is_provisional, functions.lit(False))).join(
+        twice, on=list(_RANGE), how="left_anti"
+    )
+    settled = findings.where(~functions.coalesce(is_provisional, functions.lit(False)))
+    judged = _grouped(shared, tasks, *_RANGE).mapInArrow(judge, FINDINGS)
+    return settled.unionByName(alone.select(*settled.columns)).unionByName(judged)
+
+
+def _telling(judge: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
+    return telling(judge, FINDINGS_SCHEMA)
+
+
+def _grouped(rows: DataFrame, tasks: int, *names: str) -> DataFrame:
+    return rows.repartition(tasks, *names).sortWithinPartitions(*names)
+
+
+def _is_current() -> Column:
+    return functions.col("is_latest") & ~functions.col("is_delete_marker") & functions.col("upload_id").isNull()
+
+
+def _is_object_of_a_segment() -> Column:
+    return _is_current() & functions.col("segment_id").isNotNull()
+
+
+def _is_upload_of_a_segment() -> Column:
+    return functions.col("upload_id").isNotNull() & functions.col("segment_id").isNotNull()
+
+
+def _outcome_alone(row: Row, context: AuditContext) -> AuditOutcome:
+    if row["upload_id"] is not None:
+        return judge_uploads((), (upload_of(row),), context)
+    finding = judge_alone(object_of(row), context.layout)
+    return AuditOutcome(() if finding is None else (finding,))
+
+
+def _outcome_of_segment(rows: Iterator[Row], context: AuditContext) -> AuditOutcome:
+    facts, objects, uploads = [], [], []
+    for row in rows:
+        if row[_IS_FACT]:
+            facts.append(fact_of(row))
+        elif row["upload_id"] is not None:
+            uploads.append(upload_of(row))
+        else:
+            objects.append(object_of(row))
+    return judge_segment(facts, objects, uploads, context)
+
+
+def _outcome_of_range(rows: Iterator[Row], context: AuditContext) -> AuditOutcome:
+    facts, adoptable = [], []
+    for row in rows:
+        if row[_IS_FACT]:
+            facts.append(fact_of(row))
+        else:
+            adoptable.append(finding_of(row))
+    return AuditOutcome(tuple(judge_same_range(facts, adoptable, context)))

@@ -11,8 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from starlette.applications import Starlette
-from starlette.routing import Mount
+from fastapi import FastAPI
 
 from include.tiering.quality.data_docs.markup import CONTENT_SECURITY_POLICY
 from include.tiering.quality.data_docs.site import DataDocs
@@ -64,7 +63,8 @@ def docs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DataDocs:
 def get(docs: DataDocs, token: Callable[[str | None], dict[str, str]]) -> Iterator[Get]:
     """Asks the plugin's application where Airflow mounts it."""
     (mounted,) = QualityPlugin.fastapi_apps
-    airflow = Starlette(routes=[Mount(mounted["url_prefix"], mounted["app"])])
+    airflow = FastAPI()
+    airflow.mount(mounted["url_prefix"], mounted["app"])
 
     def ask(path: str, *, role: str | None = "viewer", method: str = "GET", headers: Any = None) -> httpx.Response:
         async def send() -> httpx.Response:

@@ -1,0 +1,49 @@
+"""`tiering_quality` run by Airflow's own DAG runner: templates, XComs, mapping, trigger rules, and a real Spark job."""
+
+from pathlib import Path
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+
+from include.tiering.model.verdict import Verdict
+from include.tiering.settings import load_settings
+from include.tiering.wiring import open_tiering
+from tests.doubles.airflow_home import deployment, task_environment
+from tests.doubles.source_tree import ROOT
+
+# Airflow's in-process API server warns of its own dependencies while it is imported.
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+def test_a_damaged_segment_fails_the_run_and_is_a_task_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = deployment(tmp_path)
+    for name, value in task_environment(made).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TIERING_DATA_DOCS__PATH", str(tmp_path / "docs"))
+    with open_tiering(load_settings(made.config)) as tiering:
+        tiering.plan_copy("copy-1", topics=["audit_log"])
+        tiering.copy_batch("copy-1", "copy-1/0")
+    log = min(made.remote.rglob("*.log"))
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2] ^= 1
+    log.write_bytes(content)
+    run = DagBag(str(ROOT / "dags")).dags["tiering_quality"].test(run_conf={"depth": "deep"})
+    states = {task.task_id: str(task.state) for task in run.get_task_instances()}
+    assert str(run.state) == "failed"
+    assert states == {
+        "ready": "success",
+        "plan": "success",
+        "verify": "success",
+        "summary": "success",
+        "failed_segment": "failed",
+        "outcome": "failed",
+    }
+    (named,) = (task for task in run.get_task_instances() if task.task_id == "failed_segment")
+    assert named.rendered_map_index.startswith("audit_log-")
+    (page,) = (tmp_path / "docs" / "tiering_quality").glob("*/index.html")
+    assert log.stem[21:] in page.read_text()
+    with open_tiering(load_settings(made.config)) as tiering:
+        totals = {total.verdict: total.segments for total in tiering.metadata.verdict_totals() if total.segments}
+    assert totals == {Verdict.PASSED: 2, Verdict.FAILED: 1}

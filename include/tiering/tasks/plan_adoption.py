@@ -16,6 +16,7 @@ from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, SegmentRow, TopicRegistry
 from include.tiering.remote_metadata.recovery_contract import StoredSegment
 from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.tasks.plan_rebuild import by_name
 from include.tiering.tasks.stored_attempts import FoundAttempt, examined, found_attempts, told_apart
 
 
@@ -71,7 +72,7 @@ def plan_adoption(
     """
     adoptions, refused, seen = [], [], set[Uuid]()
     names = {one.topic_id: one.topic for one in metadata.partitions()}
-    for partition in sorted({one.segment_id.topic_id_partition for one in storage.list_segment_objects()}, key=_order):
+    for partition in _partitions(storage):
         attempts = found_attempts(storage.list_segment_objects(partition))
         wanted = [one for one in attempts if ids is None or one.segment_id.id in ids]
         seen.update(one.segment_id.id for one in wanted)
@@ -171,5 +172,8 @@ def refused_attempt(segment_id: RemoteLogSegmentId, start_offset: int, error: Ti
     return RefusedAttempt(segment_id.id, partition, start_offset, type(error).__name__, str(error))
 
 
-def _order(partition: TopicIdPartition) -> tuple[str, Uuid, int]:
-    return partition.topic, partition.topic_id, partition.partition
+def _partitions(storage: RemoteStorage) -> list[TopicIdPartition]:
+    """As keys name them: one id under two names is two of them here."""
+    named = (one.segment_id.topic_id_partition for one in storage.list_segment_objects())
+    found = {by_name(partition): partition for partition in named}
+    return [found[name] for name in sorted(found)]

@@ -142,6 +142,16 @@ def test_nothing_can_be_changed(get: Get, method: str) -> None:
     assert get(PAGE, method=method, role="admin").status_code == 405
 
 
+def test_airflow_finds_the_plugin() -> None:
+    from airflow import plugins_manager
+    from airflow.listeners.listener import get_listener_manager
+
+    applications, _ = plugins_manager.get_fastapi_plugins()
+    assert URL_PREFIX in {application["url_prefix"] for application in applications}
+    notices = get_listener_manager().hook.on_dag_run_failed.get_hookimpls()
+    assert any(isinstance(notice.plugin, NoteOnRun) for notice in notices)
+
+
 def test_tabs_and_applications_share_a_prefix() -> None:
     assert {tab["destination"] for tab in QualityPlugin.external_views} == {"dag", "dag_run"}
     assert all(tab["href"].startswith(URL_PREFIX) for tab in QualityPlugin.external_views)
@@ -171,7 +181,7 @@ def test_a_run_gets_its_note_when_it_ends(
 def test_every_process_of_airflow_loads_the_plugin_and_nothing_heavy_with_it() -> None:
     program = (
         "import sys, airflow.plugins_manager; before = set(sys.modules);"
-        "import plugins.tiering_airflow.quality_web; print(*(set(sys.modules) - before))"
+        "import plugins.tiering_plugin; print(*(set(sys.modules) - before))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT, env=dict(os.environ)

@@ -1,0 +1,3 @@
+"""What Airflow loads as a plugin, in each of its processes. All other modules here are imported by who needs them."""
+
+from plugins.tiering_airflow.quality_web import QualityPlugin as QualityPlugin

@@ -70,6 +70,10 @@ class EpochOrder:
         fallen = epochs < np.concatenate(([self._before], epochs[:-1]))
         wrong = np.where(entry < 0, (epochs > self._epochs[0]) | fallen, wrong)
         self.wrong.add_rows(
-            wrong, lambda row: f"{table.named(row)} has leader epoch {epochs[row]}, not {self._epochs[known[row]]}"
+            wrong,
+            lambda row: (
+                f"{table.named(row)} has leader epoch {epochs[row]}, the metadata {self._epochs[known[row]]}"
+                f" from {self._starts[known[row]]}"
+            ),
         )
         self._before = int(epochs[-1])

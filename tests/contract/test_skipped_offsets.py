@@ -14,7 +14,7 @@ from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
 from tests.doubles.databases import EVERY, SHARED
-from tests.doubles.segments import CLUSTER_ID, STARTED, fence_of, finish, partition_of, segment_of, update_of
+from tests.doubles.segments import CLUSTER_ID, STARTED, delete, fence_of, finish, partition_of, segment_of, update_of
 from tests.doubles.segments import FINISHED as SEGMENT_FINISHED
 
 WHY, ME = "retention was quicker", "me@host"
@@ -82,11 +82,43 @@ def test_a_repeated_call_finds_the_decision_even_after_the_copy_went_on(metadata
     assert len(recorded(engine)) == 1
 
 
-@pytest.mark.parametrize("offsets", [(101, 199), (99, 199), (0, 50), (200, 299)])
+@pytest.mark.parametrize("offsets", [(101, 199), (99, 199), (200, 299)])
 def test_only_the_next_offsets_may_be_skipped(metadata, engine, copied, offsets):
     with pytest.raises(StateConflictError, match="not the next ones: offsets up to 99 are copied"):
         skip(metadata, copied, *offsets)
     assert list(metadata.skipped_offsets(copied)) == recorded(engine) == []
+
+
+@pytest.fixture
+def holed(metadata: RemoteLogMetadata, copied: TopicIdPartition, fence: Fence) -> TopicIdPartition:
+    """0..99 and 200..299 are copied: a row between them is gone."""
+    between = segment_of(copied, 2, 100, 199)
+    for segment in (between, segment_of(copied, 3, 200, 299)):
+        finish(metadata, segment, fence)
+    delete(metadata, between, fence)
+    return copied
+
+
+def test_a_hole_between_copied_segments_is_skipped_too(metadata, engine, holed):
+    decision = skip(metadata, holed, 100, 199)
+    assert skip(metadata, holed, 100, 199) == decision
+    assert list(metadata.skipped_offsets(holed)) == [decision]
+    assert len(recorded(engine)) == 1
+    assert metadata.highest_copied_offset(holed) == 299
+
+
+@pytest.mark.parametrize("offsets", [(0, 50), (99, 199), (100, 200), (0, 299), (250, 260)])
+def test_what_is_copied_is_no_hole(metadata, holed, offsets):
+    with pytest.raises(StateConflictError, match=r"are not missing: .* are copied"):
+        skip(metadata, holed, *offsets)
+
+
+def test_decisions_about_a_hole_between_do_not_overlap(metadata, holed):
+    skip(metadata, holed, 120, 130)
+    for offsets in ((100, 199), (120, 125), (125, 140), (110, 120)):
+        with pytest.raises(StateConflictError, match="are skipped already"):
+            skip(metadata, holed, *offsets)
+    assert skip(metadata, holed, 131, 199).offsets == (131, 199)
 
 
 def test_a_copy_that_went_on_meanwhile_is_noticed(metadata, copied, fence):

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 from typer.testing import CliRunner
 
 from include.tiering.cli.app import app
 from include.tiering.cli.session import author
+from include.tiering.database.schema import segments
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
@@ -165,3 +167,23 @@ def test_where_no_source_has_it_it_is_lost_until_somebody_decides(archive: Archi
     run, _ = archive.expire()
     assert old in {item.planned.segment_id for item in run.items}
     assert archive.offsets(0) == []
+
+
+def lose_the_row(archive: Archive, segment_id: RemoteLogSegmentId) -> None:
+    """As somebody with a hand in the database, or a store from which the metadata had to be rebuilt."""
+    with archive.open() as opened, opened.engine.begin() as connection:
+        state = {"state": int(GONE)}
+        connection.execute(update(segments).where(segments.c.segment_id == str(segment_id.id)).values(state))
+
+
+def test_what_fails_by_what_is_missing_before_it_is_not_copied_anew(archive: Archive, tiering: Command) -> None:
+    lose_the_row(archive, segment_at(archive, 188))
+    assert {(one.start_offset, one.rule) for one in verified(archive, "copy-1").failed} == {(282, "Q301")}
+    (held,) = archive.copy().held_back
+    assert (held.reason, held.hole) == (HeldBack.HOLE, (188, 281))
+    code, recorded = tiering("skip", "orders", "--partition", "0", "--reason", WHY, "--approve")
+    assert (code, recorded["recorded"][0]["first_offset"], recorded["recorded"][0]["last_offset"]) == (0, 188, 281)
+    assert verified(archive).failed == ()
+    assert archive.copy().held_back == ()
+    assert fetched(archive, 282).error is None
+    assert "go on at offset 282" in str(fetched(archive, 188).error)

@@ -18,6 +18,7 @@ class FailedCopy:
 
     Attributes:
         verdict_detail: the rules that it breaks, for a person.
+        broken_rules: ids of the critical rules that it broke when they were last applied, ascending.
         superseded: copies of exactly its offsets that failed before it and were superseded, as far as metadata
             remembers them: tombstones included, until they are forgotten.
         given_up: somebody decided that the archive goes on without it. It stops nothing.
@@ -26,6 +27,7 @@ class FailedCopy:
 
     metadata: RemoteLogSegmentMetadata
     verdict_detail: str
+    broken_rules: tuple[str, ...] = ()
     superseded: int = 0
     given_up: bool = False
     lost_because: str | None = None

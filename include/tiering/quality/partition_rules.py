@@ -9,7 +9,7 @@ from typing import Final
 
 from include.tiering.quality.judge import BrokenRule, QualityFinding
 from include.tiering.quality.partition_measures import PartitionMeasure
-from include.tiering.quality.rules import IsZero, Level, Rule, Severity
+from include.tiering.quality.rules import RULES, IsZero, Level, Rule, Severity
 
 PARTITION_RULES: Final[tuple[Rule, ...]] = (
     Rule(
@@ -71,3 +71,9 @@ def findings_of_partition(broken: BrokenRule[PartitionMeasure]) -> Iterator[Qual
                 level=rule.level,
                 message=f"{rule.sentence} Found: {column} = {getattr(measure, column)}; this segment {fault.text}",
             )
+
+
+RULES_ABOUT_NEIGHBOURS: Final = frozenset(
+    rule.rule_id for rule in (*RULES, *PARTITION_RULES) if rule.level is Level.PARTITION
+)
+"""Ids of all rules, of segments and of partitions, that a segment breaks by what lies beside it and not by itself."""

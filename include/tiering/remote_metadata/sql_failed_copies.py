@@ -9,6 +9,7 @@ No lease is taken. A new copy that takes the segment's place meanwhile locks the
 there is nothing to give up, if it comes later it is taken all the same, decision or not.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, func, selec
 from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.database.events import record_event
 from include.tiering.database.partition_rows import lock_partition, of_partition
-from include.tiering.database.schema import segments, topics
+from include.tiering.database.schema import quality_results, segments, topics
 from include.tiering.database.statements import stored_text
 from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import StateConflictError, UnknownSegmentError
@@ -37,6 +38,10 @@ _PLANNER: Final = "copy plan"
 _FAILED: Final = and_(
     segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED), segments.c.verdict == str(Verdict.FAILED)
 )
+_CRITICAL: Final = "critical"
+"""The level of a result that fails a segment."""
+
+_Segment = tuple[str, int, str]
 _before = segments.alias("before")
 _SUPERSEDED: Final = (
     select(func.count())
@@ -77,7 +82,9 @@ class SqlFailedCopies:
             )
         )
         with reading(self._engine) as connection:
-            return [_copy_of(row) for row in connection.execute(query)]
+            rows = connection.execute(query).all()
+            broken = self._broken_rules(connection) if rows else {}
+        return [_copy_of(row, broken.get((row.topic_id, row.partition, row.segment_id), [])) for row in rows]
 
     def note_losses(self, partition: TopicIdPartition, losses: Mapping[RemoteLogSegmentId, str]) -> None:
         reasons = {str(segment_id.id): stored_text(why) for segment_id, why in losses.items()}
@@ -113,6 +120,27 @@ class SqlFailedCopies:
                 raise StateConflictError(f"{segment_id} is {state.name} and {row.verdict}: nothing is lost with it")
             return self._give_up(connection, segment_id, row, reason, author)
 
+    def _broken_rules(self, connection: Connection) -> Mapping[_Segment, Sequence[str]]:
+        """Of all failed segments, ascending."""
+        results = quality_results.c
+        same_segment = and_(
+            results.cluster_id == segments.c.cluster_id,
+            results.topic_id == segments.c.topic_id,
+            results.partition == segments.c.partition,
+            results.segment_id == segments.c.segment_id,
+        )
+        query = (
+            select(results.topic_id, results.partition, results.segment_id, results.rule)
+            .join(segments, same_segment)
+            .where(segments.c.cluster_id == self._cluster_id, _FAILED)
+            .where(results.passed.is_(False), results.level == _CRITICAL)
+            .order_by(results.rule)
+        )
+        broken: dict[_Segment, list[str]] = defaultdict(list)
+        for topic_id, partition, segment_id, rule in connection.execute(query):
+            broken[topic_id, partition, segment_id].append(rule)
+        return broken
+
     def _give_up(
         self, connection: Connection, segment_id: RemoteLogSegmentId, row: Row[Any], reason: str, author: str
     ) -> Sequence[SkippedOffsets]:
@@ -142,10 +170,11 @@ class SqlFailedCopies:
         return and_(is_in, segments.c.segment_id == str(segment_id.id))
 
 
-def _copy_of(row: Row[Any]) -> FailedCopy:
+def _copy_of(row: Row[Any], broken_rules: Sequence[str]) -> FailedCopy:
     return FailedCopy(
         metadata_of(row),
         verdict_detail=row.verdict_detail,
+        broken_rules=tuple(broken_rules),
         superseded=row.superseded,
         given_up=row.given_up_at_ms is not None,
         lost_because=row.lost_because,

@@ -15,10 +15,11 @@ from sqlalchemy import Connection, bindparam, insert, select
 
 from include.tiering.database.events import record_event
 from include.tiering.database.partition_rows import in_partition, key_of, lock_partition
-from include.tiering.database.schema import skipped_offsets, topics
+from include.tiering.database.schema import segments, skipped_offsets, topics
 from include.tiering.database.statements import stored_text
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets, not_skipped
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_metadata.sql_counters import highest_finished_offset
@@ -26,6 +27,13 @@ from include.tiering.remote_metadata.sql_counters import highest_finished_offset
 _KIND: Final = "skipped-offsets"
 _OF_PARTITION: Final = (
     select(skipped_offsets).where(in_partition(skipped_offsets)).order_by(skipped_offsets.c.first_offset)
+)
+_HELD: Final = (
+    select(segments.c.start_offset, segments.c.end_offset)
+    .where(in_partition(segments), segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED))
+    .where(segments.c.start_offset <= bindparam("of_last"), segments.c.end_offset >= bindparam("of_first"))
+    .order_by(segments.c.start_offset)
+    .limit(1)
 )
 _OWNER: Final = (
     select(topics.c.owner)
@@ -60,12 +68,32 @@ def skip(
             f"{partition}: nothing of it was ever copied: a first copy begins where the source does"
         )
     missing = not_skipped(highest + 1, offsets.last, known)
-    if not missing or missing[0].first != offsets.first:
+    if offsets.last <= highest:
+        _require_hole(connection, cluster_id, partition, offsets, known)
+    elif not missing or missing[0].first != offsets.first:
         raise StateConflictError(f"{partition}: offsets {offsets} are not the next ones: {_where(highest, known)}")
     decision = store_decision(connection, cluster_id, partition, decision)
     subject, detail = f"{partition} ({partition.topic_id})", f"{offsets}: {decision.reason}"
     record_event(connection, cluster_id, _KIND, subject, detail, decision.author, decision.recorded_at_ms)
     return decision
+
+
+def _require_hole(
+    connection: Connection,
+    cluster_id: str,
+    partition: TopicIdPartition,
+    offsets: OffsetRange,
+    known: list[SkippedOffsets],
+) -> None:
+    """Raises StateConflictError if a FINISHED segment holds some of the offsets, or a decision covers some."""
+    key = key_of(cluster_id, partition) | {"of_first": offsets.first, "of_last": offsets.last}
+    held = connection.execute(_HELD, key).one_or_none()
+    if held is not None:
+        raise StateConflictError(
+            f"{partition}: offsets {offsets} are not missing: {held.start_offset}..{held.end_offset} are copied"
+        )
+    if not_skipped(*offsets, known) != (offsets,):
+        raise StateConflictError(f"{partition}: some of the offsets {offsets} are skipped already")
 
 
 def owner_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> TopicOwner:

@@ -47,8 +47,15 @@ def _summary(skip: Skip, refusal: str | None) -> str:
         return f"{skip.topic_id_partition}: there is nothing to skip{why}"
     if refusal is not None:
         return f"nothing is skipped: {refusal}. {_missing(skip)}"
-    goes_on = f"the next copy begins at {skip.hole.last + 1}" if skip.hole else "the next copy goes on behind them"
-    return f"recorded: {_missing(skip)}; {goes_on}"
+    return f"recorded: {_missing(skip)}; {_goes_on(skip)}"
+
+
+def _goes_on(skip: Skip) -> str:
+    if skip.hole is None:
+        return "the next copy goes on behind them"
+    if skip.is_within:
+        return "./tiering verify gives what was copied behind them another verdict"
+    return f"the next copy begins at {skip.hole.last + 1}"
 
 
 def _document(skip: Skip, refusal: str | None) -> Document:

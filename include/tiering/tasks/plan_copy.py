@@ -23,7 +23,12 @@ from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicReg
 from include.tiering.tasks.copy_begin import left_out
 from include.tiering.tasks.copy_plan import WAITING_CANNOT_HELP, CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.tasks.own_topics import owner_seen
-from include.tiering.tasks.plan_replacements import MOST_NEW_COPIES, NOTHING_FAILED, Replacements, plan_replacements
+from include.tiering.tasks.plan_replacements import (
+    MOST_NEW_COPIES,
+    NOTHING_FAILED,
+    Replacements,
+    replacements_of,
+)
 from include.tiering.units import format_bytes
 from include.tiering.work.contract import ANYWHERE, Placement, PlannedPartition, PlannedSegment
 
@@ -70,7 +75,7 @@ def plan_copy(
         copies = failed.get(replica.topic_id_partition, ())
         again = Replacements()
         if copies and _may_copy(replica, metadata, registry):
-            again = _again(replica, report, copies, metadata, max_new_copies)
+            again = replacements_of(replica, report, copies, metadata, max_new_copies)
         to_copy = list(again.segments)
         if again.held_back is not None:
             held_back.append(again.held_back)
@@ -82,6 +87,9 @@ def plan_copy(
                 held_back += waits
             else:
                 held_back.append(refusal)
+        elif highest is not None and replica.segments:
+            fork = _fork(replica, highest, replica.segments[-1].base_offset, metadata)
+            held_back += [fork] if fork is not None and _may_copy(replica, metadata, registry) else []
         if to_copy:
             where = placements.get((replica.replica_id.broker_id, replica.replica_id.directory_id), ANYWHERE)
             oldest = replica.segment_at(to_copy[0].base_offset)
@@ -172,19 +180,6 @@ def _may_copy(replica: Replica, metadata: RemoteLogMetadata, registry: TopicRegi
     return owner is TopicOwner.PLATFORM and metadata.is_ready(partition)
 
 
-def _again(
-    replica: Replica, report: ScanReport, copies: Sequence[FailedCopy], metadata: RemoteLogMetadata, max_attempts: int
-) -> Replacements:
-    partition = replica.topic_id_partition
-    return plan_replacements(
-        replica,
-        copies,
-        others=[one for one in report.replicas if one.topic_id_partition == partition and one is not replica],
-        log_start_offset=metadata.partition_truth(partition).log_start_offset,
-        max_attempts=max_attempts,
-    )
-
-
 def _new(
     replica: Replica,
     pending: Sequence[LogSegment],
@@ -222,26 +217,35 @@ def _refusal(
     stopped = None if replaced else metadata.stopped_reason(partition)
     if stopped is not None:
         return HeldBackPartition(partition, next_offset, HeldBack.STOPPED, stopped)
-    gone = _undecided(partition, next_offset, first, metadata)
+    gone = _undecided(partition, next_offset, first.base_offset, metadata)
     if gone is not None:
         detail = f"offsets {gone} are no longer in the source; see ./tiering skip"
         return HeldBackPartition(partition, gone.first, HeldBack.HOLE, detail, gone)
-    fork = None if highest is None else fork_offset(replica, highest, metadata)
-    other = None if fork is None else _undecided(partition, fork, first, metadata)
-    if other is not None:
-        detail = f"offsets {other} are remote under other leader epochs than the source has now"
-        return HeldBackPartition(partition, other.first, HeldBack.FORK, detail)
-    return None
+    return None if highest is None else _fork(replica, highest, first.base_offset, metadata)
+
+
+def _fork(
+    replica: Replica, highest: int, following_offset: int, metadata: RemoteLogMetadata
+) -> HeldBackPartition | None:
+    """Offsets that were copied and under which the source has other records, below the segment that follows: that one
+    is copied whole when it is rolled, and covers what it holds."""
+    partition, fork = replica.topic_id_partition, fork_offset(replica, highest, metadata)
+    other = None if fork is None else _undecided(partition, fork, following_offset, metadata)
+    if other is None:
+        return None
+    detail = f"offsets {other} are remote under other leader epochs than the source has now"
+    return HeldBackPartition(partition, other.first, HeldBack.FORK, detail)
 
 
 def _undecided(
-    partition: TopicIdPartition, offset: int, following: LogSegment, metadata: RemoteLogMetadata
+    partition: TopicIdPartition, offset: int, following_offset: int, metadata: RemoteLogMetadata
 ) -> OffsetRange | None:
-    """The first offsets from `offset` to the segment that no recorded hole covers. Where they meet nobody is asked."""
-    if offset >= following.base_offset:
+    """The first offsets from `offset` to the following one (exclusive) that no recorded hole covers. Where they meet
+    nobody is asked."""
+    if offset >= following_offset:
         return None
     decisions = metadata.skipped_offsets(partition)
-    return next(iter(not_skipped(offset, following.base_offset - 1, decisions)), None)
+    return next(iter(not_skipped(offset, following_offset - 1, decisions)), None)
 
 
 def _not_eligible(partition: TopicIdPartition, segment: LogSegment) -> HeldBackPartition:

@@ -5,12 +5,14 @@ wherever others follow it, and nothing else has to change. The leader's replica 
 of those would begin or end inside of neighbours that are FINISHED, below the highest end, out of their order; so that
 is a loss too, until a replica leads again that has the segment as it was.
 
+A segment that fails by what lies beside it alone is not copied anew: what is missing before it is a hole.
 A loss stops the partition until somebody decides. So does a new copy that failed as well: what fails each time would
 be copied for ever.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -19,7 +21,10 @@ from include.tiering.model.failed_copies import FailedCopy, Loss
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.lineage import with_records
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
+from include.tiering.quality.partition_rules import RULES_ABOUT_NEIGHBOURS
+from include.tiering.quality.succession import missing_offsets
+from include.tiering.remote_metadata.contract import RemoteLogMetadata
 from include.tiering.remote_metadata.failed_copies_contract import FailedCopies
 from include.tiering.tasks.copy_plan import WAITING_CANNOT_HELP, CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.work.contract import PlannedSegment
@@ -48,6 +53,7 @@ def plan_replacements(
     others: Sequence[Replica] = (),
     log_start_offset: int = 0,
     max_attempts: int,
+    hole: OffsetRange | None = None,
 ) -> Replacements:
     """Decide about the failed segments of one partition.
 
@@ -57,6 +63,7 @@ def plan_replacements(
         others: replicas that a copy does not read; they may have what is lost.
         log_start_offset: ours: what lies wholly below is about to expire.
         max_attempts: so many new copies of the same offsets, no more.
+        hole: offsets that are missing in the archive before one of them; see `hole_before`.
     """
     planned: list[PlannedSegment] = []
     lost: list[Loss] = []
@@ -64,6 +71,10 @@ def plan_replacements(
     for copy in copies:
         if copy.offsets.last < log_start_offset:
             waits.append(_Wait(copy.offsets, f"below our log start, {log_start_offset}: they expire"))
+            continue
+        if fails_by_neighbours(copy):
+            if not copy.given_up:
+                waits.append(_Wait(copy.offsets, f"a new copy would break the same rule: {copy.verdict_detail}"))
             continue
         segment = _as_it_was(replica, copy.metadata)
         loss = _loss(replica, segment, copy, others, max_attempts)
@@ -75,7 +86,43 @@ def plan_replacements(
             )
         elif segment is not None and not copy.given_up:
             waits.append(_Wait(copy.offsets, f"not eligible in the source now: {segment.reason}"))
-    return Replacements(tuple(planned), _held_back(replica, lost, waits))
+    return Replacements(tuple(planned), _held_back(replica, lost, waits, hole))
+
+
+def replacements_of(
+    replica: Replica, report: ScanReport, copies: Sequence[FailedCopy], metadata: RemoteLogMetadata, max_attempts: int
+) -> Replacements:
+    """`plan_replacements` with all that scan and metadata know of the partition."""
+    partition, hole = replica.topic_id_partition, None
+    if any(map(fails_by_neighbours, copies)):
+        rows = [row.metadata for row in metadata.list_segments(partition)]
+        hole = hole_before(copies, rows, metadata.skipped_offsets(partition))
+    return plan_replacements(
+        replica,
+        copies,
+        others=[one for one in report.replicas if one.topic_id_partition == partition and one is not replica],
+        log_start_offset=metadata.partition_truth(partition).log_start_offset,
+        max_attempts=max_attempts,
+        hole=hole,
+    )
+
+
+def fails_by_neighbours(copy: FailedCopy) -> bool:
+    """Whether it is right by itself: it fails by what lies beside it, and a copy of the same offsets would as well."""
+    return bool(copy.broken_rules) and RULES_ABOUT_NEIGHBOURS.issuperset(copy.broken_rules)
+
+
+def hole_before(
+    copies: Sequence[FailedCopy], rows: Iterable[RemoteLogSegmentMetadata], decisions: Sequence[SkippedOffsets]
+) -> OffsetRange | None:
+    """The first offsets that are missing in the archive before a segment that fails by that alone, and that nobody
+    decided about. `rows` are the partition's segments in any state."""
+    finished = sorted((row for row in rows if row.is_finished), key=lambda row: row.end_offset)
+    suspects = {copy.segment_id for copy in copies if fails_by_neighbours(copy) and not copy.given_up}
+    for previous, current in pairwise(finished):
+        if current.remote_log_segment_id in suspects and (missing := missing_offsets(previous, current, decisions)):
+            return missing[0]
+    return None
 
 
 def remember_losses(
@@ -147,12 +194,17 @@ def _elsewhere(others: Sequence[Replica], failed: RemoteLogSegmentMetadata) -> s
     return f"; as it was it is on {' and '.join(brokers)}: let one of them lead" if brokers else ""
 
 
-def _held_back(replica: Replica, lost: Sequence[Loss], waits: Sequence[_Wait]) -> HeldBackPartition | None:
+def _held_back(
+    replica: Replica, lost: Sequence[Loss], waits: Sequence[_Wait], hole: OffsetRange | None
+) -> HeldBackPartition | None:
     partition = replica.topic_id_partition
     if lost:
         reason = HeldBack.FAILED_AGAIN if all(one.in_source for one in lost) else HeldBack.LOST
         detail = _listed([str(one) for one in lost]) + "; see ./tiering skip"
         return HeldBackPartition(partition, lost[0].offsets.first, reason, detail, lost=tuple(lost))
+    if hole is not None:
+        detail = f"offsets {hole} are missing in the archive, behind and before what was copied; see ./tiering skip"
+        return HeldBackPartition(partition, hole.first, HeldBack.HOLE, detail, hole)
     if waits:
         detail = _listed([f"offsets {one.offsets}: {one.why}" for one in waits])
         return HeldBackPartition(partition, waits[0].offsets.first, HeldBack.STOPPED, detail)

@@ -1,7 +1,8 @@
 """Let an archive go on without offsets that no source can give it any more: one partition, by decision.
 
 Two things may be skipped, as a plan of this moment names them. A *hole*: offsets that the source lost before they were
-copied, which the log that a copy reads proves by its start. *Failed segments* that no new copy replaces: they stay as
+copied, which the log that a copy reads proves by its start; or offsets that are missing between copied segments, as the
+metadata itself proves: no copy comes back to them. *Failed segments* that no new copy replaces: they stay as
 they are, not served, and stop the partition no longer. Nothing else: not a segment that waits, not a damaged source.
 
     step       a crash right after it leaves                      cleaned up by
@@ -34,6 +35,7 @@ class Skip:
     Attributes:
         hole: None if there is none.
         lost: failed segments that no new copy replaces.
+        is_within: the hole lies between copied segments, where no copy comes back to it.
         waits: why the partition waits, if it does.
         elsewhere: brokers whose replica still has some of the hole, above its own log start, though no copy reads it.
         decisions: all that were ever recorded of the partition, by offset.
@@ -45,6 +47,7 @@ class Skip:
     elsewhere: tuple[int, ...] = ()
     decisions: tuple[SkippedOffsets, ...] = ()
     lost: tuple[Loss, ...] = ()
+    is_within: bool = False
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
@@ -71,13 +74,15 @@ def plan_skip(
     decisions = tuple(metadata.skipped_offsets(partition))
     if waits is None or waits.hole is None:
         return Skip(partition, None, waits, decisions=decisions, lost=() if waits is None else waits.lost)
-    hole = waits.hole
-    if replica.log_start_offset <= hole.last:
+    hole, highest = waits.hole, metadata.highest_copied_offset(partition)
+    is_within = highest is not None and hole.last <= highest
+    if not is_within and replica.log_start_offset <= hole.last:
         raise CorruptFileError(
             str(replica.replica_id),
             f"offsets {hole} are missing, not gone: its log starts at {replica.log_start_offset}; see ./tiering scan",
         )
-    return Skip(partition, hole, waits, _elsewhere(report.replicas, replica, hole), decisions)
+    elsewhere = _elsewhere(report.replicas, replica, hole)
+    return Skip(partition, hole, waits, elsewhere, decisions, is_within=is_within)
 
 
 def skip_offsets(

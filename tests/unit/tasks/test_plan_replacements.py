@@ -16,9 +16,15 @@ from include.tiering.log_source.contract import (
 )
 from include.tiering.model.failed_copies import FailedCopy
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
-from include.tiering.tasks.plan_replacements import Replacements, plan_replacements, remember_losses
-from tests.doubles.segments import FINISHED, partition_of, segment_of, uuid
+from include.tiering.tasks.plan_replacements import (
+    Replacements,
+    hole_before,
+    plan_replacements,
+    remember_losses,
+)
+from tests.doubles.segments import DELETE_STARTED, FINISHED, partition_of, segment_of, uuid
 
 PARTITION = partition_of("orders", 3)
 EPOCHS = LeaderEpochs.of([(0, 0), (2, 150)])
@@ -170,6 +176,42 @@ def test_what_is_about_to_expire_is_not_copied_again():
     held = decide(replica(*THREE), failed(), log_start_offset=200).held_back
     assert (held.reason, held.detail) == (HeldBack.STOPPED, "offsets 100..199: below our log start, 200: they expire")
     assert decide(replica(*THREE), failed(), log_start_offset=199).segments
+
+
+class TestNeighbours:
+    """What fails by what lies beside it would fail again."""
+
+    beside = failed(200, 299, number=3, broken_rules=("Q301", "Q401"))
+    rows = (failed(0, 99, number=1).metadata, failed(150, 199, number=2).metadata, beside.metadata)
+
+    def test_it_is_not_copied_anew(self):
+        found = decide(replica(*THREE), self.beside)
+        assert (found.segments, found.held_back.reason) == ((), HeldBack.STOPPED)
+        assert found.held_back.detail == "offsets 200..299: a new copy would break the same rule: Q102: other bytes"
+
+    def test_unless_it_breaks_a_rule_by_itself_as_well(self):
+        both = replace(self.beside, broken_rules=("Q102", "Q301"))
+        assert len(decide(replica(*THREE), both).segments) == 1
+        assert len(decide(replica(*THREE), replace(self.beside, broken_rules=())).segments) == 1
+
+    def test_what_is_missing_before_it_is_a_hole(self):
+        hole = hole_before([self.beside], (self.rows[0], self.rows[2]), [])
+        assert hole == (100, 199)
+        held = decide(replica(*THREE), self.beside, hole=hole).held_back
+        assert (held.reason, held.hole, held.next_offset) == (HeldBack.HOLE, (100, 199), 100)
+
+    def test_what_somebody_decided_about_is_none(self):
+        decided = [SkippedOffsets(OffsetRange(100, 120), "lost", "me", 0)]
+        assert hole_before([self.beside], (self.rows[0], self.rows[2]), decided) == (121, 199)
+        decided.append(SkippedOffsets(OffsetRange(121, 199), "lost", "me", 0))
+        assert hole_before([self.beside], (self.rows[0], self.rows[2]), decided) is None
+
+    def test_only_finished_segments_and_those_that_fail_count(self):
+        assert hole_before([self.beside], self.rows, []) is None
+        being_deleted = replace(self.rows[1], state=DELETE_STARTED)
+        assert hole_before([self.beside], (self.rows[0], being_deleted, self.rows[2]), []) == (100, 199)
+        assert hole_before([failed(150, 199, number=2)], self.rows, []) is None
+        assert hole_before([replace(self.beside, given_up=True)], (self.rows[0], self.rows[2]), []) is None
 
 
 class Noted:

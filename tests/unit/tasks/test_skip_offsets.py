@@ -67,11 +67,16 @@ def planned(*replicas: Replica, held_back: HeldBackPartition | None = GONE, topi
 class Recorded:
     """Stands for metadata of one partition."""
 
+    highest = 99
+
     def __init__(self, *decisions: SkippedOffsets) -> None:
         self.decisions = [(ORDERS, decision) for decision in decisions]
 
     def skipped_offsets(self, partition: TopicIdPartition) -> list[SkippedOffsets]:
         return [decision for of, decision in self.decisions if of == partition]
+
+    def highest_copied_offset(self, partition: TopicIdPartition) -> int | None:
+        return self.highest
 
     def skip_offsets(
         self, partition: TopicIdPartition, offsets: OffsetRange, *, reason: str, author: str
@@ -106,6 +111,12 @@ def test_what_lies_above_the_log_start_is_missing_and_not_gone() -> None:
     damaged = replace(replica(200), log_start_offset=150)
     with pytest.raises(CorruptFileError, match=r"100\.\.199 are missing, not gone: its log starts at 150"):
         planned(damaged)
+
+
+def test_what_is_missing_between_copied_segments_needs_no_proof_of_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Recorded, "highest", 299)
+    found = planned(replica(0, 100, 200))
+    assert (found.hole, found.is_within) == (HOLE, True)
 
 
 def test_replicas_that_still_have_some_of_it_are_named() -> None:

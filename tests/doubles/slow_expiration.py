@@ -73,17 +73,22 @@ class SlowExpiration:
             if self.given.now_ms - timestamp_ms > self.given.retention_ms:
                 return "time"
         if self.given.retention_bytes is not None and segment.state is FINISHED:
-            total = self.total_bytes()
-            if total > self.given.retention_bytes and total - segment.segment_size_bytes >= self.given.retention_bytes:
+            left = self.total_bytes(behind=max(segment.end_offset, self._passed()))
+            if self.total_bytes(behind=self._passed()) > self.given.retention_bytes <= left:
                 return "size"
         return None
 
-    def total_bytes(self) -> int:
-        """What counts for the size limit now."""
+    def _passed(self) -> int:
+        """The log start will rise to behind this offset."""
+        by_limit = [one for one, reason in self.deletions if reason in ("time", "size") and one.state is FINISHED]
+        return max((one.end_offset for one in by_limit), default=-1)
+
+    def total_bytes(self, behind: int = -1) -> int:
+        """What counts for the size limit now, of segments that end behind an offset."""
         remote = (
             one.segment_size_bytes
             for one in self._alive()
-            if one.state is FINISHED and self._is_within(one) and not self._is_below(one)
+            if one.state is FINISHED and self._is_within(one) and not self._is_below(one) and one.end_offset > behind
         )
         return (self.given.local_only_bytes or 0) + sum(remote)
 

@@ -12,7 +12,9 @@ The rules are those of Kafka's expiration task; where brokers changed one, the n
    a. *log start*: wholly below it, and of no later epoch than the log start's;
    b. *time*: within the lineage, largest timestamp < now - retention.ms (strictly: KAFKA-20091; only if that is not
       negative: KAFKA-17995);
-   c. *size*: within the lineage, FINISHED, and the total stays at or above retention.bytes without it.
+   c. *size*: within the lineage, FINISHED, and the total stays at or above retention.bytes without it and without
+      what it covers. A broker leaves the latter out of account: where copies overlap after a change of the leader, the
+      log start that passes the covering one takes the covered ones along, and less stays than was asked for.
 4. *Unreferenced leader epochs*: all epochs lie before that of the log start, and so do all offsets.
 5. Time and size raise the log start to behind the highest FINISHED segment that they name (KAFKA-16890). From there
    steps 3 and 4 run again until nothing more goes: what a broker would reach in its next runs.
@@ -77,6 +79,7 @@ class _Scan:
             given.lineage, log_start_offset=log_start_offset, log_end_offset=given.log_end_offset
         )
         self._cut_off_ms = _cut_off_ms(given)
+        self._counted: list[RemoteLogSegmentMetadata] = []
         self._excess_bytes = self._excess()
 
     def decisions(self) -> list[DeletionDecision]:
@@ -117,15 +120,24 @@ class _Scan:
         if self._cut_off_ms is None or _timestamp_ms(segment) >= self._cut_off_ms:
             return None
         if segment.is_finished:
-            self._excess_bytes = max(0, self._excess_bytes - segment.segment_size_bytes)
+            self._pass(segment)
         return _decision(segment, DeletionReason.TIME, timestamp_ms=_timestamp_ms(segment), cut_off_ms=self._cut_off_ms)
 
     def _by_size(self, segment: RemoteLogSegmentMetadata) -> DeletionDecision | None:
         excess_bytes = self._excess_bytes
-        if not segment.is_finished or excess_bytes == 0 or segment.segment_size_bytes > excess_bytes:
+        if not segment.is_finished or excess_bytes == 0 or _bytes_of(self._passed_with(segment)) > excess_bytes:
             return None
-        self._excess_bytes -= segment.segment_size_bytes
+        self._pass(segment)
         return _decision(segment, DeletionReason.SIZE, excess_bytes=excess_bytes, size_bytes=segment.segment_size_bytes)
+
+    def _passed_with(self, segment: RemoteLogSegmentMetadata) -> list[RemoteLogSegmentMetadata]:
+        """What counted so far and is below a log start behind this segment."""
+        return [one for one in self._counted if one.end_offset <= segment.end_offset]
+
+    def _pass(self, segment: RemoteLogSegmentMetadata) -> None:
+        passed = self._passed_with(segment)
+        self._counted = [one for one in self._counted if one not in passed]
+        self._excess_bytes = max(0, self._excess_bytes - _bytes_of(passed))
 
     def _unreferenced(self) -> Iterator[DeletionDecision]:
         """Wholly of epochs before the log start's. A broker does not ask for the offsets; an archive must."""
@@ -159,8 +171,8 @@ class _Scan:
         local_bytes = self._given.local_only_bytes or 0
         if limit is None or local_bytes + _bytes_of(finished) <= limit:
             return 0
-        counted = [one for one in finished if self._lineage.holds(one) and not self._is_below_log_start(one)]
-        return max(0, local_bytes + _bytes_of(counted) - limit)
+        self._counted = [one for one in finished if self._lineage.holds(one) and not self._is_below_log_start(one)]
+        return max(0, local_bytes + _bytes_of(self._counted) - limit)
 
 
 def _unfinished_deletes(

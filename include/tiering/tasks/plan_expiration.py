@@ -130,7 +130,7 @@ class ExpirationPlanner:
 
         `now_ms` is the database's clock.
         """
-        replicas = {replica.topic_id_partition: replica for replica in _chosen(report)}
+        replicas = _believed(report)
         expirations: list[PlannedExpiration] = []
         unknowns: list[Unknown] = []
         waiting: list[WaitingPartition] = []
@@ -239,8 +239,22 @@ def _held(partition: TopicIdPartition, given: RetentionInput, outcome: Retention
     return [HeldSegments(partition, len(outcome.held), size_bytes, last_ms + given.superseded_hold_ms)]
 
 
-def _chosen(report: ScanReport | None) -> Sequence[Replica]:
-    return [] if report is None else [replica for replica in report.replicas if replica.chosen]
+def _believed(report: ScanReport | None) -> Mapping[TopicIdPartition, Replica]:
+    """The chosen replicas. Not one of which another replica knows a later leader epoch: the topic facts are old then,
+    and what an old leader holds may be lost already."""
+    chosen: dict[TopicIdPartition, Replica] = {}
+    latest: dict[TopicIdPartition, int] = {}
+    for replica in () if report is None else report.replicas:
+        partition = replica.topic_id_partition
+        latest[partition] = max(latest.get(partition, -1), _last_epoch(replica))
+        if replica.chosen:
+            chosen[partition] = replica
+    return {partition: one for partition, one in chosen.items() if _last_epoch(one) == latest[partition]}
+
+
+def _last_epoch(replica: Replica) -> int:
+    entries = replica.leader_epochs.entries
+    return entries[-1].epoch if entries else -1
 
 
 def _planned(decision: DeletionDecision) -> PlannedDeletion:

@@ -203,8 +203,17 @@ def test_a_segment_without_timestamp_ages_from_its_copy() -> None:
 
 def test_segments_are_visited_in_listing_order_whatever_order_they_come_in() -> None:
     longer, shorter = remote_segment(1, 0, 19, size_bytes=30), remote_segment(2, 0, 9)
-    given = retention_input((shorter, longer), retention_bytes=10)
+    given = retention_input((shorter, longer), retention_bytes=0)
     assert named(decide_deletions(given)) == [(0, 19, "size"), (0, 9, "log start")]
+
+
+@pytest.mark.parametrize(("retention_bytes", "goes"), [(10, ["size", "log start"]), (11, []), (20, [])])
+def test_what_a_covering_copy_takes_along_counts_with_it(retention_bytes: int, goes: list[str]) -> None:
+    covering, covered = remote_segment(1, 0, 19, size_bytes=30), remote_segment(2, 0, 9, size_bytes=10)
+    given = retention_input(
+        (covering, covered, remote_segment(3, 20, 29, size_bytes=10)), retention_bytes=retention_bytes
+    )
+    assert [reason for _, _, reason in named(decide_deletions(given))] == goes
 
 
 def test_one_decision_is_as_many_runs_of_a_broker_as_it_takes() -> None:

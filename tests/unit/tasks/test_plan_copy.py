@@ -203,6 +203,17 @@ def test_records_that_an_unclean_election_replaced_are_not_jumped():
     assert "50..99" in made.held_back[0].detail
 
 
+@pytest.mark.parametrize(("active_offset", "named"), [(90, True), (50, False)])
+def test_a_fork_is_named_before_there_is_anything_to_copy(active_offset, named):
+    """0..149 were copied under epoch 0, the new leader has epoch 1 from 50 on and is not as far yet. Its active segment
+    will be copied whole."""
+    active = segment(active_offset, 120, reason=IneligibleReason.ACTIVE)
+    source = replace(replica("a", segment(0, 49), active), leader_epochs=LeaderEpochs.of([(0, 0), (1, 50)]))
+    made = plan(source, known=Known(copied=149, by_epoch={0: 149}))
+    assert not made.partitions
+    assert [(held.reason, held.next_offset) for held in made.held_back] == [(HeldBack.FORK, 50)] * named
+
+
 def test_a_history_without_anything_remote_is_a_fork_from_its_start():
     source = replace(replica("a", segment(100, 299), ACTIVE), leader_epochs=LeaderEpochs.of([(5, 60)]))
     assert plan(source, known=Known(copied=149, by_epoch={0: 149})).held_back[0].next_offset == 60

@@ -9,6 +9,7 @@ from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.log_source.contract import Replica, ScanReport
 from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
@@ -158,6 +159,23 @@ class TestLocalBytes:
         assert known.unknowns == ()
         other = replace(behind, chosen=False)
         assert bases(world.plan(ScanReport("cluster", (other,), ()))) == []
+        same = world.plan(ScanReport("cluster", (behind, other), ()))
+        assert bases(same) == [("orders-0", [0])]
+
+    def test_are_unknown_where_another_replica_knows_a_later_leader_epoch(self, world, replica):
+        """The topic facts lag: what the old leader has may be lost."""
+        world.retentions["orders"] = TopicRetention(retention_bytes=3_000)
+        old = replace(
+            replica,
+            replica_id=replace(replica.replica_id, topic_id_partition=ORDERS),
+            segments=(replace(replica.segments[0], base_offset=300, end_offset=309, size_bytes=5_000),),
+            leader_epochs=LeaderEpochs.of([(0, 0)]),
+        )
+        new = replace(old, chosen=False, leader_epochs=LeaderEpochs.of([(0, 0), (1, 300)]))
+        plan = world.plan(ScanReport("cluster", (old, new), ()))
+        assert bases(plan) == []
+        assert [one.topic_id_partition for one in plan.unknowns] == [ORDERS]
+        assert bases(world.plan(ScanReport("cluster", (old,), ()))) != []
 
 
 def test_only_topics_with_a_size_are_scanned(world):

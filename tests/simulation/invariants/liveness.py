@@ -127,13 +127,13 @@ class Closing:
             highest = max((row.end_offset for row in finished), default=-1)
             start = max(log.leading.log_start, watch.rows.log_starts.get(place, 0))
             remote = {record for row in finished for record in watch.rows.records(row) or []}
-            if log.leading.files[-1].base_offset <= highest + 1:
-                continue  # a fork is looked for when something is to be copied behind what was
+            # The active segment is copied whole when it is rolled, and covers what it holds.
+            compared = min(highest, log.leading.files[-1].base_offset - 1)
             if not finished or self._world.admin_registry.owner(partition.topic_id) is not TopicOwner.PLATFORM:
                 continue
             first = min(row.start_offset for row in finished)
             for record in log.leading.records():
-                if max(start, first) <= record[1] <= highest and record not in remote:
+                if max(start, first) <= record[1] <= compared and record not in remote:
                     watch.broken("no gap is of our making", f"{partition}: {record} is not remote, later offsets are")
                     return
 

@@ -2,7 +2,6 @@
 generous one. It asks what must be true of any right plan, not how the product finds one.
 """
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.invariants.rows import FINISHED, Row
@@ -24,10 +23,6 @@ def require_justified(watch: "Watch", process: Any, planned: Any, since_ms: int)
         return
     limits = _limits(watch, partition.topic, since_ms)
     kept_bytes = _bytes_kept(watch, process, planned)
-    log = watch.log_of(partition)
-    # What an old leader has, and the present one lost, may still be counted as local while the metadata log lags.
-    if _overlap(watch, planned) or log is None or log.unclean or watch.world.facts.lags:
-        return
     for row in passed:
         if not any(_is_due(watch, row, limit, kept_bytes) for limit in limits):
             watch.broken(
@@ -35,17 +30,6 @@ def require_justified(watch: "Watch", process: Any, planned: Any, since_ms: int)
                 f"{row}, largest timestamp {row.max_timestamp_ms}, planned at {watch.world.scheduler.now_ms};"
                 f" {kept_bytes} bytes stay; limits (ms, bytes) {limits}",
             )
-
-
-def _overlap(watch: "Watch", planned: Any) -> bool:
-    """Whether offsets are remote twice. Kafka counts such bytes twice, too, so fewer of them stay than are asked for:
-    whether an archive should is not decided here."""
-    finished = sorted(
-        (row.start_offset, row.end_offset)
-        for row in watch.live_rows(planned.topic_id_partition)
-        if row.state == FINISHED
-    )
-    return any(before[1] >= after[0] for before, after in pairwise(finished))
 
 
 def _limits(watch: "Watch", topic: str, since_ms: int) -> list[tuple[int | None, int | None]]:

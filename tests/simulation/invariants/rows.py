@@ -75,6 +75,8 @@ class Rows:
         self.log_starts: dict[tuple[str, int], int] = {}
         self._ever: set[str] = set()
         self._agreed: dict[str, str] = {}
+        self._begun_with: dict[str, frozenset[Record]] = {}
+        """What the file of an attempt held when it began, where its epochs do not tell: a log start fell into it."""
 
     def look(self, process: Any, label: str) -> None:
         """Compare with before."""
@@ -93,7 +95,7 @@ class Rows:
         for segment_id, row in now.items():
             old = before.get(segment_id)
             if old is None:
-                self._added(row)
+                self._added(row, process)
             elif old.state != row.state:
                 self._changed(old, row, log_starts, now, process)
         for segment_id, row in before.items():
@@ -110,7 +112,10 @@ class Rows:
         self.known = {row[0]: Row(*row) for row in db.rows(_QUERY)}
         self.log_starts = {(topic_id, number): offset for topic_id, number, offset, _ in db.rows(_LOG_STARTS)}
 
-    def _added(self, row: Row) -> None:
+    def _added(self, row: Row, process: Any) -> None:
+        opened = self._world.opened.get((process, row.topic_id_partition, row.start_offset))
+        if opened is not None and row.epochs[0][1] > row.start_offset:
+            self._begun_with[row.segment_id] = frozenset(opened.records)
         if row.segment_id in self._ever:
             self._watch.broken("a segment id belongs to one attempt", f"{row} was there before")
         self._ever.add(row.segment_id)
@@ -180,7 +185,8 @@ class Rows:
     def records(self, row: Row) -> list[Record] | None:
         """What a segment of this row holds."""
         log = self._watch.log_of(row.topic_id_partition)
-        return records_of(row.start_offset, row.end_offset, row.epochs, log.timestamps if log is not None else ())
+        known = self._begun_with.get(row.segment_id) or (log.timestamps if log is not None else ())
+        return records_of(row.start_offset, row.end_offset, row.epochs, known)
 
     def check_bytes(self, row: Row) -> None:
         """The objects of a FINISHED row."""

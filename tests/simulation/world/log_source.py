@@ -26,7 +26,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_data import LogSegmentData
 from include.tiering.remote_storage.bodies import BytesSource
 from tests.simulation.world.brokers import Cluster, PartitionLog, ReplicaLog, SegmentFile
-from tests.simulation.world.records import SNAPSHOT, bytes_of, crc32c, epoch_text, index_bytes, size_of
+from tests.simulation.world.records import SNAPSHOT, Record, bytes_of, crc32c, epoch_text, index_bytes, size_of
 
 
 class FactsView:
@@ -163,6 +163,11 @@ class ModelOpenSegment:
         self._modified = file.modified
         self._epochs = replica.leader_epochs.range(-1, segment.end_offset + 1)
         self._ownership = source.ownership(replica.topic_id_partition)
+
+    @property
+    def records(self) -> list[Record]:
+        """What the file holds now."""
+        return self._file.records
 
     @property
     def fingerprint(self) -> SourceFingerprint:

@@ -11,7 +11,7 @@ from include.tiering.audit.record_contract import AuditSource
 from include.tiering.remote_storage.listing import ListingFacts
 from include.tiering.tasks.conclude_audit import SeenByAudit
 from include.tiering.wiring import Tiering
-from include.tiering.wiring.audit_verbs import covered_kinds
+from include.tiering.wiring.audit_verbs import covered_kinds, seen_at_ms
 from spark_jobs.audit_summary import read_findings
 
 MOST_RECORDED: Final = 100_000
@@ -51,6 +51,7 @@ def record(
             listing_ended_ms=listing_ended_ms,
             rows_began_ms=rows_began_ms,
             covers=covers,
+            seen_at_ms=seen_at_ms(facts),
         )
     )
     return {

@@ -55,7 +55,9 @@ def orphan(key: str = "orders/0/a.log", **changes) -> AuditFinding:
 
 def audit(store: AuditStore, *findings: AuditFinding, run_id: str = "one", covers=EVERY_KIND, refusals=()):
     """One that begins now."""
-    record = AuditRecord(run_id, AuditSource.LISTING, store.now_ms(), 7, 5, tuple(refusals), {PassedOver.YOUNG: 3})
+    record = AuditRecord(
+        run_id, AuditSource.LISTING, store.now_ms(), store.now_ms(), 7, 5, tuple(refusals), {PassedOver.YOUNG: 3}
+    )
     return store.record(record, findings, covers=covers)
 
 
@@ -67,7 +69,9 @@ class TestAudit:
     def test_comes_back_as_it_ended(self, store, now):
         refusal = Refusal(Guard.OLDER_DATABASE, "because")
         audit(store, orphan("a"), orphan("b"), refusals=[refusal])
-        expected = AuditRecord("one", AuditSource.LISTING, now.now_ms, 7, 5, (refusal,), {PassedOver.YOUNG: 3}, 2)
+        expected = AuditRecord(
+            "one", AuditSource.LISTING, now.now_ms, now.now_ms, 7, 5, (refusal,), {PassedOver.YOUNG: 3}, 2
+        )
         assert store.audit("one") == expected
         assert store.last_audit() == expected
         now.advance(1)
@@ -137,13 +141,16 @@ class TestFindings:
         (found,) = store.findings()
         assert (found.first_seen_ms, found.last_seen_ms) == (first_seen_ms, now.now_ms)
 
-    def test_an_audit_that_began_before_it_went_does_not_bring_it_back(self, store, now):
-        audit(store, orphan())
-        early = AuditRecord("early", AuditSource.LISTING, store.now_ms() + 1, 1, 1)
+    def test_an_older_inventory_neither_brings_back_nor_takes_away(self, store, now):
+        audit(store, orphan("a"))
+        seen_at_ms = now.now_ms + 1
         now.advance(10)
-        audit(store, run_id="two")
-        assert store.record(early, [orphan()], covers=EVERY_KIND) == AuditTally(1, 0, 0)
-        assert states(store) == {"orders/0/a.log": FindingState.GONE}
+        audit(store, orphan("b"), run_id="two")
+        now.advance(10)
+        inventory = AuditRecord("three", AuditSource.INVENTORY, now.now_ms, seen_at_ms, 1, 1)
+        assert store.record(inventory, [orphan("a"), orphan("c")], covers=EVERY_KIND) == AuditTally(2, 1, 0)
+        assert states(store) == {"a": FindingState.GONE, "b": FindingState.OPEN, "c": FindingState.OPEN}
+        assert [one.finding.key for one in store.seen_by("three", EVERY_KIND)] == ["a", "c"]
 
     def test_removed_is_acted_until_it_is_seen_again(self, store, now):
         audit(store, orphan("a"), orphan("b"))

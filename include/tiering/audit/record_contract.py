@@ -32,7 +32,7 @@ class AuditSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordedFinding:
-    """A finding as it stands. Times are the database's; `last_seen_ms` is when the last audit that saw it began.
+    """A finding as it stands. Times are of what audits saw, and the database's unless that was an inventory.
 
     The finding's key and message are as they were stored: control characters escaped, of bounded length.
     """
@@ -47,12 +47,14 @@ class RecordedFinding:
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One audit that came to an end. `rows` counts the segments that were compared, tombstones included; `passed_over`
-    the objects that were not judged."""
+    """One audit that came to an end. What it saw is of `seen_at_ms` at the earliest: when it began, or of when its
+    inventory is. `rows` counts the segments that were compared, tombstones included; `passed_over` the objects that
+    were not judged."""
 
     run_id: str
     source: AuditSource
     began_at_ms: int
+    seen_at_ms: int
     objects: int
     rows: int
     refusals: tuple[Refusal, ...] = ()
@@ -86,8 +88,8 @@ class AuditStore(Protocol):
     ) -> AuditTally:
         """Store everything that one audit found. `audit.findings` is counted here.
 
-        `covers`: kinds that this audit could have seen; what is open of them and was not seen is GONE afterwards. An
-        audit that began earlier than the last change of a finding does not change its state.
+        `covers`: kinds that this audit could have seen; what is open of them, was seen before and not by this one is
+        GONE afterwards. What it saw before the last change of a finding's state does not change it again.
         In pages, each a transaction of its own, the audit itself last: a crash leaves an audit that did not end, and
         the next one completes the rows. The same run again is harmless.
         """

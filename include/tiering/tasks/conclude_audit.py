@@ -29,8 +29,9 @@ _COMPLETE: Final = (FindingKind.ADOPTABLE, FindingKind.DUPLICATE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenByAudit:
-    """What an audit hands over. `began_at_ms` is the database's time before the listing; `listing_ended_ms` and
-    `rows_began_ms` are of one clock, whichever. `covers`: kinds that this source can show."""
+    """What an audit hands over. `began_at_ms` is the database's time before the listing; `seen_at_ms` that since which
+    all that was seen is so for sure, if it is of an earlier time. `listing_ended_ms` and `rows_began_ms` are of one
+    clock, whichever. `covers`: kinds that this source can show."""
 
     run_id: str
     source: AuditSource
@@ -42,6 +43,7 @@ class SeenByAudit:
     listing_ended_ms: int
     rows_began_ms: int
     covers: Collection[FindingKind]
+    seen_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,14 @@ class AuditEnd:
             unlisted=unlisted,
         )
         record = AuditRecord(
-            seen.run_id, seen.source, seen.began_at_ms, seen.objects, seen.rows, refusals(evidence), seen.passed_over
+            seen.run_id,
+            seen.source,
+            seen.began_at_ms,
+            seen.began_at_ms if seen.seen_at_ms is None else min(seen.seen_at_ms, seen.began_at_ms),
+            seen.objects,
+            seen.rows,
+            refusals(evidence),
+            seen.passed_over,
         )
         tally = self.audits.record(record, believed, covers=() if unlisted else seen.covers)
         return AuditReport(replace(record, findings=tally.seen), tuple(believed), tally)

@@ -121,6 +121,7 @@ class AuditVerbs(Parts):
                 listing_ended_ms=listing_ended_ms,
                 rows_began_ms=rows_began_ms,
                 covers=covered_kinds(facts),
+                seen_at_ms=seen_at_ms(facts),
             )
         )
 
@@ -231,6 +232,11 @@ def covered_kinds(facts: ListingFacts) -> frozenset[FindingKind]:
     if not facts.shows_open_uploads:
         hidden.add(FindingKind.OPEN_MULTIPART_UPLOAD)
     return frozenset(FindingKind) - hidden
+
+
+def seen_at_ms(facts: ListingFacts) -> int | None:
+    """Since when all that a listing of an earlier time shows is so for sure; None for a listing of now."""
+    return None if facts.taken_at_ms is None else facts.taken_at_ms - facts.settled_ms
 
 
 def _counted(listing: ObjectListing[Any], on_listed: Callable[[int], None]) -> Iterator[Sequence[ListedObject]]:

@@ -65,15 +65,16 @@ class SqlAuditStore:
         seen = new = 0
         while page := {_identity(one.identity): one for one in islice(found, PAGE_FINDINGS)}:
             seen += len(page)
-            new += self._write_page(page, audit.began_at_ms)
+            new += self._write_page(page, audit)
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
-            gone = self._mark_gone(connection, audit.began_at_ms, covers, now_ms)
+            gone = self._mark_gone(connection, audit.seen_at_ms, covers, now_ms)
             values = {
                 "cluster_id": self._cluster_id,
                 "run_id": audit.run_id,
                 "source": audit.source,
                 "began_at_ms": audit.began_at_ms,
+                "seen_at_ms": audit.seen_at_ms,
                 "objects": audit.objects,
                 "rows": audit.rows,
                 "findings": seen,
@@ -110,7 +111,7 @@ class SqlAuditStore:
         with reading(self._engine) as connection:
             if (other := connection.execute(later.limit(1)).scalar_one_or_none()) is not None:
                 raise StateConflictError(f"audit {run_id} is no longer the last one: {other} has looked since")
-            seen = audit_findings.c.last_seen_ms == audit.began_at_ms
+            seen = audit_findings.c.last_run_id == run_id
             return self._select(connection, and_(seen, audit_findings.c.kind.in_(kinds)))
 
     def acted(self, identities: Collection[FindingIdentity]) -> None:
@@ -143,7 +144,7 @@ class SqlAuditStore:
                 record_event(connection, self._cluster_id, "audit finding accepted", subject, detail, author, now_ms)
             return self._select(connection, wanted)
 
-    def _write_page(self, page: dict[str, AuditFinding], seen_ms: int) -> int:
+    def _write_page(self, page: dict[str, AuditFinding], audit: AuditRecord) -> int:
         """How many of the page were not there, or not any more."""
         table = audit_findings.c
         known = select(table.identity, table.state, table.state_at_ms).where(
@@ -151,25 +152,25 @@ class SqlAuditStore:
         )
         with writing(self._engine, durable=False) as connection:
             now_ms = self._now_ms(connection)
-            # An audit that began before a finding went says nothing about whether it is there again.
+            # What was seen before a finding went says nothing about whether it is there again.
             still = {
                 row.identity
                 for row in connection.execute(known)
-                if row.state not in _ENDED or row.state_at_ms > seen_ms
+                if row.state not in _ENDED or row.state_at_ms > audit.seen_at_ms
             }
             rows = [
-                _values(one, seen_ms, now_ms) | {"cluster_id": self._cluster_id, "identity": identity}
+                _values(one, audit, now_ms) | {"cluster_id": self._cluster_id, "identity": identity}
                 for identity, one in page.items()
             ]
             connection.execute(_write(connection.dialect.name), rows)
         return len(page) - len(still)
 
-    def _mark_gone(self, connection: Connection, began_at_ms: int, covers: Collection[FindingKind], now_ms: int) -> int:
+    def _mark_gone(self, connection: Connection, seen_at_ms: int, covers: Collection[FindingKind], now_ms: int) -> int:
         table = audit_findings.c
         unseen = (
             update(audit_findings)
             .where(table.cluster_id == self._cluster_id, table.kind.in_(covers))
-            .where(table.state.in_((FindingState.OPEN, FindingState.ACCEPTED)), table.last_seen_ms < began_at_ms)
+            .where(table.state.in_((FindingState.OPEN, FindingState.ACCEPTED)), table.last_seen_ms < seen_at_ms)
         )
         return connection.execute(unseen.values(state=FindingState.GONE, state_at_ms=now_ms)).rowcount
 
@@ -185,7 +186,7 @@ def _identity(identity: FindingIdentity) -> str:
 
 
 def _write(dialect_name: str) -> sqlite.Insert | postgresql.Insert:
-    """Insert, or say that it was seen again: accepted stays accepted, what ended after the audit began stays ended."""
+    """Insert, or say that it was seen again: accepted stays accepted, what ended after that stays ended."""
     statement = insert_for(dialect_name, audit_findings)
     old, new = audit_findings.c, statement.excluded
     has_ended = or_(*(old.state == state for state in _ENDED))
@@ -203,7 +204,7 @@ def _write(dialect_name: str) -> sqlite.Insert | postgresql.Insert:
     return statement.on_conflict_do_update(index_elements=["cluster_id", "identity"], set_=changed)
 
 
-def _values(finding: AuditFinding, seen_ms: int, now_ms: int) -> dict[str, Any]:
+def _values(finding: AuditFinding, audit: AuditRecord, now_ms: int) -> dict[str, Any]:
     return {
         "kind": finding.kind,
         "key": stored_text(finding.key),
@@ -218,8 +219,9 @@ def _values(finding: AuditFinding, seen_ms: int, now_ms: int) -> dict[str, Any]:
         "size_bytes": finding.size_bytes,
         "message": stored_text(finding.message),
         "last_modified_ms": finding.last_modified_ms,
-        "first_seen_ms": seen_ms,
-        "last_seen_ms": seen_ms,
+        "first_seen_ms": audit.seen_at_ms,
+        "last_seen_ms": audit.seen_at_ms,
+        "last_run_id": audit.run_id,
         "state": FindingState.OPEN,
         "state_at_ms": now_ms,
     }
@@ -254,6 +256,7 @@ def _audit_of(row: Row[Any]) -> AuditRecord:
         row.run_id,
         AuditSource(row.source),
         row.began_at_ms,
+        row.seen_at_ms,
         row.objects,
         row.rows,
         refusals,

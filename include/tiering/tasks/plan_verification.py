@@ -4,7 +4,7 @@ A sample names reasons; a FINISHED segment is taken for the first of `Verificati
 most urgent come first, within a reason those whose verdict is oldest, and the others wait for the next run.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -70,6 +70,11 @@ class VerificationPlan:
 class _Chosen:
     row: SegmentRow
     reason: VerificationReason
+    depth: Depth
+
+    @property
+    def planned_bytes(self) -> int:
+        return bytes_to_read(self.row.metadata, self.depth)
 
     @property
     def urgency(self) -> tuple[int, int, int]:
@@ -88,10 +93,13 @@ def plan_verification(
     now_ms: int,
     max_age_ms: int,
     limit_bytes: int | None = None,
+    needs_deep: Callable[[SegmentRow], bool] = lambda _: False,
 ) -> VerificationPlan:
     """Choose among `rows`, which come by partition; those that are not FINISHED are passed over.
 
-    `now_ms` is the database's, `limit_bytes` the most that is read; the first segment is always taken.
+    `now_ms` is the database's, `limit_bytes` the most that is read; the first segment is always taken. `needs_deep` is
+    asked of chosen segments that failed: one that a deep look convicted is read deep whatever `depth` says, since
+    nothing else can acquit it.
     """
     chosen: list[_Chosen] = []
     segments = size_bytes = 0
@@ -102,15 +110,16 @@ def plan_verification(
         size_bytes += row.metadata.segment_size_bytes
         reason = reason_of(row, sample, now_ms=now_ms, max_age_ms=max_age_ms)
         if reason is not None:
-            chosen.append(_Chosen(row, reason))
-    taken = list(_within(limit_bytes, chosen, depth))
+            convicted = row.verdict is Verdict.FAILED and needs_deep(row)
+            chosen.append(_Chosen(row, reason, Depth.DEEP if convicted else depth))
+    taken = list(_within(limit_bytes, chosen))
     cost = CostOfReading()
     for one in taken:
-        cost.add(one.row.metadata, depth)
+        cost.add(one.row.metadata, one.depth)
     return VerificationPlan(
         run_id,
         depth,
-        tuple(_planned(one, depth) for one in _in_order(taken)),
+        tuple(_planned(one) for one in _in_order(taken)),
         cost.total(quotas),
         segments,
         size_bytes,
@@ -136,13 +145,13 @@ def reason_of(row: SegmentRow, sample: Sample, *, now_ms: int, max_age_ms: int) 
     return next((reason for reason, does in holds.items() if does), None)
 
 
-def _within(limit_bytes: int | None, chosen: Sequence[_Chosen], depth: Depth) -> Iterator[_Chosen]:
+def _within(limit_bytes: int | None, chosen: Sequence[_Chosen]) -> Iterator[_Chosen]:
     if limit_bytes is None:
         yield from chosen
         return
     left_bytes = limit_bytes
     for number, one in enumerate(sorted(chosen, key=lambda each: each.urgency)):
-        left_bytes -= bytes_to_read(one.row.metadata, depth)
+        left_bytes -= one.planned_bytes
         if number and left_bytes < 0:
             return
         yield one
@@ -156,8 +165,8 @@ def _in_order(chosen: Iterable[_Chosen]) -> list[_Chosen]:
     return sorted(chosen, key=place)
 
 
-def _planned(one: _Chosen, depth: Depth) -> PlannedVerification:
+def _planned(one: _Chosen) -> PlannedVerification:
     segment = one.row.metadata
     return PlannedVerification(
-        segment.remote_log_segment_id, segment.start_offset, depth, one.reason, bytes_to_read(segment, depth)
+        segment.remote_log_segment_id, segment.start_offset, one.depth, one.reason, one.planned_bytes
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.verdict import Verdict
@@ -95,6 +96,12 @@ def finding_of_result(result: QualityResult, start_offset: int) -> QualityFindin
         level=_LEVELS.get(result.rule, ""),
         message=result.message,
     )
+
+
+def only_deep_acquits(results: Iterable[QualityResult]) -> bool:
+    """Whether a rule that failed the segment is not judged of a shallow measure."""
+    broken = (RULES_BY_ID.get(one.rule) for one in results if not one.passed)
+    return any(rule is not None and Depth.SHALLOW not in rule.depths for rule in broken)
 
 
 def _result(subject: Subject, breach: BrokenRule[SegmentMeasure]) -> QualityResult:

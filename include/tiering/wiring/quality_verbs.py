@@ -18,7 +18,7 @@ from include.tiering.quality.rules import Severity
 from include.tiering.quality.suites import PARTITION_SUITES, Suite, segment_suites
 from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.tasks.plan_verification import Sample, VerificationPlan, plan_verification
-from include.tiering.tasks.record_verdicts import finding_of_result
+from include.tiering.tasks.record_verdicts import finding_of_result, only_deep_acquits
 from include.tiering.tasks.verify_partitions import PartitionReport, nobody_knows, verify_partitions
 from include.tiering.tasks.verify_planned import MeasureAll, ToMeasure, measure_planned, measured_here, verify_planned
 from include.tiering.tasks.verify_segments import Measurer, VerifyReport, verify_segments
@@ -84,6 +84,7 @@ class QualityVerbs(Parts):
             now_ms=self.deletions.now_ms(),
             max_age_ms=self.effective_settings().verdict.max_age_ms,
             limit_bytes=limit_bytes,
+            needs_deep=lambda row: only_deep_acquits(self.metadata.quality_results(row.metadata.remote_log_segment_id)),
         )
         if not dry_run:
             self.verifications.save_plan(run_id, plan.planned)

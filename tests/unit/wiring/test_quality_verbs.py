@@ -81,6 +81,23 @@ def test_a_verdict_is_due_before_it_expires_and_then_no_longer_safe(tiering: Tie
     assert verdicts(tiering) == {Verdict.PASSED: copied}
 
 
+def test_what_a_deep_look_convicted_is_read_deep_until_it_passes(tiering: Tiering, tmp_path: Path) -> None:
+    tiering.verify()
+    log = max((tmp_path / "remote").rglob("*.log"), key=lambda path: path.stat().st_size)
+    content = log.read_bytes()
+    middle = len(content) // 2
+    log.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+    tiering.plan_verification("v-1", Sample(everything=True), depth=Depth.DEEP)
+    assert {finding.segment_id for finding in tiering.verify_planned("v-1").failed} == {log.stem[21:]}
+    log.write_bytes(content)
+    plan = tiering.plan_verification("v-2", Sample(due=True), depth=Depth.SHALLOW)
+    assert [(one.depth, one.reason) for one in plan.planned] == [(Depth.DEEP, VerificationReason.FAILED)]
+    assert plan.cost.read_bytes > len(content)
+    assert tiering.verify_planned("v-2").failed == ()
+    assert set(verdicts(tiering)) == {Verdict.PASSED}
+    assert reasons(tiering, "v-3") == set()
+
+
 def test_the_age_of_a_verdict_is_a_dynamic_setting(tiering: Tiering) -> None:
     copied = tiering.verify().segments
     make_older(tiering, DAY_MS)

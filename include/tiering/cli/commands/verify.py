@@ -69,8 +69,8 @@ def verify(
     another twentieth is taken each day (`tiering.verify.period.ms`), and in twenty days each segment had its turn.
 
     Partitions of what was verified are judged as a whole too: holes, overlaps, falling leader epochs.
-    A segment that fails is kept and named, never served, and its partition stops (exit code 1). A shallow look acquits
-    no segment of what a deep one found. Interrupt it at any time: verdicts are stored as it goes.
+    A segment that fails is kept and named, never served, and its partition stops (exit code 1). What a deep
+    look found is looked at deep again. Interrupt it at any time: verdicts are stored as it goes.
     """
     selects = share is not None or older_than_days is not None or failed or everything
     if run is not None and (selects or topic or partition or limit_bytes or dry_run):

@@ -47,6 +47,10 @@ class SegmentContents:
                 return stored.size_bytes, stored.crc32c
         raise RemoteResourceNotFoundError("the log is not in the store")
 
+    def log_bytes(self) -> int:
+        """How much of the log can be read: what the metadata says, or less if the store has less."""
+        return min(self.metadata.segment_size_bytes, self.log_size_and_crc32c()[0])
+
     def index(self, index_type: IndexType) -> bytes:
         return self._reader.index(index_type)
 

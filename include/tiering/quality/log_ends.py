@@ -34,7 +34,7 @@ def fill_ends(sheet: Sheet, contents: SegmentContents) -> None:
 
 
 def _first_batch(contents: SegmentContents) -> tuple[list[Faults], BatchJudges]:
-    size_bytes = contents.metadata.segment_size_bytes
+    size_bytes = contents.log_bytes()
     if size_bytes < HEADER_SIZE:
         raise FormatError(f"a log of {size_bytes} bytes holds no batch")
     head = bytearray(HEADER_SIZE)
@@ -47,13 +47,13 @@ def _first_batch(contents: SegmentContents) -> tuple[list[Faults], BatchJudges]:
 
 
 def _last_batches(contents: SegmentContents) -> tuple[list[Faults], BatchJudges]:
-    metadata = contents.metadata
+    metadata, size_bytes = contents.metadata, contents.log_bytes()
     index = offset_entries(contents.index(IndexType.OFFSET), metadata)
     position = int(index.positions[-1]) if len(index) else 0
-    if not 0 <= position < metadata.segment_size_bytes:
-        raise FormatError(f"the offset index ends at byte {position} of {metadata.segment_size_bytes}")
+    if not 0 <= position < size_bytes:
+        raise FormatError(f"the offset index ends at byte {position} of {size_bytes}")
     judges = BatchJudges(metadata, begins_anywhere=position > 0)
-    faults = _faults_of_part(contents, judges, position, metadata.segment_size_bytes)
+    faults = _faults_of_part(contents, judges, position, size_bytes)
     judges.order.end()
     return faults, judges
 

@@ -67,7 +67,7 @@ def fill_whole(sheet: Sheet, contents: SegmentContents) -> None:
 
 def _read(walk: LogWalk, contents: SegmentContents) -> int:
     """The CRC-32C of what was read."""
-    size_bytes = contents.metadata.segment_size_bytes
+    size_bytes = contents.log_bytes()
     if not size_bytes:
         raise FormatError("a log of 0 bytes holds no batch")
     part = contents.log_part(0, size_bytes - 1)

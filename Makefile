@@ -18,7 +18,7 @@ export PATH := $(ROOT)/.venv/bin:$(ROOT)/.cache/bin:$(ROOT)/.cache/uv/bin:$(PATH
 export UV_PYTHON_PREFERENCE := only-system
 
 .PHONY: help setup demo up down test test-unit test-integration test-browser simulate simulate-mutants lint check docs requirements \
-        bench bench-check bench-copy bench-delete bench-queue bench-quota bench-quota-airflow bench-scan bench-sizes bench-start s3-server clean
+        bench bench-audit bench-check bench-copy bench-delete bench-queue bench-quota bench-quota-airflow bench-scan bench-sizes bench-start s3-server clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target sentence; do \
@@ -128,6 +128,9 @@ BENCH := $(PYTHON) -m tests.benchmark.run_all
 
 bench: setup s3-server .cache/bin/.rclone-$(RCLONE_VERSION) ## all benchmarks, one JSON document with machine facts
 	@$(BENCH)
+
+bench-audit: setup s3-server ## audit of a million keys of an inventory and of 50,000 live ones; listing beside boto3 (10 minutes)
+	@$(PYTHON) -m local.java >/dev/null && eval "$$($(PYTHON) -m local.java)" && $(BENCH) audit
 
 bench-check: setup ## check rate of segment bytes, beside Kafka's DumpLogSegments
 	@$(BENCH) segment_check

@@ -1,4 +1,4 @@
-"""Ways in which a store and its database disagree, and ways in which they only seem to, each with what is to be found."""
+"""Ways in which a store and its database disagree, and ways in which they only seem to; each with what is found."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -101,11 +101,11 @@ class Attempt:
 class World:
     """`expected`: identities of the findings that must come, no more and no less. Every attempt has offsets of its own.
 
-    With `versioned` every object has a version id, as in a bucket that keeps versions.
+    With `current_version` every object has that version id, as in a bucket that keeps versions.
     """
 
     topics: Mapping[str, AuditedTopic]
-    versioned: bool = False
+    current_version: str = ""
     objects: list[ListedObject] = field(default_factory=list)
     uploads: list[ListedUpload] = field(default_factory=list)
     facts: list[SegmentFact] = field(default_factory=list)
@@ -115,11 +115,11 @@ class World:
     attempts: int = 0
 
     @classmethod
-    def empty(cls, topics: int = 3, *, versioned: bool = False) -> "World":
+    def empty(cls, topics: int = 3, *, current_version: str = "") -> "World":
         """Topics of ours, and one of the brokers'; the marker is there."""
         known = {text_id(f"topic {n}"): AuditedTopic(f"topic-{n}", TopicOwner.PLATFORM) for n in range(topics)}
         known[text_id("brokers'")] = AuditedTopic("brokers", TopicOwner.BROKER)
-        world = cls(known, versioned)
+        world = cls(known, current_version)
         world.store(MARKER, 120)
         return world
 
@@ -141,7 +141,7 @@ class World:
         )
 
     def store(self, key: str, size_bytes: int, at_ms: int = OLD_MS) -> None:
-        self.objects.append(ListedObject(key, size_bytes, at_ms, "v1" if self.versioned else None))
+        self.objects.append(ListedObject(key, size_bytes, at_ms, self.current_version or None))
 
     def store_all(self, attempt: Attempt, *kinds: str, at_ms: int = OLD_MS) -> None:
         for kind in kinds or KINDS:
@@ -174,10 +174,6 @@ class World:
         """Findings about current objects carry their version where there are versions; those about what is not there,
         or about a segment as a whole, do not."""
         self.expected += [(kind, key, version or "", upload) for key in keys]
-
-    @property
-    def current_version(self) -> str:
-        return "v1" if self.versioned else ""
 
     def read_manifest(self, key: str) -> bytes | None:
         return self.manifests.get(key)

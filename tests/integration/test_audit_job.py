@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.integration, NO_JAVA]
 
 def random_world(seed: int) -> World:
     chosen = random.Random(seed)
-    world = World.empty(versioned=bool(seed % 2))
+    world = World.empty(current_version="v1" if seed % 2 else "")
     plants = [*PLANTS.values(), *VERSION_PLANTS.values(), *UPLOAD_PLANTS.values(), *QUIET.values()]
     for _ in range(150):
         chosen.choice([*plants, *[lambda into: into.healthy()] * 10])(world)

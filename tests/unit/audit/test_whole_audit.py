@@ -49,10 +49,10 @@ def identities(result: AuditResult) -> list[tuple[str, str, str, str]]:
     return sorted(finding.identity for finding in result.findings)
 
 
-@pytest.mark.parametrize("versioned", [False, True])
+@pytest.mark.parametrize("version", ["", "v1"])
 @pytest.mark.parametrize("plant", sorted(ALL_PLANTS))
-def test_each_disagreement_is_found_and_nothing_else(plant: str, versioned: bool) -> None:
-    world = World.empty(versioned=versioned)
+def test_each_disagreement_is_found_and_nothing_else(plant: str, version: str) -> None:
+    world = World.empty(current_version=version)
     for _ in range(3):
         world.healthy()
         ALL_PLANTS[plant](world)
@@ -67,7 +67,7 @@ def test_what_is_in_order_is_no_finding(plant: str) -> None:
 
 
 def test_the_worlds_together_have_every_kind() -> None:
-    world = World.empty(versioned=True)
+    world = World.empty(current_version="v1")
     for plant in ALL_PLANTS.values():
         plant(world)
     assert {kind for kind, *_ in world.expected} == {kind.value for kind in FindingKind}
@@ -75,7 +75,7 @@ def test_the_worlds_together_have_every_kind() -> None:
 
 def test_a_mixture_of_everything_in_any_order_gives_the_same_findings() -> None:
     chosen = random.Random(7)
-    world = World.empty(versioned=True)
+    world = World.empty(current_version="v1")
     for _ in range(300):
         chosen.choice([*ALL_PLANTS.values(), *QUIET.values(), lambda into: into.healthy()])(world)
     expected = sorted(world.expected)
@@ -86,7 +86,7 @@ def test_a_mixture_of_everything_in_any_order_gives_the_same_findings() -> None:
 
 
 def test_totals_count_current_objects_and_all_rows() -> None:
-    world = World.empty(versioned=True)
+    world = World.empty(current_version="v1")
     world.healthy()
     VERSION_PLANTS["delete marker"](world)
     result = audit(world)
@@ -102,7 +102,7 @@ def test_objects_that_are_passed_over_are_counted() -> None:
 
 
 def test_a_finding_says_what_a_row_of_it_needs() -> None:
-    world = World.empty(versioned=True)
+    world = World.empty(current_version="v1")
     attempt = world.attempt()
     world.store_all(attempt)
     (finding,) = audit(world).findings

@@ -4,6 +4,8 @@ CSV: gzip, no header, every field in quotes, keys percent-encoded, an empty fiel
 columns, typed, keys as they are.
 """
 
+import gzip
+import zlib
 from collections.abc import Iterator
 from typing import IO, Any, Final
 
@@ -28,12 +30,16 @@ def file_columns(content: IO[bytes], manifest: InventoryManifest) -> Iterator[Co
     reading = _csv if manifest.file_format is FileFormat.CSV else _parquet
     try:
         yield from reading(content, manifest)
-    except (pa.ArrowException, OSError, EOFError) as error:
+    except (pa.ArrowException, OSError, EOFError, zlib.error) as error:
         raise RemoteStorageError(f"a file of the inventory cannot be read ({type(error).__name__})") from error
 
 
 def _csv(content: IO[bytes], manifest: InventoryManifest) -> Iterator[Columns]:
     wanted = [name for name in manifest.columns if name in _WANTED]
+    with gzip.GzipFile(fileobj=content) as unpacked:
+        if not unpacked.read(1):  # Arrow takes a file without a row for a broken one
+            return
+    content.seek(0)
     reader = pyarrow.csv.open_csv(
         pa.CompressedInputStream(pa.PythonFile(content, mode="r"), "gzip"),
         read_options=pyarrow.csv.ReadOptions(

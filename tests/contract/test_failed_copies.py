@@ -5,7 +5,7 @@ from sqlalchemy import Engine, select
 
 from include.tiering.database.schema import events
 from include.tiering.errors import StateConflictError, UnknownSegmentError
-from include.tiering.model.failed_copies import by_partition
+from include.tiering.model.failed_copies import MEMORY_MS, by_partition
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
@@ -90,7 +90,9 @@ def test_what_failed_and_is_finished_by_offset(copies, metadata, fence, segments
     assert list(copies.all()) == []
 
 
-def test_earlier_failures_of_the_same_offsets_are_counted_to_the_last_tombstone(copies, metadata, fence, segments):
+def test_earlier_failures_of_the_same_offsets_are_counted_for_a_week_tombstones_too(
+    copies, metadata, now, fence, segments
+):
     old = segments[0]
     for number in (10, 11):
         again = segment_of(fence.topic_id_partition, number, 0, 99)
@@ -100,10 +102,15 @@ def test_earlier_failures_of_the_same_offsets_are_counted_to_the_last_tombstone(
         metadata.update_segment(update_of(old, DELETE_FINISHED), expected=DELETE_STARTED, fence=fence)
         metadata.record_verdict(again.remote_log_segment_id, Verdict.FAILED)
         old = again
+        now.advance(1_000)
     assert [(one.segment_id, one.superseded) for one in copies.all()] == [
         (old.remote_log_segment_id, 2),
         (segments[1].remote_log_segment_id, 0),
     ]
+    now.advance(MEMORY_MS - 2_000)
+    assert copies.all()[0].superseded == 1
+    now.advance(1_000)
+    assert copies.all()[0].superseded == 0
 
 
 def test_the_critical_rules_that_a_segment_breaks_now(copies, metadata, segments):

@@ -6,10 +6,13 @@ and the partition goes on by decision alone.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.skipped_offsets import OffsetRange
+
+MEMORY_MS: Final = 7 * 24 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +22,8 @@ class FailedCopy:
     Attributes:
         verdict_detail: the rules that it breaks, for a person.
         broken_rules: ids of the critical rules that it broke when they were last applied, ascending.
-        superseded: copies of exactly its offsets that failed before it and were superseded, as far as metadata
-            remembers them: tombstones included, until they are forgotten.
+        superseded: copies of exactly its offsets that failed and were superseded within `MEMORY_MS`, by the database's
+            clock, tombstones included. What was sound for longer, and then failed, begins anew.
         given_up: somebody decided that the archive goes on without it. It stops nothing.
         lost_because: why no source can replace it, as the last plan found; None if it found none, or never looked.
     """

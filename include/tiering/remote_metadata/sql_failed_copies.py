@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, func, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, bindparam, func, select, update
 
 from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.database.events import record_event
@@ -22,7 +22,7 @@ from include.tiering.database.schema import quality_results, segments, topics
 from include.tiering.database.statements import stored_text
 from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import StateConflictError, UnknownSegmentError
-from include.tiering.model.failed_copies import FailedCopy
+from include.tiering.model.failed_copies import MEMORY_MS, FailedCopy
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.skipped_offsets import SkippedOffsets, not_skipped
@@ -52,6 +52,7 @@ _SUPERSEDED: Final = (
         _before.c.start_offset == segments.c.start_offset,
         _before.c.end_offset == segments.c.end_offset,
         _before.c.superseded_by.is_not(None),
+        _before.c.delete_started_at_ms > bindparam("remembered_since_ms"),
     )
     .correlate(segments)
     .scalar_subquery()
@@ -82,7 +83,8 @@ class SqlFailedCopies:
             )
         )
         with reading(self._engine) as connection:
-            rows = connection.execute(query).all()
+            since_ms = self._now_ms(connection) - MEMORY_MS
+            rows = connection.execute(query, {"remembered_since_ms": since_ms}).all()
             broken = self._broken_rules(connection) if rows else {}
         return [_copy_of(row, broken.get((row.topic_id, row.partition, row.segment_id), [])) for row in rows]
 

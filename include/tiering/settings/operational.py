@@ -190,8 +190,8 @@ class SupersededSettings(DynamicSection):
     )
     max_copies: int = operational(
         1,
-        "So many new copies of a failed segment may fail as well before its partition waits for a person. Earlier ones "
-        "count as long as metadata remembers them (`tiering.tombstone.ms`).",
+        "So many new copies of a failed segment may fail as well within a week; then its partition waits for a person, "
+        "or for the week to end.",
         unit="copies",
         at_least=0,
         at_most=100,

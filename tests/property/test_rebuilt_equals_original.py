@@ -78,6 +78,7 @@ class Original:
     fence: Fence
     history: list[tuple[int, int]] = field(default_factory=list)
     finished: list[RemoteLogSegmentMetadata] = field(default_factory=list)
+    superseded: list[RemoteLogSegmentMetadata] = field(default_factory=list)
     attempts: int = 0
 
     @property
@@ -134,6 +135,7 @@ class Original:
             new = self.attempt(old.start_offset, old.end_offset)
             self.finish(new, old)
             self.finished.append(new)
+            self.superseded.append(old)
 
     def give_up(self, *, cleaned: bool) -> None:
         """An attempt at the next offsets that is never finished."""
@@ -144,9 +146,13 @@ class Original:
             self.metadata.update_segment(_update(one, DELETE_FINISHED), expected=DELETE_STARTED, fence=self.fence)
 
     def expire(self, root: Path, *, all_the_way: bool) -> None:
-        """The first one goes, or its manifest alone is gone yet. A log that keeps nothing would leave nothing."""
+        """The first one goes, or its manifest alone is gone yet. A log that keeps nothing would leave nothing.
+
+        What failed before it is long gone by then. If it were not, it would be what is left of these offsets.
+        """
         if len(self.finished) > 1:
             one = self.finished.pop(0)
+            self.storage.delete_log_segments([old for old in self.superseded if old.end_offset <= one.end_offset])
             self.metadata.raise_log_start(self.partition, one.end_offset + 1, reason="time", author="me")
             self.metadata.update_segment(_update(one, DELETE_STARTED), expected=FINISHED, fence=self.fence)
             if all_the_way:

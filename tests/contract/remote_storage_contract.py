@@ -65,6 +65,11 @@ class SegmentContract:
         sent = storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
         limiter = CountingLimiter()
         reader = storage.open_log_segment(metadata, limiter=limiter)
+        assert [(o.kind, o.key, o.size_bytes) for o in reader.objects()] == [
+            (o.kind, o.key, o.size_bytes) for o in sent
+        ]
+        for kept, one in zip(reader.objects(), sent, strict=True):
+            assert kept.crc32c in (None, one.crc32c)
         assert (reader.bytes_read, limiter.total_bytes) == (0, 0)
         for _ in range(2):
             for index_type in IndexType:

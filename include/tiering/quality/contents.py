@@ -5,10 +5,11 @@ from typing import Final, TypeVar
 
 from include.tiering.errors import RemoteResourceNotFoundError, RemoteStorageError
 from include.tiering.formats.crc32c import extend_crc32c
+from include.tiering.model.depth import Depth
 from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quota.contract import ByteLimiter
-from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoredObject
+from include.tiering.remote_storage.contract import KeptObject, ObjectKind, RemoteStorage, StoredObject
 
 _T = TypeVar("_T")
 _OWN_OBJECTS: Final = {
@@ -23,25 +24,29 @@ _OWN_OBJECTS: Final = {
 class SegmentContents:
     """The objects of a segment. A refusal is repeated to who asks again.
 
-    Every method raises what the store raises.
+    A shallow measure takes a store that keeps no checksums (a file system) at its word: it reads the log to answer.
+    A deep one reads the log itself, once. Every method raises what the store raises.
     """
 
-    def __init__(self, metadata: RemoteLogSegmentMetadata, storage: RemoteStorage, limiter: ByteLimiter) -> None:
+    def __init__(
+        self, metadata: RemoteLogSegmentMetadata, storage: RemoteStorage, limiter: ByteLimiter, depth: Depth
+    ) -> None:
         self.metadata = metadata
         self._reader = storage.open_log_segment(metadata, limiter=limiter)
-        self._stored = _attempt(lambda: storage.stat_log_segment(metadata))
+        is_deep = depth is Depth.DEEP
+        self._stored = _attempt(lambda: self._reader.objects() if is_deep else storage.stat_log_segment(metadata))
 
     @property
     def bytes_read(self) -> int:
         return self._reader.bytes_read
 
-    def stored_objects(self) -> tuple[StoredObject, ...]:
+    def stored_objects(self) -> tuple[StoredObject | KeptObject, ...]:
         if isinstance(self._stored, RemoteStorageError):
             raise self._stored
         return self._stored
 
-    def log_size_and_crc32c(self) -> tuple[int, int]:
-        """The store's own."""
+    def log_size_and_crc32c(self) -> tuple[int, int | None]:
+        """The store's own; None where it keeps no checksum and the log is to be read anyway."""
         for stored in self.stored_objects():
             if stored.kind is ObjectKind.LOG:
                 return stored.size_bytes, stored.crc32c
@@ -107,6 +112,11 @@ class LogPart:
             filled += count
         self._position += filled
         return filled
+
+    def skip_rest(self) -> None:
+        """Read what is left for its checksum alone."""
+        while self._fill_block():
+            self._block = memoryview(b"")
 
     def _fill_block(self) -> bool:
         """False at the end."""

@@ -17,7 +17,8 @@ from include.tiering.quality.log_transactions import SegmentTransactions
 from include.tiering.quality.log_walk import LogJudge, LogWalk
 from include.tiering.quality.sheet import Sheet
 
-_OF_ALL_BYTES: Final = ("read_log_crc32c", "log_max_timestamp_ms")
+_CHECKSUM: Final = "read_log_crc32c"
+_LARGEST: Final = "log_max_timestamp_ms"
 _OFFSETS: Final = "offset_index_strays"
 _TIMES: Final = "time_index_strays"
 _ABORTED: Final = "transaction_index_strays"
@@ -39,11 +40,12 @@ def fill_whole(sheet: Sheet, contents: SegmentContents) -> None:
     """Fills every column that speaks about all batches. Reads the log once, front to back."""
     judges, followers = BatchJudges(contents.metadata), _Followers(sheet, contents)
     walk = LogWalk((*judges.all, *followers.all))
-    crc32c = sheet.attempt((*_OF_ALL_BYTES, *_OF_BATCHES), lambda: _read(walk, contents))
+    crc32c = sheet.attempt((_CHECKSUM, _LARGEST, *_OF_BATCHES), lambda: _read(walk, contents))
     if crc32c is None:
         followers.leave_out("the log could not be read")
         fill_time_index_end(sheet, contents, NO_TIMESTAMP)
         return
+    sheet.values[_CHECKSUM] = crc32c
     judges.order.end()
     columns = zip(_OF_BATCHES, _faults_of_batches(walk, judges), strict=True)
     if walk.unreadable.count:
@@ -53,14 +55,13 @@ def fill_whole(sheet: Sheet, contents: SegmentContents) -> None:
                 sheet.count(column, faults)
             else:
                 sheet.leave_out((column,), reason)
-        sheet.leave_out(_OF_ALL_BYTES, reason)
+        sheet.leave_out((_LARGEST,), reason)
         followers.leave_out(reason)
     else:
         for column, faults in columns:
             sheet.count(column, faults)
         largest_ms = judges.times.largest_ms
-        known_ms = contents.metadata.max_timestamp_ms if largest_ms == NO_TIMESTAMP else largest_ms
-        sheet.values.update(zip(_OF_ALL_BYTES, (crc32c, known_ms), strict=True))
+        sheet.values[_LARGEST] = contents.metadata.max_timestamp_ms if largest_ms == NO_TIMESTAMP else largest_ms
         followers.fill()
     fill_time_index_end(sheet, contents, judges.times.largest_ms)
 
@@ -72,6 +73,7 @@ def _read(walk: LogWalk, contents: SegmentContents) -> int:
         raise FormatError("a log of 0 bytes holds no batch")
     part = contents.log_part(0, size_bytes - 1)
     walk.read(part)
+    part.skip_rest()
     return part.crc32c
 
 

@@ -20,7 +20,7 @@ from include.tiering.quality.measures import SegmentMeasure
 from include.tiering.quality.sheet import Sheet
 from include.tiering.quota.contract import ByteLimiter
 from include.tiering.remote_metadata.contract import SegmentRow
-from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoredObject
+from include.tiering.remote_storage.contract import KeptObject, ObjectKind, RemoteStorage, StoredObject
 
 
 def measure_segment(
@@ -43,7 +43,7 @@ def measure_segment(
         SendingStoppedError, LeaseLostError: from the limiter.
     """
     metadata = row.metadata
-    contents = SegmentContents(metadata, storage, limiter)
+    contents = SegmentContents(metadata, storage, limiter, depth)
     sheet = Sheet()
     sheet.fill(("stored_log_size_bytes", "stored_log_crc32c"), contents.log_size_and_crc32c)
     _fill_indexes(sheet, contents, metadata)
@@ -60,6 +60,7 @@ def measure_segment(
     )
     if depth is Depth.DEEP:
         fill_whole(sheet, contents)
+        _take_read_checksum_where_none_is_kept(sheet)
     else:
         fill_ends(sheet, contents)
     source_crc32c = sheet.values.get("read_log_crc32c") if row.log_crc32c is None else row.log_crc32c
@@ -79,6 +80,12 @@ def measure_segment(
         remarks=tuple(sheet.remarks),
         **sheet.values,
     )
+
+
+def _take_read_checksum_where_none_is_kept(sheet: Sheet) -> None:
+    """A store that keeps no checksum has what is read from it."""
+    if sheet.values["stored_log_size_bytes"] is not None and sheet.values["stored_log_crc32c"] is None:
+        sheet.values["stored_log_crc32c"] = sheet.values["read_log_crc32c"]
 
 
 def _fill_indexes(sheet: Sheet, contents: SegmentContents, metadata: RemoteLogSegmentMetadata) -> None:
@@ -148,5 +155,5 @@ def _objects_unlike_contents(sheet: Sheet, contents: SegmentContents) -> int:
     return len(unlike)
 
 
-def _holds(stored: StoredObject, content: bytes) -> bool:
-    return stored.size_bytes == len(content) and stored.crc32c == extend_crc32c(0, content)
+def _holds(stored: StoredObject | KeptObject, content: bytes) -> bool:
+    return stored.size_bytes == len(content) and stored.crc32c in (None, extend_crc32c(0, content))

@@ -46,6 +46,16 @@ class StoredObject:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptObject:
+    """One object that the store has. `crc32c` covers all of it; None if the store keeps none."""
+
+    kind: ObjectKind
+    key: str
+    size_bytes: int
+    crc32c: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentObject:
     """One object that a key names as a segment's. Anybody may have written it."""
 
@@ -81,6 +91,10 @@ class SegmentReader(Protocol):
     @property
     def bytes_read(self) -> int:
         """What came from the store so far."""
+        ...
+
+    def objects(self) -> tuple[KeptObject, ...]:
+        """As `RemoteStorage.stat_log_segment`, but nothing is read for it."""
         ...
 
     def index(self, index_type: IndexType) -> bytes:

@@ -109,8 +109,11 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def stat(self, key: str) -> ObjectStat | None:
-        """Size and checksum, None if there is no such object."""
+    def stat(self, key: str, *, read_back: bool = True) -> ObjectStat | None:
+        """Size and checksum, None if there is no such object.
+
+        Without `read_back` no byte of the object is read: a checksum that the store does not keep is None.
+        """
         ...
 
     def look(self, key: str) -> SeenObject | None:

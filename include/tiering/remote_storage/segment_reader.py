@@ -7,6 +7,7 @@ from include.tiering.errors import RemoteResourceNotFoundError, RemoteStorageErr
 from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quota.contract import ByteLimiter
+from include.tiering.remote_storage.contract import KeptObject
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.object_store import ObjectStore
 from include.tiering.units import MIB
@@ -29,6 +30,10 @@ class StoredSegmentReader:
         self._metadata = metadata
         self._limiter = limiter
         self._objects: dict[str, bytes | RemoteStorageError] = {}
+
+    def objects(self) -> tuple[KeptObject, ...]:
+        found = ((kind, key, self._store.stat(key, read_back=False)) for kind, key in self._layout.keys(self._metadata))
+        return tuple(KeptObject(kind, key, stat.size_bytes, stat.crc32c) for kind, key, stat in found if stat)
 
     def index(self, index_type: IndexType) -> bytes:
         index = self._layout.index(self._metadata, index_type, self._read_part)

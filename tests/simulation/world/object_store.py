@@ -141,7 +141,7 @@ class ModelStore:
     def replace(self, key: str, content: bytes) -> None:
         self._request("store.replace", key, "store write", lambda: self._state.objects.update({key: content}))
 
-    def stat(self, key: str) -> ObjectStat | None:
+    def stat(self, key: str, *, read_back: bool = True) -> ObjectStat | None:
         content = self._request("store.stat", key, "store read", lambda: self._state.objects.get(key))
         return None if content is None else ObjectStat(len(content), crc32c(content))
 

@@ -1,6 +1,7 @@
 """Real segments measure without a fault; each kind of damage shows in the rule that is there for it."""
 
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,20 @@ def test_every_byte_that_is_read_is_charged_first(partition: CopiedPartition, de
     assert measure.bytes_read == limiter.total_bytes
     if depth is Depth.DEEP:
         assert measure.bytes_read == sum(sizes.values())
+
+
+def test_a_deep_measure_reads_each_byte_once(partition: CopiedPartition, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+
+    def counting_pread(fd: int, size_bytes: int, position: int) -> bytes:
+        block = os_pread(fd, size_bytes, position)
+        taken.append(len(block))
+        return block
+
+    os_pread = os.pread
+    monkeypatch.setattr(os, "pread", counting_pread)
+    measure = measured(partition, partition.rows[1], depth=Depth.DEEP)
+    assert measure.bytes_read == sum(taken)
 
 
 def test_a_shallow_measure_of_a_large_log_reads_its_ends(tmp_path: Path) -> None:

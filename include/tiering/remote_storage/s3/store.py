@@ -107,7 +107,7 @@ class S3ObjectStore:
                 Bucket=self._bucket, Key=full_key, Body=content, ChecksumCRC32C=encoded_crc32c(crc32c_of(content))
             )
 
-    def stat(self, key: str) -> ObjectStat | None:
+    def stat(self, key: str, *, read_back: bool = True) -> ObjectStat | None:
         answer = self._head(key, ChecksumMode="ENABLED")
         return None if answer is None else ObjectStat(int(answer["ContentLength"]), full_object_crc32c(answer))
 

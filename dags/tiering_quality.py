@@ -14,7 +14,7 @@ everything else, so that over time each segment has its turn.
 * **verify** is one Spark job in the pool `remote_log_reader`: its tasks share the segments by their bytes, and each
   charges the fetch quota for what it reads. Verdicts are stored as it goes; a try that died is carried on by the next.
 * **summary** judges the partitions as a whole, and says what failed in one line per segment, with the address of its
-  line in the report. The note of the run says the same.
+  line in the report.
 * **failed_segment** and **outcome** fail the run if a segment failed. It is kept and no longer served, and stops its
   partition: the next run of `tiering_copy` copies it anew if a broker has it still.
 

@@ -55,7 +55,7 @@ class QualityGateOperator(BaseOperator):
                 warnings=verified.warnings,
                 remarks=not_copied,
             )
-        summary = publish(docs, run, context)
+        summary = publish(docs, run)
         if not summary.is_right:
             raise error_of(summary, not_copied)
         self.log.info("%s. Report: %s", summary.sentence, report_url(self.dag_id, run_id))

@@ -195,7 +195,7 @@ class VerificationSummaryOperator(BaseOperator):
             partitions = tiering.verify_partitions(self._partitions(tiering), results_dir=Path(self.results_dir))
             run = self._run(tiering, partitions, context["run_id"])
             left = _left(tiering, self.planned_run_id)
-            summary = publish(data_docs(tiering.settings), run, context)
+            summary = publish(data_docs(tiering.settings), run)
             tiering.publish_verdicts()
         for line in lines_of_summary(summary):
             self.log.info("%s", line)

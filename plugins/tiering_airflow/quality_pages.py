@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from include.tiering.settings import TieringSettings
 
 URL_PREFIX: Final = "/tiering/quality"
-NOTE_KEY: Final = "tiering_quality_note"
-MAX_NOTE_CHARACTERS: Final = 1_000
-"""Airflow keeps no more of a note."""
-
 MAX_FAILED_SEGMENT_TASKS: Final = 20
 
 
@@ -50,24 +46,10 @@ def report_url(dag_id: str, run_id: str, segment_id: str | None = None) -> str:
     return page if segment_id is None else f"{page}#{anchor_of(segment_id)}"
 
 
-def publish(docs: DataDocs, run: "QualityRun", context: "Context") -> RunSummary:
-    """Build the page of this DAG run, and leave a note for the run if something is to be read there."""
+def publish(docs: DataDocs, run: "QualityRun") -> RunSummary:
+    """Build the page of a DAG run."""
     docs.publish(run)
-    summary = RunSummary.of(run)
-    if not summary.is_right or summary.warned_segments:
-        context["ti"].xcom_push(key=NOTE_KEY, value=note_of(summary, report_url(run.origin, run.run_id)))
-    return summary
-
-
-def note_of(summary: RunSummary, url: str) -> str:
-    """Markdown, as long as Airflow keeps it: the verdict with the link, then a line per segment."""
-    note = f"**{summary.sentence}**: [report]({url})"
-    for line in summary.first_lines:
-        text = f"\n- `{short_line(line)}, segment {line.segment_id}`"
-        if len(note) + len(text) > MAX_NOTE_CHARACTERS:
-            break
-        note += text
-    return note[:MAX_NOTE_CHARACTERS]
+    return RunSummary.of(run)
 
 
 def error_of(summary: RunSummary, lines: Iterable[str]) -> QualityGateError:

@@ -1,4 +1,4 @@
-"""Airflow's plugin that serves the data docs, and notes on a failed run what failed.
+"""Airflow's plugin that serves the data docs.
 
     GET /tiering/quality/dags/{dag_id}/index.html          runs of a DAG
     GET /tiering/quality/dags/{dag_id}/{page}/index.html   one run, by the name of its page
@@ -14,20 +14,13 @@ from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
 
-from plugins.tiering_airflow.quality_pages import (
-    MAX_NOTE_CHARACTERS,
-    NOTE_KEY,
-    URL_PREFIX,
-    data_docs,
-)
+from plugins.tiering_airflow.quality_pages import URL_PREFIX, data_docs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow.models import DagRun
     from fastapi import FastAPI
     from fastapi.responses import Response
 
@@ -35,7 +28,6 @@ if TYPE_CHECKING:
 
 _Message = MutableMapping[str, Any]
 
-_OUR_DAGS: Final = "tiering_"
 _HEADERS: Final = {
     "Cache-Control": "private, no-cache",
     "Referrer-Policy": "no-referrer",
@@ -96,36 +88,6 @@ def _served(find: "Callable[[DataDocs], Path | None]") -> "Response":
     return Response(content or no_page(docs.keep_days), status, headers, "text/html")
 
 
-class NoteOnRun:
-    """Puts the note of a quality run on the DAG run when it ends: Airflow shows its first line on the run's page."""
-
-    @hookimpl
-    def on_dag_run_failed(self, dag_run: "DagRun", msg: str) -> None:
-        _note(dag_run)
-
-    @hookimpl
-    def on_dag_run_success(self, dag_run: "DagRun", msg: str) -> None:
-        _note(dag_run)
-
-
-def _note(dag_run: "DagRun") -> None:
-    """A person's own note stays."""
-    if not dag_run.dag_id.startswith(_OUR_DAGS) or dag_run.note:
-        return
-    if note := _left_note(dag_run.dag_id, dag_run.run_id):
-        dag_run.note = note[:MAX_NOTE_CHARACTERS]
-
-
-def _left_note(dag_id: str, run_id: str) -> str | None:
-    """What a task of the run left; of several the last."""
-    from airflow.models.xcom import XComModel
-    from airflow.utils.session import create_session
-
-    with create_session() as session:
-        found = session.scalars(XComModel.get_many(run_id=run_id, key=NOTE_KEY, dag_ids=dag_id, limit=1)).first()
-        return None if found is None else str(XComModel.deserialize_value(found))
-
-
 _APPLICATIONS: Final = [{"app": application, "url_prefix": URL_PREFIX, "name": "Tiering: quality"}]
 _TABS: Final = [
     {
@@ -141,13 +103,11 @@ _TABS: Final = [
         "url_route": "tiering-quality",
     },
 ]
-_LISTENERS: Final[list[object]] = [NoteOnRun()]
 
 
 class QualityPlugin(AirflowPlugin):
-    """The data docs in Airflow: routes, tabs of a DAG and of its runs, the note of a run."""
+    """The data docs in Airflow: routes, tabs of a DAG and of its runs."""
 
     name = "tiering_quality"
     fastapi_apps = _APPLICATIONS
     external_views = _TABS
-    listeners = _LISTENERS

@@ -15,14 +15,11 @@ from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.errors import QualityGateError
 from plugins.tiering_airflow.quality_pages import (
     MAX_FAILED_SEGMENT_TASKS,
-    MAX_NOTE_CHARACTERS,
-    NOTE_KEY,
     FailedSegmentOperator,
     QualityReportLink,
     data_docs,
     error_of,
     failed_segments,
-    note_of,
     publish,
     report_url,
 )
@@ -30,14 +27,6 @@ from tests.unit.quality.data_docs.test_pages import FINDING, RUN
 
 REPORT = "http://localhost:8080/tiering/quality/dags/tiering_quality/runs/scheduled__2026-11-21T20%3A00%3A00%2B00%3A00"
 LINE = "segment-ERITFBUWFxgZGhscHR4fIA"
-
-
-class _TaskInstance:
-    def __init__(self) -> None:
-        self.pushed: dict[str, Any] = {}
-
-    def xcom_push(self, key: str, value: Any) -> None:
-        self.pushed[key] = value
 
 
 def failing(segments: int) -> QualityRun:
@@ -55,22 +44,6 @@ def test_an_address_leads_to_a_run_and_to_a_segment(monkeypatch: pytest.MonkeyPa
     assert report_url("d", "a/b?c#d e").endswith("/dags/d/runs/a%2Fb%3Fc%23d%20e")
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example/x/")
     assert report_url("d", "r") == "https://airflow.example/x/tiering/quality/dags/d/runs/r"
-
-
-def test_a_note_begins_with_the_verdict_and_the_link() -> None:
-    note = note_of(RunSummary.of(RUN), report_url(RUN.origin, RUN.run_id))
-    assert note.splitlines() == [
-        f"**1 of 14 segments failed, 1 with warnings**: [report]({REPORT})",
-        "- `orders-3 from 12300: Q102, Q301, segment ERITFBUWFxgZGhscHR4fIA`",
-    ]
-
-
-@pytest.mark.parametrize("segments", [1, 12, 50, 500])
-def test_a_note_is_as_long_as_airflow_keeps_it_and_ends_with_a_whole_line(segments: int) -> None:
-    note = note_of(RunSummary.of(failing(segments)), REPORT)
-    assert len(note) <= MAX_NOTE_CHARACTERS
-    assert note.endswith(")" if "\n" not in note else "`")
-    assert len(note.splitlines()) == 1 + min(segments, 13)
 
 
 def test_an_error_has_a_line_per_segment_with_its_address() -> None:
@@ -102,19 +75,11 @@ def test_the_button_of_another_task_leads_to_the_page() -> None:
     assert QualityReportLink().get_link(other, ti_key=ti) == REPORT
 
 
-@pytest.mark.parametrize(
-    ("run", "noted"),
-    [(RUN, True), (replace(RUN, failed=()), True), (replace(RUN, failed=(), warnings=()), False)],
-    ids=["failed", "warned", "right"],
-)
-def test_a_run_is_published_and_noted_if_there_is_something_to_read(
-    tmp_path: Path, run: QualityRun, noted: bool
-) -> None:
-    ti = _TaskInstance()
+def test_a_run_is_published(tmp_path: Path) -> None:
     docs = DataDocs(tmp_path)
-    summary = publish(docs, run, {"ti": ti})
-    assert docs.summary(run.origin, run.run_id) == summary
-    assert (NOTE_KEY in ti.pushed) is noted
+    assert docs.summary(RUN.origin, RUN.run_id) is None
+    summary = publish(docs, RUN)
+    assert docs.summary(RUN.origin, RUN.run_id) == summary == RunSummary.of(RUN)
 
 
 def test_where_the_pages_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -17,7 +16,7 @@ from include.tiering.quality.data_docs.markup import CONTENT_SECURITY_POLICY
 from include.tiering.quality.data_docs.site import DataDocs
 from plugins.tiering_airflow import quality_web
 from plugins.tiering_airflow.quality_pages import URL_PREFIX
-from plugins.tiering_airflow.quality_web import NoteOnRun, QualityPlugin
+from plugins.tiering_airflow.quality_web import QualityPlugin
 from tests.doubles.airflow_home import airflow_database
 from tests.doubles.self_contained import parsed
 from tests.doubles.source_tree import ROOT
@@ -144,38 +143,14 @@ def test_nothing_can_be_changed(get: Get, method: str) -> None:
 
 def test_airflow_finds_the_plugin() -> None:
     from airflow import plugins_manager
-    from airflow.listeners.listener import get_listener_manager
 
     applications, _ = plugins_manager.get_fastapi_plugins()
     assert URL_PREFIX in {application["url_prefix"] for application in applications}
-    notices = get_listener_manager().hook.on_dag_run_failed.get_hookimpls()
-    assert any(isinstance(notice.plugin, NoteOnRun) for notice in notices)
 
 
 def test_tabs_and_applications_share_a_prefix() -> None:
     assert {tab["destination"] for tab in QualityPlugin.external_views} == {"dag", "dag_run"}
     assert all(tab["href"].startswith(URL_PREFIX) for tab in QualityPlugin.external_views)
-
-
-@pytest.mark.parametrize(
-    ("dag_id", "own", "left", "shown"),
-    [
-        ("tiering_quality", None, "2 of 3 failed", "2 of 3 failed"),
-        ("tiering_quality", None, None, None),
-        ("tiering_quality", "mine", "2 of 3 failed", "mine"),
-        ("another", None, "2 of 3 failed", None),
-    ],
-)
-def test_a_run_gets_its_note_when_it_ends(
-    monkeypatch: pytest.MonkeyPatch, dag_id: str, own: str | None, left: str | None, shown: str | None
-) -> None:
-    asked = []
-    monkeypatch.setattr(quality_web, "_left_note", lambda *run: asked.append(run) or left)
-    for notice in (NoteOnRun().on_dag_run_failed, NoteOnRun().on_dag_run_success):
-        run: Any = SimpleNamespace(dag_id=dag_id, run_id="run", note=own)
-        notice(dag_run=run, msg="")
-        assert run.note == shown
-    assert set(asked) <= {("tiering_quality", "run")}
 
 
 def test_every_process_of_airflow_loads_the_plugin_and_nothing_heavy_with_it() -> None:

@@ -8,10 +8,12 @@ What is said here concerns Airflow alone; everything about Kafka and remote stor
 | expiration_schedule | `5,35 * * * *` | when `tiering_expiration` runs; empty: only when asked |
 | expiration_approvers | unset | user ids with commas: who may approve; empty: whoever may answer in this Airflow |
 | expiration_approval_hours | `24` | how long an expiration waits for an approval; then it is rejected |
+| audit_schedule | `30 3 * * *` | when `tiering_audit` runs (UTC); empty: only when asked |
 | quality_schedule | `30 2 * * *` | when `tiering_quality` runs (UTC); empty: only when asked |
 | sizes_schedule | `0 * * * *` | when `tiering_remote_log_sizes` runs beside copies (UTC); empty: after copies alone |
 | api_login_file | `$AIRFLOW_HOME/tiering-api-login.json` | login that reads pool sizes, private to its owner |
 | work_dir | `$AIRFLOW_HOME/tiering` | scratch space of Spark jobs and the packed library |
+| audit_dir | `audit` in work_dir | what the last audit listed and found; Spark's executors must see it too |
 | sizes_dir | `sizes` in work_dir | result of the last size run; Spark's executors must see it too |
 | spark_class_archive | unset | JVM class archive that makes spark-submit start faster |
 """
@@ -52,6 +54,10 @@ def expiration_approval_wait() -> timedelta:
     return wait
 
 
+def audit_schedule() -> str | None:
+    return _option("audit_schedule", "30 3 * * *") or None
+
+
 def quality_schedule() -> str | None:
     return _option("quality_schedule", "30 2 * * *") or None
 
@@ -82,6 +88,10 @@ def api_login_file() -> Path:
 
 def work_dir() -> Path:
     return Path(_option("work_dir") or Path(get_airflow_home(), "tiering"))
+
+
+def audit_dir() -> Path:
+    return Path(_option("audit_dir") or work_dir() / "audit")
 
 
 def sizes_dir() -> Path:

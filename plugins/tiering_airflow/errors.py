@@ -29,6 +29,16 @@ class DeletionFailedError(TieringError):
     """Segments could not be deleted and trying again at once does not help. The rest was deleted."""
 
 
+class AuditAlarmError(TieringError):
+    """Offsets that cannot be read, or a store and a database that do not belong together: one line each."""
+
+
+class RemovalUnfinishedError(TieringError):
+    """Something that was approved could not be removed this time; what is left is still planned."""
+
+    retriable = True
+
+
 class SizeDifferenceError(TieringError):
     """The sizes counted by Spark differ from the counters: a finding, never silently corrected."""
 

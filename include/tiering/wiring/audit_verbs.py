@@ -156,6 +156,11 @@ class AuditVerbs(Parts):
         self.removals.save_plan(run_id, plan.removals)
         return plan
 
+    def stored_removals(self, run_id: str, audit_run_id: str) -> RemovalPlan:
+        """A plan as it was stored. Raises StateConflictError if there is none."""
+        self.removals.run(run_id)
+        return RemovalPlan(run_id, audit_run_id, tuple(item.planned for item in self.removals.items(run_id)))
+
     def removal_brake(self, run_id: str) -> BrakeReport:
         """What the brake says of a stored plan; with anything in it, it needs an approval."""
         expiration = self.effective_settings().expiration

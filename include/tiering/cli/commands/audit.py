@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 def audit(
     ctx: typer.Context,
+    inventory: Annotated[
+        str | None,
+        typer.Option(
+            "--inventory",
+            help="Read an S3 Inventory instead of listing the store: its manifest.json, a path or s3://bucket/key.",
+            metavar="PATH",
+        ),
+    ] = None,
     delete_orphans: Annotated[
         bool, typer.Option("--delete-orphans", help="Plan to remove objects and open uploads without metadata.")
     ] = False,
@@ -51,7 +59,7 @@ def audit(
     than `tiering.audit.min.age.ms` is left alone, and each object is looked at again before it goes.
     """
     _require_sense(delete_orphans, old_versions=old_versions, approve=approve, approve_plan=approve_plan)
-    if accept and delete_orphans:
+    if accept and (inventory is not None or delete_orphans):
         raise SettingError("--accept goes with nothing else")
     from include.tiering.reports.audit import AuditRun, present_audit
 
@@ -61,7 +69,7 @@ def audit(
             return
         run_id = new_run_id()
         with listing_progress() as on_listed:
-            report = tiering.audit(run_id, on_listed=on_listed)
+            report = tiering.audit(run_id, listing=tiering.listing_of(inventory), on_listed=on_listed)
         removal: RemovalRun | None = None
         results: list[RemovalResult] = []
         if delete_orphans:

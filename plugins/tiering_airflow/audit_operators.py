@@ -1,0 +1,270 @@
+"""The tasks of `tiering_audit`. Each opens the library, asks it one thing, says the result.
+
+XCom carries ids, counts and the question to a person; audits, findings, plans, approvals and outcomes are in the
+platform's own database, and everything that the job listed in its output directory.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.providers.standard.operators.branch import BaseBranchOperator
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
+
+from include.tiering.audit.finding import FindingKind
+from include.tiering.audit.record_contract import FindingState
+from include.tiering.audit.removal_contract import RemovalOutcome
+from include.tiering.errors import printable
+from include.tiering.reports.audit import AuditRun, RemovalRun, present_audit, removal_sentence
+from include.tiering.reports.audit_approval import removal_question
+from include.tiering.reports.text import as_text
+from include.tiering.tasks.batch_room import BatchEnd
+from plugins.tiering_airflow import configuration
+from plugins.tiering_airflow.errors import (
+    ApprovalMissingError,
+    AuditAlarmError,
+    DeletionFailedError,
+    RemovalUnfinishedError,
+    SparkJobError,
+)
+from plugins.tiering_airflow.expiration_operators import ANSWER_KEY, SHOWN_PLAN_KEY
+from plugins.tiering_airflow.hook import TieringHook
+from plugins.tiering_airflow.operators import PLANNED_RUN, PLANNED_RUN_KEY, planned_run_id
+from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID, QUESTION_KEY
+from plugins.tiering_airflow.pools import EXPIRATION_POOL, mirrored_pools
+from plugins.tiering_airflow.spark import SparkJobOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+AUDIT_TASK_ID: Final = "audit"
+AUDIT_RUN_KEY: Final = "tiering_audit_run"
+AUDIT_RUN: Final = f"{{{{ ti.xcom_pull(task_ids='{AUDIT_TASK_ID}', key='{AUDIT_RUN_KEY}') or '' }}}}"
+DELETE_ORPHANS: Final = "delete_orphans"
+OLD_VERSIONS: Final = "old_versions"
+INVENTORY: Final = "inventory"
+PREFIX: Final = "audit-"
+ALARMING: Final = (FindingKind.DANGLING_REFERENCE, FindingKind.SIZE_MISMATCH)
+"""Offsets that a fetch may not be able to read."""
+_MOST_LINES: Final = 50
+
+
+class AuditOperator(SparkJobOperator):
+    """Lists the store, or reads an inventory of it, and joins it with the metadata in Spark. Findings are kept in the
+    database under an audit id of this try, and are no error yet."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        arguments = ["--output", "{{ task.output_dir }}", "--record", "{{ task.audit_run_id(run_id, ti.try_number) }}"]
+        super().__init__(job="audit_job.py", arguments=arguments, **kwargs)
+
+    @property
+    def output_dir(self) -> Path:
+        return configuration.audit_dir()
+
+    def audit_run_id(self, dag_run_id: str, try_number: int) -> str:
+        return PREFIX + planned_run_id(dag_run_id, try_number)
+
+    def execute(self, context: "Context") -> None:
+        """Raises SparkJobError, SparkJobRetriableError."""
+        run_id = self.audit_run_id(context["run_id"], context["ti"].try_number)
+        inventory = context["params"][INVENTORY]
+        if inventory:
+            self.application_args = [*(self.application_args or ()), "--inventory", inventory]
+        try:
+            super().execute(context)
+        except SparkJobError as error:
+            if error.retriable or not _ended(run_id):
+                raise
+        context["ti"].xcom_push(key=AUDIT_RUN_KEY, value=run_id)
+
+
+class AuditFindingsOperator(BaseOperator):
+    """Says what the audit found, one line for each finding, and returns how many of each kind."""
+
+    template_fields: Sequence[str] = ("audit_run_id",)
+
+    def __init__(self, *, audit_run_id: str = AUDIT_RUN, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.audit_run_id = audit_run_id
+
+    def execute(self, context: "Context") -> dict[str, int]:
+        """Raises StateConflictError if another audit has looked since."""
+        with TieringHook().open() as tiering:
+            run = AuditRun(tiering.audits.audit(self.audit_run_id), tiering.audit_findings(self.audit_run_id))
+        for line in as_text(present_audit(run)).splitlines():
+            self.log.info("%s", line)
+        for refusal in run.record.refusals:
+            self.log.warning("%s: %s", refusal.guard, refusal.sentence)
+        counts = {kind.value: sum(one.finding.kind is kind for one in run.findings) for kind in FindingKind}
+        return {"objects": run.record.objects, "rows": run.record.rows, **{k: n for k, n in counts.items() if n}}
+
+
+class AuditAlarmOperator(BaseOperator):
+    """Fails the run at once if offsets cannot be read, or if store and database do not belong together.
+
+    What was accepted by a person alarms nobody.
+    """
+
+    template_fields: Sequence[str] = ("audit_run_id",)
+
+    def __init__(self, *, audit_run_id: str = AUDIT_RUN, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.audit_run_id = audit_run_id
+
+    def execute(self, context: "Context") -> None:
+        """Raises AuditAlarmError with one line for each."""
+        with TieringHook().open() as tiering:
+            audit = tiering.audits.audit(self.audit_run_id)
+            seen = tiering.audits.seen_by(self.audit_run_id, ALARMING)
+        lines = [f"{refusal.guard}: {refusal.sentence}" for refusal in audit.refusals]
+        lines += [
+            f"{one.finding.kind} {printable(one.finding.key)}: {one.finding.message} (finding {one.finding_id})"
+            for one in seen
+            if one.state is FindingState.OPEN
+        ]
+        if lines:
+            more = [f"and {len(lines) - _MOST_LINES} more"] if len(lines) > _MOST_LINES else []
+            raise AuditAlarmError("\n".join(["store and metadata disagree:", *lines[:_MOST_LINES], *more]))
+
+
+class PlanRemovalsOperator(BaseOperator):
+    """Plans and stores what of the findings is to be removed. Without being asked for it, or with nothing to remove,
+    there is no planned run."""
+
+    template_fields: Sequence[str] = ("audit_run_id",)
+
+    def __init__(self, *, audit_run_id: str = AUDIT_RUN, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.audit_run_id = audit_run_id
+
+    def execute(self, context: "Context") -> dict[str, int]:
+        """Raises StateConflictError if another audit has looked since."""
+        params = context["params"]
+        if not params[DELETE_ORPHANS]:
+            raise AirflowSkipException("a dry run: nothing was asked to be removed")
+        run_id = f"{PREFIX}remove-{planned_run_id(context['run_id'], context['ti'].try_number)}"
+        with TieringHook().open() as tiering:
+            plan = tiering.plan_removals(run_id, self.audit_run_id, with_versions=params[OLD_VERSIONS])
+        for refusal in plan.refusals:
+            self.log.warning("Nothing may be removed, %s: %s", refusal.guard, refusal.sentence)
+        for why, number in plan.spared.items():
+            self.log.info("%d findings are not planned: %s", number, why)
+        if plan.removals:
+            context["ti"].xcom_push(key=PLANNED_RUN_KEY, value=run_id)
+        return {"objects": len(plan.removals), "bytes": plan.size_bytes, "guards": len(plan.refusals)}
+
+
+class RemovalBrakeOperator(BaseBranchOperator):
+    """Shows what would go and asks a person, always: `APPROVAL_TASK_ID`. With nothing planned the run ends here."""
+
+    template_fields: Sequence[str] = ("planned_run_id", "audit_run_id")
+
+    def __init__(self, *, planned_run_id: str = PLANNED_RUN, audit_run_id: str = AUDIT_RUN, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.planned_run_id = planned_run_id
+        self.audit_run_id = audit_run_id
+
+    def choose_branch(self, context: "Context") -> str | None:
+        """Raises TieringError."""
+        if not self.planned_run_id:
+            self.log.info("There is nothing to remove")
+            return None
+        with TieringHook().open() as tiering:
+            plan = tiering.stored_removals(self.planned_run_id, self.audit_run_id)
+            brake = tiering.removal_brake(self.planned_run_id)
+        question = removal_question(plan, brake)
+        for line in question.body.splitlines():
+            self.log.info("%s", line)
+        value = {"plan_hash": brake.plan_hash, "subject": question.subject, "body": question.body}
+        context["ti"].xcom_push(key=QUESTION_KEY, value=value)
+        return APPROVAL_TASK_ID
+
+
+class RemovalReleaseOperator(BaseOperator):
+    """Records who approved which plan. An approval counts for the plan that was shown."""
+
+    template_fields: Sequence[str] = ("planned_run_id",)
+
+    def __init__(self, *, planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.planned_run_id = planned_run_id
+
+    def execute(self, context: "Context") -> None:
+        """Raises ApprovalMissingError, and StateConflictError for an approval of another plan."""
+        answer = context["ti"].xcom_pull(task_ids=APPROVAL_TASK_ID, key=ANSWER_KEY)
+        shown = context["ti"].xcom_pull(task_ids=APPROVAL_TASK_ID, key=SHOWN_PLAN_KEY)
+        if not answer or answer["user"] is None:
+            raise ApprovalMissingError(f"nobody approved {self.planned_run_id}: nothing was removed")
+        author = f"{answer['user']} ({self.dag_id} {context['run_id']}, answered {answer['answered_at']})"
+        with TieringHook().open() as tiering:
+            tiering.approve_removals(self.planned_run_id, shown, author=author)
+        self.log.info("Plan %s was approved by %s", shown, author)
+
+
+class RemoveStraysOperator(BaseOperator):
+    """Removes what was approved, each object after another look. Started again, it goes on with what is left."""
+
+    template_fields: Sequence[str] = ("planned_run_id",)
+
+    def __init__(self, *, planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.planned_run_id = planned_run_id
+
+    def execute(self, context: "Context") -> dict[str, int]:
+        """Raises RemovalUnfinishedError, which is worth retrying."""
+        counts = dict.fromkeys((outcome.value for outcome in RemovalOutcome), 0)
+        # The same id in every try: it takes over the lease of its dead self at once.
+        batch_id = f"{self.planned_run_id}/0"
+        ended, waiting = BatchEnd.TIME_OVER, 0
+        with TieringHook().open() as tiering, mirrored_pools():
+            while ended is BatchEnd.TIME_OVER and not waiting:
+                result = tiering.remove_batch(self.planned_run_id, batch_id, pool=EXPIRATION_POOL)
+                ended, waiting = result.ended, len(result.waiting)
+                for item in result.items:
+                    counts[item.outcome.value] += 1
+        self.log.info("Removed: %s", counts)
+        if waiting:
+            raise RemovalUnfinishedError(f"{waiting} objects of {self.planned_run_id} could not be removed this time")
+        return counts
+
+
+class AuditOutcomeOperator(BaseOperator):
+    """The last task of a removal, whose state is the run's: it fails if a person did not answer, or has to look."""
+
+    template_fields: Sequence[str] = ("planned_run_id", "audit_run_id")
+
+    def __init__(self, *, planned_run_id: str = PLANNED_RUN, audit_run_id: str = AUDIT_RUN, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.planned_run_id = planned_run_id
+        self.audit_run_id = audit_run_id
+
+    def execute(self, context: "Context") -> None:
+        """Raises ApprovalMissingError, DeletionFailedError."""
+        answer = context["ti"].xcom_pull(task_ids=APPROVAL_TASK_ID, key=ANSWER_KEY)
+        if answer and answer["user"] is None:
+            raise ApprovalMissingError(
+                f"nobody said whether {self.planned_run_id} may remove anything: nothing was, the next run asks again"
+            )
+        if not self.planned_run_id:
+            raise AirflowSkipException("nothing was planned")
+        with TieringHook().open() as tiering:
+            plan = tiering.stored_removals(self.planned_run_id, self.audit_run_id)
+            items, brake = tiering.removals.items(self.planned_run_id), tiering.removal_brake(self.planned_run_id)
+            record = tiering.audits.audit(self.audit_run_id)
+        run = RemovalRun(plan, brake, items)
+        for line in as_text(present_audit(AuditRun(record, (), removal=run))).splitlines():
+            self.log.info("%s", line)
+        failed = run.of(RemovalOutcome.FAILED)
+        if failed:
+            what = removal_sentence(len(failed), sum(item.planned.size_bytes for item in failed))
+            raise DeletionFailedError(
+                f"{what} could not be removed, such as {failed[0].planned.key}: {failed[0].message}"
+            )
+
+
+def _ended(run_id: str) -> bool:
+    """Whether this audit came to its end: a job with findings did, one with a wrong setting did not."""
+    with TieringHook().open() as tiering:
+        last = tiering.audits.last_audit()
+    return last is not None and last.run_id == run_id

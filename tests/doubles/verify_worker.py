@@ -1,0 +1,115 @@
+"""A process that verifies a planned run in groups of two and, if told to, dies by SIGKILL at a point of the second.
+
+    python -m tests.doubles.verify_worker RUN_ID [--kill-at measured|results|verdict|verdicts|noted]
+
+The first start copies what there is and plans the run; later ones go on with it. The judge is the plain one, which
+nobody waits for. Settings come from TIERING_... variables.
+"""
+
+import argparse
+import os
+import signal
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from include.tiering.model.depth import Depth
+from include.tiering.quality.measures import SegmentMeasure
+from include.tiering.quality.suites import Suite
+from include.tiering.settings import load_settings
+from include.tiering.tasks import verify_planned
+from include.tiering.tasks.plan_verification import Sample
+from include.tiering.tasks.verify_planned import MeasureAll, ToMeasure
+from include.tiering.wiring import Tiering, open_tiering, quality_verbs
+from tests.doubles.plain_judge import PlainJudge
+
+POINTS: Final = ("measured", "results", "verdict", "verdicts", "noted")
+GROUP: Final = 2
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def plain_judge(suites: Sequence[Suite], results_dir: Path | None) -> PlainJudge:
+    return PlainJudge([rule for suite in suites for rule in suite.rules])
+
+
+class DiesAfter:
+    """Passes everything on; the process dies after so many calls of one method."""
+
+    def __init__(self, inner: Any, method: str, calls: int) -> None:
+        self._inner = inner
+        self._method = method
+        self._left = calls
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name != self._method:
+            return found
+
+        def call(*arguments: Any, **rest: Any) -> Any:
+            answer = found(*arguments, **rest)
+            self._left -= 1
+            if not self._left:
+                die()
+            return answer
+
+        return call
+
+
+def dies_after_measuring(measure_all: MeasureAll) -> MeasureAll:
+    groups = 0
+
+    def measured(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
+        nonlocal groups
+        groups += 1
+        measures = list(measure_all(wanted))
+        if groups == 2:
+            die()
+        return measures
+
+    return measured
+
+
+def arm(tiering: Tiering, point: str | None) -> Callable[[MeasureAll], MeasureAll]:
+    """Set the point of the second group at which it dies."""
+    if point == "results":
+        tiering.metadata = DiesAfter(tiering.metadata, "record_quality_results", 2)
+    elif point == "verdict":
+        tiering.metadata = DiesAfter(tiering.metadata, "record_verdict", GROUP + 1)
+    elif point == "verdicts":
+        tiering.metadata = DiesAfter(tiering.metadata, "record_verdict", 2 * GROUP)
+    elif point == "noted":
+        tiering.verifications = DiesAfter(tiering.verifications, "record", 2)
+    return dies_after_measuring if point == "measured" else lambda measure_all: measure_all
+
+
+def prepare(tiering: Tiering, run_id: str) -> None:
+    tiering.migrate()
+    if tiering.metadata.partitions():
+        return
+    tiering.plan_copy("copy")
+    tiering.copy_batch("copy", "copy/0")
+    tiering.plan_verification(run_id, Sample(due=True), depth=Depth.DEEP)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run_id")
+    parser.add_argument("--kill-at", choices=POINTS)
+    arguments = parser.parse_args()
+    quality_verbs._great_expectations = plain_judge
+    verify_planned.GROUP_SEGMENTS = GROUP
+    with open_tiering(load_settings()) as tiering:
+        prepare(tiering, arguments.run_id)
+        dying = arm(tiering, arguments.kill_at)
+
+        def measure_all(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
+            return filter(None, map(tiering.measure_planned, wanted))
+
+        tiering.verify_planned(arguments.run_id, measure_all=dying(measure_all))
+
+
+if __name__ == "__main__":
+    main()

@@ -27,8 +27,13 @@ class SlowExpiration:
     def __post_init__(self) -> None:
         self.log_start_offset = self.given.log_start_offset
         for segment in self._listed(self.given.segments):
-            if not self._is_live(segment) and segment.state is DELETE_STARTED:
+            if self._is_live(segment) or segment.state is not DELETE_STARTED:
+                continue
+            since_ms = self.given.superseded_at_ms.get(segment.remote_log_segment_id)
+            if since_ms is None:
                 self.deletions.append((segment, "unfinished delete"))
+            elif since_ms + self.given.superseded_hold_ms <= self.given.now_ms:
+                self.deletions.append((segment, "superseded"))
         for segment in self._listed(self.given.segments):
             age_ms = self.given.now_ms - segment.event_timestamp_ms
             is_old = age_ms >= self.given.unfinished_copy_expiry_ms

@@ -71,6 +71,7 @@ def inputs(draw: st.DrawFn) -> RetentionInput:
         segments.append(draw(segments_of(history, number)))
     lineage = draw(lineages(world))
     ids = [segment.remote_log_segment_id for segment in segments]
+    begun = [segment.remote_log_segment_id for segment in segments if segment.state is DELETE_STARTED]
     return RetentionInput(
         PARTITION,
         tuple(draw(st.permutations(segments))),
@@ -83,6 +84,8 @@ def inputs(draw: st.DrawFn) -> RetentionInput:
         retention_bytes=draw(st.none() | st.integers(0, 40)),
         unfinished_copy_expiry_ms=draw(st.integers(0, NOW_MS)),
         under_live_work=frozenset(draw(st.lists(st.sampled_from(ids), max_size=1))),
+        superseded_at_ms={one: draw(st.integers(0, NOW_MS + 5)) for one in begun if draw(st.booleans())},
+        superseded_hold_ms=draw(st.integers(0, NOW_MS)),
     )
 
 
@@ -102,6 +105,15 @@ def test_decisions_equal_the_slow_oracle(given_: RetentionInput) -> None:
         event(reason)
     assert [(one.segment, str(one.reason)) for one in outcome.decisions] == slow.deletions
     assert outcome.log_start_offset == slow.log_start_offset
+
+
+@given(inputs())
+def test_what_is_superseded_is_held_for_its_time_and_neither_longer_nor_shorter(given_: RetentionInput) -> None:
+    outcome = decide_deletions(given_)
+    named = {one.segment.remote_log_segment_id for one in outcome.decisions}
+    over = {one for one, since_ms in given_.superseded_at_ms.items() if since_ms + given_.superseded_hold_ms <= NOW_MS}
+    assert {one.remote_log_segment_id for one in outcome.held} == set(given_.superseded_at_ms) - over
+    assert named & set(given_.superseded_at_ms) == over - given_.under_live_work
 
 
 @given(inputs())

@@ -1,0 +1,105 @@
+"""The arguments of the audit job, an output that cannot be written, what a task tells when it cannot go on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from include.tiering.audit.context import AuditOutcome, PassedOver
+from include.tiering.audit.finding import AuditFinding, FindingKind
+from include.tiering.errors import RemoteStorageUnavailableError, SettingError
+from include.tiering.model.ids import Uuid
+from include.tiering.remote_storage.listing import ListedObject, ListedUpload
+from spark_jobs.audit_frames import (
+    FACTS_SCHEMA,
+    FINDINGS_SCHEMA,
+    LISTED_SCHEMA,
+    batch_of,
+    finding_batches,
+    finding_of,
+    listed_row,
+    object_of,
+    upload_of,
+    upload_row,
+)
+from spark_jobs.audit_job import PARTS, attempt, parse_arguments
+from spark_jobs.task_errors import telling
+
+SEGMENT_KEY = "orders-AQIDBAUGBwgJCgsMDQ4PEA/3/00000000000000000042-__79_Pv6-fj39vX08_Lx8A.log"
+
+
+def test_parts_have_a_default_and_are_read() -> None:
+    assert parse_arguments(["--output", "d"]).parts == PARTS
+    assert (
+        parse_arguments(["--output", "d", "--parts", "1", "--inventory", "s3://b/m.json"]).inventory == "s3://b/m.json"
+    )
+
+
+@pytest.mark.parametrize("parts", ["0", "-1", "many"])
+def test_unusable_parts_are_a_usage_error(parts: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse_arguments(["--output", "d", f"--parts={parts}"])
+    assert ended.value.code == 2
+
+
+def test_an_output_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    options = parse_arguments(["--output", str(tmp_path / "file" / "audit")])
+    refused = attempt(None, options)
+    assert refused["exit_code"] == 2
+    assert str(tmp_path / "file" / "audit") in refused["error"]
+
+
+def test_listed_objects_and_uploads_come_back_from_their_columns() -> None:
+    objects = [
+        ListedObject(SEGMENT_KEY, 7, 1, "v", is_latest=False, is_delete_marker=True),
+        ListedObject("odd &<ü>\n", 2**60, -1),
+    ]
+    uploads = [ListedUpload(SEGMENT_KEY, "token", 5, 9)]
+    rows = batch_of([*map(listed_row, objects), *map(upload_row, uploads)], LISTED_SCHEMA).to_pylist()
+    assert [object_of(row) for row in rows[:2]] == objects
+    assert [upload_of(row) for row in rows[2:]] == uploads
+    assert [row["segment_id"] for row in rows] == ["__79_Pv6-fj39vX08_Lx8A", None, "__79_Pv6-fj39vX08_Lx8A"]
+    assert batch_of([], FACTS_SCHEMA).num_rows == 0
+
+
+def test_findings_come_back_from_their_columns_and_what_was_passed_over_is_added_up() -> None:
+    finding = AuditFinding(
+        kind=FindingKind.DANGLING_REFERENCE,
+        key="k",
+        message="m",
+        size_bytes=1,
+        segment_id=Uuid(bytes(range(16))),
+        topic_id=Uuid(bytes(range(1, 17))),
+        topic="orders",
+        partition=3,
+        start_offset=4,
+        end_offset=5,
+        last_modified_ms=6,
+        version_id="v",
+        upload_id="u",
+    )
+    bare = AuditFinding(kind=FindingKind.FOREIGN_OBJECT, key="x", message="")
+    outcomes = [
+        AuditOutcome((finding, bare), {PassedOver.YOUNG: 1}),
+        AuditOutcome((), {PassedOver.YOUNG: 2, PassedOver.CHANGING: 4}),
+    ]
+    rows = [row for batch in finding_batches(outcomes) for row in batch.to_pylist()]
+    assert [finding_of(row) for row in rows if row["kind"] is not None] == [finding, bare]
+    counted = {row["passed_over"]: row["objects"] for row in rows if row["kind"] is None}
+    assert counted == {"young": 3, "changing": 4}
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"), [(RemoteStorageUnavailableError("503"), 3), (SettingError("no bucket"), 2)]
+)
+def test_a_typed_error_of_a_task_is_its_last_row(error: Exception, exit_code: int) -> None:
+    def read(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from finding_batches([AuditOutcome((AuditFinding(kind=FindingKind.ORPHAN, key="k", message=""),))])
+        raise error
+
+    rows = [row for batch in telling(read, FINDINGS_SCHEMA)(iter(())) for row in batch.to_pylist()]
+    assert [row["key"] for row in rows] == ["k", None]
+    assert [row["exit_code"] for row in rows] == [None, exit_code]
+    assert rows[1]["error"] == f"{type(error).__name__}: {error}"

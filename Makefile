@@ -18,7 +18,7 @@ export PATH := $(ROOT)/.venv/bin:$(ROOT)/.cache/bin:$(ROOT)/.cache/uv/bin:$(PATH
 export UV_PYTHON_PREFERENCE := only-system
 
 .PHONY: help setup demo up down test test-unit test-integration test-browser simulate simulate-mutants lint check docs requirements \
-        bench bench-audit bench-check bench-copy bench-delete bench-queue bench-quota bench-quota-airflow bench-scan bench-sizes bench-start s3-server clean
+        bench bench-audit bench-check bench-copy bench-delete bench-queue bench-quota bench-quota-airflow bench-scan bench-sizes bench-start bench-verify s3-server clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target sentence; do \
@@ -158,6 +158,9 @@ bench-sizes: setup ## sizes over a million segments; their recount of ten millio
 
 bench-start: setup ## time from trigger to first byte: spark-submit, Spark Connect, inline
 	@$(BENCH) start
+
+bench-verify: setup ## deep verification of a copied segment, beside Kafka's DumpLogSegments; its memory and bytes
+	@$(BENCH) verify
 
 clean: ## remove what the targets made: .venv, caches, local state
 	@[ ! -d .cache ] || chmod -R u+w .cache

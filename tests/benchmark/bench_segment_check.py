@@ -21,7 +21,6 @@ Standard output is one JSON object:
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -29,59 +28,36 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import count as count_up
 from pathlib import Path
 from typing import Any, Final
 
-from include.tiering.formats.record_batch import HEADER_SIZE
 from include.tiering.formats.segment_check import check_segment
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.units import GIB, KIB, MIB
 from tests.benchmark.dump_log_segments import KAFKA_VERSION, Dump, ToolUnavailableError, dump, libs
+from tests.benchmark.generated_segment import FileSource, status_bytes, write_segment
 from tests.benchmark.machine import machine_facts
-from tests.doubles.record_batches import record, record_batch
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _GOAL_GIB_PER_SECOND: Final = {16 * KIB: 1.5, KIB: 250 * MIB / GIB}
 _GOAL_MEMORY_MIB: Final = 64
-_RECORD_OVERHEAD: Final = 10
-"""Bytes of a record beside its value, at most: lengths, deltas, attributes, no key, no headers."""
-_FIRST_TIMESTAMP_MS: Final = 1_700_000_000_000
 _GOAL_TIMES: Final = 8
 _MAX_DUMPS: Final = 2
 _WAYS: Final = ("batches", "records")
 
 
-class _FileSource:
-    """A `ByteSource` over a file descriptor."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("rb", buffering=0)
-        self.size_bytes = path.stat().st_size
-
-    def read_into(self, position: int, buffer: memoryview) -> int:
-        return os.preadv(self._file.fileno(), [buffer], position)
-
-
 def measure_here(path: Path) -> dict[str, Any]:
     """One check in this process."""
-    after_imports = _status_bytes("VmRSS")
-    source = _FileSource(path)
+    after_imports = status_bytes("VmRSS")
+    source = FileSource(path)
     wall, cpu = time.perf_counter(), time.process_time()
     facts = check_segment(source, base_offset=0, end_offset=2**31, leader_epochs=LeaderEpochs.of([(0, 0)]))
     return {
         "seconds": time.perf_counter() - wall,
         "cpu_seconds": time.process_time() - cpu,
-        "memory_bytes": _status_bytes("VmHWM") - after_imports,
+        "memory_bytes": status_bytes("VmHWM") - after_imports,
         "batches": facts.batch_count,
     }
-
-
-def _status_bytes(name: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * KIB
-    raise LookupError(f"/proc/self/status has no {name}")
 
 
 def _measure_in_a_process(path: Path) -> dict[str, Any]:
@@ -147,23 +123,11 @@ def _goals_met(batch_bytes: int, result: dict[str, Any]) -> bool:
     )
 
 
-def _write_segment(path: Path, size_bytes: int, batch_bytes: int) -> None:
-    """Batches of nearly `batch_bytes`: one record per KiB, at least 4, of noise; only the headers differ."""
-    count = max(batch_bytes // KIB, 4)
-    value_bytes = (batch_bytes - HEADER_SIZE) // count - _RECORD_OVERHEAD
-    records = b"".join(record(delta, os.urandom(value_bytes)) for delta in range(count))
-    with path.open("wb", buffering=MIB) as log:
-        for offset in count_up(0, count):
-            if log.tell() >= size_bytes:
-                break
-            log.write(record_batch(offset, count=count, records=records, timestamp_ms=_FIRST_TIMESTAMP_MS + offset))
-
-
 def _run(batch_bytes: int, options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="bench-segment-check-", dir=options.directory) as directory:
         path = Path(directory) / f"{0:020d}.log"
         print(f"writing {options.size_mib} MiB in batches of {batch_bytes} bytes", file=sys.stderr, flush=True)
-        _write_segment(path, options.size_mib * MIB, batch_bytes)
+        write_segment(path, options.size_mib * MIB, batch_bytes)
         measure_here(path)
         print("checking", file=sys.stderr, flush=True)
         result = _measure_side_by_side(path, options)

@@ -2,7 +2,7 @@
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
-from sqlalchemy import MetaData, select
+from sqlalchemy import MetaData
 
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.retention import DeletionReason
@@ -22,6 +22,7 @@ from include.tiering.tasks.delete_segments import DeleteStep
 from include.tiering.wiring import Tiering, open_tiering
 from include.tiering.work.deletion_contract import DeletionOutcome
 from tests.doubles.airflow_home import Deployment, deployment, task_environment
+from tests.doubles.airflow_person import person_says
 from tests.doubles.source_tree import ROOT
 
 # Airflow's in-process API server warns of its own dependencies while it is imported.
@@ -76,74 +77,6 @@ def _run(**form: Any) -> tuple[Any, dict[str, set[str]]]:
     for instance in run.get_task_instances():
         states.setdefault(instance.task_id, set()).add(str(instance.state))
     return run, states
-
-
-class _Person(threading.Thread):
-    """Waits for the question in Airflow's database and answers as Airflow's REST API does it."""
-
-    def __init__(self, option: str, before: Callable[[], None] = lambda: None) -> None:
-        super().__init__(daemon=True)
-        self.option = option
-        self.before = before
-        self.questions: list[tuple[str, str]] = []
-        self.refused: list[tuple[str, int]] = []
-        self.gone_home = threading.Event()
-
-    def run(self) -> None:
-        while not self.gone_home.wait(0.5):
-            waiting = self._waiting()
-            if waiting is not None:
-                self.before()
-                for user in ("mallory", "olga"):
-                    if self._answers(user, *waiting):
-                        return
-
-    def _waiting(self) -> tuple[str, str, str] | None:
-        from airflow.models.hitl import HITLDetail
-        from airflow.models.taskinstance import TaskInstance
-        from airflow.utils.session import create_session
-
-        parked = (
-            select(TaskInstance, HITLDetail)
-            .join(HITLDetail, HITLDetail.ti_id == TaskInstance.id)
-            .where(TaskInstance.state == "awaiting_input", HITLDetail.responded_at.is_(None))
-        )
-        with create_session() as session:
-            found = session.execute(parked).first()
-            if found is None:
-                return None
-            instance, detail = found
-            self.questions.append((detail.subject, detail.body))
-            return instance.dag_id, instance.run_id, instance.task_id
-
-    def _answers(self, user: str, dag_id: str, run_id: str, task_id: str) -> bool:
-        from airflow.api_fastapi.app import init_auth_manager
-        from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
-        from airflow.api_fastapi.core_api.datamodels.hitl import UpdateHITLDetailPayload
-        from airflow.api_fastapi.core_api.routes.public.hitl import HTTPException, update_hitl_detail
-        from airflow.utils.session import create_session
-
-        init_auth_manager()
-        payload = UpdateHITLDetailPayload(chosen_options=[self.option])
-        operator = SimpleAuthManagerUser(username=user, role="op")
-        try:
-            with create_session() as session:
-                update_hitl_detail(dag_id, run_id, task_id, payload, operator, session)
-        except HTTPException as error:
-            self.refused.append((user, error.status_code))
-            return False
-        return True
-
-
-@contextmanager
-def _person_says(option: str, before: Callable[[], None] = lambda: None) -> Iterator[_Person]:
-    person = _Person(option, before)
-    person.start()
-    try:
-        yield person
-    finally:
-        person.gone_home.set()
-        person.join()
 
 
 def _picture(made: Deployment) -> dict[str, Any]:
@@ -229,7 +162,7 @@ def _die_after_a_deletion_began(made: Deployment) -> set[RemoteLogSegmentId]:
 def test_a_reject_leaves_everything(careful: Deployment) -> None:
     _set_retention(careful, EVERYTHING)
     before = _picture(careful)
-    with _person_says("Reject") as person:
+    with person_says("Reject") as person:
         run, tasks = _run()
     assert len(person.questions) == 1
     assert str(run.state) == "success"
@@ -272,7 +205,7 @@ def _scheduler_that_sweeps() -> Iterator[None]:
 
 def test_an_approval_goes_on_with_the_plan_that_was_shown(careful: Deployment) -> None:
     _set_retention(careful, EVERYTHING)
-    with _person_says("Approve") as person:
+    with person_says("Approve") as person:
         run, tasks = _run()
     assert (str(run.state), tasks["delete"]) == ("success", {"success"})
     assert _items(careful, run.run_id) == [DeletionOutcome.DELETED] * 3
@@ -292,7 +225,7 @@ def test_an_approval_goes_on_with_the_plan_that_was_shown(careful: Deployment) -
 def test_an_approval_of_what_would_stay_now_is_not_enough(careful: Deployment) -> None:
     _set_retention(careful, EVERYTHING)
     before = _picture(careful)
-    with _person_says("Approve", before=lambda: _set_retention(careful, FOR_EVER)):
+    with person_says("Approve", before=lambda: _set_retention(careful, FOR_EVER)):
         run, tasks = _run()
     assert (str(run.state), tasks["release"]) == ("failed", {"failed"})
     assert _items(careful, run.run_id) == [DeletionOutcome.PLANNED] * 3

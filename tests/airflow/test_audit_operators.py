@@ -1,0 +1,265 @@
+"""The tasks of `tiering_audit` over the real library, one by one; the audit itself in this process, without Spark."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.exceptions import AirflowSkipException
+
+from include.tiering.audit.removal_contract import RemovalOutcome
+from include.tiering.database.schema import segment_epochs, segments
+from include.tiering.errors import ApprovalRequiredError, RemoteStorageUnavailableError, StateConflictError
+from include.tiering.remote_storage.strays import StoredStrays, StrayFailure
+from include.tiering.settings import load_settings
+from include.tiering.wiring import open_tiering
+from plugins.tiering_airflow.audit_operators import (
+    AUDIT_RUN_KEY,
+    AuditAlarmOperator,
+    AuditFindingsOperator,
+    AuditOperator,
+    AuditOutcomeOperator,
+    PlanRemovalsOperator,
+    RemovalBrakeOperator,
+    RemovalReleaseOperator,
+    RemoveStraysOperator,
+)
+from plugins.tiering_airflow.errors import (
+    ApprovalMissingError,
+    AuditAlarmError,
+    DeletionFailedError,
+    RemovalUnfinishedError,
+    SparkJobError,
+    SparkJobRetriableError,
+)
+from plugins.tiering_airflow.expiration_operators import ANSWER_KEY, SHOWN_PLAN_KEY
+from plugins.tiering_airflow.operators import PLANNED_RUN_KEY
+from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID, QUESTION_KEY
+from tests.doubles.airflow_home import Deployment, deployment
+from tests.doubles.strays import plant_orphan, stored_files
+
+DAG_RUN = "manual__2026-01-01"
+FORM = {"inventory": None, "delete_orphans": False, "old_versions": False}
+
+
+class _TaskInstance:
+    """Keeps what tasks push, whichever they are, and gives it back."""
+
+    def __init__(self) -> None:
+        self.try_number = 1
+        self.pushed: dict[str, Any] = {}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+    def xcom_pull(self, task_ids: str, key: str) -> Any:
+        assert task_ids == APPROVAL_TASK_ID
+        return self.pushed.get(key)
+
+
+class Run:
+    """One DAG run, task by task."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **form: Any) -> None:
+        self._monkeypatch = monkeypatch
+        self.instance = _TaskInstance()
+        self.context: Any = {"params": {**FORM, **form}, "run_id": DAG_RUN, "ti": self.instance}
+        self.arguments: list[str] = []
+
+    def audit(self, error: SparkJobError | None = None, *, ends: bool = True) -> None:
+        """The job is the library's own audit, with an exit code."""
+        operator = AuditOperator(task_id="audit")
+
+        def job(self: Any, context: Any) -> None:
+            arguments.extend(self.application_args)
+            if ends:
+                with open_tiering(load_settings()) as tiering:
+                    tiering.audit(operator.audit_run_id(DAG_RUN, 1))
+            if error is not None:
+                raise error
+
+        arguments = self.arguments
+        self._monkeypatch.setattr(SparkSubmitOperator, "execute", job)
+        self._monkeypatch.setattr(AuditOperator, "_hook_for", lambda self, scratch: None)
+        operator.execute(self.context)
+
+    def of_audit(self, operator: Any) -> Any:
+        return operator(task_id="task", audit_run_id=self.instance.pushed[AUDIT_RUN_KEY]).execute(self.context)
+
+    @property
+    def planned_run(self) -> str:
+        return str(self.instance.pushed.get(PLANNED_RUN_KEY, ""))
+
+    def brake(self) -> str | None:
+        operator = RemovalBrakeOperator(
+            task_id="brake", planned_run_id=self.planned_run, audit_run_id=self.instance.pushed[AUDIT_RUN_KEY]
+        )
+        return operator.choose_branch(self.context)
+
+    def answer(self, user: str | None) -> None:
+        """As `approval` leaves it."""
+        answer = {"user": user, "answered_at": "then"}
+        shown = self.instance.pushed[QUESTION_KEY]["plan_hash"]
+        self.instance.pushed |= {ANSWER_KEY: answer, SHOWN_PLAN_KEY: shown}
+
+    def of_plan(self, operator: Any) -> Any:
+        return operator(task_id="task", planned_run_id=self.planned_run).execute(self.context)
+
+    def outcome(self) -> None:
+        operator = AuditOutcomeOperator(
+            task_id="outcome", planned_run_id=self.planned_run, audit_run_id=self.instance.pushed[AUDIT_RUN_KEY]
+        )
+        operator.execute(self.context)
+
+    def up_to_the_question(self) -> "Run":
+        self.audit()
+        self.of_audit(PlanRemovalsOperator)
+        assert self.brake() == APPROVAL_TASK_ID
+        return self
+
+
+@pytest.fixture
+def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
+    made = deployment(tmp_path)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AIRFLOW__TIERING__WORK_DIR", str(tmp_path / "work"))
+    with open_tiering(load_settings(made.config)) as tiering:
+        tiering.plan_copy("copy", topics=["audit_log"])
+        tiering.copy_batch("copy", "copy/0")
+    return made
+
+
+@pytest.fixture
+def dry(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> Run:
+    return Run(monkeypatch)
+
+
+@pytest.fixture
+def asked(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The form asks to delete orphans, and there is one."""
+    plant_orphan(deployed.remote)
+    return Run(monkeypatch, delete_orphans=True)
+
+
+def test_findings_of_the_job_are_no_error_yet(dry: Run, deployed: Deployment) -> None:
+    plant_orphan(deployed.remote)
+    dry.audit(SparkJobError("findings"))
+    assert dry.of_audit(AuditFindingsOperator)["orphan"] == 2
+    dry.of_audit(AuditAlarmOperator)
+
+
+@pytest.mark.parametrize(
+    ("error", "ends"), [(SparkJobError("a setting"), False), (SparkJobRetriableError("away"), True)]
+)
+def test_a_job_that_did_not_end_is_one(dry: Run, error: SparkJobError, ends: bool) -> None:
+    with pytest.raises(type(error)):
+        dry.audit(error, ends=ends)
+    assert AUDIT_RUN_KEY not in dry.instance.pushed
+
+
+def test_the_form_may_name_an_inventory(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch, inventory="s3://lists/manifest.json")
+    run.audit()
+    assert run.arguments[-2:] == ["--inventory", "s3://lists/manifest.json"]
+
+
+def test_a_missing_object_is_an_alarm_until_somebody_accepts_it(dry: Run, deployed: Deployment) -> None:
+    manifest = min(deployed.remote.rglob("*.rsm-manifest"))
+    manifest.unlink()
+    dry.audit()
+    with pytest.raises(AuditAlarmError, match=manifest.name):
+        dry.of_audit(AuditAlarmOperator)
+    with open_tiering(load_settings(deployed.config)) as tiering:
+        tiering.audits.accept([one.finding_id for one in tiering.audits.findings()], author="me")
+    dry.of_audit(AuditAlarmOperator)
+
+
+def test_a_guard_that_objects_is_an_alarm_and_nothing_is_planned(asked: Run, deployed: Deployment) -> None:
+    with open_tiering(load_settings(deployed.config)) as tiering, tiering.engine.begin() as connection:
+        for table in (segment_epochs, segments):
+            connection.execute(table.delete())
+    asked.audit()
+    with pytest.raises(AuditAlarmError, match="empty-database"):
+        asked.of_audit(AuditAlarmOperator)
+    assert asked.of_audit(PlanRemovalsOperator) == {"objects": 0, "bytes": 0, "guards": 1}
+    assert asked.brake() is None
+
+
+def test_nothing_is_planned_unless_the_form_asks(dry: Run, deployed: Deployment) -> None:
+    plant_orphan(deployed.remote)
+    dry.audit()
+    with pytest.raises(AirflowSkipException):
+        dry.of_audit(PlanRemovalsOperator)
+    with pytest.raises(AirflowSkipException):
+        dry.outcome()
+
+
+def test_an_approved_plan_is_removed(asked: Run, deployed: Deployment) -> None:
+    before = stored_files(deployed.remote)
+    asked.up_to_the_question()
+    assert "audit_log" in asked.instance.pushed[QUESTION_KEY]["body"]
+    with pytest.raises(ApprovalRequiredError):
+        asked.of_plan(RemoveStraysOperator)
+    asked.answer("olga")
+    asked.of_plan(RemovalReleaseOperator)
+    assert stored_files(deployed.remote) == before
+    assert asked.of_plan(RemoveStraysOperator)["removed"] == 2
+    asked.outcome()
+    assert len(before) - len(stored_files(deployed.remote)) == 2
+    with open_tiering(load_settings(deployed.config)) as tiering:
+        approval = tiering.removals.run(asked.planned_run).approval
+    assert approval is not None
+    assert approval.author.startswith("olga (")
+
+
+def test_without_an_answer_nothing_is_removed(asked: Run) -> None:
+    asked.up_to_the_question()
+    asked.answer(None)
+    with pytest.raises(ApprovalMissingError):
+        asked.of_plan(RemovalReleaseOperator)
+    with pytest.raises(ApprovalMissingError):
+        asked.outcome()
+    with pytest.raises(ApprovalRequiredError):
+        asked.of_plan(RemoveStraysOperator)
+
+
+def test_the_answer_counts_for_the_plan_that_was_shown(asked: Run) -> None:
+    asked.up_to_the_question()
+    asked.answer("olga")
+    asked.instance.pushed[SHOWN_PLAN_KEY] = "another"
+    with pytest.raises(StateConflictError, match="another"):
+        asked.of_plan(RemovalReleaseOperator)
+
+
+@pytest.mark.parametrize("retriable", [True, False])
+def test_what_could_not_be_removed(asked: Run, monkeypatch: pytest.MonkeyPatch, retriable: bool) -> None:
+    asked.up_to_the_question()
+    asked.answer("olga")
+    asked.of_plan(RemovalReleaseOperator)
+
+    def refuse(self: Any, strays: Any) -> Any:
+        return tuple(StrayFailure(one, "refused", retriable) for one in strays)
+
+    monkeypatch.setattr(StoredStrays, "remove", refuse)
+    if retriable:
+        with pytest.raises(RemovalUnfinishedError) as caught:
+            asked.of_plan(RemoveStraysOperator)
+        assert caught.value.retriable
+    else:
+        assert asked.of_plan(RemoveStraysOperator)[RemovalOutcome.FAILED] == 2
+        with pytest.raises(DeletionFailedError, match="refused"):
+            asked.outcome()
+
+
+def test_a_store_that_is_away_is_worth_another_try(asked: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked.up_to_the_question()
+    asked.answer("olga")
+    asked.of_plan(RemovalReleaseOperator)
+
+    def away(self: Any, key: str) -> Any:
+        raise RemoteStorageUnavailableError("away")
+
+    monkeypatch.setattr(StoredStrays, "attempt", away)
+    with pytest.raises(RemovalUnfinishedError):
+        asked.of_plan(RemoveStraysOperator)

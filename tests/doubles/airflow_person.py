@@ -1,0 +1,75 @@
+"""A person who answers what a DAG run asks."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import select
+
+
+class Person(threading.Thread):
+    """Waits for the question in Airflow's database and answers as Airflow's REST API does it."""
+
+    def __init__(self, option: str, before: Callable[[], None] = lambda: None) -> None:
+        super().__init__(daemon=True)
+        self.option = option
+        self.before = before
+        self.questions: list[tuple[str, str]] = []
+        self.refused: list[tuple[str, int]] = []
+        self.gone_home = threading.Event()
+
+    def run(self) -> None:
+        while not self.gone_home.wait(0.5):
+            waiting = self._waiting()
+            if waiting is not None:
+                self.before()
+                for user in ("mallory", "olga"):
+                    if self._answers(user, *waiting):
+                        return
+
+    def _waiting(self) -> tuple[str, str, str] | None:
+        from airflow.models.hitl import HITLDetail
+        from airflow.models.taskinstance import TaskInstance
+        from airflow.utils.session import create_session
+
+        parked = (
+            select(TaskInstance, HITLDetail)
+            .join(HITLDetail, HITLDetail.ti_id == TaskInstance.id)
+            .where(TaskInstance.state == "awaiting_input", HITLDetail.responded_at.is_(None))
+        )
+        with create_session() as session:
+            found = session.execute(parked).first()
+            if found is None:
+                return None
+            instance, detail = found
+            self.questions.append((detail.subject, detail.body))
+            return instance.dag_id, instance.run_id, instance.task_id
+
+    def _answers(self, user: str, dag_id: str, run_id: str, task_id: str) -> bool:
+        from airflow.api_fastapi.app import init_auth_manager
+        from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+        from airflow.api_fastapi.core_api.datamodels.hitl import UpdateHITLDetailPayload
+        from airflow.api_fastapi.core_api.routes.public.hitl import HTTPException, update_hitl_detail
+        from airflow.utils.session import create_session
+
+        init_auth_manager()
+        payload = UpdateHITLDetailPayload(chosen_options=[self.option])
+        operator = SimpleAuthManagerUser(username=user, role="op")
+        try:
+            with create_session() as session:
+                update_hitl_detail(dag_id, run_id, task_id, payload, operator, session)
+        except HTTPException as error:
+            self.refused.append((user, error.status_code))
+            return False
+        return True
+
+
+@contextmanager
+def person_says(option: str, before: Callable[[], None] = lambda: None) -> Iterator[Person]:
+    person = Person(option, before)
+    person.start()
+    try:
+        yield person
+    finally:
+        person.gone_home.set()
+        person.join()

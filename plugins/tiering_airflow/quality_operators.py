@@ -24,6 +24,7 @@ from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.operators import PLAN_TASK_ID, PLANNED_RUN, PLANNED_RUN_KEY, planned_run_id
 from plugins.tiering_airflow.quality_pages import (
     FailedSegment,
+    QualityReportLink,
     data_docs,
     error_of,
     failed_segments,
@@ -171,6 +172,7 @@ class VerificationSummaryOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("planned_run_id", "results_dir", "began_at_ms", "depth")
+    operator_extra_links = (QualityReportLink(),)
 
     def __init__(
         self,
@@ -238,6 +240,7 @@ class VerificationOutcomeOperator(BaseOperator):
     """The last task of a run, whose state is the run's: it fails if a segment did, with the lines of the summary."""
 
     template_fields: Sequence[str] = ("planned_run_id",)
+    operator_extra_links = (QualityReportLink(),)
 
     def __init__(self, *, planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -97,5 +97,6 @@ class FailedSegmentOperator(BaseOperator):
 
     def execute(self, context: "Context") -> None:
         """Raises QualityGateError, always."""
-        url = report_url(self.dag_id, context["run_id"], self.segment_id)
-        raise QualityGateError(f"{self.line}, segment {self.segment_id}. Report: {url}")
+        self.log.error("%s, segment %s", self.line, self.segment_id)
+        self.log.error("Report: %s", report_url(self.dag_id, context["run_id"], self.segment_id))
+        raise QualityGateError(f"{self.line}, segment {self.segment_id}")

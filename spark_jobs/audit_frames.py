@@ -7,6 +7,7 @@ FINDINGS   `AuditFinding`; a row whose `kind` is null says how many `objects` we
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -34,6 +35,8 @@ FINDINGS: Final = (
 
 _TYPES: Final = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "boolean": pa.bool_()}
 _BATCH_ROWS: Final = 10_000
+_object_members: Final = itemgetter(*ListedObject._fields)
+_fact_members: Final = itemgetter(*SegmentFact._fields)
 
 Batches = Iterator[pa.RecordBatch]
 Row = dict[str, Any]
@@ -67,7 +70,7 @@ def upload_row(upload: ListedUpload) -> Sequence[Any]:
 
 
 def object_of(row: Mapping[str, Any]) -> ListedObject:
-    return ListedObject(*(row[name] for name in ListedObject._fields))
+    return ListedObject._make(_object_members(row))
 
 
 def upload_of(row: Mapping[str, Any]) -> ListedUpload:
@@ -75,7 +78,7 @@ def upload_of(row: Mapping[str, Any]) -> ListedUpload:
 
 
 def fact_of(row: Mapping[str, Any]) -> SegmentFact:
-    return SegmentFact(*(row[name] for name in SegmentFact._fields))
+    return SegmentFact._make(_fact_members(row))
 
 
 def rows_of(batches: Batches) -> Iterator[Row]:

@@ -51,7 +51,6 @@ def states(tiering: Tiering) -> list[RemoteLogSegmentState]:
 
 
 LEFT_BY_SUPERSEDING = {
-    CopyStep.SENT: [FINISHED, STARTED],
     CopyStep.RECHECKED: [FINISHED, STARTED],
     CopyStep.FINISHED: [FINISHED, DELETING],
 }

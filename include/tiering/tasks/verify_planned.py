@@ -12,8 +12,9 @@ The crash table is that of `verify_segments`, with a plan:
 The next call goes on with what has no outcome. A process or a task that dies while it measures has changed nothing.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from include.tiering.clock import Clock
@@ -32,6 +33,9 @@ from include.tiering.work.verification_contract import (
     VerificationResult,
     VerificationStore,
 )
+
+PAGE_SEGMENTS: Final = 20_000
+"""Planned segments that are read at once: to find them takes as long as their plan is large."""
 
 GROUP_BYTES: Final = GIB
 """About so much is read between two times that verdicts are stored, by each stream that reads."""
@@ -70,7 +74,7 @@ def verify_planned(
     """
     began = clock.monotonic()
     tally = Tally()
-    while group := _group(plans.pending(run_id, at_most=GROUP_SEGMENTS), streams * GROUP_BYTES):
+    for group in _groups(partial(plans.pending, run_id, at_most=PAGE_SEGMENTS), streams * GROUP_BYTES):
         subjects = _subjects(metadata, group)
         by_text = {str(subject.segment_id.id): subject for subject in subjects.values()}
         wanted = [_to_measure(one, subjects[one.segment_id]) for one in group if one.segment_id in subjects]
@@ -110,16 +114,21 @@ def measure_planned(measurer: Measurer, planned: ToMeasure) -> SegmentMeasure | 
     return measurer.of(Subject(row, previous), planned.depth)
 
 
-def _group(pending: Sequence[PlannedVerification], most_bytes: int) -> list[PlannedVerification]:
-    """The first of them, as many as there is room for, at least one."""
-    group: list[PlannedVerification] = []
-    left_bytes = most_bytes
-    for planned in pending:
-        left_bytes -= planned.planned_bytes
-        if group and left_bytes < 0:
-            break
-        group.append(planned)
-    return group
+def _groups(
+    pending: Callable[[], Sequence[PlannedVerification]], most_bytes: int
+) -> Iterator[list[PlannedVerification]]:
+    """Page after page of what is pending, in groups with at least one segment. A page is asked for when all groups of
+    the one before have been recorded."""
+    while page := pending():
+        group: list[PlannedVerification] = []
+        size_bytes = 0
+        for planned in page:
+            if group and (len(group) == GROUP_SEGMENTS or size_bytes + planned.planned_bytes > most_bytes):
+                yield group
+                group, size_bytes = [], 0
+            group.append(planned)
+            size_bytes += planned.planned_bytes
+        yield group
 
 
 def _subjects(

@@ -195,6 +195,14 @@ def test_what_is_deleted_while_it_is_read_is_gone_too(scene: Scene) -> None:
     assert scene.metadata.rows[scene.id_of(1)].verdict is Verdict.NONE
 
 
+def test_pages_end_where_groups_do(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAGE_SEGMENTS", 3)
+    monkeypatch.setattr(module, "GROUP_SEGMENTS", 2)
+    scene.plan(numbers=range(7))
+    assert scene.verify().segments == 7
+    assert [len(group) for group in scene.plans.records] == [2, 1, 2, 1, 1]
+
+
 def test_groups_are_bounded_by_bytes_and_hold_at_least_one(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.plan()
     calls = 0
@@ -210,6 +218,7 @@ def test_groups_are_bounded_by_bytes_and_hold_at_least_one(scene: Scene, monkeyp
         calls = 0
         scene.verify(streams=streams, on_group=count)
         sizes = [len(group) for group in scene.plans.records]
+        assert sum(sizes) == len(scene.partition.rows)
         assert set(sizes[:-1]) == {expected}
         assert calls == len(sizes)
 

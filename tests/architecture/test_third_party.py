@@ -27,6 +27,7 @@ _ALLOWED: Final[dict[str, frozenset[str]]] = {
     "include/tiering/database": frozenset({"sqlalchemy", "alembic"}),
     "include/tiering/settings": frozenset({"annotated_types", "pydantic"}),
     "include/tiering/observability": frozenset({"prometheus_client"}),
+    "include/tiering/quality": frozenset({"numpy"}),
     "include/tiering/quality/great_expectations_judge.py": frozenset({"great_expectations", "pandas"}),
     "include/tiering/quality/great_expectations_rules.py": frozenset({"great_expectations"}),
     "include/tiering/cli": frozenset({"typer", "rich"}),

@@ -19,10 +19,11 @@ from include.tiering.formats.offset_index import OffsetIndex
 from include.tiering.formats.record_batch import HEADER_SIZE
 from include.tiering.formats.time_index import TimeIndex
 from include.tiering.formats.transaction_index import TransactionIndex
+from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 
 # The manifest is written when the copy starts: these fields change later, or are not in it.
-_NOT_IN_MANIFEST: Final = frozenset({"state", "custom_metadata", "txn_index_empty", "event_timestamp_ms", "broker_id"})
+_NOT_IN_MANIFEST: Final = frozenset({"state", "custom_metadata", "txn_index_empty", "event_timestamp_ms"})
 
 
 class IndexFaults(NamedTuple):
@@ -126,6 +127,18 @@ def leader_epoch_differences(data: bytes, metadata: RemoteLogSegmentMetadata) ->
     return len(clipped ^ set(metadata.segment_leader_epochs)) + later
 
 
+def epochs_unlike_previous(data: bytes, previous: RemoteLogSegmentMetadata | None, start_offset: int) -> int:
+    """Entries of the stored history, clipped to the segment that ends right before `start_offset`, that its metadata
+    lacks, and the reverse. 0 where another history may be right: behind a gap, in an overlap, where the log start cut
+    the history later."""
+    history = leader_epoch_checkpoint.parse(data)
+    is_cut = not history.entries or (previous is not None and history.entries[0].start_offset > previous.start_offset)
+    if previous is None or previous.end_offset + 1 != start_offset or is_cut:
+        return 0
+    clipped = history.range(previous.start_offset, previous.end_offset + 1)
+    return len(set(clipped) ^ set(previous.segment_leader_epochs))
+
+
 def leader_epochs_outside(metadata: RemoteLogSegmentMetadata) -> int:
     """Entries outside [start, end]. The first one may lie behind the start: a log start inside the segment cut it."""
     inside = range(metadata.start_offset, metadata.end_offset + 1)
@@ -134,11 +147,15 @@ def leader_epochs_outside(metadata: RemoteLogSegmentMetadata) -> int:
 
 def manifest_differences(content: bytes, metadata: RemoteLogSegmentMetadata) -> list[str]:
     """Names of the fields that differ between a manifest and the metadata; `metadata` alone if it has none."""
-    described = parse_manifest(content).metadata
+    manifest = parse_manifest(content)
+    described = manifest.metadata
     if described is None:
         return ["metadata"]
     names = (field.name for field in fields(metadata) if field.name not in _NOT_IN_MANIFEST)
     differing = [name for name in names if getattr(described, name) != getattr(metadata, name)]
     if described.topic_id_partition.topic != metadata.topic_id_partition.topic:
         differing.append("topic")
+    transactions = manifest.indexes[IndexType.TRANSACTION]
+    if described.txn_index_empty and transactions is not None and transactions.size_bytes:
+        differing.append("txn_index_empty")
     return differing

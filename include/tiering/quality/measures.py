@@ -35,6 +35,7 @@ class SegmentMeasure:
         missing_offsets: offsets between the previous segment's end and this start, without a decision to skip them.
         unexplained_overlap: offsets held twice although broker and leader epoch stayed the same.
         leader_epochs_back: by how many epochs this segment falls behind the one before it, at its first new offset.
+        leader_epochs_unlike_previous: entries of the stored history that contradict the segment right before.
         first_batch_faults, last_batch_faults: of the batches at either end, all kinds together. Shallow alone.
         read_log_crc32c, log_max_timestamp_ms: of the bytes and batches that were read; the metadata's maximum where no
             batch has a timestamp. This and all that follow: deep alone.
@@ -80,6 +81,7 @@ class SegmentMeasure:
     unexplained_overlap: int | None
     leader_epochs_back: int | None
     time_index_unlike_maximum: int | None = None
+    leader_epochs_unlike_previous: int | None = None
     first_batch_faults: int | None = None
     last_batch_faults: int | None = None
     read_log_crc32c: int | None = None

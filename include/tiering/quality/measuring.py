@@ -58,6 +58,12 @@ def measure_segment(
             succession.leader_epochs_back(previous, metadata),
         ],
     )
+    sheet.fill(
+        ("leader_epochs_unlike_previous",),
+        lambda: [
+            index_faults.epochs_unlike_previous(contents.index(IndexType.LEADER_EPOCH), previous, metadata.start_offset)
+        ],
+    )
     if depth is Depth.DEEP:
         fill_whole(sheet, contents)
         _take_read_checksum_where_none_is_kept(sheet)

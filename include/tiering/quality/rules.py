@@ -258,6 +258,13 @@ RULES: Final[tuple[Rule, ...]] = (
         Severity.WARNING,
     ),
     Rule("Q303", _PARTITION, IsZero("leader_epochs_back"), "Leader epochs do not fall from segment to segment."),
+    Rule(
+        "Q304",
+        _PARTITION,
+        IsZero("leader_epochs_unlike_previous"),
+        "The leader epoch history has the epochs of the segment right before.",
+        Severity.WARNING,
+    ),
 )
 
 

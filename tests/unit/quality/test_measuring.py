@@ -207,6 +207,26 @@ def test_metadata_with_other_epochs_than_the_stored_history(partition: CopiedPar
     assert broken(measured(partition, row)) == {"Q104", "Q241", "Q251", "Q252"}
 
 
+def test_a_history_that_contradicts_the_segment_before(partition: CopiedPartition) -> None:
+    before, row = partition.rows[0].metadata, partition.rows[1]
+    assert broken(measured(partition, row, before)) == set()
+    other = dataclasses.replace(before, segment_leader_epochs=LeaderEpochs.of([(0, 0), (1, 60)]))
+    measure = measured(partition, row, other)
+    assert measure.leader_epochs_unlike_previous == 1
+    assert broken(measure) == {"Q303", "Q304"}
+    behind_a_gap = dataclasses.replace(other, end_offset=other.end_offset - 1)
+    assert "Q304" not in broken(measured(partition, row, behind_a_gap))
+
+
+def test_a_manifest_of_another_broker_or_that_denies_its_transactions(partition: CopiedPartition) -> None:
+    path = partition.object_path(partition.rows[1], "rsm-manifest")
+    content = path.read_bytes()
+    for old, new in ((b'"brokerId":1', b'"brokerId":2'), (b'"txnIdxEmpty":false', b'"txnIdxEmpty":true')):
+        assert old in content
+        path.write_bytes(content.replace(old, new))
+        assert broken(measured(partition, partition.rows[1])) == {"Q104"}
+
+
 def test_metadata_whose_epochs_begin_before_its_start(partition: CopiedPartition) -> None:
     row = with_metadata(partition.rows[1], segment_leader_epochs=LeaderEpochs.of([(0, 119)]))
     assert broken(measured(partition, row)) == {"Q104", "Q241", "Q242"}

@@ -184,6 +184,16 @@ def test_nothing_is_deleted_but_by_what_was_released() -> None:
     assert dag.get_task("approval").defaults == ["Reject"]
 
 
+def test_an_audit_removes_nothing_but_by_a_persons_word() -> None:
+    dag = _bag().dags["tiering_audit"]
+    remove, release, approval = (dag.get_task(name) for name in ("remove", "release", "approval"))
+    assert (remove.upstream_task_ids, remove.trigger_rule) == ({"release"}, TriggerRule.ALL_SUCCESS)
+    assert (release.upstream_task_ids, release.trigger_rule) == ({"approval"}, TriggerRule.ALL_SUCCESS)
+    assert (approval.upstream_task_ids, approval.defaults) == ({"brake"}, ["Reject"])
+    assert remove.pool == "remote_log_expiration"
+    assert dag.params["delete_orphans"] is False
+
+
 def test_plans_to_delete_are_made_one_at_a_time() -> None:
     """Runs go side by side, since some wait for a person: each plan has to see what the others took."""
     assert _bag().dags["tiering_expiration"].get_task("plan").max_active_tis_per_dag == 1
@@ -197,6 +207,8 @@ def test_plans_to_delete_are_made_one_at_a_time() -> None:
         ("tiering_copy", "dry_run", "yes"),
         ("tiering_expiration", "topics", [""]),
         ("tiering_expiration", "dry_run", 1),
+        ("tiering_audit", "delete_orphans", "yes"),
+        ("tiering_audit", "inventory", ""),
         ("tiering_quality", "depth", "medium"),
         ("tiering_quality", "share", 1.5),
         ("tiering_quality", "which", "none"),

@@ -14,12 +14,13 @@ from typing import NoReturn
 
 import boto3
 
-from tests.doubles import copy_worker, delete_worker, rebuild_worker, verify_worker
+from tests.doubles import copy_worker, delete_worker, rebuild_worker, removal_worker, verify_worker
 
 WORKERS = {
     "copy_worker": copy_worker,
     "delete_worker": delete_worker,
     "rebuild_worker": rebuild_worker,
+    "removal_worker": removal_worker,
     "verify_worker": verify_worker,
 }
 __all__ = ["WORKERS", "boto3"]

@@ -1,0 +1,70 @@
+"""kill -9 at every named step of a removal: in the end every orphan is gone, and nothing else was touched.
+
+The crash table of `remove_strays` is the specification. Each case starts a real process, sees it die by SIGKILL at the
+planned point, checks what the table says it leaves, and goes on: with the same run, or with another audit.
+"""
+
+import pytest
+
+from include.tiering.audit.removal_contract import RemovalOutcome
+from include.tiering.settings import load_settings
+from include.tiering.tasks.remove_strays import RemovalStep
+from include.tiering.wiring import Tiering, open_tiering
+from tests.doubles.copy_process import kill_worker, run_worker
+from tests.doubles.removal_worker import ORPHANS, approve
+
+pytestmark = pytest.mark.chaos
+
+WORKER = "removal_worker"
+MARKER = "_tiering-store.json"
+OBJECTS = 2 * ORPHANS
+
+
+def known_keys(tiering: Tiering) -> set[str]:
+    rows = [row for partition in tiering.metadata.partitions() for row in tiering.metadata.list_segments(partition)]
+    return {stored.key for row in rows for stored in tiering.storage.stat_log_segment(row.metadata)}
+
+
+def strays(tiering: Tiering) -> set[str]:
+    return {key for key, _ in tiering.storage.list_objects()} - {MARKER} - known_keys(tiering)
+
+
+def require_whole(tiering: Tiering) -> None:
+    """Three objects for each segment, and not one without metadata."""
+    segments = sum(len(tiering.metadata.list_segments(partition)) for partition in tiering.metadata.partitions())
+    assert len(known_keys(tiering)) == 3 * segments > 0
+    assert strays(tiering) == set()
+
+
+@pytest.fixture(autouse=True)
+def _no_age_guard(deployment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIERING_AUDIT__MIN__AGE__MS", "0")
+
+
+class TestKill:
+    @pytest.mark.parametrize("storage", ["file"], indirect=True)
+    @pytest.mark.parametrize("step", RemovalStep, ids=str)
+    def test_at_a_step_the_same_run_goes_on(self, step):
+        kill_worker("one", "--kill-at", step, worker=WORKER)
+        with open_tiering(load_settings()) as tiering:
+            is_gone = step in (RemovalStep.REMOVED, RemovalStep.RECORDED)
+            assert len(strays(tiering)) == (0 if is_gone else OBJECTS)
+            assert tiering.removals.has_work("one") is (step is not RemovalStep.RECORDED)
+        assert run_worker("one", worker=WORKER) == 0
+        with open_tiering(load_settings()) as tiering:
+            require_whole(tiering)
+            outcomes = {item.outcome for item in tiering.removals.items("one")}
+            assert outcomes <= {RemovalOutcome.REMOVED, RemovalOutcome.GONE}
+
+    def test_in_the_middle_of_the_objects_another_audit_goes_on(self):
+        """The first run is never started again; its ids are condemned, its lease runs out."""
+        kill_worker("one", "--kill-after-objects", "3", worker=WORKER)
+        with open_tiering(load_settings()) as tiering:
+            assert len(strays(tiering)) == OBJECTS - 3
+            lease = tiering.removals.claim("one", "one-batch", lease_ms=1_000)
+            assert lease is not None
+            tiering.work.release(lease)
+            approve(tiering, "two")
+            assert len(tiering.remove_batch("two", "two/0").of(RemovalOutcome.REMOVED)) == OBJECTS - 3
+            require_whole(tiering)
+            assert tiering.audit("three").findings == ()

@@ -1,0 +1,106 @@
+"""A process that removes orphans and, if told to, dies by SIGKILL at a named point of it.
+
+    python -m tests.doubles.removal_worker RUN_ID [--kill-at STEP] [--kill-after-objects N]
+
+The first start copies what there is, plants orphans, audits, and approves a plan; later ones go on with it, as a batch
+does that is started again. STEP is a value of `RemovalStep`. Settings come from TIERING_... variables.
+"""
+
+import argparse
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from include.tiering.errors import StateConflictError
+from include.tiering.model.ids import RemoteLogSegmentId, Uuid
+from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.remote_storage.strays import StoredStrays, Stray, StrayFailure, StrayKind
+from include.tiering.settings import load_settings
+from include.tiering.tasks.remove_strays import RemovalStep
+from include.tiering.wiring import Tiering, open_tiering
+from tests.doubles.storage_segments import some_segment
+
+ORPHANS: Final = 3
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class KillAt:
+    def __init__(self, step: str | None) -> None:
+        self._step = step
+
+    def __call__(self, step: RemovalStep, *_: object) -> None:
+        if step == self._step:
+            die()
+
+
+def dying(strays: StoredStrays, after_objects: int) -> StoredStrays:
+    """Removes the first objects of a group, then the process dies."""
+    remove = strays.remove
+
+    def some(doomed: Sequence[Stray]) -> tuple[StrayFailure, ...]:
+        remove(doomed[:after_objects])
+        die()
+        return ()
+
+    strays.remove = some
+    return strays
+
+
+def plant(tiering: Tiering) -> list[str]:
+    """Attempts of a partition that is copied, under ids that no metadata has, without their manifest; the keys."""
+    (partition,) = tiering.metadata.partitions()
+    known = tiering.metadata.list_segments(partition)[0].metadata
+    keys = []
+    for number in range(ORPHANS):
+        _, data = some_segment(1_000, seed=str(number))
+        segment_id = RemoteLogSegmentId(partition, Uuid(b"stray" + number.to_bytes(11, "big")))
+        stray = replace(known, remote_log_segment_id=segment_id, segment_size_bytes=1_000)
+        *planted, manifest = tiering.storage.copy_log_segment(
+            stray, data, limiter=UnlimitedBytes(), on_sent=lambda _: None
+        )
+        tiering.strays.remove([Stray(StrayKind.OBJECT, manifest.key)])
+        keys += [one.key for one in planted]
+    return keys
+
+
+def prepare(tiering: Tiering, run_id: str) -> None:
+    tiering.migrate()
+    try:
+        tiering.removals.run(run_id)
+        return
+    except StateConflictError:
+        pass
+    tiering.plan_copy("copy")
+    tiering.copy_batch("copy", "copy/0")
+    plant(tiering)
+    approve(tiering, run_id)
+
+
+def approve(tiering: Tiering, run_id: str) -> None:
+    """Audit, plan, brake, approve."""
+    tiering.audit(f"audit-{run_id}")
+    plan = tiering.plan_removals(run_id, f"audit-{run_id}")
+    tiering.removal_brake(run_id)
+    tiering.approve_removals(run_id, plan.plan_hash, author="test")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run_id")
+    parser.add_argument("--kill-at")
+    parser.add_argument("--kill-after-objects", type=int)
+    arguments = parser.parse_args()
+    with open_tiering(load_settings(), observe=KillAt(arguments.kill_at)) as tiering:
+        prepare(tiering, arguments.run_id)
+        if arguments.kill_after_objects is not None:
+            tiering.strays = dying(tiering.strays, arguments.kill_after_objects)
+        tiering.remove_batch(arguments.run_id, f"{arguments.run_id}-batch")
+
+
+if __name__ == "__main__":
+    main()

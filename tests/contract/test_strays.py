@@ -1,0 +1,143 @@
+"""What of a store no metadata knows: looked at and removed, in a directory and in a bucket that keeps versions (moto:
+control flow only)."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import boto3
+import pytest
+
+from include.tiering.errors import (
+    ForeignStoreError,
+    ObjectKeyError,
+    RemoteResourceNotFoundError,
+)
+from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
+from include.tiering.remote_storage.file import FileObjectStore
+from include.tiering.remote_storage.layouts.aiven import AivenLayout
+from include.tiering.remote_storage.object_store import ObjectStore
+from include.tiering.remote_storage.s3.store import S3ObjectStore
+from include.tiering.remote_storage.strays import StoredStrays, Stray, StrayKind
+from tests.doubles.s3_server import CREDENTIALS, MotoServer, moto_server
+from tests.doubles.storage_segments import some_metadata
+
+LOG, INDEXES, MANIFEST = (key for _, key in AivenLayout().keys(some_metadata(10)))
+_BUCKETS = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MotoServer]:
+    with moto_server() as started:
+        yield started
+
+
+@pytest.fixture(params=["file", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    if request.param == "file":
+        return FileObjectStore(tmp_path / "store")
+    return request.getfixturevalue("versioned")[0]
+
+
+@pytest.fixture
+def versioned(server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> tuple[S3ObjectStore, Callable[[], set[Any]]]:
+    """A store whose bucket keeps versions, and what versions there are: (key, version id, is a delete marker)."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    bucket = f"versioned-{next(_BUCKETS)}"
+    server.make_bucket(bucket)
+    client = boto3.client("s3", endpoint_url=server.endpoint_url, region_name="us-east-1")
+    client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+
+    def versions() -> set[Any]:
+        answer = client.list_object_versions(Bucket=bucket)
+        return {(one["Key"], one["VersionId"], False) for one in answer.get("Versions", ())} | {
+            (one["Key"], one["VersionId"], True) for one in answer.get("DeleteMarkers", ())
+        }
+
+    return S3ObjectStore(bucket, "", endpoint_url=server.endpoint_url), versions
+
+
+def strays_of(store: ObjectStore, require_ours: Callable[[], None] = lambda: None) -> StoredStrays:
+    return StoredStrays(store, AivenLayout(), require_ours)
+
+
+def put(store: ObjectStore, key: str, content: bytes = b"x") -> None:
+    store.put(key, BytesSource(content), crc32c_of(content), limiter=UnlimitedBytes(), on_sent=lambda _: None)
+
+
+def keys(store: ObjectStore) -> set[str]:
+    return {found.key for found in store.list_objects()}
+
+
+def test_an_attempt_is_all_that_its_keys_name(store: ObjectStore) -> None:
+    other = LOG.replace("0" * 20, "0" * 19 + "1")
+    for key, content in ((LOG, b"log"), (MANIFEST, b"manifest"), (other, b"")):
+        put(store, key, content)
+    for key in (LOG, INDEXES, MANIFEST):
+        found = strays_of(store).attempt(key)
+        assert {sibling: seen.size_bytes for sibling, seen in found.items()} == {LOG: 3, MANIFEST: 8}
+    assert strays_of(store).manifest(MANIFEST) == b"manifest"
+
+
+def test_objects_go_and_absent_ones_are_fine(store: ObjectStore) -> None:
+    put(store, LOG)
+    put(store, MANIFEST)
+    strays = strays_of(store)
+    assert strays.remove([Stray(StrayKind.OBJECT, LOG), Stray(StrayKind.OBJECT, INDEXES)]) == ()
+    assert keys(store) == {MANIFEST}
+    assert strays.remove([]) == ()
+
+
+def test_nothing_goes_from_a_store_that_is_not_ours(store: ObjectStore) -> None:
+    def refuse() -> None:
+        raise ForeignStoreError("not ours")
+
+    put(store, LOG)
+    with pytest.raises(ForeignStoreError):
+        strays_of(store, refuse).remove([Stray(StrayKind.OBJECT, LOG)])
+    assert keys(store) == {LOG}
+
+
+@pytest.mark.parametrize("key", ["_tiering-store.json", "../outside", "a/b.log", ""])
+def test_a_key_that_no_segment_has_is_refused_with_all_others(store: ObjectStore, key: str) -> None:
+    put(store, LOG)
+    with pytest.raises(ObjectKeyError):
+        strays_of(store).remove([Stray(StrayKind.OBJECT, LOG), Stray(StrayKind.OBJECT, key)])
+    assert keys(store) == {LOG}
+    with pytest.raises(ObjectKeyError):
+        strays_of(store).attempt(key)
+
+
+def test_only_a_manifest_is_read_whole(store: ObjectStore) -> None:
+    put(store, LOG)
+    with pytest.raises(ObjectKeyError):
+        strays_of(store).manifest(LOG)
+    with pytest.raises(RemoteResourceNotFoundError):
+        strays_of(store).manifest(MANIFEST)
+
+
+def test_a_directory_keeps_no_versions(tmp_path: Any) -> None:
+    store = FileObjectStore(tmp_path / "store")
+    put(store, LOG)
+    (failure,) = strays_of(store).remove([Stray(StrayKind.VERSION, LOG, "v")])
+    assert (failure.stray.key, failure.retriable) == (LOG, False)
+    assert keys(store) == {LOG}
+
+
+def test_an_object_goes_behind_a_marker_and_a_version_for_good(versioned: Any) -> None:
+    store, versions = versioned
+    put(store, LOG)
+    (_, version, _), *_ = versions()
+    seen = store.look(LOG)
+    assert seen is not None
+    assert seen.version_id == version
+    strays = strays_of(store)
+    strays.remove([Stray(StrayKind.OBJECT, LOG)])
+    (marker,) = (found for found in versions() if found[2])
+    assert versions() == {(LOG, version, False), marker}
+    assert strays.remove([Stray(StrayKind.VERSION, LOG, version)]) == ()
+    assert versions() == {marker}
+    assert strays.remove([Stray(StrayKind.VERSION, LOG, marker[1])]) == ()
+    assert versions() == set()

@@ -1,0 +1,69 @@
+"""Each guard objects to what it is for, and to nothing else."""
+
+from dataclasses import replace
+
+import pytest
+
+from include.tiering.audit.guards import Evidence, Guard, Memory, UnknownCopy, refusals
+from include.tiering.remote_storage.contract import StoreMarker
+
+OURS = StoreMarker("cluster", "store", 3)
+SOUND = Evidence(
+    expected=OURS,
+    found=OURS,
+    segment_objects=9,
+    memory=Memory(3, 1_000),
+    listing_ended_ms=50,
+    rows_began_ms=50,
+)
+
+
+def guards(**changes: object) -> list[Guard]:
+    return [refusal.guard for refusal in refusals(replace(SOUND, **changes))]
+
+
+def test_none_objects_to_a_sound_store() -> None:
+    assert guards() == []
+    assert guards(unknown_copies=(UnknownCopy("a", 999), UnknownCopy("b", None))) == []
+
+
+@pytest.mark.parametrize(
+    "found",
+    [None, replace(OURS, cluster_id="x"), replace(OURS, store_id="x"), replace(OURS, generation=2)],
+    ids=["none", "cluster", "store", "generation"],
+)
+def test_another_marker(found: StoreMarker | None) -> None:
+    assert guards(found=found) == [Guard.FOREIGN_STORE]
+
+
+def test_an_empty_database() -> None:
+    assert guards(memory=Memory(0, None)) == [Guard.EMPTY_DATABASE]
+    assert guards(memory=Memory(0, None), segment_objects=0) == []
+
+
+@pytest.mark.parametrize(("began_ms", "objects"), [(999, False), (1_000, True), (1_001, True)])
+def test_a_copy_that_began_when_the_database_remembers_nothing(began_ms: int, objects: bool) -> None:
+    copies = (UnknownCopy("old", 1), UnknownCopy("key", began_ms), UnknownCopy("silent", None))
+    found = refusals(replace(SOUND, unknown_copies=copies))
+    assert [one.guard for one in found] == [Guard.OLDER_DATABASE] * objects
+    assert all("key" in one.sentence and "restored from a backup?" in one.sentence for one in found)
+
+
+def test_rows_before_the_listing() -> None:
+    assert guards(rows_began_ms=49) == [Guard.ROWS_BEFORE_LISTING]
+    assert guards(rows_began_ms=51) == []
+
+
+def test_a_listing_that_lacks_something() -> None:
+    found = refusals(replace(SOUND, unlisted=("hostile\x1b[31m", "other")))
+    assert [one.guard for one in found] == [Guard.INCOMPLETE_LISTING]
+    assert found[0].sentence.isprintable()
+
+
+def test_several_object_at_once() -> None:
+    assert guards(found=None, memory=Memory(0, None), rows_began_ms=1, unlisted=("a",)) == [
+        Guard.FOREIGN_STORE,
+        Guard.EMPTY_DATABASE,
+        Guard.ROWS_BEFORE_LISTING,
+        Guard.INCOMPLETE_LISTING,
+    ]

@@ -57,6 +57,20 @@ _SUPERSEDED: Final = (
     .correlate(segments)
     .scalar_subquery()
 )
+_SAME_TOPIC: Final = and_(topics.c.cluster_id == segments.c.cluster_id, topics.c.topic_id == segments.c.topic_id)
+_ALL: Final = (
+    select(segments, topics.c.name, _SUPERSEDED.label("superseded"))
+    .join(topics, _SAME_TOPIC)
+    .where(segments.c.cluster_id == bindparam("of_cluster"), _FAILED)
+    .order_by(
+        topics.c.name,
+        topics.c.topic_id,
+        segments.c.partition,
+        segments.c.start_offset,
+        segments.c.end_offset,
+        segments.c.segment_key,
+    )
+)
 
 
 class SqlFailedCopies:
@@ -68,23 +82,9 @@ class SqlFailedCopies:
         self._now_ms = now_ms
 
     def all(self) -> Sequence[FailedCopy]:
-        same_topic = and_(topics.c.cluster_id == segments.c.cluster_id, topics.c.topic_id == segments.c.topic_id)
-        query = (
-            select(segments, topics.c.name, _SUPERSEDED.label("superseded"))
-            .join(topics, same_topic)
-            .where(segments.c.cluster_id == self._cluster_id, _FAILED)
-            .order_by(
-                topics.c.name,
-                topics.c.topic_id,
-                segments.c.partition,
-                segments.c.start_offset,
-                segments.c.end_offset,
-                segments.c.segment_key,
-            )
-        )
         with reading(self._engine) as connection:
             since_ms = self._now_ms(connection) - MEMORY_MS
-            rows = connection.execute(query, {"remembered_since_ms": since_ms}).all()
+            rows = connection.execute(_ALL, {"of_cluster": self._cluster_id, "remembered_since_ms": since_ms}).all()
             broken = self._broken_rules(connection) if rows else {}
         return [_copy_of(row, broken.get((row.topic_id, row.partition, row.segment_id), [])) for row in rows]
 

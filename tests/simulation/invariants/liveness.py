@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 _ROUNDS = 6
 _LEASE_AND_MORE_MS = 31_000
 _SLACK_MS = 40_000
-_UNFINISHED_EXPIRY_MS = 24 * 60 * 60 * 1000 + 1
+_MOST_SKEW_MS = 90_000
+_UNFINISHED_EXPIRY_MS = 24 * 60 * 60 * 1000 + _MOST_SKEW_MS + 1
+"""By the clock of whoever began the copy."""
 
 
 class Closing:
@@ -36,6 +38,12 @@ class Closing:
             self._world.scheduler.now_ms += _UNFINISHED_EXPIRY_MS
         if not self._rounds(self._runs.start_expire_run, "all that expires goes"):
             return
+        if any(held.reason is HeldBack.STOPPED for held in self._runs.held_back):
+            # What stopped it was below our log start and went.
+            if not self._rounds(self._runs.start_copy_run, "all eligible work finishes"):
+                return
+            if not self._rounds(self._runs.start_expire_run, "all that expires goes"):
+                return
         self._require_all_copied()
         self._require_no_fork()
         self._require_expired()
@@ -111,6 +119,8 @@ class Closing:
                 HeldBack.PAST_RETENTION: True,
                 HeldBack.HOLE: log.lost_locally > held.next_offset or log.unclean,
                 HeldBack.FORK: log.unclean,
+                HeldBack.LOST: True,
+                HeldBack.FAILED_AGAIN: True,
             }
             if not excused.get(held.reason, False) and not self._world.watch.foreign_history:
                 self._world.watch.broken("no gap is of our making", f"{held.topic_id_partition}: {held}")
@@ -146,7 +156,10 @@ class Closing:
             settings = [one for one in world.settings_history if one[1] == partition.topic]
             is_ours = world.admin_registry.owner(partition.topic_id) is TopicOwner.PLATFORM
             broker_tiers = world.cluster.configs[partition.topic_id].get("remote.storage.enable") == "true"
-            is_doubtful = log.unclean or world.cluster.removed or world.watch.foreign_history or broker_tiers
+            is_stopped = any(row.stops for row in finished)
+            is_doubtful = (
+                is_stopped or log.unclean or world.cluster.removed or world.watch.foreign_history or broker_tiers
+            )
             if not finished or not settings or not is_ours or is_doubtful:
                 continue
             oldest = min(finished, key=lambda row: (row.start_offset, row.end_offset))
@@ -164,7 +177,7 @@ class Closing:
         for row in watch.rows.known.values():
             suffixes = ("log", "indexes", "rsm-manifest")
             if row.state == FINISHED:
-                if row.segment_id not in watch.may_leave_objects:
+                if row.segment_id not in watch.may_leave_objects | watch.rotten:
                     watch.rows.check_bytes(row)
                 keys.update(row.key(suffix) for suffix in suffixes)
             elif row.state != GONE and owners.get(row.topic_id) is TopicOwner.PLATFORM:

@@ -18,7 +18,7 @@ _LEGAL = {(STARTED, FINISHED), (STARTED, DELETING), (FINISHED, DELETING), (DELET
 LOOKED_AT = ("segments", "partitions", "size_counters")
 _QUERY = """
     SELECT s.segment_id, s.topic_id, s.partition, t.name, s.start_offset, s.end_offset, s.size_bytes, s.leader_epochs,
-           s.state, s.max_timestamp_ms, s.fencing_token
+           s.state, s.max_timestamp_ms, s.fencing_token, s.verdict, s.superseded_by, s.given_up_at_ms IS NOT NULL
     FROM segments s JOIN topics t ON t.cluster_id = s.cluster_id AND t.topic_id = s.topic_id
 """
 _SKIPPED = "SELECT first_offset, last_offset FROM skipped_offsets WHERE topic_id = ? AND partition = ?"
@@ -40,6 +40,18 @@ class Row(NamedTuple):
     state: int
     max_timestamp_ms: int
     fencing_token: int
+    verdict: str = "none"
+    superseded_by: str | None = None
+    given_up: int = 0
+
+    @property
+    def stops(self) -> bool:
+        """It failed, and nobody decided to go on without it."""
+        return self.state == FINISHED and self.verdict == "failed" and not self.given_up
+
+    @property
+    def range(self) -> tuple[str, int, int, int]:
+        return self.topic_id, self.partition, self.start_offset, self.end_offset
 
     @property
     def place(self) -> tuple[str, int]:
@@ -137,12 +149,14 @@ class Rows:
         if (old.state, row.state) not in _LEGAL:
             self._watch.broken("states change along the edges", f"{old} became {NAMES[row.state]}")
         if row.state == FINISHED:
-            self._finished(row)
+            self._finished(row, now)
             self._watch.sending.finished(row, process)
         elif row.state == DELETING:
             if old.state == STARTED:
                 self._watch.leases.abandoned(old, process)
-            if old.state == FINISHED:
+            if old.state == FINISHED and row.superseded_by is not None:
+                self._superseded(old, row, now)
+            elif old.state == FINISHED:
                 self._watch.sending.deletion_began(old, process)
                 if row.end_offset >= log_starts.get(row.place, 0):
                     self._watch.broken(
@@ -157,12 +171,19 @@ class Rows:
             if left and row.segment_id not in excused:
                 self._watch.broken("objects go before their row", f"{row} still has {', '.join(left)}")
 
-    def _finished(self, row: Row) -> None:
-        highest = max((one.end_offset for one in self._watch.ever_finished.get(row.place, {}).values()), default=None)
-        if highest is not None and row.end_offset <= highest:
-            self._watch.broken("FINISHED ascends", f"{row} after an end at {highest}")
-        if highest is not None and not self._is_decided(row, highest + 1, row.start_offset - 1):
-            self._watch.broken("FINISHED leaves no gap", f"{row} after an end at {highest}")
+    def _superseded(self, old: Row, row: Row, now: dict[str, Row]) -> None:
+        new = now.get(row.superseded_by or "")
+        is_new = new is not None and new.state == FINISHED and self.known[new.segment_id].state == STARTED
+        if new is None or not is_new or new.range != old.range or old.verdict != "failed":
+            self._watch.broken("a new copy takes the place of a failed one at once", f"{old} by {new}")
+        self._watch.sending.superseded(row)
+
+    def _finished(self, row: Row, now: dict[str, Row]) -> None:
+        if not any(one.superseded_by == row.segment_id for one in now.values()):
+            self._came_next(row, now)
+        for other in now.values():
+            if other.range == row.range and other.state == FINISHED and other.segment_id != row.segment_id:
+                self._watch.broken("of copies of the same offsets one is FINISHED", f"{row} and {other}")
         self._watch.ever_finished.setdefault(row.place, {})[row.segment_id] = row
         self.check_bytes(row)
         log = self._watch.log_of(row.topic_id_partition)
@@ -174,6 +195,17 @@ class Rows:
             self._watch.broken(
                 "nothing is FINISHED that is not durable", f"{row} holds (epoch, offset) {unstable[0]}, never stable"
             )
+
+    def _came_next(self, row: Row, now: dict[str, Row]) -> None:
+        """It takes nobody's place."""
+        highest = max((one.end_offset for one in self._watch.ever_finished.get(row.place, {}).values()), default=None)
+        if highest is not None and row.end_offset <= highest:
+            self._watch.broken("FINISHED ascends", f"{row} after an end at {highest}")
+        if highest is not None and not self._is_decided(row, highest + 1, row.start_offset - 1):
+            self._watch.broken("FINISHED leaves no gap", f"{row} after an end at {highest}")
+        failed = next((one for one in now.values() if one.place == row.place and one.stops), None)
+        if failed is not None:
+            self._watch.broken("a failed segment stops its partition", f"{row} came behind {failed}")
 
     def _is_decided(self, row: Row, first: int, last: int) -> bool:
         """Whether decisions cover every offset from `first` to `last`, or there is none."""

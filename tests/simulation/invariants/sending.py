@@ -13,6 +13,7 @@ from tests.simulation.world.deployment import MARKER
 if TYPE_CHECKING:
     from tests.simulation.invariants.watch import Watch
 
+_HOLD_MS = 24 * 60 * 60 * 1000
 _OWNER_OF_EXPIRING = """
     SELECT t.owner FROM topics t JOIN leases l ON l.topic_id = t.topic_id
     WHERE t.name = ? AND l.role = 'expire' ORDER BY l.claimed_at_ms DESC LIMIT 1
@@ -32,6 +33,7 @@ class Sending:
         self._granted: Counter[Process] = Counter()
         self._sent: Counter[Process] = Counter()
         self._owner_at_request: dict[Process, str] = {}
+        self._superseded_at_ms: dict[str, int] = {}
 
     def pause_seen(self, process: Process, paused: frozenset[str]) -> None:
         self._sees_pause[process] = paused
@@ -75,6 +77,9 @@ class Sending:
         if process is not None and process not in self._owner_at_request:
             self._watch.broken("deletions keep to their rate", f"{row}: {process.name} asked for no request before")
 
+    def superseded(self, row: Row) -> None:
+        self._superseded_at_ms[row.segment_id] = self._world.scheduler.now_ms
+
     def bucket_changed_hands(self) -> None:
         objects = self._world.store.objects
         self._foreign_since_ms = (
@@ -90,9 +95,12 @@ class Sending:
         name = key.rpartition("/")[2]
         segment_id = name[21:43]
         row = self._watch.rows.known.get(segment_id)
+        held_since_ms = self._superseded_at_ms.get(segment_id)
+        if held_since_ms is not None and self._world.scheduler.now_ms < held_since_ms + _HOLD_MS:
+            self._watch.broken("what was superseded is held", f"{name} of {row} goes already")
         if row is not None and row.state in (STARTED, FINISHED) and segment_id not in self._watch.may_leave_objects:
             self._watch.broken("no object of a live row is deleted", f"{name} of {row}")
-        if row is None and not self._watch.foreign_history:
+        if row is None and segment_id not in self._watch.never_begun and not self._watch.foreign_history:
             self._watch.broken("no object of a live row is deleted", f"{key}: no row was ever begun for it")
 
     def marker_read(self, process: Process) -> None:

@@ -9,7 +9,7 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionReason
 from tests.simulation.invariants.leases import Leases
 from tests.simulation.invariants.retention import require_justified
-from tests.simulation.invariants.rows import DELETING, FINISHED, LOOKED_AT, Row, Rows
+from tests.simulation.invariants.rows import DELETING, FINISHED, LOOKED_AT, STARTED, Row, Rows
 from tests.simulation.invariants.sending import Sending
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.brokers import PartitionLog
@@ -46,8 +46,12 @@ class Watch:
         self.were_finished: set[str] = set()
         """Ids of attempts that were FINISHED at some time."""
         self.may_leave_objects: set[str] = set()
+        self.rotten: set[str] = set()
+        """Ids of attempts whose objects were damaged after they were FINISHED, or were said to be."""
         self.wrote_late: set[str] = set()
         """Attempts of which a write arrived when their row was gone already: an orphan, which an audit finds."""
+        self.never_begun: set[str] = set()
+        """Attempts whose beginning a power failure took back."""
         self.foreign_history = False
         """The database was restored: what it forgot is nobody's fault."""
         self._changes = world.db.changes
@@ -97,6 +101,21 @@ class Watch:
         ):
             row = Row("restored", topic_id, number, "", 0, highest, 0, "", FINISHED, 0, 0)
             self.ever_finished[topic_id, number] = {row.segment_id: row}
+        self._changes = self.world.db.changes
+        self._seen = self.world.db.version(*LOOKED_AT)
+
+    def power_failed(self) -> None:
+        """Attempts that had only just begun may be forgotten; nothing else of what is watched is."""
+        before, log_starts = self.rows.known, self.rows.log_starts
+        self.rows.accept()
+        for row in before.values():
+            now = self.rows.known.get(row.segment_id)
+            if now is None and row.state == STARTED:
+                self.never_begun.add(row.segment_id)
+            elif now != row:
+                self.broken("a power failure takes nothing that was waited for", f"{row} is {now or 'gone'}")
+        if self.rows.log_starts != log_starts:
+            self.broken("a power failure takes nothing that was waited for", f"log starts were {log_starts}")
         self._changes = self.world.db.changes
         self._seen = self.world.db.version(*LOOKED_AT)
 

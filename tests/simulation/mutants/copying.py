@@ -10,8 +10,9 @@ from include.tiering.log_source.log_dir import judge as judging
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.remote_metadata import sql_changes, sql_counters
 from include.tiering.remote_metadata.sql_queries import list_of_partition
-from include.tiering.tasks import copy_one_segment, plan_copy
+from include.tiering.tasks import copy_one_segment, plan_copy, plan_replacements
 from include.tiering.tasks.copy_one_segment import SegmentCopier
+from include.tiering.tasks.plan_replacements import Replacements
 from tests.simulation.mutants.mutant import Instead, Mutant, Patch, nothing
 
 _sends = SegmentCopier._send_and_finish
@@ -145,6 +146,23 @@ def _objects_first() -> list[Patch]:
     return [(SegmentCopier, "abandon", instead)]
 
 
+def _both_stay() -> list[Patch]:
+    return [(sql_changes.SegmentChanges, "_supersede", nothing)]
+
+
+def _never_stopped() -> list[Patch]:
+    return [(sql_changes, "refresh_stop", nothing), (plan_copy, "replacements_of", lambda *_: Replacements())]
+
+
+def _any_offsets() -> list[Patch]:
+    """What takes the place of a failed segment need not be what failed."""
+    return [
+        (copy_one_segment, "require_same_records", nothing),
+        (sql_changes, "require_supersedable", nothing),
+        (plan_replacements, "_as_it_was", lambda replica, failed: replica.segment_at(failed.start_offset)),
+    ]
+
+
 COPYING = (
     Mutant("skip-recheck", "the source is looked at again after sending", "it is not", _without_recheck),
     Mutant(
@@ -180,6 +198,9 @@ COPYING = (
     Mutant("any-replica", "only the leader's replica is read", "the last one is", _any_replica),
     Mutant("no-fork", "a fork of the history holds the copy back", "nobody looks for one", _forks_ignored),
     Mutant("lost-answer", "FINISHED stays FINISHED", "a lost answer counts as a failure", _lost_answers),
+    Mutant("both-stay", "a new copy takes the place of a failed one", "both stay FINISHED", _both_stay),
+    Mutant("no-stop", "a failed segment stops its partition", "it does not", _never_stopped),
+    Mutant("any-offsets", "a new copy is of what failed", "of whatever begins there", _any_offsets),
     Mutant("leftovers-stay", "the next holder removes what was left", "it does not", _leftovers_stay),
     Mutant("row-before-objects", "a row goes after its objects", "an abandoned attempt's row goes first", _rows_first),
     Mutant("objects-before-row", "DELETE_STARTED before the first object goes", "objects first", _objects_first),

@@ -195,6 +195,10 @@ def _copies_taken_for_abandoned() -> list[Patch]:
     return [(plan_expiration, "decide_deletions", decide), (SegmentDeleter, "begin", begin)]
 
 
+def _never_held() -> list[Patch]:
+    return [(expiration, "_is_held", lambda *_: False)]
+
+
 EXPIRING = (
     Mutant("log-start-late", "the log start is raised before a deletion begins", "it is not", _log_start_late),
     Mutant("expire-objects-first", "DELETE_STARTED before the first object goes", "objects first", _objects_first),
@@ -202,6 +206,7 @@ EXPIRING = (
     Mutant("objects-stay", "a row goes after its objects", "the objects are left there", _objects_stay),
     Mutant("forget-begun", "begun deletions are taken up again", "they are left", _begun_ones_forgotten),
     Mutant("no-state-check", "a deletion is compare-and-set", "it goes on whatever the state is", _found_again),
+    Mutant("no-hold", "what was superseded is held for a day", "it goes at once", _never_held),
     Mutant("no-delete-rate", "deletions keep to their rate", "nobody asks", _no_rate),
     Mutant("owner-first", "the owner is asked after the wait", "before it", _owner_before_the_wait),
     Mutant("no-brake", "nothing is deleted before the brake let it pass", "every run is released", _no_brake),

@@ -1,10 +1,13 @@
 """Mutants of leases, fences, gates, pauses and the store's marker."""
 
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 from sqlalchemy import true
 
 from include.tiering.database.fencing import FenceHolder
+from include.tiering.database.transactions import writing
 from include.tiering.remote_metadata import sql, sql_changes, sql_counters, sql_deletions
 from include.tiering.remote_storage.marker import GuardedStorage
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
@@ -85,6 +88,17 @@ def _started_counts() -> list[Patch]:
     return [(sql_counters, "_added_up", instead)]
 
 
+def _does_not_wait(method: str) -> list[Patch]:
+    """Its commit does not wait for the disk."""
+    real = getattr(sql.SqlRemoteLogMetadata, method)
+
+    def instead(self: Any, *args: Any, **rest: Any) -> Any:
+        with patch.object(sql, "writing", partial(writing, durable=False)):
+            return real(self, *args, **rest)
+
+    return [(sql.SqlRemoteLogMetadata, method, instead)]
+
+
 OWNING = (
     Mutant("no-fence", "a change with an old token is refused", "any token will do", _fences_ignored),
     Mutant("steal-leases", "a live lease is nobody else's", "a claim takes it", _live_leases_taken),
@@ -93,6 +107,16 @@ OWNING = (
     Mutant("no-renewal", "a lease is renewed at the database", "the host's clock is enough", _leases_not_renewed),
     Mutant("no-pause", "a pause stops the sending", "the gate does not close", _pause_not_seen),
     Mutant("no-marker", "a bucket that is not ours is left alone", "its marker is not read", _marker_not_asked),
+    Mutant("hasty-finished", "FINISHED is on disk", "it is not waited for", lambda: _does_not_wait("update_segment")),
+    Mutant(
+        "hasty-deletion",
+        "DELETE_STARTED is on disk before an object goes",
+        "it is not waited for",
+        lambda: _does_not_wait("advance_deletion"),
+    ),
+    Mutant(
+        "hasty-log-start", "the log start is on disk", "it is not waited for", lambda: _does_not_wait("raise_log_start")
+    ),
     Mutant("counters-grow", "counters equal a recount", "what leaves a state stays counted", _counters_only_grow),
     Mutant("count-started", "only FINISHED counts as size", "STARTED does, too", _started_counts),
 )

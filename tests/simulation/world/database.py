@@ -39,11 +39,13 @@ class Database:
             self.raw = sqlite3.connect(":memory:", isolation_level=None, cached_statements=_STATEMENTS)
             migrated.backup(self.raw)
             self.raw.execute("PRAGMA foreign_keys = ON")
-            self.engine = DirectEngine(self.raw, self._burn)  # type: ignore[assignment]
+            self.engine = DirectEngine(self.raw, self)  # type: ignore[assignment]
         else:
-            event.listen(engine, "before_cursor_execute", self._burn)
+            event.listen(engine, "before_cursor_execute", lambda *_: self.before_each())
         self._tables = [name for (name,) in self.raw.execute(_TABLES)]
         self._clearing = [f"DELETE FROM {table}" for table in (*self._tables, "sqlite_sequence")]  # noqa: S608
+        self.power_fails = False
+        self._not_on_disk: list[sqlite3.Connection] = []
         self.versions: Counter[str] = Counter()
         """By table: grows with every row that is written there."""
         self._watch_tables()
@@ -61,6 +63,8 @@ class Database:
     def reset(self) -> None:
         """No row is left, and numbers that SQLite gives begin anew."""
         self.fuse = None
+        self.power_fails = False
+        self._not_on_disk.clear()
         self.raw.execute("PRAGMA foreign_keys = OFF")
         self.raw.execute("BEGIN")
         for clear in self._clearing:
@@ -93,7 +97,30 @@ class Database:
         """Grows with every changed row."""
         return self.raw.total_changes
 
-    def _burn(self, *_: object) -> None:
+    # Commits that do not wait for the disk.
+
+    def begins(self, *, durable: bool) -> None:
+        if self.power_fails and not durable:
+            self._not_on_disk.append(self.copy())
+
+    def ends(self, *, durable: bool, committed: bool) -> None:
+        """The next commit that waits takes along what did not."""
+        if durable and committed:
+            self._not_on_disk.clear()
+        elif not (durable or committed) and self._not_on_disk:
+            self._not_on_disk.pop()
+
+    @property
+    def not_on_disk(self) -> int:
+        """How many commits a power failure may take, the last ones first."""
+        return len(self._not_on_disk)
+
+    def lose_power(self, kept: int) -> None:
+        """All of them but the first `kept` are gone."""
+        self.restore(self._not_on_disk[kept])
+        self._not_on_disk.clear()
+
+    def before_each(self) -> None:
         if self.fuse is None:
             return
         self.fuse -= 1

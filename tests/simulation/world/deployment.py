@@ -19,6 +19,7 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.quota.sql_configs import SqlConfigStore
 from include.tiering.quota.topic_quota import Admission
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.remote_metadata.sql_failed_copies import SqlFailedCopies
 from include.tiering.remote_metadata.sql_topic_deletions import SqlTopicDeletions
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
 from include.tiering.remote_storage.contract import StoreMarker
@@ -88,6 +89,7 @@ DELETIONS: Final = {
     "record_outcomes": _WRITE,
     "has_work": _READ,
 }
+FAILED_COPIES: Final = {"all": _READ, "note_losses": _WRITE, "give_up": _WRITE}
 REGISTRY: Final = {"owner": _READ, "set_owner": _WRITE}
 SOURCE: Final = {"scan": "source", "replica": "source", "open_segment": "source"}
 OPENED: Final = {"check": "source", "recheck": "source"}
@@ -245,6 +247,9 @@ def deploy(world: Any, process: Process) -> Tiering:
         storage=GuardedStorage(store, MARKER, process),
         metadata=Proxy(calls, "metadata", metadata, METADATA),
         registry=Proxy(calls, "registry", SqlTopicRegistry(db.engine, CLUSTER_ID, now_ms=now_ms), REGISTRY),
+        failed_copies=Proxy(
+            calls, "failed_copies", SqlFailedCopies(db.engine, CLUSTER_ID, now_ms=now_ms), FAILED_COPIES
+        ),
         work=Proxy(calls, "work", SqlWorkStore(db.engine, CLUSTER_ID, now_ms=now_ms), WORK),
         deletions=Proxy(calls, "deletions", SqlDeletionStore(db.engine, CLUSTER_ID, now_ms=now_ms), DELETIONS),
         configs=Remembered(memory, "configs", SqlConfigStore(db.engine, CLUSTER_ID, now_ms=now_ms)),

@@ -12,7 +12,7 @@ from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import make_url
@@ -22,15 +22,30 @@ from include.tiering.database.engine import WRITES
 
 _SAVEPOINT: Final = "tiering_savepoint"
 _MOST_STATEMENTS: Final = 2_000
+_WAITS_FOR_THE_DISK: Final = 2
+
+
+class Observer(Protocol):
+    """Told what the engine does. `durable`: the commit waits for the disk."""
+
+    def before_each(self) -> None:
+        """A statement comes; may raise."""
+        ...
+
+    def begins(self, *, durable: bool) -> None:
+        """A transaction that writes."""
+        ...
+
+    def ends(self, *, durable: bool, committed: bool) -> None: ...
 
 
 class DirectEngine:
-    """What adapters use of `sqlalchemy.Engine`. `before_each` is called before every statement and may raise."""
+    """What adapters use of `sqlalchemy.Engine`."""
 
-    def __init__(self, raw: sqlite3.Connection, before_each: Callable[[], None]) -> None:
+    def __init__(self, raw: sqlite3.Connection, observer: Observer) -> None:
         self.dialect = sqlite.dialect(paramstyle="qmark")
         self.url = make_url("sqlite://")
-        self._connection = DirectConnection(self, raw, before_each)
+        self._connection = DirectConnection(self, raw, observer)
 
     def connect(self) -> "DirectConnection":
         return self._connection
@@ -39,11 +54,12 @@ class DirectEngine:
 class DirectConnection:
     """What adapters use of `sqlalchemy.Connection`. Reading needs no transaction: nobody writes meanwhile."""
 
-    def __init__(self, engine: DirectEngine, raw: sqlite3.Connection, before_each: Callable[[], None]) -> None:
+    def __init__(self, engine: DirectEngine, raw: sqlite3.Connection, observer: Observer) -> None:
         self.dialect = engine.dialect
         self.driver_connection = _Driver()
         self._raw = raw
-        self._before_each = before_each
+        self._observer = observer
+        self._before_each = observer.before_each
         self._prepared: dict[tuple[object, ...], _Prepared] = {}
         self._compiled: dict[Any, Any] = {}
         self._shared: dict[Any, _Compiled] = {}
@@ -69,13 +85,17 @@ class DirectConnection:
         if not writes:
             yield
             return
+        durable = self.driver_connection.synchronous == _WAITS_FOR_THE_DISK
+        self._observer.begins(durable=durable)
         self.exec_driver_sql("BEGIN IMMEDIATE")
         try:
             yield
         except BaseException:
             self._raw.execute("ROLLBACK")
+            self._observer.ends(durable=durable, committed=False)
             raise
         self._raw.execute("COMMIT")
+        self._observer.ends(durable=durable, committed=True)
 
     @contextmanager
     def begin_nested(self) -> Iterator["_Savepoint"]:
@@ -132,7 +152,7 @@ class _Driver:
     """What is asked of the driver past SQLAlchemy: whether commits wait for the disk, of which there is none."""
 
     def __init__(self) -> None:
-        self.synchronous = 2
+        self.synchronous = _WAITS_FOR_THE_DISK
 
     def execute(self, pragma: str) -> "_Driver":
         _, _, mode = pragma.partition("=")

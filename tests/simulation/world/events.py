@@ -6,6 +6,7 @@ from tests.simulation.kernel.choices import Menu
 from tests.simulation.world.broker_events import BrokerEvents
 from tests.simulation.world.event_source import EventSource
 from tests.simulation.world.operator_events import OperatorEvents
+from tests.simulation.world.quality_events import QualityEvents
 from tests.simulation.world.runs import Runs
 from tests.simulation.world.world import World
 
@@ -17,6 +18,7 @@ class Events(EventSource):
         super().__init__(world, runs)
         self._brokers = brokers = BrokerEvents(world, runs)
         self._operators = OperatorEvents(world, runs)
+        quality = QualityEvents(world, runs)
         tempers = world.tempers
         by_brokers, by_operators = tempers.brokers, tempers.operators
         self._menu = Menu(
@@ -51,6 +53,9 @@ class Events(EventSource):
             (self._operators.owner_changes, 4 * by_operators + 4),
             (self._operators.backup, by_operators),
             (self._operators.restore, by_operators),
+            (self._operators.power_fails, 60 * tempers.loses_power),
+            (quality.fails, 4 * tempers.judges),
+            (quality.passes, tempers.judges),
             (self._late_write, 10),
             (self._kill, 3 * tempers.kills),
             (self._stall, 3 * tempers.stalls),

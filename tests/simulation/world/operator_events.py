@@ -134,6 +134,17 @@ class OperatorEvents(EventSource):
             self._old_settings_hold()
             self._tell("the database is restored from a backup", "")
 
+    def power_fails(self) -> None:
+        """At the database's host, where every worker may run, too."""
+        db = self._world.db
+        if db.not_on_disk:
+            if self._choices.number(2) == 1:
+                for process in self._world.alive():
+                    self._world.scheduler.kill(process)
+            db.lose_power(self._choices.number(db.not_on_disk))
+            self._world.watch.power_failed()
+            self._tell("the power fails", "")
+
     def _old_settings_hold(self) -> None:
         values = self._world.admin_configs.snapshot().values
         for topic in sorted({name for _, name, _, _ in self._world.settings_history}):

@@ -30,6 +30,8 @@ class Tempers:
     store_confirms: bool
     reads_are_points: bool
     keeps_progress: bool
+    loses_power: bool
+    judges: int
     brokers: int
     operators: int
 
@@ -52,6 +54,8 @@ class Tempers:
             store_confirms=choices.number(2) == 0,
             reads_are_points=choices.number(4) == 1,
             keeps_progress=choices.number(8) == 1,
+            loses_power=choices.number(6) == 1,
+            judges=level() if choices.number(3) == 1 else 0,
             brokers=level(),
             operators=level(),
         )

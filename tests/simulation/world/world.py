@@ -11,6 +11,7 @@ from typing import Any
 from include.tiering.errors import TieringError
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.quota.sql_configs import SqlConfigStore
+from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
 from include.tiering.remote_storage.marker import MARKER_KEY, marker_to_bytes
 from include.tiering.wiring import Tiering
@@ -55,8 +56,10 @@ class World:
         self.opened: dict[tuple[Process, TopicIdPartition, int], ModelOpenSegment] = {}
         self.settings_history: list[tuple[int, str, int | None, int | None]] = []
         db.reset()
+        db.power_fails = self.tempers.loses_power
         with_clock = {"now_ms": lambda _connection: self.scheduler.now_ms}
         self.admin_work = SqlWorkStore(db.engine, CLUSTER_ID, **with_clock)
+        self.admin_metadata = SqlRemoteLogMetadata(db.engine, CLUSTER_ID, **with_clock)
         self.admin_registry = SqlTopicRegistry(db.engine, CLUSTER_ID, **with_clock)
         self.admin_configs = SqlConfigStore(db.engine, CLUSTER_ID, **with_clock)
         self.watch = Watch(self)

@@ -6,7 +6,7 @@ A report is for who may read the logs of the DAG: it names topics, and repeats w
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
 
@@ -42,7 +42,14 @@ def data_docs(settings: "TieringSettings") -> DataDocs:
 
 def report_url(dag_id: str, run_id: str, segment_id: str | None = None) -> str:
     """Address of a run's page in this Airflow, at the line of a segment if one is named."""
-    page = f"{configuration.api_base_url().rstrip('/')}{URL_PREFIX}/dags/{quote(dag_id, '')}/runs/{quote(run_id, '')}"
+    base = urlsplit(configuration.api_base_url())
+    return f"{base.scheme}://{base.netloc}{report_path(dag_id, run_id, segment_id)}"
+
+
+def report_path(dag_id: str, run_id: str, segment_id: str | None = None) -> str:
+    """The same without the server: for whoever reads it in Airflow, by whichever name they came."""
+    prefix = urlsplit(configuration.api_base_url()).path.rstrip("/")
+    page = f"{prefix}{URL_PREFIX}/dags/{quote(dag_id, '')}/runs/{quote(run_id, '')}"
     return page if segment_id is None else f"{page}#{anchor_of(segment_id)}"
 
 
@@ -79,7 +86,7 @@ class QualityReportLink(BaseOperatorLink):
     name = "Quality report"
 
     def get_link(self, operator: BaseOperator, *, ti_key: "TaskInstanceKey") -> str:
-        return report_url(ti_key.dag_id, ti_key.run_id, getattr(operator, "segment_id", None))
+        return report_path(ti_key.dag_id, ti_key.run_id, getattr(operator, "segment_id", None))
 
 
 class FailedSegmentOperator(BaseOperator):

@@ -21,11 +21,13 @@ from plugins.tiering_airflow.quality_pages import (
     error_of,
     failed_segments,
     publish,
+    report_path,
     report_url,
 )
 from tests.unit.quality.data_docs.test_pages import FINDING, RUN
 
-REPORT = "http://localhost:8080/tiering/quality/dags/tiering_quality/runs/scheduled__2026-11-21T20%3A00%3A00%2B00%3A00"
+SERVER = "http://localhost:8080"
+REPORT = f"{SERVER}/tiering/quality/dags/tiering_quality/runs/scheduled__2026-11-21T20%3A00%3A00%2B00%3A00"
 LINE = "segment-ERITFBUWFxgZGhscHR4fIA"
 
 
@@ -44,6 +46,7 @@ def test_an_address_leads_to_a_run_and_to_a_segment(monkeypatch: pytest.MonkeyPa
     assert report_url("d", "a/b?c#d e").endswith("/dags/d/runs/a%2Fb%3Fc%23d%20e")
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example/x/")
     assert report_url("d", "r") == "https://airflow.example/x/tiering/quality/dags/d/runs/r"
+    assert report_path("d", "r") == "/x/tiering/quality/dags/d/runs/r"
 
 
 def test_an_error_has_a_line_per_segment_with_its_address() -> None:
@@ -66,13 +69,13 @@ def test_a_failed_segment_is_a_task_whose_name_is_its_line() -> None:
         task.execute({"run_id": RUN.run_id})
     ti: Any = SimpleNamespace(dag_id=RUN.origin, run_id=RUN.run_id)
     (link,) = task.operator_extra_links
-    assert link.get_link(task, ti_key=ti) == f"{REPORT}#{LINE}"
+    assert SERVER + link.get_link(task, ti_key=ti) == f"{REPORT}#{LINE}"
 
 
 def test_the_button_of_another_task_leads_to_the_page() -> None:
     ti: Any = SimpleNamespace(dag_id=RUN.origin, run_id=RUN.run_id)
     other: Any = object()
-    assert QualityReportLink().get_link(other, ti_key=ti) == REPORT
+    assert SERVER + QualityReportLink().get_link(other, ti_key=ti) == REPORT
 
 
 def test_a_run_is_published(tmp_path: Path) -> None:

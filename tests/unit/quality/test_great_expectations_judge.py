@@ -1,9 +1,10 @@
 """Great Expectations says what plain Python says, on any measures; a rule that cannot be applied is no pass."""
 
 import json
+import socket
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,10 @@ from include.tiering.quality.great_expectations_judge import GreatExpectationsJu
 from include.tiering.quality.great_expectations_rules import expectations_of
 from include.tiering.quality.judge import finding_of
 from include.tiering.quality.measures import SegmentMeasure
+from include.tiering.quality.partition_measures import PartitionMeasure
 from include.tiering.quality.rules import RULES, Level, rules_of
-from include.tiering.quality.suites import PARTITION_SUITES, SIZE_SUITES, STORED_SUITES, segment_suites
+from include.tiering.quality.size_rules import SizeMeasure, StoredMeasure
+from include.tiering.quality.suites import PARTITION_SUITES, SIZE_SUITES, STORED_SUITES, Suite, segment_suites
 from tests.doubles.plain_judge import PlainJudge
 
 _COLUMNS = sorted({column for rule in RULES for column in rule.check.columns})
@@ -95,6 +98,32 @@ class Incomparable(int):
 def test_a_rule_that_cannot_be_applied_is_an_error(judge: GreatExpectationsJudge[SegmentMeasure]) -> None:
     with pytest.raises(JudgeError, match=r"Q301 could not be applied.*nobody knows"):
         judge.judge([measure(), measure(missing_offsets=Incomparable(0))])
+
+
+@settings(max_examples=3)
+@given(data=st.data())
+@pytest.mark.parametrize(
+    ("suites", "kind"),
+    [(PARTITION_SUITES, PartitionMeasure), (SIZE_SUITES, SizeMeasure), (STORED_SUITES, StoredMeasure)],
+    ids=["partition", "sizes", "stored"],
+)
+def test_other_suites_agree_with_the_oracle(suites: tuple[Suite, ...], kind: type, data: st.DataObject) -> None:
+    labels = {"topic": st.just("orders"), "topic_id": st.just("id"), "state": st.just("x"), "faults": st.just(())}
+    columns = {field.name: labels.get(field.name, st.integers(0, 2)) for field in fields(kind)}
+    measures = data.draw(st.lists(st.builds(kind, **columns), max_size=10))
+    rules = [rule for suite in suites for rule in suite.rules]
+    assert GreatExpectationsJudge[object](suites).judge(measures) == PlainJudge(rules).judge(measures)
+
+
+def test_judging_asks_nobody(judge: GreatExpectationsJudge[SegmentMeasure], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("somebody was asked")
+
+    for ask in ("getaddrinfo", "create_connection"):
+        monkeypatch.setattr(socket, ask, refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    assert len(judge.judge([measure(missing_offsets=1)])) == 1
+    assert GreatExpectationsJudge(segment_suites()).judge([measure()]) == ()
 
 
 def test_results_are_stored_by_suite_and_read_as_the_rules_say(tmp_path: Path) -> None:

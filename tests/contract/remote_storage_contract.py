@@ -71,11 +71,13 @@ class SegmentContract:
         for kept, one in zip(reader.objects(), sent, strict=True):
             assert kept.crc32c in (None, one.crc32c)
         assert (reader.bytes_read, limiter.total_bytes) == (0, 0)
+        assert [reader.read_crc32c(one.key) for one in sent] == [None, None, None]
         for _ in range(2):
             for index_type in IndexType:
                 assert reader.index(index_type) == data.index(index_type)
             assert reader.manifest() == backdoor.raw_read(sent[2].key)
         assert reader.bytes_read == limiter.total_bytes == sent[1].size_bytes + sent[2].size_bytes
+        assert [reader.read_crc32c(one.key) for one in sent] == [None, sent[1].crc32c, sent[2].crc32c]
         assert b"".join(reader.log(0, 299_999)) == log
         assert b"".join(reader.log(70, 79)) == log[70:80]
         assert reader.bytes_read == limiter.total_bytes == sum(stored.size_bytes for stored in sent) + 10

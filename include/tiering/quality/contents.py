@@ -69,7 +69,13 @@ class SegmentContents:
     def manifest(self) -> bytes | None:
         return self._reader.manifest()
 
-    def of(self, kind: ObjectKind) -> bytes:
+    def holds_what_is_read(self, stored: StoredObject | KeptObject) -> bool:
+        """Whether an object beside the log is what its parts make up, in length and checksum."""
+        content = self._of(stored.kind)
+        crc32c = self._reader.read_crc32c(stored.key) if stored.crc32c is None else stored.crc32c
+        return (stored.size_bytes, crc32c) == (len(content), extend_crc32c(0, content))
+
+    def _of(self, kind: ObjectKind) -> bytes:
         """The bytes of a whole object, put together from what was read."""
         if kind is ObjectKind.MANIFEST:
             return self.manifest() or b""

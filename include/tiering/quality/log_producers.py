@@ -75,8 +75,12 @@ class SnapshotProducers:
     def _wrong_ends(self) -> NDArray[np.bool_]:
         last_offsets, last_sequences = self._entries["last_offset"], self._entries["last_sequence"]
         same = (last_offsets == self._last_offsets) & (last_sequences == self._last_sequences)
-        cleared = (last_offsets == _NONE) & (self._marker_offsets > self._last_offsets)
-        return np.where(self._last_offsets != _NONE, ~(same | cleared), last_offsets >= self._start_offset)
+        forgotten = (last_offsets == _NONE) & (last_sequences == _NONE)
+        cleared = forgotten & (self._marker_offsets > self._last_offsets)
+        before = (last_offsets >= 0) & (last_offsets < self._start_offset)
+        wrote_here = self._last_offsets != _NONE
+        wrong: NDArray[np.bool_] = np.where(wrote_here, ~(same | cleared), ~(forgotten | before))
+        return wrong
 
     def _wrong_transactions(self) -> NDArray[np.bool_]:
         transactions, firsts = self._transactions, self._entries["current_txn_first_offset"]

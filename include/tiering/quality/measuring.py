@@ -7,7 +7,6 @@ not answer for now is no measure at all: that error goes to the caller.
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.depth import Depth
 from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
@@ -20,7 +19,7 @@ from include.tiering.quality.measures import SegmentMeasure
 from include.tiering.quality.sheet import Sheet
 from include.tiering.quota.contract import ByteLimiter
 from include.tiering.remote_metadata.contract import SegmentRow
-from include.tiering.remote_storage.contract import KeptObject, ObjectKind, RemoteStorage, StoredObject
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 
 
 def measure_segment(
@@ -154,12 +153,8 @@ def _objects_unlike_contents(sheet: Sheet, contents: SegmentContents) -> int:
     unlike = [
         stored.key
         for stored in contents.stored_objects()
-        if stored.kind is not ObjectKind.LOG and not _holds(stored, contents.of(stored.kind))
+        if stored.kind is not ObjectKind.LOG and not contents.holds_what_is_read(stored)
     ]
     if unlike:
         sheet.remark("objects_unlike_contents", f"length or checksum differs from what is read: {', '.join(unlike)}")
     return len(unlike)
-
-
-def _holds(stored: StoredObject | KeptObject, content: bytes) -> bool:
-    return stored.size_bytes == len(content) and stored.crc32c in (None, extend_crc32c(0, content))

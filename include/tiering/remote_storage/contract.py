@@ -97,6 +97,10 @@ class SegmentReader(Protocol):
         """As `RemoteStorage.stat_log_segment`, but nothing is read for it."""
         ...
 
+    def read_crc32c(self, key: str) -> int | None:
+        """CRC-32C of all of an object beside the log, as it was read; None if it was not read."""
+        ...
+
     def index(self, index_type: IndexType) -> bytes:
         """As `RemoteStorage.fetch_index`."""
         ...

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from include.tiering.errors import RemoteResourceNotFoundError, RemoteStorageError
+from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quota.contract import ByteLimiter
@@ -34,6 +35,10 @@ class StoredSegmentReader:
     def objects(self) -> tuple[KeptObject, ...]:
         found = ((kind, key, self._store.stat(key, read_back=False)) for kind, key in self._layout.keys(self._metadata))
         return tuple(KeptObject(kind, key, stat.size_bytes, stat.crc32c) for kind, key, stat in found if stat)
+
+    def read_crc32c(self, key: str) -> int | None:
+        content = self._objects.get(key)
+        return extend_crc32c(0, content) if isinstance(content, bytes) else None
 
     def index(self, index_type: IndexType) -> bytes:
         index = self._layout.index(self._metadata, index_type, self._read_part)

@@ -2,6 +2,8 @@
 
 from typing import Final, cast
 
+from include.tiering.audit.finding import FindingKind
+from include.tiering.audit.guards import Guard
 from include.tiering.log_source.contract import IneligibleReason
 from include.tiering.tasks.copy_plan import HeldBack
 from include.tiering.tasks.partition_readiness import NotReady
@@ -27,6 +29,11 @@ def test_every_reason_why_a_partition_is_not_ready_has_an_entry() -> None:
 
 def test_every_reason_why_a_partition_waits_to_expire_has_an_entry() -> None:
     assert [reason.value for reason in Waits if f"| {reason.value} |" not in _RUNBOOK] == []
+
+
+def test_every_kind_of_finding_and_every_guard_of_an_audit_has_an_entry() -> None:
+    assert [kind.value for kind in FindingKind if kind.value not in _RUNBOOK] == []
+    assert [guard.value for guard in Guard if f"| {guard.value} |" not in _RUNBOOK] == []
 
 
 def test_every_readiness_check_has_an_entry() -> None:

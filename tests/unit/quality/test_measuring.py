@@ -4,12 +4,14 @@ import dataclasses
 import os
 from pathlib import Path
 
+import google_crc32c
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from include.tiering.errors import RemoteStorageError, RemoteStorageUnavailableError, SendingStoppedError
 from include.tiering.formats import offset_index
+from include.tiering.formats.log_end import iter_headers
 from include.tiering.formats.record_batch import HEADER_SIZE
 from include.tiering.model.depth import Depth
 from include.tiering.model.leader_epochs import LeaderEpochs
@@ -22,6 +24,7 @@ from include.tiering.quality.rules import RULES, explain, rules_of
 from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.remote_storage.segment_storage import SegmentStorage
+from tests.doubles.byte_sources import BytesSource
 from tests.doubles.copied_segments import CopiedPartition, copied_partition
 from tests.doubles.plain_judge import PlainJudge
 from tests.doubles.storage_segments import CountingLimiter
@@ -106,6 +109,46 @@ def test_a_shallow_measure_of_a_large_log_reads_its_ends(tmp_path: Path) -> None
     head = int.from_bytes(copied.object_path(row, "log").read_bytes()[8:12], "big") + 12
     tail = row.metadata.segment_size_bytes - int(index.positions[-1])
     assert measure.bytes_read == small + HEADER_SIZE + head + tail < row.metadata.segment_size_bytes
+
+
+@pytest.mark.parametrize(
+    ("at", "field", "rules"),
+    [
+        ("first", (0, bytes(8)), {"Q251"}),
+        ("first", (12, b"\0\0\0\x05"), {"Q251"}),
+        ("first", (16, b"\x01"), {"Q251"}),
+        ("first", (8, b"\x7f\xff\xff\xff"), {"Q251"}),
+        ("first", (8, b"\xff\xff\xff\xff"), {"Q251"}),
+        ("first", (40, b"\xff"), {"Q251"}),
+        ("last", (0, bytes(8)), {"Q252"}),
+        ("last", (12, b"\0\0\0\x05"), {"Q252"}),
+        ("last", (8, b"\0\0\0\x40"), {"Q252"}),
+        ("last", (40, b"\xff"), {"Q252"}),
+    ],
+)
+def test_a_shallow_measure_convicts_the_batches_at_both_ends(
+    partition: CopiedPartition, at: str, field: tuple[int, bytes], rules: set[str]
+) -> None:
+    """Even where the source's checksum is that of the damaged log."""
+    row = partition.rows[1]
+    path = partition.object_path(row, "log")
+    log = path.read_bytes()
+    starts = [batch.position for batch in iter_headers(BytesSource(log))]
+    position = {"first": 0, "last": starts[-1]}[at] + field[0]
+    path.write_bytes(log[:position] + field[1] + log[position + len(field[1]) :])
+    rotten = dataclasses.replace(row, log_crc32c=google_crc32c.value(path.read_bytes()))
+    assert broken(measured(partition, rotten)) == rules
+
+
+def test_an_offset_index_without_entries_has_the_log_read_to_its_end(tmp_path: Path) -> None:
+    copied = copied_partition(tmp_path, "bigrecs-0", segments=1)
+    (row,) = copied.rows
+    index = copied.storage.fetch_index(row.metadata, IndexType.OFFSET)
+    path = copied.object_path(row, "indexes")
+    path.write_bytes(bytes(len(index)) + path.read_bytes()[len(index) :])
+    measure = measured(copied, row)
+    assert broken(measure) == {"Q201"}
+    assert measure.bytes_read > row.metadata.segment_size_bytes
 
 
 def test_a_limiter_that_stops_is_no_measure(partition: CopiedPartition) -> None:

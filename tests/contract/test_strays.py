@@ -67,6 +67,15 @@ def put(store: ObjectStore, key: str, content: bytes = b"x") -> None:
     store.put(key, BytesSource(content), crc32c_of(content), limiter=UnlimitedBytes(), on_sent=lambda _: None)
 
 
+def begin_upload(store: ObjectStore, key: str) -> None:
+    if isinstance(store, FileObjectStore):
+        put(store, key)
+        path = store._root / key
+        path.rename(path.with_name(f"{path.name}.~0011223344556677"))
+    else:
+        store._client.create_multipart_upload(Bucket=store._bucket, Key=key)
+
+
 def keys(store: ObjectStore) -> set[str]:
     return {found.key for found in store.list_objects()}
 
@@ -88,6 +97,16 @@ def test_objects_go_and_absent_ones_are_fine(store: ObjectStore) -> None:
     assert strays.remove([Stray(StrayKind.OBJECT, LOG), Stray(StrayKind.OBJECT, INDEXES)]) == ()
     assert keys(store) == {MANIFEST}
     assert strays.remove([]) == ()
+
+
+def test_an_open_upload_goes(store: ObjectStore) -> None:
+    begin_upload(store, LOG)
+    begin_upload(store, INDEXES)
+    (upload, other) = sorted(store.list_open_uploads(), key=lambda one: one.key, reverse=True)
+    strays = strays_of(store)
+    assert strays.remove([Stray(StrayKind.UPLOAD, upload.key, upload.token)]) == ()
+    assert [left.key for left in store.list_open_uploads()] == [other.key]
+    assert strays.remove([Stray(StrayKind.UPLOAD, upload.key, upload.token)]) == ()
 
 
 def test_nothing_goes_from_a_store_that_is_not_ours(store: ObjectStore) -> None:

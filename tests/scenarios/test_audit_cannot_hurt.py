@@ -95,6 +95,10 @@ class TestApproval:
         other = audited(tiering, 1, "--delete-orphans", "--approve-plan", "f" * 64)["removal"]
         assert "another one than was approved" in other["refusal"]
         assert stored_files(store) == before > set(orphan)
+        shown = tiering("audit", "--delete-orphans").stdout
+        assert all(
+            text in shown for text in (orphan[0], refused["plan_hash"], "needs an approval", "nothing was removed")
+        )
 
     def test_exactly_the_approved_plan_goes_and_a_second_run_finds_nothing(self, tiering, store):
         before = stored_files(store)

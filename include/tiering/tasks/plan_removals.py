@@ -6,7 +6,7 @@ owner, a retention and a brake. Foreign objects are not ours to delete. Planning
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -28,6 +28,7 @@ class Spared(StrEnum):
 
     YOUNG = "something of its segment is younger than the age guard"
     AGE_UNKNOWN = "how old something of its segment is cannot be known"
+    KNOWN = "metadata knows its segment"
     COMPLETE = "its segment is a complete copy: ./tiering adopt"
     NO_SEGMENT = "its key is not a segment's"
 
@@ -60,8 +61,13 @@ def plan_removals(
     min_age_ms: int,
     now_ms: int,
     with_versions: bool = False,
+    is_known: Callable[[RemoteLogSegmentId], bool] = lambda _: False,
 ) -> RemovalPlan:
-    """Decide what goes. `findings` are all of one audit; `now_ms` is the database's clock."""
+    """Decide what goes.
+
+    `findings` are all of one audit, `now_ms` is the database's clock. `is_known`: whether metadata has the id in any
+    state but a tombstone; asked of ids with open uploads or old versions, as an orphan is by its kind of none.
+    """
     if refusals:
         return RemovalPlan(run_id, audit_run_id, (), refusals=tuple(refusals))
     wanted = (*STRAYS, *VERSIONS) if with_versions else STRAYS
@@ -79,6 +85,8 @@ def plan_removals(
     removals: list[PlannedRemoval] = []
     for segment_id, found in sorted(attempts.items(), key=lambda item: _place(item[0])):
         why = Spared.COMPLETE if segment_id in complete else _too_young(found, now_ms - min_age_ms)
+        if why is None and any(one.kind is not FindingKind.ORPHAN for one in found) and is_known(segment_id):
+            why = Spared.KNOWN
         if why is not None:
             spared[why] += len(found)
             continue

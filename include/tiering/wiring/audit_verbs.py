@@ -12,7 +12,8 @@ from include.tiering.audit.record_contract import AuditSource, AuditStore, Recor
 from include.tiering.audit.removal_contract import RemovalOutcome, RemovalStore
 from include.tiering.audit.segment_facts import SegmentFact, SegmentFacts
 from include.tiering.audit.whole import gather, judge
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.observability.audit_metrics import publish_audit
 from include.tiering.observability.metrics import process_recorder
 from include.tiering.remote_metadata.sql_audit import SqlSegmentFacts
@@ -152,6 +153,7 @@ class AuditVerbs(Parts):
             min_age_ms=self.effective_settings().audit.min_age_ms,
             now_ms=self.audits.now_ms(),
             with_versions=with_versions,
+            is_known=self._is_known,
         )
         self.removals.save_plan(run_id, plan.removals)
         return plan
@@ -215,6 +217,10 @@ class AuditVerbs(Parts):
         for topic, objects in removed.items():
             process_recorder().strays_removed(topic, objects)
         return result
+
+    def _is_known(self, segment_id: RemoteLogSegmentId) -> bool:
+        row = self.metadata.segment(segment_id)
+        return row is not None and row.metadata.state is not RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 
     def _all_segments(self) -> Iterator[SegmentFact]:
         for key_range in self.segment_facts.split(_RANGES):

@@ -6,6 +6,7 @@ import pytest
 
 from include.tiering.audit.finding import AuditFinding, FindingKind
 from include.tiering.audit.guards import Guard, Refusal
+from include.tiering.model.ids import Uuid
 from include.tiering.tasks.plan_removals import RemovalPlan, Spared, plan_removals
 from tests.doubles.segments import partition_of, uuid
 
@@ -31,7 +32,12 @@ def found(kind: str = "orphan", number: int = 1, suffix: str = "log", **changes:
     return replace(finding, **changes)
 
 
-def plan(*findings: AuditFinding, refusals: tuple[Refusal, ...] = (), with_versions: bool = False) -> RemovalPlan:
+def plan(
+    *findings: AuditFinding,
+    refusals: tuple[Refusal, ...] = (),
+    with_versions: bool = False,
+    known: frozenset[Uuid] = frozenset(),
+) -> RemovalPlan:
     return plan_removals(
         "run",
         "audit",
@@ -40,6 +46,7 @@ def plan(*findings: AuditFinding, refusals: tuple[Refusal, ...] = (), with_versi
         min_age_ms=MIN_AGE_MS,
         now_ms=NOW_MS,
         with_versions=with_versions,
+        is_known=lambda segment_id: segment_id.id in known,
     )
 
 
@@ -93,6 +100,13 @@ def test_nothing_beside_a_complete_copy(kind: str) -> None:
     upload = found("open-multipart-upload", upload_id="u")
     made = plan(upload, found("old-version", version_id="v"), found(kind, suffix="rsm-manifest"), with_versions=True)
     assert (made.removals, made.spared) == ((), {Spared.COMPLETE: 2})
+
+
+def test_an_upload_or_version_of_a_known_segment_stays() -> None:
+    upload = found("open-multipart-upload", 1, upload_id="u")
+    version = found("old-version", 2, version_id="v")
+    made = plan(upload, version, found(number=3), with_versions=True, known=frozenset({uuid(1), uuid(2)}))
+    assert (keys(made), made.spared) == (["orders/3.log"], {Spared.KNOWN: 2})
 
 
 def test_what_names_no_segment_is_not_ours() -> None:

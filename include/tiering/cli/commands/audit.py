@@ -63,7 +63,7 @@ def audit(
         raise SettingError("--accept goes with nothing else")
     from include.tiering.reports.audit import AuditRun, present_audit
 
-    with session_of(ctx).opened() as tiering, Interrupt() as interrupt:
+    with session_of(ctx).opened() as tiering:
         if accept:
             _accept(tiering, accept, as_json=as_json)
             return
@@ -72,10 +72,13 @@ def audit(
             report = tiering.audit(run_id, listing=tiering.listing_of(inventory), on_listed=on_listed)
         removal: RemovalRun | None = None
         results: list[RemovalResult] = []
+        interrupt = Interrupt()
         if delete_orphans:
-            removal, results = _remove(
-                tiering, run_id, interrupt, old_versions=old_versions, approve=approve, approve_plan=approve_plan
-            )
+            # Only what changes something is worth a clean stop.
+            with interrupt:
+                removal, results = _remove(
+                    tiering, run_id, interrupt, old_versions=old_versions, approve=approve, approve_plan=approve_plan
+                )
         findings = tiering.audit_findings(run_id)
     code = interrupt.exit_code if interrupt.requested else _code(results)
     finish(present_audit(AuditRun(report.record, findings, report.tally, removal)), as_json=as_json, otherwise=code)

@@ -3,14 +3,15 @@
 import dataclasses
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, update
 
+from include.tiering.database.schema import segments as segment_rows
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.verdict import Verdict, VerdictTotal
 from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
-from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.databases import EVERY, POSTGRESQL, AdjustableNow
 from tests.doubles.segments import (
     DELETE_STARTED,
     FINISHED,
@@ -105,6 +106,21 @@ def test_a_new_verdict_begins_a_new_age(metadata, now, partition, segments):
     judge(metadata, segments[0])
     assert metadata.expire_verdicts(AGE_MS, at_most=10) == 0
     assert verdicts(metadata, partition)[0] is Verdict.PASSED
+
+
+def test_a_segment_that_is_being_judged_is_passed_over(database_kind, engine, metadata, now, partition, segments):
+    if database_kind != POSTGRESQL:
+        pytest.skip("here one transaction writes at a time")
+    for segment in segments:
+        judge(metadata, segment)
+    now.advance(2 * AGE_MS)
+    judged = str(segments[0].remote_log_segment_id.id)
+    with engine.begin() as connection:
+        is_judged = segment_rows.c.segment_id == judged
+        connection.execute(update(segment_rows).where(is_judged).values(verdict_at_ms=now.now_ms))
+        assert metadata.expire_verdicts(AGE_MS, at_most=10) == len(segments) - 1
+    assert metadata.expire_verdicts(AGE_MS, at_most=10) == 0
+    assert verdicts(metadata, partition) == [Verdict.PASSED] + [Verdict.EXPIRED] * (len(segments) - 1)
 
 
 def test_an_expired_verdict_neither_stops_the_partition_nor_is_unjudged(metadata, now, partition, fence, segments):

@@ -20,7 +20,7 @@ from tests.simulation.world.runs import Runs
 from tests.simulation.world.world import World
 
 _LENGTHS = Menu((50, 10), (120, 25), (200, 35), (300, 30))
-_FIRST_RECORDS = Menu((5, 30), (9, 45), (18, 25))
+_FIRST_RECORDS = Menu((4, 35), (8, 45), (14, 20))
 
 _BEGINNINGS = Menu(("backfill", 50), ("archive", 50))
 _QUIET_TIME_MS = 30_000

@@ -9,6 +9,7 @@ from include.tiering.remote_storage.marker import MARKER_KEY, marker_to_bytes
 from tests.simulation.invariants.rows import DELETING, FINISHED, GONE, STARTED, Row
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.deployment import MARKER
+from tests.simulation.world.object_store import Upload
 
 if TYPE_CHECKING:
     from tests.simulation.invariants.watch import Watch
@@ -34,6 +35,8 @@ class Sending:
         self._sent: Counter[Process] = Counter()
         self._owner_at_request: dict[Process, str] = {}
         self._superseded_at_ms: dict[str, int] = {}
+        self.hidden_uploads: set[str] = set()
+        """Keys of uploads that a list did not show: they may stay, until an audit finds them."""
 
     def pause_seen(self, process: Process, paused: frozenset[str]) -> None:
         self._sees_pause[process] = paused
@@ -92,6 +95,8 @@ class Sending:
             self._watch.broken("nothing is deleted in a bucket that is not ours", f"{process.name}: {key}")
         if since_ms is not None and process not in self._marker_read_ms:
             self._watch.broken("nothing is deleted in a bucket that is not ours", f"{process.name} never asked: {key}")
+        if key in self._world.store.brokers_own:
+            self._watch.broken("what a broker wrote is not touched", f"{key} was deleted by {process.name}")
         name = key.rpartition("/")[2]
         segment_id = name[21:43]
         row = self._watch.rows.known.get(segment_id)
@@ -102,6 +107,10 @@ class Sending:
             self._watch.broken("no object of a live row is deleted", f"{name} of {row}")
         if row is None and segment_id not in self._watch.never_begun and not self._watch.foreign_history:
             self._watch.broken("no object of a live row is deleted", f"{key}: no row was ever begun for it")
+
+    def upload_aborted(self, upload: Upload) -> None:
+        if upload.process is None:
+            self._watch.broken("what a broker wrote is not touched", f"its upload of {upload.key} was aborted")
 
     def marker_read(self, process: Process) -> None:
         self._marker_read_ms[process] = self._world.scheduler.now_ms

@@ -10,6 +10,7 @@ from include.tiering.database.fencing import FenceHolder
 from include.tiering.database.transactions import writing
 from include.tiering.remote_metadata import sql, sql_changes, sql_counters, sql_deletions
 from include.tiering.remote_storage.marker import GuardedStorage
+from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.work import sql as sql_work
@@ -99,6 +100,18 @@ def _does_not_wait(method: str) -> list[Patch]:
     return [(sql.SqlRemoteLogMetadata, method, instead)]
 
 
+def _all_uploads_aborted() -> list[Patch]:
+    """Whatever lies open in the partition's place is taken for what the segment left."""
+
+    def instead(self: Any, owners: Any) -> Any:
+        for prefix in {key.rpartition("/")[0] for key in owners}:
+            for upload in list(self._store.list_open_uploads(prefix)):
+                self._store.abort_upload(upload)
+        return iter(())
+
+    return [(SegmentStorage, "_abort_uploads", instead)]
+
+
 OWNING = (
     Mutant("no-fence", "a change with an old token is refused", "any token will do", _fences_ignored),
     Mutant("steal-leases", "a live lease is nobody else's", "a claim takes it", _live_leases_taken),
@@ -107,6 +120,7 @@ OWNING = (
     Mutant("no-renewal", "a lease is renewed at the database", "the host's clock is enough", _leases_not_renewed),
     Mutant("no-pause", "a pause stops the sending", "the gate does not close", _pause_not_seen),
     Mutant("no-marker", "a bucket that is not ours is left alone", "its marker is not read", _marker_not_asked),
+    Mutant("all-uploads", "uploads of others are left alone", "all in the partition's place go", _all_uploads_aborted),
     Mutant("hasty-finished", "FINISHED is on disk", "it is not waited for", lambda: _does_not_wait("update_segment")),
     Mutant(
         "hasty-deletion",

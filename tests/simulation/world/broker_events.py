@@ -2,6 +2,7 @@
 
 from tests.simulation.world.brokers import PartitionLog
 from tests.simulation.world.event_source import EventSource
+from tests.simulation.world.object_store import Upload
 
 
 class BrokerEvents(EventSource):
@@ -137,6 +138,30 @@ class BrokerEvents(EventSource):
             if configs.get("remote.storage.enable") != "true":
                 configs["remote.storage.enable"] = "true"
                 self._tell("remote.storage.enable is set", self._world.cluster.names[topic_id])
+
+    def broker_copies(self) -> None:
+        """A broker that tiers a topic writes into the same bucket, ids and keys of its own; at times it is not done."""
+        tiered = [log for log in self._world.cluster.logs.values() if self._is_tiered(log)]
+        if tiered:
+            log = tiered[self._choices.number(len(tiered))]
+            tip = log.partition
+            name = f"{tip.topic}-{tip.topic_id}/{tip.partition}/{log.high_watermark:020d}-{self._world.topic_id()}"
+            for suffix in ("log", "indexes", "rsm-manifest"):
+                self._world.store.brokers_own[f"{name}.{suffix}"] = b"a broker's"
+            self._world.store.objects.update(self._world.store.brokers_own)
+            if self._choices.number(3) == 1:
+                self._world.store.uploads.append(Upload(f"{name}-next.log", None, listed=True))
+            self._tell("a broker copies", tip, f"at {log.high_watermark}")
+
+    def broker_expires(self) -> None:
+        own = self._world.store.brokers_own
+        if own:
+            key = next(iter(own))
+            del own[key], self._world.store.objects[key]
+            self._tell("a broker expires", key)
+
+    def _is_tiered(self, log: PartitionLog) -> bool:
+        return self._world.cluster.configs[log.partition.topic_id].get("remote.storage.enable") == "true"
 
     def corrupt(self) -> None:
         log = self._log()

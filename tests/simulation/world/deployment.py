@@ -190,7 +190,7 @@ def deploy(world: Any, process: Process) -> Tiering:
     def calls(label: str, kind: str, target: Callable[..., Any]) -> Callable[..., Any]:
         is_sql = kind == _WRITE
         target = memory.over(label, target)
-        if label == "work.report_progress" and not world.tempers.keeps_progress:
+        if label == "work.report_progress" and not (world.tempers.keeps_progress or world.tempers.has_pools):
             return _not_kept
 
         def read(*args: Any, **kwargs: Any) -> Any:

@@ -31,11 +31,12 @@ class Upload:
     """A write that is not an object yet. `listed`: a multipart upload, which can be seen and aborted."""
 
     key: str
-    process: Process
+    process: Process | None
     listed: bool
     content: bytes = b""
     complete: bool = False
     aborted: bool = False
+    began_ms: int = 0
 
 
 class StoreWatch(Protocol):
@@ -49,9 +50,16 @@ class StoreWatch(Protocol):
 
     def marker_read(self, process: Process) -> None: ...
 
+    def upload_hidden(self, key: str) -> None:
+        """A list did not show it yet."""
+        ...
+
+    def upload_aborted(self, upload: Upload) -> None: ...
+
     def note(self, actor: str, what: str, detail: str, outcome: str) -> None: ...
 
 
+_LIST_LAG_MS = 20_000
 _DAMAGE = Menu(("intact", 85), ("truncated", 5), ("flipped", 5), ("vanished", 5))
 
 
@@ -64,7 +72,10 @@ class StoreState:
     uploads: list[Upload] = field(default_factory=list)
     late: list[Upload] = field(default_factory=list)
     """Writes whose process died: they may still arrive."""
+    brokers_own: dict[str, bytes] = field(default_factory=dict)
+    """What brokers wrote. Nobody else may touch it."""
     confirms: bool = True
+    lists_lag: bool = False
     damages: bool = False
     refuses_keys: bool = False
     full: bool = False
@@ -119,7 +130,8 @@ class ModelStore:
     ) -> bool:
         state = self._state
         self._request("store.put", key, "store write", lambda: None)
-        upload = Upload(key, self._process, listed=state.choices.number(2) == 1)
+        listed = state.choices.number(2) == 1
+        upload = Upload(key, self._process, listed=listed, began_ms=self._scheduler.now_ms)
         state.uploads.append(upload)
         try:
             content = b""
@@ -167,13 +179,22 @@ class ModelStore:
         found = self._request("store.list uploads", prefix, "store read", lambda: list(self._state.uploads))
         for upload in found:
             if upload.listed and upload.key.startswith(prefix):
-                yield OpenUpload(upload.key, str(id(upload)))
+                if self._lags(upload):
+                    self._watch.upload_hidden(upload.key)
+                else:
+                    yield OpenUpload(upload.key, str(id(upload)))
+
+    def _lags(self, upload: Upload) -> bool:
+        """A list shows what began a while ago."""
+        is_young = self._scheduler.now_ms - upload.began_ms < _LIST_LAG_MS
+        return self._state.lists_lag and is_young and not self._scheduler.quiet
 
     def abort_upload(self, upload: OpenUpload) -> None:
         def abort() -> None:
             for one in list(self._state.uploads):
                 if str(id(one)) == upload.token:
                     one.aborted = True
+                    self._watch.upload_aborted(one)
                     self._state.uploads.remove(one)
 
         self._request("store.abort upload", upload.key, "delete", abort)

@@ -18,6 +18,7 @@ from tests.simulation.world.world import World
 
 _RETENTION_MS = Menu((None, 30), (60_000, 20), (20_000, 20), (300_000, 20), (0, 5))
 _RETENTION_BYTES = Menu((None, 50), (150, 20), (60, 20), (400, 20), (0, 5))
+_SLOTS = Menu((5, 30), (1, 30), (2, 20), (0, 20))
 _WEEKEND_MS = 49 * 60 * 60 * 1000
 _QUOTAS = Menu((None, 50), (30, 20), (200, 30))
 
@@ -60,6 +61,12 @@ class OperatorEvents(EventSource):
             topic = None if self._choices.number(2) else self._topic()
             self._world.admin_work.pause(topic, author="operator")
             self._tell("work is paused", topic or "all")
+
+    def resize_pool(self) -> None:
+        """0 slots are a pause."""
+        slots: Any = self._choices.pick(_SLOTS)
+        self._world.resize_pool(slots)
+        self._tell("the copier pool is resized", "", f"to {slots} slots")
 
     def truncate(self) -> None:
         partition = self._known_partition()

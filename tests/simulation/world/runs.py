@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from include.tiering.pools.contract import COPIER_POOL
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.world import World
 
@@ -111,7 +112,8 @@ class Runs:
     def _start_batch(self, kind: str, run_id: str, batch_id: str) -> None:
         def body(tiering: Any, process: Process) -> None:
             if kind == "copier":
-                result = tiering.copy_batch(run_id, batch_id)
+                pool = COPIER_POOL if self._world.tempers.has_pools else None
+                result = tiering.copy_batch(run_id, batch_id, pool=pool)
                 self._world.note(
                     process.name,
                     "ended",

@@ -32,6 +32,8 @@ class Tempers:
     keeps_progress: bool
     loses_power: bool
     judges: int
+    has_pools: bool
+    lists_lag: bool
     brokers: int
     operators: int
 
@@ -56,6 +58,8 @@ class Tempers:
             keeps_progress=choices.number(8) == 1,
             loses_power=choices.number(6) == 1,
             judges=level() if choices.number(3) == 1 else 0,
+            has_pools=choices.number(6) == 1,
+            lists_lag=choices.number(6) == 1,
             brokers=level(),
             operators=level(),
         )

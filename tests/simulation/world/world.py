@@ -10,6 +10,8 @@ from typing import Any
 
 from include.tiering.errors import TieringError
 from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.pools.contract import COPIER_POOL
+from include.tiering.pools.sql_mirror import SqlPoolMirror
 from include.tiering.quota.sql_configs import SqlConfigStore
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
@@ -24,7 +26,7 @@ from tests.simulation.world.database import Database
 from tests.simulation.world.deployment import CLUSTER_ID, MARKER, deploy
 from tests.simulation.world.log_source import FactsFeed, ModelOpenSegment
 from tests.simulation.world.memory import Memory
-from tests.simulation.world.object_store import StoreState
+from tests.simulation.world.object_store import StoreState, Upload
 from tests.simulation.world.quotas import Bucket
 from tests.simulation.world.tempers import Tempers
 
@@ -46,7 +48,7 @@ class World:
         self._menus = self.tempers.menus()
         self.cluster = Cluster(CLUSTER_ID, lambda: self.scheduler.now_ms)
         self.facts = FactsFeed(self.cluster)
-        self.store = StoreState(choices, confirms=self.tempers.store_confirms)
+        self.store = StoreState(choices, confirms=self.tempers.store_confirms, lists_lag=self.tempers.lists_lag)
         self.store.damages = self.tempers.store_damages
         self.store.refuses_keys = self.tempers.store_refuses
         self.store.objects[MARKER_KEY] = marker_to_bytes(MARKER)
@@ -62,6 +64,7 @@ class World:
         self.admin_metadata = SqlRemoteLogMetadata(db.engine, CLUSTER_ID, **with_clock)
         self.admin_registry = SqlTopicRegistry(db.engine, CLUSTER_ID, **with_clock)
         self.admin_configs = SqlConfigStore(db.engine, CLUSTER_ID, **with_clock)
+        self.admin_pools = SqlPoolMirror(db.engine, CLUSTER_ID, **with_clock)
         self.watch = Watch(self)
         self.disturbances: Callable[[], None] = lambda: None
         self._starts = 0
@@ -157,11 +160,22 @@ class World:
     def marker_read(self, process: Process) -> None:
         self.watch.sending.marker_read(process)
 
+    def upload_hidden(self, key: str) -> None:
+        self.watch.sending.hidden_uploads.add(key)
+
+    def upload_aborted(self, upload: Upload) -> None:
+        self.watch.sending.upload_aborted(upload)
+
     def bytes_granted(self, process: Process, topic: str, size_bytes: int) -> None:
         self.watch.sending.bytes_granted(process, topic, size_bytes)
 
     def request_granted(self, process: Process, topic: str) -> None:
         self.watch.sending.request_granted(process, topic)
+
+    def resize_pool(self, slots: int) -> None:
+        """As whoever may ask Airflow sees it."""
+        seen = self.admin_pools.seen().get(COPIER_POOL)
+        self.admin_pools.record(COPIER_POOL, slots, seen=None if seen is None else seen.slots, author="operator")
 
     def topic_id(self) -> Uuid:
         return Uuid.random(self.choices.random_bytes)

@@ -1,0 +1,52 @@
+"""An archive with a hole that somebody decided about loses its database. The decision is nowhere in the store; without
+one the quality gate would fail the segment behind the hole, and nothing could ever mend that."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from include.tiering.cli.app import app
+from include.tiering.cli.session import author
+from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.quality.partition_rules import PARTITION_RULES
+from include.tiering.tasks.verify_partitions import verify_partitions
+from include.tiering.tasks.verify_segments import verify_segments
+from tests.doubles.archive import Archive
+from tests.doubles.plain_judge import PlainJudge
+
+pytestmark = pytest.mark.integration
+
+
+def test_holes_are_decisions_of_the_rebuild_and_the_archive_goes_on(tmp_path: Path) -> None:
+    archive = Archive.of(tmp_path)
+    while len(archive.offsets(0)) < 2:
+        archive.copy(limit_bytes=1)
+    archive.raise_broker_log_start(0, 664)
+    with archive.open() as tiering:
+        tiering.skip_offsets(tiering.plan_skip("orders", 0), reason="agreed", author="test")
+    archive.copy()
+    before = archive.remote()
+
+    archive.config.write_text(archive.config.read_text().replace("metadata.sqlite", "new.sqlite"))
+
+    arguments = ["--config", str(archive.config), "rebuild", "--approve", "--json"]
+    done = CliRunner().invoke(app, arguments, prog_name="./tiering")
+    report = json.loads(done.stdout)
+    holes = {(one["topic"], one["partition"]): one["holes"] for one in report["partitions"] if one["holes"]}
+    assert (done.exit_code, holes) == (1, {("orders", 0): [{"first_offset": 188, "last_offset": 663}]})
+    with archive.open() as tiering:
+        parts = {"quotas": tiering.quotas, "clock": tiering.clock}
+        assert verify_segments(tiering.metadata, tiering.storage, PlainJudge(), **parts).failed == ()
+        judge = PlainJudge(PARTITION_RULES)
+        assert verify_partitions(tiering.metadata, judge, tiering.metadata.partitions()).failed == ()
+        (partition,) = [one for one in before if one.partition == 0]
+        (decision,) = tiering.metadata.skipped_offsets(partition)
+        assert (decision.offsets, decision.author) == (OffsetRange(188, 663), author())
+    assert {partition: [one.start_offset for one in found] for partition, found in archive.remote().items()} == {
+        partition: [one.start_offset for one in found] for partition, found in before.items()
+    }
+    assert archive.copy().partitions == ()
+    archive.require_served()
+    archive.require_no_leftovers()

@@ -9,6 +9,7 @@ from airflow.sdk import DAG
 from sqlalchemy import select
 
 from include.tiering.database.schema import leases, planned_partitions
+from include.tiering.quality.data_docs.site import DataDocs
 from include.tiering.settings import load_settings
 from include.tiering.wiring import open_tiering
 from include.tiering.work.contract import SegmentOutcome
@@ -72,5 +73,9 @@ def test_each_partition_is_copied_by_a_batch_of_its_placement(placed: Deployment
         partitions = connection.execute(select(planned_partitions)).all()
     where = [(row.broker_id, task_of_batch[batch_of[row.partition]]) for row in partitions]
     assert sorted(where) == [(1, "copy_rack-a"), (2, "copy")]
-    # The packed library stays for the next job; nothing of Spark's does.
-    assert [path.suffix for path in (placed.directory / "work").iterdir()] == [".zip"]
+    # The packed library stays for the next job, and the report of the run; nothing of Spark's does.
+    docs, library = sorted((placed.directory / "work").iterdir(), key=lambda path: path.suffix)
+    assert (docs.name, library.suffix) == ("data-docs", ".zip")
+    summary = DataDocs(docs).summary("tiering_copy", run.run_id)
+    assert summary is not None
+    assert summary.sentence == "All 3 segments passed"

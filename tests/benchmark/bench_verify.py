@@ -16,8 +16,8 @@ Standard output is one JSON object:
   results[].process_gib_per_second        best, with the start of the interpreter and all imports
   results[].bytes_over_stored             bytes that the fetch quota was charged / bytes of the stored objects
   results[].dump_log_segments             per way: GiB per second with the start of the JVM, how many `times` that the
-                                          verification does, the same with the interpreter's start; or why it was
-                                          skipped
+                                          verification does, the same with the interpreter's start, the same by CPU
+                                          time of all threads; or why it was skipped
   memory[]                                peak resident memory minus that after the imports, by size of the segment
   goals, goals_met                        the floors that the project promises, and whether these numbers reach them
 """
@@ -111,10 +111,12 @@ def _measure_side_by_side(stored: StoredLog, options: argparse.Namespace) -> dic
 
 def _compared(result: dict[str, Any], runs: Sequence[Dump], size_gib: float) -> dict[str, float]:
     rate = size_gib / min(run.seconds for run in runs)
+    rate_by_cpu = size_gib / min(run.cpu_seconds for run in runs)
     return {
         "gib_per_second": _rounded(rate),
         "times": _rounded(result["verify_gib_per_second"]["best"] / rate),
         "times_with_start": _rounded(result["process_gib_per_second"] / rate),
+        "times_by_cpu_seconds": _rounded(result["verify_gib_per_cpu_second"] / rate_by_cpu),
     }
 
 

@@ -140,7 +140,9 @@ class PartitionLog:
                 self._append(replica, record)
 
     def truncate(self, replica: ReplicaLog, end: int) -> None:
-        """Remove every record from `end` (inclusive) on. A file that is cut becomes the active one again."""
+        """Remove every record from `end` (inclusive) on. A file that is cut becomes the active one again. An epoch that
+        began at the end and has no record goes in any case, as in Kafka: its leader may never have appended."""
+        replica.epochs = [entry for entry in replica.epochs if entry[1] < min(end, replica.end)]
         if end >= replica.end:
             return
         while len(replica.files) > 1 and replica.files[-1].base_offset >= end:
@@ -150,7 +152,6 @@ class PartitionLog:
         if len(active.records) > keep:
             del active.records[keep:]
             active.modified = self.cluster.tick()
-        replica.epochs = [entry for entry in replica.epochs if entry[1] < end]
         replica.checkpointed_high_watermark = min(replica.checkpointed_high_watermark, replica.end)
         replica.recovery_point = min(replica.recovery_point, replica.end)
 

@@ -1,11 +1,12 @@
 """What a rebuild made of a store, what it left, and what no store can tell."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from include.tiering.model.recovered_log import LeftOut
 from include.tiering.remote_storage.contract import StoreMarker
 from include.tiering.reports.presentation import Document, Presentation, Table, count, labels
-from include.tiering.tasks.plan_rebuild import RebuildPlan
+from include.tiering.tasks.plan_rebuild import OtherName, RebuildPlan
 from include.tiering.tasks.rebuild import RebuildReport, RebuiltPartition
 from include.tiering.tasks.stored_attempts import FaultyAttempt
 from include.tiering.units import format_bytes
@@ -147,23 +148,30 @@ def _tables(report: RebuildReport | None) -> tuple[Table, ...]:
     """What was rebuilt, then what a person has to look at, then what nobody could know."""
     if report is None:
         return ()
+    left_out = [left for one in report.partitions for left in one.left_out]
+    faulty = [faulty for one in report.partitions for faulty in one.faulty]
     tables = [
-        Table("partitions", _PARTITION_COLUMNS, tuple(map(_partition_row, report.partitions[:_MOST_ROWS]))),
-        Table("left out", _LEFT_OUT_COLUMNS, tuple(map(_left_out_row, _all_left_out(report)[:_MOST_ROWS]))),
-        Table("not complete", _FAULTY_COLUMNS, tuple(map(_faulty_row, _all_faulty(report)[:_MOST_ROWS]))),
-        Table(
-            "under another name of their topic",
-            ("topic id", "name", "objects>"),
-            tuple((str(one.topic_id), one.name, str(one.objects)) for one in report.other_names[:_MOST_ROWS]),
-        ),
+        _table("partitions", _PARTITION_COLUMNS, map(_partition_row, report.partitions)),
+        _table("left out", _LEFT_OUT_COLUMNS, map(_left_out_row, left_out)),
+        _table("not complete", _FAULTY_COLUMNS, map(_faulty_row, faulty)),
+        _table("under another name of their topic", _NAME_COLUMNS, map(_name_row, report.other_names)),
     ]
     unknown = Table("what manifests do not say", ("what", "from now on"), NOT_IN_MANIFESTS)
     return (*(table for table in tables if table.rows), unknown)
 
 
+def _table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
+    """What a person can look at; the document has all of it."""
+    everything = tuple(rows)
+    if len(everything) > _MOST_ROWS:
+        title = f"{title}: the first {_MOST_ROWS:,} of {len(everything):,} (--json has all)"
+    return Table(title, columns, everything[:_MOST_ROWS])
+
+
 _PARTITION_COLUMNS: Final = ("partition", "segments>", "bytes>", "offsets", "holes", "not taken>")
 _LEFT_OUT_COLUMNS: Final = ("partition", "segment id", "offsets", "why", "beside")
 _FAULTY_COLUMNS: Final = ("partition", "segment id", "start offset>", "error", "message")
+_NAME_COLUMNS: Final = ("topic id", "name", "objects>")
 
 
 def _partition_row(one: RebuiltPartition) -> tuple[str, ...]:
@@ -171,14 +179,6 @@ def _partition_row(one: RebuiltPartition) -> tuple[str, ...]:
     holes = ", ".join(map(str, one.holes))
     size = "" if one.before else str(one.size_bytes)
     return (str(one.topic_id_partition), str(one.segments), size, offsets, holes, str(one.not_taken))
-
-
-def _all_left_out(report: RebuildReport) -> list[LeftOut]:
-    return [left for one in report.partitions for left in one.left_out]
-
-
-def _all_faulty(report: RebuildReport) -> list[FaultyAttempt]:
-    return [faulty for one in report.partitions for faulty in one.faulty]
 
 
 def _left_out_row(left: LeftOut) -> tuple[str, ...]:
@@ -203,3 +203,7 @@ def _faulty_row(faulty: FaultyAttempt) -> tuple[str, ...]:
         faulty.error,
         faulty.message,
     )
+
+
+def _name_row(one: OtherName) -> tuple[str, ...]:
+    return (str(one.topic_id), one.name, str(one.objects))

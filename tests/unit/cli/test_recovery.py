@@ -217,6 +217,12 @@ class TestRebuild:
         for text in ("50..99", "begun later", "not JSON", str(OLDER.remote_log_segment_id.id)):
             assert text in shown
 
+    def test_a_long_table_says_how_long_it_is(self, run: Callable[..., Result], tiering: FakeRecovery) -> None:
+        tiering.partitions = (WHOLE,) * 201
+        shown = run("rebuild", "--approve").stdout
+        assert "partitions: the first 200 of 201 (--json has all)" in shown
+        assert len(json.loads(run("rebuild", "--approve", "--json").stdout)["partitions"]) == 201
+
 
 class TestAdopt:
     def test_it_takes_ids_or_all(self, run: Callable[..., Result], tiering: FakeRecovery) -> None:

@@ -116,12 +116,12 @@ class AuditAlarmOperator(BaseOperator):
         """Raises AuditAlarmError with one line for each."""
         with TieringHook().open() as tiering:
             audit = tiering.audits.audit(self.audit_run_id)
-            seen = tiering.audits.seen_by(self.audit_run_id, ALARMING)
+            found = tiering.audits.findings((FindingState.OPEN,))
         lines = [f"{refusal.guard}: {refusal.sentence}" for refusal in audit.refusals]
         lines += [
             f"{one.finding.kind} {printable(one.finding.key)}: {one.finding.message} (finding {one.finding_id})"
-            for one in seen
-            if one.state is FindingState.OPEN
+            for one in found
+            if one.finding.kind in ALARMING
         ]
         if lines:
             more = [f"and {len(lines) - _MOST_LINES} more"] if len(lines) > _MOST_LINES else []

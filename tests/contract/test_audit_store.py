@@ -197,6 +197,22 @@ class TestSeenBy:
             store.seen_by("one", EVERY_KIND)
 
 
+class TestForget:
+    def test_what_ended_long_ago_and_not_the_last_audit(self, store, now):
+        audit(store, orphan("a"), orphan("b"))
+        store.acted([orphan("a").identity])
+        now.advance(10)
+        audit(store, orphan("b"), orphan("c"), run_id="two")
+        store.accept([store.findings()[0].finding_id], author="me")
+        now.advance(1_000)
+        assert store.forget(2_000) == 0
+        assert store.forget(500) == 2
+        assert states(store) == {"b": FindingState.ACCEPTED, "c": FindingState.OPEN}
+        assert store.last_audit().run_id == "two"
+        with pytest.raises(StateConflictError):
+            store.audit("one")
+
+
 class TestAccept:
     def test_stays_accepted_and_leaves_an_event(self, store, engine, now):
         audit(store, orphan())

@@ -213,6 +213,22 @@ class TestCondemn:
             store.condemn(old, self.ids(1))
 
 
+class TestForget:
+    def test_settled_ones_and_their_ids(self, store, engine, metadata, now):
+        released(store, removal(number=1), removal(number=2))
+        lease = claim(store)
+        store.condemn(lease, [removal(number=number).segment_id for number in (1, 2)])
+        store.record_outcomes(lease, [RemovalItem(removal(number=1), RemovalOutcome.REMOVED)])
+        now.advance(1_000)
+        assert store.forget(2_000) == 0
+        assert store.forget(500) == 1
+        assert [item.planned for item in store.items("run")] == [removal(number=2)]
+        fence = fence_of(engine, A)
+        metadata.add_segment(segment_of(A, 1, 0, 9), fence=fence)
+        with pytest.raises(IllegalTransitionError):
+            metadata.add_segment(segment_of(A, 2, 10, 19), fence=fence)
+
+
 class TestTotals:
     def test_of_each_topic(self, store, engine, metadata, now):
         fence = fence_of(engine, A)

@@ -119,6 +119,11 @@ class AuditStore(Protocol):
         """These were removed."""
         ...
 
+    def forget(self, older_than_ms: int) -> int:
+        """Remove findings that ended, and audits that were recorded, longer ago, by the database's clock; returns how
+        many. The last audit stays."""
+        ...
+
     def accept(self, finding_ids: Collection[int], *, author: str) -> Sequence[RecordedFinding]:
         """Leave these as they are, with an event; all or none.
 

@@ -145,6 +145,11 @@ class RemovalStore(Protocol):
         """All planned removals with their outcome, in order."""
         ...
 
+    def forget(self, older_than_ms: int) -> int:
+        """Remove planned removals that were settled longer ago, by the database's clock; returns how many. Their ids
+        are condemned no more, as those of tombstones that are forgotten."""
+        ...
+
     def has_work(self, run_id: str) -> bool:
         """Whether a planned removal is left, released or not."""
         ...

@@ -127,10 +127,14 @@ class AuditVerbs(Parts):
         )
 
     def conclude_audit(self, seen: SeenByAudit) -> AuditReport:
-        """Look again, guard and record what an audit saw, wherever it looked; see the task."""
+        """Look again, guard and record what an audit saw, wherever it looked; see the task. What ended longer ago than
+        tombstones are kept is forgotten."""
         found = self.unguarded_storage.read_marker()
         report = AuditEnd(self.audits, self.metadata, self.strays, self._identity(), found).conclude(seen)
         ended_seconds, refusals = self.clock.now_ms() / 1000, len(report.record.refusals)
+        remembered_ms = self.effective_settings().tombstone.ms
+        self.audits.forget(remembered_ms)
+        self.removals.forget(remembered_ms)
         publish_audit(process_recorder(), self.audits.findings(), ended_seconds=ended_seconds, refusals=refusals)
         return report
 

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any, Final, cast
 
-from sqlalchemy import Connection, Engine, Row, and_, bindparam, case, func, or_, select, update
+from sqlalchemy import Connection, Engine, Row, and_, bindparam, case, delete, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from include.tiering.audit.context import PassedOver
@@ -126,6 +126,16 @@ class SqlAuditStore:
                 .values(state=FindingState.ACTED, state_at_ms=self._now_ms(connection))
             )
             connection.execute(statement, rows)
+
+    def forget(self, older_than_ms: int) -> int:
+        found, old = audit_findings.c, audits.alias("last")
+        newest = select(func.max(old.c.recorded_at_ms)).where(old.c.cluster_id == self._cluster_id).scalar_subquery()
+        with writing(self._engine) as connection:
+            before_ms = self._now_ms(connection) - older_than_ms
+            ended = delete(audit_findings).where(found.cluster_id == self._cluster_id, found.state.in_(_ENDED))
+            recorded = delete(audits).where(audits.c.cluster_id == self._cluster_id, audits.c.recorded_at_ms < newest)
+            forgotten = connection.execute(ended.where(found.state_at_ms < before_ms)).rowcount
+            return forgotten + connection.execute(recorded.where(audits.c.recorded_at_ms < before_ms)).rowcount
 
     def accept(self, finding_ids: Collection[int], *, author: str) -> Sequence[RecordedFinding]:
         wanted = and_(audit_findings.c.cluster_id == self._cluster_id, audit_findings.c.finding_id.in_(finding_ids))

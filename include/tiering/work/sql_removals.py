@@ -4,7 +4,21 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Row, Select, and_, bindparam, insert, literal, or_, select, tuple_, update
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Row,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    insert,
+    literal,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.removal_contract import (
@@ -28,7 +42,7 @@ from include.tiering.database.statements import stored_text
 from include.tiering.database.transactions import reading, writing
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.remote_metadata.contract import LeaseRole
+from include.tiering.remote_metadata.contract import Fence, LeaseRole
 from include.tiering.work import sql_lease_rows, sql_released_runs, sql_removal_totals
 from include.tiering.work.contract import ALL_TOPICS, PartitionLease
 from include.tiering.work.deletion_contract import DeletionRun
@@ -100,16 +114,7 @@ class SqlRemovalStore:
             while candidates := self._claimable(connection, run_id, batch_id, passed_over, now_ms):
                 passed_over.update(candidates)
                 for partition in candidates:
-                    fence = sql_lease_rows.take(
-                        connection,
-                        self._cluster_id,
-                        partition,
-                        LeaseRole.EXPIRE,
-                        run_id=run_id,
-                        batch_id=batch_id,
-                        now_ms=now_ms,
-                        lease_ms=lease_ms,
-                    )
+                    fence = self._take(connection, run_id, batch_id, partition, now_ms=now_ms, lease_ms=lease_ms)
                     if fence is not None:
                         expires_at_ms = now_ms + lease_ms
                         return PartitionLease(
@@ -177,10 +182,48 @@ class SqlRemovalStore:
                 for row in connection.execute(self._of_run(run_id))
             ]
 
+    def forget(self, older_than_ms: int) -> int:
+        settled = (
+            delete(planned_removals)
+            .where(planned_removals.c.cluster_id == self._cluster_id)
+            .where(planned_removals.c.outcome != RemovalOutcome.PLANNED)
+        )
+        with self._writing() as (connection, now_ms):
+            return connection.execute(
+                settled.where(planned_removals.c.recorded_at_ms < now_ms - older_than_ms)
+            ).rowcount
+
     def has_work(self, run_id: str) -> bool:
         left = self._of_run(run_id).where(planned_removals.c.outcome == RemovalOutcome.PLANNED)
         with reading(self._engine) as connection:
             return connection.execute(left.limit(1)).one_or_none() is not None
+
+    def _take(
+        self,
+        connection: Connection,
+        run_id: str,
+        batch_id: str,
+        partition: TopicIdPartition,
+        *,
+        now_ms: int,
+        lease_ms: int,
+    ) -> Fence | None:
+        """None if another batch was quicker. What was not won is rolled back with its locks: a claim never holds one
+        while it waits for another."""
+        with connection.begin_nested() as savepoint:
+            fence = sql_lease_rows.take(
+                connection,
+                self._cluster_id,
+                partition,
+                LeaseRole.EXPIRE,
+                run_id=run_id,
+                batch_id=batch_id,
+                now_ms=now_ms,
+                lease_ms=lease_ms,
+            )
+            if fence is None:
+                savepoint.rollback()
+            return fence
 
     def _run(self, connection: Connection, run_id: str) -> DeletionRun:
         return sql_released_runs.find(connection, self._cluster_id, run_id, AUDIT_RUN)

@@ -71,8 +71,7 @@ def measure_partition(
 ) -> PartitionMeasure:
     """Measure a partition by its segments; those that are not FINISHED are left out.
 
-    `log_start_offset` (inclusive) is ours. `log_end_offset` (exclusive) is that of the leader's log, asked for after
-    the segments were, or None: copies that finish meanwhile would look like segments of another log.
+    `log_start_offset` (inclusive) is ours, `log_end_offset` (exclusive) that of the leader's log, None if nobody knows.
     """
     finished = sorted((s for s in segments if s.is_finished), key=lambda s: (s.end_offset, s.start_offset))
     sheet = _Sheet()

@@ -14,6 +14,7 @@ It comes after `verify_segments` in a run, which may say PASSED of a segment tha
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -74,19 +75,27 @@ def verify_partitions(
 def _measured(
     metadata: RemoteLogMetadata, partitions: Sequence[TopicIdPartition], log_ends: LogEnds
 ) -> list[PartitionMeasure]:
-    """Logs grow: an end that is asked for after the segments were listed is above each of them, if it is their log."""
-    listed = [(partition, metadata.list_segments(partition)) for partition in partitions]
+    """One partition's segments are in memory at a time."""
     ends = log_ends({partition.topic for partition in partitions})
-    return [
-        measure_partition(
-            partition,
-            [row.metadata for row in rows],
-            decisions=metadata.skipped_offsets(partition),
-            log_start_offset=metadata.partition_truth(partition).log_start_offset,
-            log_end_offset=ends.get(partition),
-        )
-        for partition, rows in listed
-    ]
+    return [_measure(metadata, partition, ends, log_ends) for partition in partitions]
+
+
+def _measure(
+    metadata: RemoteLogMetadata, partition: TopicIdPartition, ends: Mapping[TopicIdPartition, int], log_ends: LogEnds
+) -> PartitionMeasure:
+    """Logs grow: a segment is above its log only if it is above an end that was asked for after the segments."""
+    segments = [row.metadata for row in metadata.list_segments(partition)]
+    measure = partial(
+        measure_partition,
+        partition,
+        segments,
+        decisions=metadata.skipped_offsets(partition),
+        log_start_offset=metadata.partition_truth(partition).log_start_offset,
+    )
+    measured = measure(log_end_offset=ends.get(partition))
+    if measured.segments_above_log_end:
+        return measure(log_end_offset=log_ends({partition.topic}).get(partition))
+    return measured
 
 
 def _record(metadata: RemoteLogMetadata, findings: Sequence[QualityFinding], severity: Severity) -> None:

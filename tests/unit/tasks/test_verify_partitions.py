@@ -54,21 +54,35 @@ def test_a_recorded_hole_is_none(metadata: MemoryMetadata) -> None:
     assert verdicts(metadata) == [Verdict.PASSED] * 3
 
 
-def test_a_warning_leaves_verdicts_alone_and_log_ends_are_asked_after_segments() -> None:
+class LogEnds:
+    """Answers in this order; `partition` is the only one that is known."""
+
+    def __init__(self, *answers: int | None) -> None:
+        self.answers = list(answers)
+        self.partition = row(0).metadata.topic_id_partition
+
+    def __call__(self, topics: Collection[str]) -> Mapping[TopicIdPartition, int]:
+        assert topics == {"orders"}
+        end = self.answers.pop(0)
+        return {} if end is None else {self.partition: end}
+
+
+def test_a_warning_leaves_verdicts_alone() -> None:
     metadata = MemoryMetadata([row(0), row(25)])
-    asked: list[Collection[str]] = []
-
-    def log_ends(topics: Collection[str]) -> Mapping[TopicIdPartition, int]:
-        asked.append(topics)
-        metadata.put(row(50))  # a copy that finishes meanwhile
-        return {row(0).metadata.topic_id_partition: 45}
-
-    report = verify_partitions(metadata, JUDGE, metadata.partitions(), log_ends=log_ends)
+    report = verify_partitions(metadata, JUDGE, metadata.partitions(), log_ends=LogEnds(45, 45))
     (finding,) = report.warnings
     assert (finding.rule, finding.start_offset, report.failed) == ("Q405", 25, ())
-    assert asked == [{"orders"}]
-    assert verdicts(metadata) == [Verdict.PASSED] * 3
+    assert verdicts(metadata) == [Verdict.PASSED] * 2
     assert [r.rule for r in metadata.quality_results(id_of(row(25)))] == ["Q405"]
+
+
+@pytest.mark.parametrize("answers", [(50,), (45, 50), (45, None), (None,)])
+def test_a_segment_is_above_its_log_only_if_it_is_so_twice(answers: tuple[int | None, ...]) -> None:
+    metadata = MemoryMetadata([row(0), row(25)])
+    log_ends = LogEnds(*answers)
+    report = verify_partitions(metadata, JUDGE, metadata.partitions(), log_ends=log_ends)
+    assert report == PartitionReport(1, (), ())
+    assert log_ends.answers == []
 
 
 def test_a_segment_that_goes_meanwhile_is_left_alone(metadata: MemoryMetadata) -> None:

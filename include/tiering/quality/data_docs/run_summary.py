@@ -84,7 +84,7 @@ class RunSummary:
         else:
             said = f"All {self.segments:,} segments passed" if self.segments else "No segment was judged"
         if self.remarks:
-            said += f", {self.remarks:,} were not copied"
+            said += f", {self.remarks:,} not copied"
         return said + (f", {self.warned_segments:,} with warnings" if self.warned_segments else "")
 
     def to_json(self) -> str:

@@ -97,7 +97,7 @@ def test_a_run_without_findings_and_one_without_segments() -> None:
 def test_segments_that_were_not_copied_are_named() -> None:
     page = parsed(run_page(replace(RUN, failed=(), remarks=("orders-1 from offset 5: not copied: gone",)), RESULTS))
     assert "orders-1 from offset 5: not copied: gone" in page.text
-    assert any(text.endswith("1 were not copied, 1 with warnings") for text in page.text)
+    assert any(text.endswith("1 not copied, 1 with warnings") for text in page.text)
 
 
 def test_a_page_names_no_more_segments_than_fit() -> None:

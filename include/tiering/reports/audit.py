@@ -81,6 +81,10 @@ def _summary(run: AuditRun) -> str:
     if passed_over:
         reasons = ", ".join(f"{reason} {number}" for reason, number in sorted(run.record.passed_over.items()))
         parts.append(f"not judged: {reasons}")
+    if adoptable := kinds[FindingKind.ADOPTABLE]:
+        parts.append(
+            f"{count(adoptable, 'complete copy', 'complete copies')} to adopt: ./tiering adopt --all --dry-run"
+        )
     if run.removal is not None:
         parts.append(_removal_summary(run.removal))
     return "; ".join(parts)

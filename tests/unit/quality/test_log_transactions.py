@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from include.tiering.errors import FormatError
@@ -135,6 +135,7 @@ def test_what_a_broker_knows_breaks_nothing(segment: Segment, table_batches: int
     assert producers.strays().first == ""
 
 
+@settings(max_examples=30)
 @given(segments(), st.data())
 def test_an_entry_that_says_something_else_strays(segment: Segment, choice: st.DataObject) -> None:
     number = choice.draw(st.integers(0, len(segment.aborted) - 1))
@@ -188,6 +189,7 @@ def test_after_a_marker_nothing_began_before_the_segment() -> None:
         assert segment.follow()[0].strays().count == strays
 
 
+@settings(max_examples=30)
 @given(segments(), st.data())
 def test_a_producer_that_says_something_else_strays(segment: Segment, choice: st.DataObject) -> None:
     told = [each for each in segment.entries if each.last_offset >= segment.start]

@@ -3,11 +3,14 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from include.tiering.errors import ForeignStoreError
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoreMarker
 from include.tiering.remote_storage.marker import MARKER_KEY
+
+_TOLD_EACH: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +50,18 @@ class RebuildPlan:
 
 
 def plan_rebuild(
-    storage: RemoteStorage, begun: Callable[[StoreMarker], StoreMarker | None], cluster_id: str | None
+    storage: RemoteStorage,
+    begun: Callable[[StoreMarker], StoreMarker | None],
+    cluster_id: str | None,
+    *,
+    on_listed: Callable[[int], None] = lambda _: None,
 ) -> RebuildPlan:
     """Look at the marker and list the store. Changes nothing.
 
     Args:
         begun: as `MetadataRecovery.begun`; None for a database that has no tables yet, and is therefore empty.
         cluster_id: what the brokers' directories say, None if there are none to ask.
+        on_listed: gets the number of objects that were listed since the last call, now and then.
 
     Raises:
         ForeignStoreError: no marker, or that of another cluster.
@@ -70,7 +78,7 @@ def plan_rebuild(
     begun_before = begun(found)
     if begun_before is not None:
         require_ours(found, begun_before)
-    return RebuildPlan(found, begun_before, *_listed(storage))
+    return RebuildPlan(found, begun_before, *_listed(storage, on_listed))
 
 
 def require_ours(found: StoreMarker, begun: StoreMarker) -> None:
@@ -94,10 +102,14 @@ class _Count:
     log_bytes: Counter[tuple[str, int]] = field(default_factory=Counter)
 
 
-def _listed(storage: RemoteStorage) -> tuple[tuple[ListedPartition, ...], tuple[OtherName, ...]]:
+def _listed(
+    storage: RemoteStorage, on_listed: Callable[[int], None]
+) -> tuple[tuple[ListedPartition, ...], tuple[OtherName, ...]]:
     """Partitions by the name that most objects of their topic id have, and the other names."""
     topics: dict[Uuid, _Count] = {}
-    for found in storage.list_segment_objects():
+    for number, found in enumerate(storage.list_segment_objects(), start=1):
+        if not number % _TOLD_EACH:
+            on_listed(_TOLD_EACH)
         partition = found.segment_id.topic_id_partition
         count = topics.setdefault(partition.topic_id, _Count())
         count.names[partition.topic] += 1

@@ -30,14 +30,16 @@ class RecoveryVerbs(Parts):
 
     _random_bytes: Callable[[int], bytes]
 
-    def plan_rebuild(self) -> RebuildPlan:
+    def plan_rebuild(self, *, on_listed: Callable[[int], None] = _ignore) -> RebuildPlan:
         """What there is to rebuild, by the store's listing; see the task. Changes nothing.
 
         Raises:
             ForeignStoreError: the store has no marker, or is of another cluster than the log dirs.
             StateConflictError: the database is not empty.
         """
-        return plan_rebuild(self.unguarded_storage, self._rebuild_begun, self._cluster_of_brokers())
+        return plan_rebuild(
+            self.unguarded_storage, self._rebuild_begun, self._cluster_of_brokers(), on_listed=on_listed
+        )
 
     def rebuild(
         self,

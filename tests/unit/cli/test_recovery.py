@@ -58,7 +58,8 @@ class FakeRecovery:
     def open(self, _settings: object) -> Iterator["FakeRecovery"]:
         yield self
 
-    def plan_rebuild(self) -> RebuildPlan:
+    def plan_rebuild(self, *, on_listed: Callable[[int], None]) -> RebuildPlan:
+        on_listed(6)
         return self.plan
 
     def rebuild(self, plan: RebuildPlan, *, dry_run: bool, on_examined: Callable[[int], None], **more: Any) -> Any:

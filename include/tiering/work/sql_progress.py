@@ -11,6 +11,12 @@ from include.tiering.database.statements import insert_if_absent, stored_text, u
 from include.tiering.work.contract import LIVE_BATCH_MS, BatchProgress
 
 _PAUSED: Final = select(pauses.c.topic).where(pauses.c.cluster_id == bindparam("of_cluster"))
+_LIVE: Final = (
+    select(batches.c.batch_id)
+    .where(batches.c.cluster_id == bindparam("of_cluster"), batches.c.pool == bindparam("of_pool"))
+    .where(batches.c.updated_at_ms >= bindparam("since_ms"), batches.c.finished.is_(False))
+    .order_by(batches.c.started_at_ms, batches.c.batch_id)
+)
 _RESUME: Final = delete(pauses).where(
     pauses.c.cluster_id == bindparam("of_cluster"), pauses.c.topic == bindparam("of_topic")
 )
@@ -62,13 +68,8 @@ def progress_of_run(connection: Connection, cluster_id: str, run_id: str) -> Seq
 
 def live_batches(connection: Connection, cluster_id: str, pool: str, now_ms: int) -> Sequence[str]:
     """See `WorkStore.live_batches`."""
-    query = (
-        select(batches.c.batch_id)
-        .where(batches.c.cluster_id == cluster_id, batches.c.pool == pool)
-        .where(batches.c.updated_at_ms >= now_ms - LIVE_BATCH_MS, batches.c.finished.is_(False))
-        .order_by(batches.c.started_at_ms, batches.c.batch_id)
-    )
-    return connection.execute(query).scalars().all()
+    given = {"of_cluster": cluster_id, "of_pool": pool, "since_ms": now_ms - LIVE_BATCH_MS}
+    return connection.execute(_LIVE, given).scalars().all()
 
 
 def pause(connection: Connection, cluster_id: str, topic: str, author: str, now_ms: int) -> None:

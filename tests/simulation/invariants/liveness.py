@@ -57,7 +57,8 @@ class Closing:
         world.store.objects[MARKER_KEY] = marker_to_bytes(MARKER)
         world.watch.sending.bucket_changed_hands()
         world.bucket.set_rate(None, world.scheduler.now_ms)
-        world.resize_pool(_SLOTS)
+        if world.tempers.has_pools:
+            world.resize_pool(_SLOTS)
         for topic in sorted(world.admin_work.paused_topics()):
             world.admin_work.resume(None if topic == "*" else topic, author="operator")
         for log in world.cluster.logs.values():

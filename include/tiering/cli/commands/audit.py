@@ -48,10 +48,10 @@ def audit(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare every object of the store with the metadata, and report what they disagree about. Changes nothing.
+    """Compare every object of the store with the metadata, and report what they disagree about.
 
-    Findings are kept with an id, when they were first and last seen, and their state. The exit code is 1 while one is
-    open that needs a person; --accept ID records that somebody decided to leave it.
+    The store is left as it is. Findings are kept with an id, when they were first and last seen, and their state. The
+    exit code is 1 while one is open that needs a person; --accept ID records that somebody decided to leave it.
 
     With --delete-orphans what no metadata knows is planned for removal, and shown. Without --approve or --approve-plan
     nothing is removed. Complete copies are never removed this way: `./tiering adopt` takes them in. Nothing is removed

@@ -1,0 +1,53 @@
+"""Of one who condemns an id and one who begins a segment under it exactly one wins, on databases that many may use."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+from sqlalchemy import Engine
+
+from include.tiering.audit.finding import FindingKind
+from include.tiering.audit.removal_contract import PlannedRemoval
+from include.tiering.errors import IllegalTransitionError
+from include.tiering.remote_metadata.contract import RemoteLogMetadata
+from include.tiering.work.sql_removals import SqlRemovalStore
+from tests.doubles.databases import SHARED
+from tests.doubles.segments import CLUSTER_ID, fence_of, partition_of, segment_of
+
+A = partition_of("a")
+RACES = 20
+
+
+@pytest.fixture(scope="module", params=SHARED)
+def database_kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def test_exactly_one_wins(engine: Engine, metadata: RemoteLogMetadata) -> None:
+    segments = [segment_of(A, number, 10 * number, 10 * number + 9) for number in range(RACES)]
+    store = SqlRemovalStore(engine, CLUSTER_ID)
+    removals = [
+        PlannedRemoval(one.remote_log_segment_id, FindingKind.ORPHAN, f"a/{one.start_offset}", None, 1, 1)
+        for one in segments
+    ]
+    run = store.save_plan("run", removals)
+    store.approve("run", run.plan_hash, author="me")
+    lease, fence, together = store.claim("run", "batch", lease_ms=600_000), fence_of(engine, A), Barrier(2)
+    assert lease is not None
+
+    def condemn(number: int) -> bool:
+        together.wait()
+        return bool(store.condemn(lease, [segments[number].remote_log_segment_id]))
+
+    def begin(number: int) -> bool:
+        together.wait()
+        try:
+            metadata.add_segment(segments[number], fence=fence)
+        except IllegalTransitionError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(2) as threads:
+        for number in range(RACES):
+            both = threads.submit(condemn, number), threads.submit(begin, number)
+            assert sorted(one.result() for one in both) == [False, True]

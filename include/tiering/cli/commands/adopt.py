@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def adopt(
     ctx: typer.Context,
     segment_id: Annotated[
-        list[str] | None, typer.Argument(help="Ids of segments that an audit calls adoptable.", metavar="[SEGMENT_ID]…")
+        list[str] | None, typer.Argument(help="Ids of segments that an audit calls adoptable.", metavar="SEGMENT_ID")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Whatever can be adopted.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what could be adopted; change nothing.")] = False,

@@ -18,7 +18,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -33,16 +33,25 @@ from spark_jobs.lost_task import is_lost_task
 from spark_jobs.measured_segments import MeasuringStoppedError, measured_by_tasks
 from spark_jobs.parent_watch import ParentWatch
 
-DEFAULT_TASKS = 8
+DEFAULT_TASKS: Final = 8
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="verify_segments_job", description="Verify the segments that a run planned.")
     parser.add_argument("--run-id", required=True)
-    parser.add_argument("--tasks", type=int, default=DEFAULT_TASKS, help="Spark tasks among which a group is spread")
+    parser.add_argument(
+        "--tasks", type=_at_least_one, default=DEFAULT_TASKS, help="Spark tasks among which a group is spread"
+    )
     parser.add_argument("--results-dir", type=Path, help="where the driver keeps what Great Expectations said")
     parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the tasks run")
     return parser.parse_args(arguments)
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
+    return number
 
 
 def verify(session: SparkSession, tiering: Tiering, options: argparse.Namespace) -> dict[str, Any]:

@@ -9,7 +9,7 @@ Snappy comes in two framings: a raw block (librdkafka), or the stream of snappy-
     12     4  compatible since      1
     16        blocks: length int32, a raw block
 
-Gzip is one member, LZ4 one frame, Zstandard one frame.
+Gzip is one member, LZ4 one frame, Zstandard one frame, whose window the library bounds at 128 MiB.
 """
 
 import struct

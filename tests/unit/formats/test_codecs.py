@@ -72,6 +72,17 @@ def test_a_snappy_block_that_claims_four_gigabytes_costs_nothing() -> None:
         Decompressor().decompress(Codec.SNAPPY, memoryview(claim))
 
 
+def test_a_zstandard_frame_that_asks_for_a_window_of_two_gigabytes() -> None:
+    raw_block = (1 | 5 << 3).to_bytes(3, "little") + b"xxxxx"
+    for window, is_accepted in ((10, True), (21, False)):
+        frame = bytes.fromhex("28b52ffd00") + bytes([window << 3]) + raw_block
+        if is_accepted:
+            assert Decompressor().decompress(Codec.ZSTD, memoryview(frame)) == b"xxxxx"
+        else:
+            with pytest.raises(FormatError, match="too much memory"):
+                Decompressor().decompress(Codec.ZSTD, memoryview(frame))
+
+
 @pytest.mark.parametrize("name", PACKERS)
 @given(data=st.data())
 def test_damage_is_no_other_error(name: str, data: st.DataObject) -> None:

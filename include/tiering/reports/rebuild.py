@@ -25,7 +25,9 @@ NOT_IN_MANIFESTS: Final = (
     ("owners of topics", "none: `topics.include` and the next plan decide anew"),
     ("deletions of topics that were seen, that topic facts were seen", "not seen: looked for by the next plan"),
     ("retention, quotas and other dynamic configs, pauses", "unset: nothing expires before retention is set again"),
-    ("runs, plans, leases, fencing tokens, times in the database, source fingerprints", "begun anew"),
+    ("failed segments that were given up, or superseded", "what fails again is decided again"),
+    ("when a segment was FINISHED", "its copy began when its manifest says, and was FINISHED by this rebuild"),
+    ("runs, plans, leases, fencing tokens, source fingerprints", "begun anew"),
     ("tombstones, the event log, audit findings, size history in the database", "empty"),
 )
 """What of a database the store's manifests do not hold, and what a rebuild puts in its place."""

@@ -146,9 +146,7 @@ def live(server: VersityGateway, directory: Path, keys: int) -> dict[str, Any]:
     with bucket_of(server, versioned=True) as root:
         old_seconds = OLD_MS / 1000
         for listed in world.objects:
-            content = world.manifests.get(listed.key, b"") or bytes(listed.size_bytes)
-            content = content if len(content) == listed.size_bytes else bytes(listed.size_bytes)
-            os.utime(store(root, listed.key, content), (old_seconds, old_seconds))
+            os.utime(store(root, listed.key, world.content_of(listed)), (old_seconds, old_seconds))
         facts = [fact._replace(size_bytes=8) for fact, _ in healthy_segments(world, healthy)]
         for _, stem in healthy_segments(world, healthy):
             for kind, _ in KIND_BYTES:

@@ -1,4 +1,4 @@
-"""Listings of a directory, of versitygw and of moto (control flow), with and without versions."""
+"""Listings of a directory, and of buckets of versitygw with and without versions."""
 
 import itertools
 import os
@@ -18,7 +18,6 @@ from tests.doubles.s3_server import (
     NO_VERSITYGW,
     S3Server,
     find_versitygw,
-    moto_server,
     raw_client,
     versitygw_server,
 )
@@ -64,11 +63,20 @@ class TestFileListing(ObjectListingContract):
         assert keys(FileListing(root), 3) == ["odd-\\xff/x"]
 
 
-class S3ListingContract(ObjectListingContract):
-    """`bucket` holds more than what is below the prefix."""
+@pytest.mark.integration
+class TestVersityListing(ObjectListingContract):
+    """Pages are small, so that few objects fill some."""
 
+    many = 100
     prefix = "a/prefix/"
-    beside = ("a/prefix", "a/prefix-2/x", "a/prefiw/x", "other/x")
+
+    @pytest.fixture(scope="class")
+    def server(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+        binary = find_versitygw()
+        if binary is None:
+            pytest.skip(NO_VERSITYGW)
+        with versitygw_server(binary, tmp_path_factory.mktemp("versitygw"), versioning=True) as started:
+            yield started
 
     @pytest.fixture
     def bucket(self, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -111,10 +119,6 @@ class S3ListingContract(ObjectListingContract):
         with pytest.raises(RemoteStorageError, match="no-such-bucket"):
             list(missing.pages(KeyInterval()))
 
-
-class VersionedListingContract(S3ListingContract):
-    """For servers whose buckets can keep versions."""
-
     def test_every_version_and_marker_is_listed_where_they_are_kept(
         self, listing: S3Listing, client: Any, bucket: str
     ) -> None:
@@ -145,31 +149,3 @@ class VersionedListingContract(S3ListingContract):
         for parts in (1, 3):
             found = [(one.key, one.version_id) for one in listed(listing, parts)]
             assert len(found) == len(set(found)) == 32
-
-
-@pytest.mark.integration
-class TestVersityListing(VersionedListingContract):
-    @pytest.fixture(scope="class")
-    def server(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-        binary = find_versitygw()
-        if binary is None:
-            pytest.skip(NO_VERSITYGW)
-        with versitygw_server(binary, tmp_path_factory.mktemp("versitygw"), versioning=True) as started:
-            yield started
-
-
-class TestMotoListing(S3ListingContract):
-    many = 50
-    dates_uploads = False
-
-    @pytest.fixture(scope="class")
-    def server(self) -> Iterator[S3Server]:
-        with moto_server() as started:
-            yield started
-
-    def test_uploads_are_listed_in_pages_too(
-        self, listing: S3Listing, backdoor: Backdoor, begin_upload: Callable[[str], str]
-    ) -> None:
-        expected = {begin_upload(key) for key in ["twice", *(f"up/{number}" for number in range(20)), "twice"]}
-        found = itertools.chain.from_iterable(listing.open_uploads())
-        assert sorted(upload.upload_id for upload in found) == sorted(expected)

@@ -9,7 +9,7 @@ from include.tiering.remote_metadata.contract import RemoteLogMetadata
 from include.tiering.remote_metadata.sql_audit import SqlSegmentFacts
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
 from include.tiering.work.sql import SqlWorkStore
-from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.databases import ONE_HOST, AdjustableNow
 from tests.doubles.segments import (
     CLUSTER_ID,
     DELETE_STARTED,
@@ -24,7 +24,7 @@ from tests.doubles.segments import (
     update_of,
 )
 
-pytestmark = pytest.mark.parametrize("database_kind", EVERY, scope="module")
+pytestmark = pytest.mark.parametrize("database_kind", ONE_HOST, scope="module")
 ORDERS = partition_of("orders", 3)
 
 

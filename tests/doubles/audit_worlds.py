@@ -175,5 +175,9 @@ class World:
         or about a segment as a whole, do not."""
         self.expected += [(kind, key, version or "", upload) for key in keys]
 
+    def content_of(self, listed: ListedObject) -> bytes:
+        """Its manifest, or as many bytes as it has."""
+        return self.manifests.get(listed.key, bytes(listed.size_bytes))
+
     def read_manifest(self, key: str) -> bytes | None:
         return self.manifests.get(key)

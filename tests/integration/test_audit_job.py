@@ -38,6 +38,7 @@ from tests.doubles.audit_stores import write_database
 from tests.doubles.audit_worlds import LISTED_AT_MS, MARKER, World
 from tests.doubles.spark_session import NO_JAVA
 
+_SETTLED = ("of brokers", "a copy under way", "encrypted by a broker", "compressed by a broker", "our own")
 pytestmark = [pytest.mark.integration, NO_JAVA]
 
 
@@ -78,7 +79,7 @@ def test_spark_finds_what_one_process_finds(spark: SparkSession) -> None:
 def test_the_job_audits_a_store_and_records_what_it_found(spark: SparkSession, tmp_path: Path) -> None:
     """A directory as the store, everything in it older than the age guard but the marker."""
     world = World.empty()
-    for plant in (*PLANTS.values(), *(QUIET[name] for name in ("of brokers", "a copy under way", "our own"))):
+    for plant in (*PLANTS.values(), *(QUIET[name] for name in _SETTLED)):
         plant(world)
     del world.objects[0]  # the marker that is not the database's
     world.uploads.clear()
@@ -86,8 +87,7 @@ def test_the_job_audits_a_store_and_records_what_it_found(spark: SparkSession, t
     for listed in world.objects:
         path = root / listed.key
         path.parent.mkdir(parents=True, exist_ok=True)
-        content = world.manifests.get(listed.key, b"")
-        path.write_bytes(content if len(content) == listed.size_bytes else bytes(listed.size_bytes))
+        path.write_bytes(world.content_of(listed))
         os.utime(path, (listed.last_modified_ms / 1000, listed.last_modified_ms / 1000))
     marker = write_database(database, world)
     config = tmp_path / "tiering.toml"

@@ -7,7 +7,7 @@ import pytest
 
 from include.tiering.errors import RemoteStorageError, RemoteStorageUnavailableError
 from include.tiering.remote_storage.credentials import S3Credentials
-from include.tiering.remote_storage.listing import KeyInterval
+from include.tiering.remote_storage.listing import KeyInterval, ListedUpload
 from include.tiering.remote_storage.s3 import listing as s3_listing
 from include.tiering.remote_storage.s3 import raw_answers
 from include.tiering.remote_storage.s3.listing import S3Listing
@@ -149,3 +149,24 @@ def test_parts_lie_between_directories(server: ScriptedS3, listing: S3Listing) -
     assert listing.parts(2) == (KeyInterval(None, "b/1/"), KeyInterval("b/1/", None))
     server.play([directories()])
     assert listing.parts(8) == (WHOLE,)
+
+
+def test_pages_of_uploads_follow_each_other_by_key_and_id(server: ScriptedS3, listing: S3Listing) -> None:
+    def uploads(*names: str, more: str = "<IsTruncated>false</IsTruncated>") -> tuple[int, bytes]:
+        found = "".join(
+            f"<Upload><Key>p/{name}</Key><UploadId>of-{name}</UploadId><Initiated>2023-11-14T22:13:20Z</Initiated></Upload>"
+            for name in names
+        )
+        return (200, f"<ListMultipartUploadsResult>{more}{found}</ListMultipartUploadsResult>".encode())
+
+    more = (
+        "<IsTruncated>true</IsTruncated><NextKeyMarker>p/b</NextKeyMarker><NextUploadIdMarker>of-b</NextUploadIdMarker>"
+    )
+    server.play([uploads("a", "b", more=more), uploads("c")])
+    found = [one for page_ in listing.open_uploads() for one in page_]
+    assert found == [ListedUpload(name, f"of-{name}", 1_700_000_000_000) for name in "abc"]
+    markers = [(asked.get("key-marker"), asked.get("upload-id-marker")) for asked in server.asked]
+    assert markers == [(None, None), ("p/b", "of-b")]
+    server.play([uploads("a", more=more), uploads("b", more=more)])
+    with pytest.raises(RemoteStorageError, match="ends early"):
+        list(listing.open_uploads())

@@ -4,6 +4,7 @@ Rows are read past the product, compared with those of before, and what became F
 brokers wrote and the model store holds.
 """
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from include.tiering.model.ids import TopicIdPartition, Uuid
@@ -253,8 +254,8 @@ class Rows:
             if log is None or log.unclean:
                 continue
             known = [(int(epoch), int(start)) for epoch, start in (one.split(":") for one in history.split(",") if one)]
-            for epoch, start in row.epochs:
-                if max((one for one, begins in known if begins <= start), default=None) != epoch:
+            for (epoch, start), (_, following) in pairwise([*row.epochs, (-1, row.end_offset + 1)]):
+                if start != following and max((one for one, begins in known if begins <= start), default=None) != epoch:
                     self._watch.broken(
                         "what was ever known of leader epochs is remembered",
                         f"{row} has epoch {epoch} from {start}, the history is {history!r}",

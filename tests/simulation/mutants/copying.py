@@ -111,6 +111,16 @@ def _forks_ignored() -> list[Patch]:
     return [(plan_copy, "fork_offset", lambda *_args: None)]
 
 
+def _late_forks() -> list[Patch]:
+    real = plan_copy._fork
+
+    def instead(replica: Any, highest: int, following_offset: int, metadata: Any) -> Any:
+        is_all_copied = following_offset == replica.segments[-1].base_offset
+        return None if is_all_copied else real(replica, highest, following_offset, metadata)
+
+    return [(plan_copy, "_fork", instead)]
+
+
 def _lost_answers() -> list[Patch]:
     """An attempt whose FINISHED was stored and never answered is taken for abandoned."""
     return [(SegmentCopier, "_is_finished", lambda *_args: False)]
@@ -197,6 +207,7 @@ COPYING = (
     ),
     Mutant("any-replica", "only the leader's replica is read", "the last one is", _any_replica),
     Mutant("no-fork", "a fork of the history holds the copy back", "nobody looks for one", _forks_ignored),
+    Mutant("late-fork", "a fork is named at once", "once there is something to copy behind it", _late_forks),
     Mutant("lost-answer", "FINISHED stays FINISHED", "a lost answer counts as a failure", _lost_answers),
     Mutant("both-stay", "a new copy takes the place of a failed one", "both stay FINISHED", _both_stay),
     Mutant("no-stop", "a failed segment stops its partition", "it does not", _never_stopped),

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionReason
@@ -17,6 +17,9 @@ from tests.simulation.world.records import size_of
 
 if TYPE_CHECKING:
     from tests.simulation.world.world import World
+
+
+UNTYPED: Final = "no task ends by an untyped error"
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,11 +31,13 @@ def _finished_before_verify() -> list[Patch]:
 
 
 def _finished_before_sent() -> list[Patch]:
-    def instead(self: Any, attempt: Any, opened: Any, checked: Any, *, fence: Any, limiter: Any, on_sent: Any) -> Any:
-        finished = copy_one_segment.RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-        started = copy_one_segment.RemoteLogSegmentState.COPY_SEGMENT_STARTED
-        self._advance(attempt, finished, fence, expected=started)
-        return _sends(self, attempt, opened, checked, fence=fence, limiter=limiter, on_sent=on_sent)
+    def instead(self: Any, attempt: Any, opened: Any, checked: Any, *, fence: Any, supersedes: Any, **rest: Any) -> Any:
+        states = copy_one_segment.RemoteLogSegmentState
+        finished = copy_one_segment.RemoteLogSegmentMetadataUpdate(
+            attempt.remote_log_segment_id, states.COPY_SEGMENT_FINISHED, self.clock.now_ms(), attempt.broker_id, None
+        )
+        self.metadata.update_segment(finished, expected=states.COPY_SEGMENT_STARTED, fence=fence, supersedes=supersedes)
+        return _sends(self, attempt, opened, checked, fence=fence, supersedes=supersedes, **rest)
 
     return [(SegmentCopier, "_send_and_finish", instead)]
 

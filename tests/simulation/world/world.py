@@ -18,7 +18,7 @@ from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
 from include.tiering.remote_storage.marker import MARKER_KEY, marker_to_bytes
 from include.tiering.wiring import Tiering
 from include.tiering.work.sql import SqlWorkStore
-from tests.simulation.invariants.watch import Watch
+from tests.simulation.invariants.watch import UNTYPED, Watch
 from tests.simulation.kernel.choices import Choices, Menu
 from tests.simulation.kernel.scheduler import Process, Scheduler, Task
 from tests.simulation.world.brokers import Cluster
@@ -108,7 +108,7 @@ class World:
         self.store.forget(process)
 
     def after_error(self, task: Task) -> None:
-        self.watch.broken("no task ends by an untyped error", f"{task.process.name}: {task.error!r}", task.error)
+        self.watch.broken(UNTYPED, f"{task.process.name}: {task.error!r}", task.error)
 
     # What calls tell.
 

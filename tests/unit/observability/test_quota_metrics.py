@@ -162,8 +162,10 @@ def test_reports_of_many_threads_add_up(recorder, registry):
 
 REPORT = """
 import sys
+from include.tiering.clock import SystemClock
 from include.tiering.observability.metrics import process_recorder
 from include.tiering.quota.scopes import QuotaKind, QuotaLevel, Scope
+SystemClock.monotonic = lambda _: 1_000.0  # no rate falls while other processes start
 recorder = process_recorder()
 size_bytes, seconds, quota, ends = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "ends"
 recorder.granted(QuotaKind.COPY, "orders", size_bytes)

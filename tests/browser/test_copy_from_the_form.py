@@ -130,16 +130,15 @@ def test_copy_from_the_form_pause_and_resume(browser: webdriver.Chrome, said: di
     _element(browser, "[role=dialog] textarea[name=element_topics]").send_keys("orders\naudit_log\ntrimmed")
     _button(browser, "[role=dialog]", "Trigger").click()
 
-    def batches_hold_the_pool(page: webdriver.Chrome) -> bool:
-        pool = _ask(page, "/pools/remote_log_copier")
-        return bool(pool["running_slots"] == pool["slots"])
+    def waits_for_the_pause(page: webdriver.Chrome) -> bool:
+        tasks = _ask(page, "/dags/tiering_copy/dagRuns/~/taskInstances")["task_instances"]
+        return ("ready", "deferred") in {(task["task_id"], task["state"]) for task in tasks}
 
-    _wait(browser, batches_hold_the_pool, "batch in the pool")
+    _wait(browser, waits_for_the_pause, "run that waits for the pause to end")
     (run,) = _ask(browser, "/dags/tiering_copy/dagRuns")["dag_runs"]
     assert run["conf"]["topics"] == ["orders", "audit_log", "trimmed"]
     browser.get(f"{said['address']}/pools")
     _wait(browser, lambda page: "remote_log_copier" in page.page_source, "pool on its page")
-    _wait(browser, lambda _: _live_batches(said), "batch that waits for the pause to end")
     assert json.loads(_tiering(said, "sizes", "--json"))["partitions"] == []
 
     browser.get(f"{said['address']}/dags/tiering_copy/runs/{run['dag_run_id']}")
@@ -153,14 +152,15 @@ def test_copy_from_the_form_pause_and_resume(browser: webdriver.Chrome, said: di
     assert _run_state(browser) == "success"
     assert len(json.loads(_tiering(said, "sizes", "--json"))["partitions"]) == 5
 
+    browser.get(f"{said['address']}/dags/tiering_copy/runs/{run['dag_run_id']}")
+    _element(browser, "a[href$='/plugin/tiering-quality-run']").click()
+    browser.switch_to.frame(_element(browser, "iframe[title=Quality]"))
+    assert re.fullmatch(r"All \d+ segments passed", _element(browser, ".verdict").text)
+    browser.switch_to.default_content()
+
 
 def _run_state(browser: webdriver.Chrome) -> str:
     return str(_ask(browser, "/dags/tiering_copy/dagRuns")["dag_runs"][0]["state"])
-
-
-def _live_batches(said: dict[str, str]) -> list[str]:
-    pools = {pool["name"]: pool for pool in json.loads(_tiering(said, "status", "--json"))["pools"]}
-    return list(pools["remote_log_copier"]["live_batches"])
 
 
 def test_stopping_leaves_no_process(said: dict[str, str], home: Path) -> None:

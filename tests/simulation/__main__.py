@@ -14,7 +14,7 @@ from tests.simulation.coverage import report
 from tests.simulation.documented import write_part
 from tests.simulation.hunt import hunt, mutant_named, shortest, table
 from tests.simulation.mutants.all import MUTANTS
-from tests.simulation.runner import run, say, total
+from tests.simulation.runner import by_version, run, say
 from tests.simulation.schedule import run_schedule
 from tests.simulation.shrink import shrink
 from tests.simulation.story import told
@@ -45,7 +45,7 @@ def main() -> int:
         return _story(arguments.seed, arguments.mutant, whole=arguments.whole)
     if arguments.command == "mutants":
         return _mutants(arguments.names, arguments.most, write=arguments.write)
-    covered = report(total())
+    covered = report(by_version())
     say(covered)
     if arguments.write:
         write_part("coverage", covered)

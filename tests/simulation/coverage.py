@@ -1,5 +1,6 @@
 """What schedules have met: kinds of events, crash points, broker events during each step of a copy."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from include.tiering.tasks.copy_one_segment import CopyStep
@@ -36,12 +37,15 @@ def missing(tally: Tally) -> list[str]:
     return [name for name in wanted if not tally.coverage[name]]
 
 
-def report(tally: Tally) -> str:
-    """Markdown: numbers of schedules, events, crash points and pairs."""
-    rate = tally.schedules / tally.cpu_seconds if tally.cpu_seconds else 0
-    counts_text = f"{tally.schedules} schedules, {tally.steps} steps, {len(tally.failures)} failures"
-    lines = [
-        f"{counts_text}, {rate:.1f} schedules a second of one core.",
+def report(versions: Mapping[str, Tally]) -> str:
+    """Markdown: numbers of schedules by version, then events, crash points and pairs of all versions."""
+    tally = Tally()
+    lines = ["| sources | schedules | steps | failures | schedules a second of one core |", "|---|---|---|---|---|"]
+    for name, one in versions.items():
+        tally.add(one)
+        lines.append(f"| `{name}` | {_numbers(one)} |")
+    lines += [
+        f"| all | {_numbers(tally)} |",
         "",
         "| event | times |",
         "|---|---|",
@@ -61,3 +65,8 @@ def report(tally: Tally) -> str:
     never = missing(tally)
     lines += ["", f"Never: {', '.join(never)}" if never else "Nothing of it never happened."]
     return "\n".join(lines)
+
+
+def _numbers(tally: Tally) -> str:
+    rate = tally.schedules / tally.cpu_seconds if tally.cpu_seconds else 0
+    return f"{tally.schedules} | {tally.steps} | {len(tally.failures)} | {rate:.1f}"

@@ -1,7 +1,7 @@
 """Many schedules in parallel processes, with progress; what was done is kept, so that a run goes on where it stopped.
 
 State lies in one JSON file per version of the simulator and the product: their sources are hashed, because a seed means
-another schedule after either changed. Counts of older versions stay and are added up by `total`.
+another schedule after either changed. Counts of older versions stay: see `by_version`.
 """
 
 import hashlib
@@ -106,12 +106,10 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def total() -> Tally:
-    """Of all versions."""
-    tally = Tally()
-    for path in sorted(STATE.glob("*.json")):
-        tally.add(Tally.from_json(path.read_text()))
-    return tally
+def by_version() -> dict[str, Tally]:
+    """What each version did, the oldest first."""
+    paths = sorted(STATE.glob("*.json"), key=lambda path: path.stat().st_mtime)
+    return {path.stem: Tally.from_json(path.read_text()) for path in paths}
 
 
 def _chunks(numbers: list[int], processes: int) -> Iterator[Tally]:

@@ -5,6 +5,7 @@
 
     DIR/listing        Parquet: every object, version and open upload (`audit_frames.LISTED`)
     DIR/segments       Parquet: every segment of the metadata, in every state (`FACTS`), read after the listing
+    DIR/judged         Parquet: what each segment id gave, before equal offsets of two of them were looked at
     DIR/findings       Parquet: what they disagree about (`FINDINGS`)
     DIR/summary.json   how much was compared, findings by kind, what was passed over and why, what cannot be seen
 

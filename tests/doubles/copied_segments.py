@@ -45,14 +45,15 @@ def copied_partition(root: Path, name: str = PAYMENTS, *, segments: int | None =
     """Copy the first rolled segments of one replica of the bundled `public` set into a file store below `root`."""
     storage = SegmentStorage(FileObjectStore(root), AivenLayout(with_txn_index_empty=True))
     rows = []
-    for metadata, data in _rolled_segments(name)[:segments]:
+    for metadata, data in rolled_segments(name)[:segments]:
         storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
         finished = dataclasses.replace(metadata, state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
         rows.append(SegmentRow(finished, Verdict.NONE, data.log_crc32c))
     return CopiedPartition(tuple(rows), storage, root)
 
 
-def _rolled_segments(name: str) -> list[tuple[RemoteLogSegmentMetadata, LogSegmentData]]:
+def rolled_segments(name: str) -> list[tuple[RemoteLogSegmentMetadata, LogSegmentData]]:
+    """Those of one replica of the bundled `public` set, in their order."""
     brokers = expected("public")["snapshots"]["stopped"]
     broker = next(broker for broker, facts in brokers.items() if name in facts["partitions"])
     directory = broker_data("public") / "stopped" / broker / name

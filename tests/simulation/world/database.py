@@ -24,7 +24,8 @@ _TABLES: Final = (
 
 
 class Database:
-    """One per Python process. `direct`: without SQLAlchemy's own way of running statements, which is slow."""
+    """One per Python process. `direct`: without SQLAlchemy's own way of running statements, which is slow; only then a
+    power failure takes what did not wait for the disk."""
 
     def __init__(self, *, direct: bool = True) -> None:
         engine = open_engine("sqlite://")

@@ -87,7 +87,11 @@ class DirectConnection:
             return
         durable = self.driver_connection.synchronous == _WAITS_FOR_THE_DISK
         self._observer.begins(durable=durable)
-        self.exec_driver_sql("BEGIN IMMEDIATE")
+        try:
+            self.exec_driver_sql("BEGIN IMMEDIATE")
+        except BaseException:
+            self._observer.ends(durable=durable, committed=False)
+            raise
         try:
             yield
         except BaseException:
@@ -149,7 +153,7 @@ class DirectConnection:
 
 
 class _Driver:
-    """What is asked of the driver past SQLAlchemy: whether commits wait for the disk, of which there is none."""
+    """What is asked of the driver past SQLAlchemy: whether commits wait for the disk. Here it is remembered alone."""
 
     def __init__(self) -> None:
         self.synchronous = _WAITS_FOR_THE_DISK

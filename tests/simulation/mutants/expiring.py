@@ -56,7 +56,7 @@ def _objects_stay() -> list[Patch]:
 
 def _begun_ones_forgotten() -> list[Patch]:
     """Deletions that a dead batch began are not taken up."""
-    return [(expiration, "_unfinished_deletes", lambda _segments: iter(()))]
+    return [(expiration, "_unfinished_deletes", lambda *_: iter(()))]
 
 
 def _found_again() -> list[Patch]:

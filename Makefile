@@ -116,8 +116,9 @@ check: ## tests, then lint: what CI runs
 
 EXPORT := $(UV) export --frozen --no-hashes --no-header --no-annotate --no-default-groups --group test --quiet
 
-docs: setup ## write the generated pages, docs/settings.md and docs/metrics.md
+docs: setup ## write the generated pages, docs/settings.md, docs/metrics.md and docs/quality-damages.md
 	@$(PYTHON) -m include.tiering.cli.docs_pages
+	@$(PYTHON) -m tests.doubles.damages.page
 
 requirements: setup ## export the lock, for people who use pip
 	@$(EXPORT) --output-file requirements.txt

@@ -5,7 +5,9 @@ Offsets, sizes and timestamps come from Kafka's own account of the partition, no
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 
@@ -54,7 +56,7 @@ def copied_partition(root: Path, name: str = PAYMENTS, *, segments: int | None =
 
 def rolled_segments(name: str) -> list[tuple[RemoteLogSegmentMetadata, LogSegmentData]]:
     """Those of one replica of the bundled `public` set, in their order."""
-    brokers = expected("public")["snapshots"]["stopped"]
+    brokers = _stopped_brokers()
     broker = next(broker for broker, facts in brokers.items() if name in facts["partitions"])
     directory = broker_data("public") / "stopped" / broker / name
     facts = brokers[broker]["partitions"][name]
@@ -63,6 +65,11 @@ def rolled_segments(name: str) -> list[tuple[RemoteLogSegmentMetadata, LogSegmen
     partition = TopicIdPartition(topic_id, int(number), topic)
     history = LeaderEpochs.of(tuple(entry) for entry in facts["leader_epochs"])
     return [_segment(directory, partition, history, segment) for segment in facts["segments"] if not segment["active"]]
+
+
+@cache
+def _stopped_brokers() -> dict[str, Any]:
+    return dict(expected("public")["snapshots"]["stopped"])
 
 
 def _segment(

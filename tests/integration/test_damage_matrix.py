@@ -12,9 +12,6 @@ import pytest
 from include.tiering.model.depth import Depth
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
-from include.tiering.quality.great_expectations_judge import GreatExpectationsJudge
-from include.tiering.quality.measures import SegmentMeasure
-from include.tiering.quality.suites import segment_suites
 from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.remote_storage.file import FileObjectStore
@@ -26,7 +23,6 @@ from tests.doubles.damages.damage import ANY, DEEP, SHALLOW, Damage
 from tests.doubles.damages.found import Store, broken, done, found_beside, measures_of, subjects_of
 from tests.doubles.damages.picture import LOG, whole_picture
 from tests.doubles.many_segments import many_segments
-from tests.doubles.plain_judge import PlainJudge
 from tests.doubles.s3_server import (
     CREDENTIALS,
     NO_VERSITYGW,
@@ -160,17 +156,6 @@ def test_bytes_that_rot_below_the_store(kept: Kept) -> None:
         assert (shallow, deep) == ({"Q102"}, {"Q102", "Q262"})
     else:
         assert (shallow, deep) == (set(), {"Q105", "Q262"})
-
-
-def test_great_expectations_convicts_the_same(in_files: Kept) -> None:
-    """All measures of some damage of every group, in one call."""
-    in_files.store.fill()
-    measures: list[SegmentMeasure] = []
-    for group in CATALOGUE.values():
-        with done(group[0], in_files.store) as scene:
-            measures += [*scene.look(SHALLOW), *scene.look(DEEP)]
-    judge: GreatExpectationsJudge[SegmentMeasure] = GreatExpectationsJudge(segment_suites())
-    assert judge.judge(measures) == PlainJudge().judge(measures)
 
 
 @pytest.mark.parametrize(("store", "least"), [("in_files", 500), ("in_s3", 40)])

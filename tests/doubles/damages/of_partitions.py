@@ -86,6 +86,10 @@ def _lowered_start(picture: Picture) -> None:
     _described_anew(picture.segment(7), start_offset=840, segment_leader_epochs=LeaderEpochs.of([(3, 840)]))
 
 
+def _early_epochs(picture: Picture) -> None:
+    _described_anew(picture.segment(), segment_leader_epochs=LeaderEpochs.of([(1, 520), (2, 626), (3, 727)]))
+
+
 SUCCESSION: Final = (
     Damage("a segment gone, with its objects", _forgotten(with_objects=True), "Q301", "Q401"),
     Damage("a segment forgotten, its objects are there", _forgotten(with_objects=False), "Q301", "Q401", "adoptable"),
@@ -94,6 +98,7 @@ SUCCESSION: Final = (
     Damage("a segment moved back over the one before", _moved(offsets=-5), "Q302", "Q403", recorded=True),
     Damage("a segment of an older leader epoch", _moved(epochs=-1), "Q303", "Q304", "Q404", recorded=True),
     Damage("a start lowered into the segment before", _lowered_start, "Q302", "Q403", "Q251"),
+    Damage("leader epochs that begin before their segment", _early_epochs, "Q242", "Q241"),
     Damage("an end raised", lambda p: _described_anew(p.segment(7), end_offset=890), "Q252"),
     Damage("the leader's log ends within a segment", lambda p: p.log_ends.update({PAYMENTS: 870}), "Q405", depth=ANY),
     Damage("the log start is above a segment", lambda p: p.log_starts.update({PAYMENTS: 130}), "Q406", depth=ANY),

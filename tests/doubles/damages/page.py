@@ -12,8 +12,8 @@ PAGE: Final = ROOT / "docs" / "quality-damages.md"
 _INTRODUCTION: Final = """\
 # Damage, and what tells of it
 
-`make docs` writes this from `tests/doubles/damages`. `tests/integration/test_damage_matrix.py` does each of {kinds} kinds
-of damage to remote copies of a real broker's segments, behind the platform's back: in a file store, and in an S3 server
+`make docs` writes this from `tests/doubles/damages`. `tests/integration/test_damage_matrix.py` does {kinds} kinds of
+damage to remote copies of a real broker's segments, behind the platform's back: in a file store, and in an S3 server
 (versitygw), where what is put in the place of an object has a checksum of its own, and a right one. Each must be
 found by the rules of its row, at its depth and not before. 500 whole segments in files, more than 40 of them in S3 as
 well, must break no rule at either depth.

@@ -17,6 +17,7 @@ FOUND: Final = {
     355: "a fork of the history was named only when there was something to copy behind it",
     1543: "a restore gave a fencing token a second time",
     2099: "an attempt lost its objects because the answer to its FINISHED was lost",
+    3277: "bytes below a log start, in a follower's segment that is still there, counted as local",
     41385: "bytes of an old leader counted as local while the metadata log lagged",
 }
 

@@ -220,15 +220,12 @@ class ExpirationPlanner:
 def local_only_bytes(replica: Replica, highest_copied_offset: int | None, log_start_offset: int) -> int:
     """Bytes of the replica that are not remote: segments wholly behind what was copied, the active one included.
 
-    One that is remote in part counts as remote: the total is rather too low, which deletes less.
+    One that is remote in part counts as remote, and one that a log start fell into as gone: the total is rather too
+    low, which deletes less.
     """
     first = max(replica.log_start_offset, log_start_offset)
     highest = -1 if highest_copied_offset is None else highest_copied_offset
-    return sum(
-        segment.size_bytes
-        for segment in replica.segments
-        if segment.base_offset > highest and segment.end_offset >= first
-    )
+    return sum(segment.size_bytes for segment in replica.segments if segment.base_offset >= max(highest + 1, first))
 
 
 def _held(partition: TopicIdPartition, given: RetentionInput, outcome: RetentionOutcome) -> list[HeldSegments]:

@@ -141,7 +141,8 @@ class TestLocalBytes:
         assert local_only_bytes(replica, 15, 0) == 30
 
     def test_nothing_below_a_log_start(self, replica):
-        assert local_only_bytes(replica, None, 25) == 30
+        assert local_only_bytes(replica, None, 20) == 30
+        assert local_only_bytes(replica, None, 25) == 20
         assert local_only_bytes(replace(replica, log_start_offset=40), None, 25) == 10
 
     def test_count_in_the_total_and_are_named_if_unknown(self, world, replica):

@@ -2,6 +2,9 @@
 
 A look that is less deep than the one that failed a segment cannot acquit it: a rule that is not judged at this depth
 keeps what it said last, and with it the verdict.
+
+Two processes may judge one segment at once. Each stores broken rules before its verdict, and whoever acquits reads them
+again after his: of the two orders in which they can come, neither leaves a segment PASSED that the other one convicted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -61,7 +64,7 @@ def judge_and_record(
     for breach in judge.judge([measure for _, measure in measured]):
         breaches[breach.measure].append(breach)
     results: list[QualityResult] = []
-    judged: list[Judged] = []
+    judged: list[tuple[Subject, Judged]] = []
     for subject, measure in measured:
         broken = breaches[measure]
         if broken and not _is_still_finished(metadata, subject):
@@ -76,11 +79,9 @@ def judge_and_record(
         findings += [(Severity(one.level), finding_of_result(one, start_offset)) for one in standing]
         failed = tuple(finding for severity, finding in findings if severity is Severity.CRITICAL)
         warnings = tuple(finding for severity, finding in findings if severity is Severity.WARNING)
-        judged.append(Judged(subject.segment_id, measure.bytes_read, failed, warnings))
+        judged.append((subject, Judged(subject.segment_id, measure.bytes_read, failed, warnings)))
     metadata.record_quality_results(results)
-    for one in judged:
-        metadata.record_verdict(one.segment_id, one.verdict, detail=_detail(one.failed))
-    return judged
+    return [_recorded(metadata, subject, one) for subject, one in judged]
 
 
 def finding_of_result(result: QualityResult, start_offset: int) -> QualityFinding:
@@ -104,6 +105,20 @@ def only_deep_acquits(results: Iterable[QualityResult]) -> bool:
     return any(rule is not None and Depth.SHALLOW not in rule.depths for rule in broken)
 
 
+def _recorded(metadata: RemoteLogMetadata, subject: Subject, judged: Judged) -> Judged:
+    """With its verdict stored: what somebody else found broken since it was looked up convicts it all the same."""
+    metadata.record_verdict(judged.segment_id, judged.verdict, detail=_detail(judged.failed))
+    if judged.failed:
+        return judged
+    broken = [one for one in _said_before(metadata, subject) if one.level == Severity.CRITICAL]
+    if not broken:
+        return judged
+    start_offset = subject.row.metadata.start_offset
+    return _recorded(
+        metadata, subject, replace(judged, failed=tuple(finding_of_result(one, start_offset) for one in broken))
+    )
+
+
 def _result(subject: Subject, breach: BrokenRule[SegmentMeasure]) -> QualityResult:
     rule = breach.rule
     message = finding_of(breach).message
@@ -111,9 +126,8 @@ def _result(subject: Subject, breach: BrokenRule[SegmentMeasure]) -> QualityResu
 
 
 def _said_before(metadata: RemoteLogMetadata, subject: Subject) -> list[QualityResult]:
-    """What did not pass when it was judged last. A rule that always held was never written."""
-    if subject.row.verdict is Verdict.NONE:
-        return []
+    """What did not pass when it was judged last. A rule that always held was never written. The row that is held here
+    is of before the measure, and says nothing about whether somebody judged the segment since."""
     return [result for result in metadata.quality_results(subject.segment_id) if not result.passed]
 
 

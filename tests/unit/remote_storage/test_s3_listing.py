@@ -72,6 +72,12 @@ def test_a_part_begins_after_its_border_and_ends_with_it(listed: Listed) -> None
     assert [parameters.get("start-after") for parameters in asked] == ["p/b", None]
 
 
+def test_a_server_that_names_the_border_again_does_not_end_the_part(listed: Listed) -> None:
+    """An object may have the name of a "directory", and some servers begin with the key after which they should."""
+    found, _ = listed(KeyInterval("b/", "d/"), (200, page("p/b/", "p/b/1", token="t")), (200, page("p/c", "p/e")))
+    assert found == ["b/1", "c"]
+
+
 @pytest.mark.parametrize(
     "script",
     [

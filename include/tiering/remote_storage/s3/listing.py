@@ -82,7 +82,7 @@ class S3Listing:
             inside = [one for one in listed if part.holds(one.key)]
             if inside:
                 yield inside
-            if len(inside) < len(listed):
+            if part.until is not None and any(one.key > part.until for one in listed):
                 return
 
     def open_uploads(self) -> Iterator[Sequence[ListedUpload]]:

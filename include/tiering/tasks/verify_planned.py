@@ -70,7 +70,8 @@ def verify_planned(
     is called when a group is recorded.
 
     Raises:
-        RemoteStorageUnavailableError, JudgeError: what was recorded stays, the rest is left to the next call.
+        RemoteStorageUnavailableError, ForeignStoreError, JudgeError: what was recorded stays, the rest is left to the
+            next call.
     """
     began = clock.monotonic()
     tally = Tally()
@@ -104,7 +105,7 @@ def measure_planned(measurer: Measurer, planned: ToMeasure) -> SegmentMeasure | 
     """None if it is not FINISHED any more. A predecessor that went meanwhile counts as none.
 
     Raises:
-        RemoteStorageUnavailableError
+        RemoteStorageUnavailableError, ForeignStoreError
     """
     row = measurer.metadata.segment(planned.segment_id)
     if row is None or not row.metadata.is_finished:

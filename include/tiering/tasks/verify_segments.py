@@ -11,11 +11,12 @@ is superseded. A verdict says what the store held when it was asked, so it may b
               verdicts, one by one
 
 The next call takes every segment that has not passed, or all of the run again: the same objects get the same verdict.
-A store that does not answer is no verdict: the error goes to the caller, and what was recorded stays. Runs that were
+A store that does not answer is no verdict: the error goes to the caller, and what was recorded stays. Nor is one that
+is not ours, where a disk is not mounted or a URL is wrong: everything would fail that is missing there. Runs that were
 planned are in `verify_planned`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final, Self
@@ -79,21 +80,30 @@ class Tally:
         return VerifyReport(self.segments, failed, warnings, self.bytes_read, seconds, self.gone)
 
 
+def anybodys() -> None:
+    """A store that is believed whatever its marker says."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measurer:
-    """Takes measures through the storage contract, each charged to the fetch quota by this process."""
+    """Takes measures through the storage contract, each charged to the fetch quota by this process.
+
+    `require_ours` raises ForeignStoreError unless the store is this database's; it is asked where something could not
+    be measured, after that was tried.
+    """
 
     metadata: RemoteLogMetadata
     storage: RemoteStorage
     quotas: Quotas
+    require_ours: Callable[[], None] = anybodys
 
     def of(self, subject: Subject, depth: Depth) -> SegmentMeasure:
-        """Raises RemoteStorageUnavailableError."""
+        """Raises RemoteStorageUnavailableError, ForeignStoreError."""
         segment = subject.row.metadata
         limiter = self.quotas.fetch(segment.broker_id, segment.topic_id_partition.topic)
         has_gap = bool(missing_offsets(subject.previous, segment))
         decisions = self.metadata.skipped_offsets(segment.topic_id_partition) if has_gap else ()
-        return measure_segment(
+        measure = measure_segment(
             subject.row,
             previous=subject.previous,
             storage=self.storage,
@@ -101,6 +111,9 @@ class Measurer:
             decisions=decisions,
             depth=depth,
         )
+        if measure.remarks:
+            self.require_ours()
+        return measure
 
 
 def verify_segments(
@@ -112,6 +125,7 @@ def verify_segments(
     depth: Depth = Depth.SHALLOW,
     quotas: Quotas,
     clock: Clock,
+    require_ours: Callable[[], None] = anybodys,
 ) -> VerifyReport:
     """Verify the FINISHED segments that this run copied, and those that no run's gate has judged yet.
 
@@ -119,10 +133,11 @@ def verify_segments(
 
     Raises:
         RemoteStorageUnavailableError: the store does not answer (retriable).
+        ForeignStoreError: it is not ours; nothing of the group was recorded.
         JudgeError: a rule could not be applied.
     """
     began = clock.monotonic()
-    measurer = Measurer(metadata, storage, quotas)
+    measurer = Measurer(metadata, storage, quotas, require_ours)
     subjects = _unpassed(metadata) if run_id is None else _of_run(metadata, run_id)
     tally = Tally()
     while group := list(islice(subjects, GROUP_SEGMENTS)):

@@ -19,7 +19,6 @@ from include.tiering.observability.metrics import process_recorder
 from include.tiering.remote_metadata.sql_audit import SqlSegmentFacts
 from include.tiering.remote_storage.listing import ListedObject, ListingFacts, ObjectListing
 from include.tiering.remote_storage.location import open_inventory, open_listing, open_strays
-from include.tiering.remote_storage.marker import GuardedStorage
 from include.tiering.remote_storage.strays import StoredStrays
 from include.tiering.tasks.audit_brake import apply_removal_brake
 from include.tiering.tasks.batch_room import BatchRoom
@@ -230,10 +229,6 @@ class AuditVerbs(Parts):
         for key_range in self.segment_facts.split(_RANGES):
             for page in self.segment_facts.export(key_range):
                 yield from page
-
-    def require_our_store(self) -> None:
-        """Raises ForeignStoreError unless the store's marker is this database's."""
-        GuardedStorage(self.unguarded_storage, self._identity(), self.clock).check_marker()
 
     def _monotonic_ms(self) -> int:
         return int(self.clock.monotonic() * 1000)

@@ -186,6 +186,10 @@ class Parts:
         remote = self.settings.remote_storage
         return open_storage(remote.required_url(), layout=remote.layout, **self._access())
 
+    def require_our_store(self) -> None:
+        """Raises ForeignStoreError unless the store's marker is this database's."""
+        GuardedStorage(self.unguarded_storage, self._identity(), self.clock).check_marker()
+
     def effective_settings(self) -> TieringSettings:
         """The settings with the dynamic configs of now over them."""
         return with_dynamic(self.settings, self.configs.of_entity(ALL_BROKERS))

@@ -48,6 +48,7 @@ class QualityVerbs(Parts):
             depth=depth,
             quotas=self.quotas,
             clock=self.clock,
+            require_ours=self.require_our_store,
         )
 
     def expire_verdicts(self) -> int:
@@ -150,7 +151,7 @@ class QualityVerbs(Parts):
 
     @property
     def _measurer(self) -> Measurer:
-        return Measurer(self.metadata, self.storage, self.quotas)
+        return Measurer(self.metadata, self.storage, self.quotas, self.require_our_store)
 
     def _log_ends(self, topics: Collection[str]) -> Mapping[TopicIdPartition, int]:
         """Those of the leaders' replicas. What cannot be read has none."""

@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.errors import JudgeError, RemoteStorageUnavailableError
+from include.tiering.errors import ForeignStoreError, JudgeError, RemoteStorageUnavailableError
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.verdict import Verdict
 from include.tiering.quality.judge import Judge
 from include.tiering.quota.contract import NoQuotas
+from include.tiering.remote_storage.contract import StoreMarker
+from include.tiering.remote_storage.marker import MARKER_KEY, GuardedStorage
 from include.tiering.tasks import verify_segments as module
 from include.tiering.tasks.verify_segments import VerifyReport, verify_segments
 from tests.doubles.copied_segments import CopiedPartition, copied_partition
@@ -31,7 +33,12 @@ def metadata(partition: CopiedPartition) -> MemoryMetadata:
 
 
 def verify(
-    metadata: MemoryMetadata, partition: CopiedPartition, *, run_id: str | None = None, judge: Judge | None = None
+    metadata: MemoryMetadata,
+    partition: CopiedPartition,
+    *,
+    run_id: str | None = None,
+    judge: Judge | None = None,
+    **rest,
 ) -> VerifyReport:
     return verify_segments(
         metadata,
@@ -40,6 +47,7 @@ def verify(
         run_id=run_id,
         quotas=NoQuotas(),
         clock=ManualClock(),
+        **rest,
     )
 
 
@@ -202,3 +210,28 @@ def test_a_store_that_does_not_answer_gives_no_verdict(
     with pytest.raises(RemoteStorageUnavailableError):
         verify(metadata, partition)
     assert set(verdicts(metadata)) == {Verdict.NONE}
+
+
+@pytest.mark.parametrize("left", ["nothing", "a directory", "a marker"])
+def test_a_store_that_is_not_ours_convicts_nothing(
+    metadata: MemoryMetadata, partition: CopiedPartition, left: str
+) -> None:
+    """The disk is not mounted; or there is another one."""
+    ours = StoreMarker("cluster", "store", 1)
+    guarded = GuardedStorage(partition.storage, ours, ManualClock())
+    partition.storage.create_marker(ours)
+    mounted = partition.root.rename(partition.root.with_name("elsewhere"))
+    if left != "nothing":
+        partition.root.mkdir()
+    if left == "a marker":
+        partition.storage.create_marker(StoreMarker("cluster", "another", 1))
+    with pytest.raises(ForeignStoreError, match=MARKER_KEY if left != "a marker" else "belongs to"):
+        verify(metadata, partition, require_ours=guarded.check_marker)
+    assert set(verdicts(metadata)) == {Verdict.NONE}
+    if left != "nothing":
+        (partition.root / MARKER_KEY).unlink(missing_ok=True)
+        partition.root.rmdir()
+    mounted.rename(partition.root)
+    partition.object_path(partition.rows[2], "log").unlink()
+    report = verify(metadata, partition, require_ours=guarded.check_marker)
+    assert {one.segment_id for one in report.failed} == {str(id_of(partition, 2).id)}

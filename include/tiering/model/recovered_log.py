@@ -33,7 +33,7 @@ class Obstacle(StrEnum):
     COVERED = "another copy that reaches the same end is taken"
     FALLING_EPOCHS = "its leader epochs contradict those of more other segments"
     OLDER_LINEAGE = "another copy holds some of its offsets under a later leader epoch"
-    OVERLAP = "some of its offsets are copied already"
+    OVERLAP = "it does not begin behind the last offset that was copied"
     GAP = "offsets before it are missing, and nobody decided to go on without them"
     BELOW_LOG_START = "its offsets lie below the log start: they were given up"
 
@@ -51,7 +51,7 @@ class LeftOut:
 class RecoveredLog:
     """`segments` by ascending end, `left_out` by offset.
 
-    `holes` lie between a segment and the one before it, ascending; a later one that overlaps may hold them all the same.
+    `holes` lie between a segment and the one before it, ascending; a later one that overlaps may hold them after all.
     """
 
     segments: tuple[RemoteLogSegmentMetadata, ...]

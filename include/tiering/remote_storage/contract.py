@@ -83,6 +83,10 @@ class StoreMarker:
     store_id: str
     generation: int
 
+    def __str__(self) -> str:
+        """`store 'Sd..' of cluster 'Mk..', generation 2`; quoted, as it may come from somebody else's store."""
+        return f"store {self.store_id!r} of cluster {self.cluster_id!r}, generation {self.generation}"
+
 
 class SegmentReader(Protocol):
     """One segment's objects, for who reads most of them. Nothing is read before it is asked for; every object beside

@@ -37,8 +37,8 @@ def _summary(plan: AdoptionPlan, report: AdoptionReport | None, refusal: str | N
         return f"nothing is adopted: {refusal}. {_planned(plan)} could be"
     if report is None:
         return f"{_planned(plan)} could be adopted, {len(plan.refused)} could not; nothing was changed"
-    served = " Nothing of it is served before ./tiering verify passed it" if report.adopted else ""
-    return f"adopted {count(len(report.adopted), 'segment')}, {len(report.refused)} were not.{served}"
+    served = "; nothing of it is served before ./tiering verify passed it" if report.adopted else ""
+    return f"adopted {count(len(report.adopted), 'segment')}, {len(report.refused)} refused{served}"
 
 
 def _document(plan: AdoptionPlan, report: AdoptionReport | None, refusal: str | None) -> Document:
@@ -94,7 +94,7 @@ def _rows(segments: Sequence[StoredSegment]) -> tuple[tuple[str, ...], ...]:
             str(one.metadata.topic_id_partition),
             str(one.metadata.remote_log_segment_id.id),
             f"{one.metadata.start_offset}..{one.metadata.end_offset}",
-            str(one.metadata.segment_size_bytes),
+            format_bytes(one.metadata.segment_size_bytes),
         )
         for one in segments
     )

@@ -57,7 +57,7 @@ def question(plan: RebuildPlan) -> str:
 
 
 def _planned(plan: RebuildPlan) -> str:
-    size = f"{count(plan.attempts, 'segment')} ({format_bytes(plan.log_bytes)})"
+    size = f"{count(plan.attempts, 'attempt')} ({format_bytes(plan.log_bytes)})"
     return f"{size} of {count(len(plan.partitions), 'partition')}"
 
 
@@ -179,7 +179,7 @@ _NAME_COLUMNS: Final = ("topic id", "name", "objects>")
 def _partition_row(one: RebuiltPartition) -> tuple[str, ...]:
     offsets = "stored before" if one.before else "" if one.offsets is None else str(one.offsets)
     holes = ", ".join(map(str, one.holes))
-    size = "" if one.before else str(one.size_bytes)
+    size = "" if one.before else format_bytes(one.size_bytes)
     return (str(one.topic_id_partition), str(one.segments), size, offsets, holes, str(one.not_taken))
 
 

@@ -128,10 +128,13 @@ def _of_partition(
         refused = _refused_by_topic_quota(evidence, planned)
         if refused is not None:
             return refused
+    anew = 0 if planned is None else sum(segment.supersedes is not None for segment in planned.segments)
     if held_back is not None:
-        return _held_back(evidence, held_back, replicas.get(partition))
+        cause, finding, advice = _held_back(evidence, held_back, replicas.get(partition))
+        failed = f"; before it the next run copies {_segments(anew)} anew: failed the quality gate" if anew else ""
+        return cause, finding + failed, advice
     if planned is not None:
-        return _on_its_way(evidence, planned)
+        return _on_its_way(evidence, planned, anew)
     return _nothing_left(replicas[partition])
 
 
@@ -198,12 +201,10 @@ def _refused_by_topic_quota(evidence: Evidence, planned: PlannedPartition) -> Li
     return Cause.TOPIC_QUOTA, finding, "it recovers by itself; or raise a threshold: ./tiering configs --alter"
 
 
-def _on_its_way(evidence: Evidence, planned: PlannedPartition) -> Line:
-    what = (
-        f"{len(planned.segments)} segments, {format_bytes(planned.size_bytes)}, from {planned.segments[0].base_offset}"
-    )
-    again = sum(segment.supersedes is not None for segment in planned.segments)
-    what += f" ({again} of them anew: they failed the quality gate)" if again else ""
+def _on_its_way(evidence: Evidence, planned: PlannedPartition, anew: int) -> Line:
+    what = f"{_segments(len(planned.segments))}, {format_bytes(planned.size_bytes)}"
+    what += f", from {planned.segments[0].base_offset}"
+    what += f" ({anew} of them anew: failed the quality gate)" if anew else ""
     quota = _quota(evidence, planned)
     holder = evidence.holders.get(planned.replica_id.topic_id_partition)
     if holder is not None:
@@ -214,6 +215,10 @@ def _on_its_way(evidence: Evidence, planned: PlannedPartition) -> Line:
         f"{what} to copy{quota}",
         "the next run of tiering_copy, or ./tiering copy, takes them",
     )
+
+
+def _segments(number: int) -> str:
+    return f"{number} segment" if number == 1 else f"{number} segments"
 
 
 def _quota(evidence: Evidence, planned: PlannedPartition) -> str:

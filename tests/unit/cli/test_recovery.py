@@ -111,7 +111,7 @@ class TestRebuild:
     ) -> None:
         refused = run("rebuild")
         assert (refused.exit_code, tiering.calls) == (1, [])
-        assert "nothing is rebuilt: without a terminal it needs --approve. There are 2 segments" in refused.stdout
+        assert "nothing is rebuilt: without a terminal it needs --approve. There are 2 attempts" in refused.stdout
         done = run("rebuild", "--approve")
         assert (done.exit_code, tiering.calls) == (0, [("rebuild", {"dry_run": False, "author": author()})])
         assert "rebuilt 2 segments of 1 partition; 0 attempts left out, 0 holes." in done.stdout
@@ -138,7 +138,7 @@ class TestRebuild:
         tiering.plan = replace(PLAN, begun=NEW)
         asked = answer(monkeypatch, rebuild_command, True)
         run("rebuild")
-        assert asked == ["Go on to rebuild metadata of 2 segments (2.0 KiB) of 1 partition?"]
+        assert asked == ["Go on to rebuild metadata of 2 attempts (2.0 KiB) of 1 partition?"]
 
     def test_a_dry_run_asks_nobody(self, run: Callable[..., Result], tiering: FakeRecovery) -> None:
         done = run("rebuild", "--dry-run")
@@ -243,7 +243,7 @@ class TestAdopt:
         assert "nothing is adopted: without a terminal it needs --approve. 1 segment" in refused.stdout
         done = run("adopt", "--all", "--approve")
         assert (done.exit_code, tiering.calls) == (0, [("adopt", {"author": author()})])
-        assert "adopted 1 segment, 0 were not. Nothing of it is served before ./tiering verify" in done.stdout
+        assert "adopted 1 segment, 0 refused; nothing of it is served before ./tiering verify" in done.stdout
 
     @pytest.mark.parametrize(("yes", "code"), [(True, 0), (False, 1)])
     def test_on_a_terminal_it_asks(

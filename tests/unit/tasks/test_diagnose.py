@@ -171,22 +171,32 @@ def test_what_waits_for_a_run_with_the_narrowest_quota() -> None:
     found = one(plan=CopyPlan("doctor", (PLANNED,), (), ()), quotas=QuotasInForce(1, quotas), workers=3)
     assert (found.cause, found.cause.tiers) == (Cause.WAITS_FOR_A_RUN, True)
     assert found.finding == (
-        "1 segments, 1.0 MiB, from 0 to copy; copy quota 512.0 KiB/s of broker 1, shared by 3 workers: 2.0s at least"
+        "1 segment, 1.0 MiB, from 0 to copy; copy quota 512.0 KiB/s of broker 1, shared by 3 workers: 2.0s at least"
     )
     free = one(plan=CopyPlan("doctor", (PLANNED,), (), ()))
-    assert free.finding == "1 segments, 1.0 MiB, from 0 to copy"
+    assert free.finding == "1 segment, 1.0 MiB, from 0 to copy"
 
 
 def test_who_holds_it_since_when() -> None:
     holder = LeaseHolder("run-1", "run-1/0", NOW_MS - 90_000, NOW_MS + 1, 1)
     found = one(plan=CopyPlan("doctor", (PLANNED,), (), ()), holders={ORDERS: holder})
     assert found.cause is Cause.BEING_COPIED
-    assert found.finding == "batch run-1/0 has held it for 1m 30s: 1 segments, 1.0 MiB, from 0 to go"
+    assert found.finding == "batch run-1/0 has held it for 1m 30s: 1 segment, 1.0 MiB, from 0 to go"
 
 
 def test_what_stands_behind_planned_segments_is_the_finding() -> None:
     plan = held_back(HeldBack.NOT_ELIGIBLE, IneligibleReason.ABOVE_HIGH_WATERMARK.value, partitions=(PLANNED,))
     assert one(plan=plan).cause is Cause.NOT_ELIGIBLE
+
+
+def test_a_failed_segment_that_is_copied_anew_is_named_beside_what_stands_behind_it() -> None:
+    anew = replace(PLANNED, segments=(PlannedSegment(0, 29, 1_048_576, supersedes=Uuid(b"2" * 16)),))
+    assert one(plan=CopyPlan("doctor", (anew,), (), ())).finding == (
+        "1 segment, 1.0 MiB, from 0 (1 of them anew: failed the quality gate) to copy"
+    )
+    behind = one(plan=held_back(HeldBack.NOT_ELIGIBLE, IneligibleReason.ABOVE_HIGH_WATERMARK, partitions=(anew,)))
+    assert behind.cause is Cause.NOT_ELIGIBLE
+    assert behind.finding.endswith("35; before it the next run copies 1 segment anew: failed the quality gate")
 
 
 def test_every_cause_but_four_is_a_finding() -> None:

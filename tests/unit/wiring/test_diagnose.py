@@ -41,7 +41,7 @@ def one(tiering: Tiering, topic: str) -> Diagnosis:
 def test_what_can_be_copied_waits_for_a_run_and_is_then_up_to_date(tiering: Tiering) -> None:
     waiting = one(tiering, "bigrecs")
     assert (waiting.cause, waiting.cause.tiers) == (Cause.WAITS_FOR_A_RUN, True)
-    assert waiting.finding.startswith("1 segments, ")
+    assert waiting.finding.startswith("1 segment, ")
     tiering.plan_copy("run-1", topics=["bigrecs"])
     tiering.copy_batch("run-1", "run-1/0")
     done = one(tiering, "bigrecs")

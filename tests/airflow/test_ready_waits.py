@@ -50,7 +50,10 @@ FAR_MS: Final = 10**14
 COPY: Final = "tiering_copy"
 EXPIRATION: Final = "tiering_expiration"
 SIZES: Final = "tiering_remote_log_sizes"
-DAG_IDS: Final = (COPY, EXPIRATION, SIZES)
+QUALITY: Final = "tiering_quality"
+AUDIT: Final = "tiering_audit"
+READERS: Final = (SIZES, QUALITY, AUDIT)
+DAG_IDS: Final = (COPY, EXPIRATION, *READERS)
 WAITS: Final = "Waiting, not ready: "
 Mend = Callable[[], None]
 
@@ -363,7 +366,7 @@ def _all_fail_at_once(reason: str, mend: Mend) -> None:
 def test_every_dag_that_works_on_segments_begins_with_a_look() -> None:
     assert {dag_id: sensor.task_id for dag_id, sensor in _sensors().items()} == dict.fromkeys(DAG_IDS, "ready")
     pools = {dag_id: sensor.slot_pool for dag_id, sensor in _sensors().items()}
-    assert pools == {COPY: COPIER_POOL, EXPIRATION: EXPIRATION_POOL, SIZES: READER_POOL}
+    assert pools == {COPY: COPIER_POOL, EXPIRATION: EXPIRATION_POOL, **dict.fromkeys(READERS, READER_POOL)}
     assert all(len(sensor.dag.roots) == 1 for sensor in _sensors().values())
 
 
@@ -377,8 +380,8 @@ def test_every_dag_that_works_on_segments_begins_with_a_look() -> None:
         (_refusing, "storage: ", ()),
         (_unreadable, "log dirs: ", (EXPIRATION,)),
         (_no_slots, "has 0 slots: that is a pause", ()),
-        (_paused, "pause: all topics are paused: ./tiering resume", (SIZES,)),
-        (_no_facts, "topic facts: no directory of log_dirs shows __cluster_metadata-0", (EXPIRATION, SIZES)),
+        (_paused, "pause: all topics are paused: ./tiering resume", READERS),
+        (_no_facts, "topic facts: no directory of log_dirs shows __cluster_metadata-0", (EXPIRATION, *READERS)),
     ],
 )
 def test_each_dag_waits_with_the_reason_and_goes_on_when_it_is_mended(

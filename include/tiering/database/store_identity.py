@@ -1,11 +1,13 @@
 """Which remote store this database belongs to: what the store's marker object must say before a write or delete.
 
 The row is written before the marker object is, and neither ever changes by itself (a rebuild replaces the marker, with
-a row of a database that was empty): a database that was restored, cloned
-or pointed at another bucket disagrees with the marker and is refused.
+a row of a database that was empty): a database that was restored, cloned or pointed at another bucket disagrees with
+the marker and is refused.
 """
 
-from sqlalchemy import Engine, select
+from typing import Final
+
+from sqlalchemy import Engine, bindparam, select
 
 from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.database.rebuild_state import is_being_rebuilt
@@ -15,6 +17,8 @@ from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.model.ids import Uuid
 from include.tiering.remote_storage.contract import StoreMarker
+
+_IDENTITY: Final = select(stores.c.store_id, stores.c.generation).where(stores.c.cluster_id == bindparam("of_cluster"))
 
 
 class StoreIdentities:
@@ -27,9 +31,8 @@ class StoreIdentities:
 
     def read(self) -> StoreMarker | None:
         """None before the first `create`."""
-        query = select(stores.c.store_id, stores.c.generation).where(stores.c.cluster_id == self._cluster_id)
         with reading(self._engine) as connection:
-            row = connection.execute(query).one_or_none()
+            row = connection.execute(_IDENTITY, {"of_cluster": self._cluster_id}).one_or_none()
         return None if row is None else StoreMarker(self._cluster_id, row.store_id, row.generation)
 
     def create(self, store_id: Uuid) -> StoreMarker:
@@ -42,7 +45,7 @@ class StoreIdentities:
                 "created_at_ms": self._now_ms(connection),
             }
             insert_if_absent(connection, stores, values)
-            row = connection.execute(select(stores).where(stores.c.cluster_id == self._cluster_id)).one()
+            row = connection.execute(_IDENTITY, {"of_cluster": self._cluster_id}).one()
         return StoreMarker(self._cluster_id, row.store_id, row.generation)
 
 

@@ -15,7 +15,7 @@ from include.tiering.cluster.missed_facts import MissedFacts
 from include.tiering.cluster.unknown_facts import UnknownFacts
 from include.tiering.database.engine import open_engine
 from include.tiering.database.facts_memory import FactsMemory
-from include.tiering.database.migrations import current_revision
+from include.tiering.database.migrations import current_revision, require_head
 from include.tiering.database.store_identity import StoreIdentities, known_clusters, require_whole
 from include.tiering.errors import (
     ClusterFactsError,
@@ -170,13 +170,14 @@ class Parts:
         """The cluster that the database was set up for.
 
         Raises:
-            MetadataUnavailableError: it was not set up, or its metadata are being rebuilt.
+            MetadataUnavailableError: it was not set up or not migrated, or its metadata are being rebuilt.
         """
         known = known_clusters(self.engine) if current_revision(self.engine) is not None else []
         if len(known) != 1:
             raise MetadataUnavailableError(
                 f"the database serves {len(known)} clusters instead of one: set it up with ./tiering migrate"
             )
+        require_head(self.engine)
         require_whole(self.engine)
         return known[0]
 

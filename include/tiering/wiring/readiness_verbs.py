@@ -5,6 +5,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
 
+from include.tiering.database.migrations import require_head
 from include.tiering.errors import AirflowApiError, MetadataUnavailableError, SourceError
 from include.tiering.log_source.contract import Replica, UnfinishedTransaction
 from include.tiering.log_source.topic_patterns import matches
@@ -17,18 +18,18 @@ from include.tiering.tasks.partition_readiness import partition_readiness
 from include.tiering.tasks.plan_copy import plan_copy
 from include.tiering.tasks.readiness import Readiness, run_checks
 from include.tiering.wiring.pool_verbs import PoolVerbs
-from include.tiering.wiring.set_up import LOG_DIRS, PAUSE, TOPIC_FACTS, readiness_probes, require_schema
+from include.tiering.wiring.set_up import LOG_DIRS, PAUSE, TOPIC_FACTS, readiness_probes
 
 _DELETES_WITHOUT: Final = {
     LOG_DIRS: "what was archived outlives its broker; bytes that are not copied yet count as 0, which deletes less",
     TOPIC_FACTS: "what to delete is decided from what the platform recorded itself",
 }
-_COUNTS_WITHOUT: Final = {
-    TOPIC_FACTS: "sizes are counted from the platform's own rows",
-    PAUSE: "counting sends nothing",
+_READS_WITHOUT: Final = {
+    TOPIC_FACTS: "what is counted, verified and audited is what the platform recorded itself",
+    PAUSE: "reading back sends nothing",
 }
 _DOES_WITHOUT: Final[Mapping[str | None, Mapping[str, str]]] = MappingProxyType(
-    {EXPIRATION_POOL: _DELETES_WITHOUT, READER_POOL: _COUNTS_WITHOUT}
+    {EXPIRATION_POOL: _DELETES_WITHOUT, READER_POOL: _READS_WITHOUT}
 )
 """What need not hold for the work behind a pool, and what it means that it does not."""
 
@@ -38,13 +39,14 @@ class ReadinessVerbs(PoolVerbs):
 
     def require_schema(self) -> None:
         """Raises MetadataUnavailableError unless the database is at the revision of this version."""
-        require_schema(self)
+        require_head(self.engine)
 
     def readiness(self, *, pool: str | None = None, topics: Collection[str] | None = None) -> Readiness:
         """Schema, store, log dirs, topic facts, pause and, if one is named, the pool; then partition by partition.
 
-        `pool` says what work is asked about: without one, or with the copier pool, copying; expiration and sizes do
-        without some of it. Without `topics` (patterns) those of `topics.include`, for expiration all that is archived.
+        `pool` says what work is asked about: without one, or with the copier pool, copying; expiration and what reads
+        back do without some of it. Without `topics` (patterns) those of `topics.include`, for expiration all that is
+        archived.
         """
         checks = run_checks(
             readiness_probes(self, pool, needs_log_dirs=pool not in _DOES_WITHOUT),

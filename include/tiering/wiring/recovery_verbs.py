@@ -5,7 +5,7 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import Final
 
-from include.tiering.database.migrations import current_revision, upgrade
+from include.tiering.database.migrations import current_revision, require_head, upgrade
 from include.tiering.errors import ClusterFactsError, SourceError
 from include.tiering.log_source.log_dir.dirs import identify
 from include.tiering.model.ids import Uuid
@@ -16,7 +16,6 @@ from include.tiering.tasks.plan_adoption import AdoptionPlan, plan_adoption
 from include.tiering.tasks.plan_rebuild import RebuildPlan, plan_rebuild
 from include.tiering.tasks.rebuild import Rebuild, RebuildReport
 from include.tiering.wiring.parts import Parts
-from include.tiering.wiring.set_up import require_schema
 
 _LEASE_MS: Final = 60_000
 
@@ -73,7 +72,7 @@ class RecoveryVerbs(Parts):
     def _rebuild_begun(self, found: StoreMarker) -> StoreMarker | None:
         if current_revision(self.engine) is None:
             return None
-        require_schema(self)
+        require_head(self.engine)
         return SqlMetadataRecovery(self.engine, found.cluster_id).begun(found)
 
     def _cluster_of_brokers(self) -> str | None:

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from typing import Final
 
-from include.tiering.database.migrations import HEAD, current_revision, upgrade
+from include.tiering.database.migrations import HEAD, require_head, upgrade
 from include.tiering.database.store_identity import StoreIdentities, known_clusters, require_whole
 from include.tiering.errors import (
     ForeignStoreError,
-    MetadataUnavailableError,
     SendingStoppedError,
     SettingError,
     SourceError,
@@ -68,15 +67,8 @@ def readiness_probes(parts: Parts, pool: str | None, *, needs_log_dirs: bool = T
     return probes
 
 
-def require_schema(parts: Parts) -> None:
-    """Raises MetadataUnavailableError unless the database is at the revision of this version."""
-    revision = current_revision(parts.engine)
-    if revision != HEAD:
-        raise MetadataUnavailableError(f"the schema is at {revision}, this version needs {HEAD}: ./tiering migrate")
-
-
 def _schema(parts: Parts) -> str:
-    require_schema(parts)
+    require_head(parts.engine)
     return f"at {HEAD}, cluster {parts.cluster_id}"
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, insp
 
 from include.tiering.database.statements import serialise_writers
 from include.tiering.database.transactions import reading, writing
-from include.tiering.errors import SettingError
+from include.tiering.errors import MetadataUnavailableError, SettingError
 
 HEAD: Final = "r0013"
 """Written out, so that a check works where the library was imported from an archive and no directory can be listed."""
@@ -57,6 +57,14 @@ def current_revision(engine: Engine) -> str | None:
 def is_at_head(engine: Engine) -> bool:
     """Whether this code and the database agree on the schema."""
     return current_revision(engine) == HEAD
+
+
+def require_head(engine: Engine) -> None:
+    """Raises MetadataUnavailableError unless the database is at the revision of this version."""
+    revision = current_revision(engine)
+    if revision != HEAD:
+        found = "there is no schema yet" if revision is None else f"the schema is at {revision}"
+        raise MetadataUnavailableError(f"{found}, this version needs {HEAD}: ./tiering migrate")
 
 
 def _revision(connection: Connection) -> str | None:

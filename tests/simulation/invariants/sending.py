@@ -75,7 +75,7 @@ class Sending:
     def deletion_began(self, row: Row, process: Process | None) -> None:
         """Of what was FINISHED."""
         owner = self._owner_at_request.get(process) if process is not None else None
-        if owner is not None and owner != TopicOwner.PLATFORM:
+        if owner is not None and owner != TopicOwner.PLATFORM and self._not_ours(row):
             self._watch.broken("nothing of another owner is deleted", f"{row}: the owner was {owner} when it began")
         if process is not None and process not in self._owner_at_request:
             self._watch.broken("deletions keep to their rate", f"{row}: {process.name} asked for no request before")

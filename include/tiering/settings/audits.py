@@ -14,8 +14,9 @@ class AuditSettings(DynamicSection):
 
     min_age_ms: int = operational(
         _DAY_MS,
-        "Objects without metadata and open uploads that are younger are neither reported nor removed by an audit. A "
-        "second line only: a copy under way is known by its metadata, whatever its age.",
+        "Objects without metadata and open uploads that are younger are neither reported nor removed by an audit; a "
+        "complete copy is reported at any age. A second line only: a copy under way is known by its metadata, whatever "
+        "its age.",
         unit="milliseconds",
         at_least=0,
         at_most=MOST_LONG,

@@ -250,6 +250,20 @@ class TestSecondLook:
         assert world.outcomes() == [KEPT] * 6 + [REMOVED] * 3
         assert world.stored_keys() == keys_of(*planned[:2])
 
+    def test_an_id_at_two_places_is_looked_at_in_both(self, world):
+        """What was written again at the second place keeps all of the id."""
+        segment = world.segment()
+        moved = replace(segment, start_offset=segment.start_offset + 1)
+        planned = [world.removal(segment, key) for one in (segment, moved) for key in world.stored(one)]
+        other = world.segment()
+        again = replace(other, start_offset=other.start_offset + 1)
+        changed = [world.removal(other, key) for one in (other, again) for key in world.stored(one)]
+        os.utime(world.root / changed[-1].key, (5, 5))
+        world.plan(planned, changed)
+        world.batch()
+        assert world.outcomes() == [REMOVED] * 6 + [KEPT] * 6
+        assert world.stored_keys() == keys_of(changed)
+
     def test_a_row_that_appears_after_the_look_is_respected(self, world):
         segment = world.segment()
         planned = [world.removal(segment, key) for key in world.stored(segment)]

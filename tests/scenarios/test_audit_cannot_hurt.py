@@ -140,6 +140,7 @@ class TestApproval:
         accept = [flag for number in ids for flag in ("--accept", str(number))]
         assert [one["finding_id"] for one in audited(tiering, 0, *accept)["accepted"]] == ids
         assert {one["state"] for one in audited(tiering, 0)["findings"]} == {"accepted"}
+        assert audited(tiering, 0, "--delete-orphans")["removal"]["removals"] == []
         assert tiering("audit", "--accept", "999").exit_code == 1
 
 

@@ -6,12 +6,12 @@ owner, a retention and a brake. Foreign objects are not ours to delete. Planning
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from include.tiering.audit.finding import AuditFinding, FindingKind
+from include.tiering.audit.finding import AuditFinding, FindingIdentity, FindingKind
 from include.tiering.audit.guards import Refusal
 from include.tiering.audit.removal_contract import PlannedRemoval, removal_hash
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
@@ -29,6 +29,7 @@ class Spared(StrEnum):
     YOUNG = "something of its segment is younger than the age guard"
     AGE_UNKNOWN = "how old something of its segment is cannot be known"
     KNOWN = "metadata knows its segment"
+    ACCEPTED = "somebody decided to leave something of its segment"
     COMPLETE = "its segment is a complete copy: ./tiering adopt"
     NO_SEGMENT = "its key is not a segment's"
 
@@ -62,29 +63,33 @@ def plan_removals(
     now_ms: int,
     with_versions: bool = False,
     is_known: Callable[[RemoteLogSegmentId], bool] = lambda _: False,
+    accepted: Collection[FindingIdentity] = frozenset(),
 ) -> RemovalPlan:
     """Decide what goes.
 
     `findings` are all of one audit, `now_ms` is the database's clock. `is_known`: whether metadata has the id in any
     state but a tombstone; asked of ids with open uploads or old versions, as an orphan is by its kind of none.
+    `accepted`: of findings that a person decided to leave.
     """
     if refusals:
         return RemovalPlan(run_id, audit_run_id, (), refusals=tuple(refusals))
     wanted = (*STRAYS, *VERSIONS) if with_versions else STRAYS
     spared: Counter[Spared] = Counter()
     attempts: dict[RemoteLogSegmentId, list[AuditFinding]] = defaultdict(list)
-    complete: set[RemoteLogSegmentId] = set()
+    kept: dict[RemoteLogSegmentId, Spared] = {}
     for finding in findings:
         segment_id = _segment_id(finding)
         if segment_id is None:
             spared[Spared.NO_SEGMENT] += finding.kind in wanted
         elif finding.kind in _COMPLETE:
-            complete.add(segment_id)
+            kept[segment_id] = Spared.COMPLETE
         elif finding.kind in wanted:
             attempts[segment_id].append(finding)
+            if finding.identity in accepted:
+                kept.setdefault(segment_id, Spared.ACCEPTED)
     removals: list[PlannedRemoval] = []
     for segment_id, found in sorted(attempts.items(), key=lambda item: _place(item[0])):
-        why = Spared.COMPLETE if segment_id in complete else _too_young(found, now_ms - min_age_ms)
+        why = kept.get(segment_id) or _too_young(found, now_ms - min_age_ms)
         if why is None and any(one.kind is not FindingKind.ORPHAN for one in found) and is_known(segment_id):
             why = Spared.KNOWN
         if why is not None:

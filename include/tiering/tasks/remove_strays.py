@@ -111,7 +111,7 @@ class StrayRemover:
         """What is as it was planned, and the outcome of what is not."""
         attempts = by_attempt(planned)
         with ThreadPoolExecutor(_LOOKS_AT_ONCE, "look-again") as threads:
-            seen = list(threads.map(lambda attempt: self.storage.attempt(attempt[1][0].key), attempts))
+            seen = list(threads.map(lambda attempt: self._all_of(attempt[1]), attempts))
         doomed: list[PlannedRemoval] = []
         items: list[RemovalItem] = []
         for (_, removals), found in zip(attempts, seen, strict=True):
@@ -124,6 +124,11 @@ class StrayRemover:
                 else:
                     doomed.append(one)
         return doomed, items
+
+    def _all_of(self, planned: Sequence[PlannedRemoval]) -> Mapping[str, SeenObject]:
+        """What the store has of one id: at every place, should its keys name it at more than one."""
+        places = {one.key.rpartition(".")[0]: one.key for one in planned}
+        return {key: seen for named in places.values() for key, seen in self.storage.attempt(named).items()}
 
     def _remove(self, doomed: Sequence[PlannedRemoval]) -> list[RemovalItem]:
         """Delete markers last: one goes only if all that it hides went."""

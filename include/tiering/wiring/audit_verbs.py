@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from include.tiering.audit.context import AuditContext, AuditMoment
 from include.tiering.audit.finding import FindingKind
-from include.tiering.audit.record_contract import AuditSource, AuditStore, RecordedFinding
+from include.tiering.audit.record_contract import AuditSource, AuditStore, FindingState, RecordedFinding
 from include.tiering.audit.removal_contract import RemovalOutcome, RemovalStore
 from include.tiering.audit.segment_facts import SegmentFact, SegmentFacts
 from include.tiering.audit.whole import gather, judge
@@ -148,15 +148,17 @@ class AuditVerbs(Parts):
             StateConflictError: there is no such audit, or a later one has looked since.
         """
         audit = self.audits.audit(audit_run_id)
+        seen = self.audits.seen_by(audit_run_id, tuple(FindingKind))
         plan = plan_removals(
             run_id,
             audit_run_id,
-            [one.finding for one in self.audits.seen_by(audit_run_id, tuple(FindingKind))],
+            [one.finding for one in seen],
             refusals=audit.refusals,
             min_age_ms=self.effective_settings().audit.min_age_ms,
             now_ms=self.audits.now_ms(),
             with_versions=with_versions,
             is_known=self._is_known,
+            accepted={one.finding.identity for one in seen if one.state is FindingState.ACCEPTED},
         )
         self.removals.save_plan(run_id, plan.removals)
         return plan

@@ -37,6 +37,7 @@ def plan(
     refusals: tuple[Refusal, ...] = (),
     with_versions: bool = False,
     known: frozenset[Uuid] = frozenset(),
+    accepted: tuple[AuditFinding, ...] = (),
 ) -> RemovalPlan:
     return plan_removals(
         "run",
@@ -47,6 +48,7 @@ def plan(
         now_ms=NOW_MS,
         with_versions=with_versions,
         is_known=lambda segment_id: segment_id.id in known,
+        accepted={one.identity for one in accepted},
     )
 
 
@@ -139,3 +141,9 @@ def test_the_same_findings_in_another_order_are_the_same_plan() -> None:
     findings = [found(number=number, suffix=suffix) for number in (3, 1, 2) for suffix in ("log", "indexes")]
     assert plan(*findings).removals == plan(*reversed(findings)).removals
     assert plan(*findings).plan_hash != plan(*findings[1:]).plan_hash
+
+
+def test_what_somebody_decided_to_leave_stays_with_all_of_its_segment() -> None:
+    left = found(suffix="log")
+    made = plan(left, found(suffix="indexes"), found(number=2), accepted=(left,))
+    assert (keys(made), made.spared) == (["orders/2.log"], {Spared.ACCEPTED: 2})

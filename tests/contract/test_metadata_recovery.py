@@ -228,6 +228,16 @@ class TestAdoption:
                 recovery.adopt(one, fence=fence, author="me")
         assert (rows(engine, select(segments)), rows(engine, select(events))) == before
 
+    @pytest.mark.parametrize("owner", [TopicOwner.HANDING_OVER, TopicOwner.BROKER])
+    def test_a_topic_that_is_handed_over_meanwhile_takes_none(
+        self, recovery: SqlMetadataRecovery, engine: Engine, metadata: RemoteLogMetadata, fence: Any, owner: TopicOwner
+    ) -> None:
+        registry = SqlTopicRegistry(engine, CLUSTER_ID)
+        registry.set_owner(ORDERS_0.topic_id, ORDERS_0.topic, owner, expected=TopicOwner.NONE, author="me")
+        with pytest.raises(StateConflictError, match=f"its owner is {owner}"):
+            recovery.adopt(stored(2, 100, 199), fence=fence, author="me")
+        assert metadata.highest_copied_offset(ORDERS_0) == 99
+
     def test_a_stopped_partition_takes_none(
         self, recovery: SqlMetadataRecovery, metadata: RemoteLogMetadata, fence: Any
     ) -> None:

@@ -91,7 +91,7 @@ class SegmentAdoption(Protocol):
 
         Raises:
             IllegalTransitionError: the id is known with other values, or was deleted.
-            StateConflictError: it is out of order, or its partition is stopped.
+            StateConflictError: it is out of order, its partition is stopped, or its topic is somebody else's by now.
             LeaseLostError
         """
         ...

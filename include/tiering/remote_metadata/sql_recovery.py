@@ -28,6 +28,7 @@ from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import Fence
 from include.tiering.remote_metadata.recovery_contract import RecoveredPartition, StoredSegment
@@ -35,6 +36,7 @@ from include.tiering.remote_metadata.sql_changes import SegmentChanges
 from include.tiering.remote_metadata.sql_counters import count_in
 from include.tiering.remote_metadata.sql_queries import find_segment
 from include.tiering.remote_metadata.sql_rows import epoch_values_of, values_of
+from include.tiering.remote_metadata.sql_skipped_offsets import owner_of
 from include.tiering.remote_metadata.sql_truth import learn_leader_epochs
 from include.tiering.remote_storage.contract import StoreMarker
 
@@ -110,10 +112,13 @@ class SqlMetadataRecovery:
         metadata = segment.metadata
         segment_id, where = metadata.remote_log_segment_id, metadata.topic_id_partition
         with writing(self._engine) as connection:
+            owner = owner_of(connection, self._cluster_id, where)
             hold_fence(connection, self._cluster_id, fence)
             known = find_segment(connection, self._cluster_id, segment_id)
             if known is not None and known.metadata == replace(metadata, state=_FINISHED):
                 return
+            if owner not in (TopicOwner.NONE, TopicOwner.PLATFORM):
+                raise StateConflictError(f"{where}: its owner is {owner}: what is stored of it is not ours to take")
             changes = SegmentChanges(connection, self._cluster_id, self._now_ms)
             changes.add(metadata, fence, segment.log_crc32c, None)
             self._require_name(connection, metadata)

@@ -87,19 +87,25 @@ def continued_log(
     *,
     decisions: Sequence[SkippedOffsets] = (),
     log_start_offset: int = 0,
+    begun_offset: int | None = None,
 ) -> RecoveredLog:
     """What of these complete copies may follow a log that is known: without overlap, without a new hole, in order.
 
     Args:
         last: the FINISHED segment with the highest end, if there is one.
-        highest_copied_offset: inclusive, ever FINISHED; None if nothing ever was, then the first copy begins anywhere.
+        highest_copied_offset: inclusive, ever FINISHED; None if nothing ever was, then the first copy begins anywhere
+            up to `begun_offset`.
         decisions: offsets to go on without.
         log_start_offset: nothing wholly below it is taken.
+        begun_offset: where a copy begins that is known and not FINISHED, if there is one: it would be left out.
     """
     left_out: list[LeftOut] = []
     taken: list[RemoteLogSegmentMetadata] = []
     for one in _newest_of_each(copies, left_out):
-        obstacle = _obstacle(one, last, highest_copied_offset, decisions, log_start_offset)
+        if highest_copied_offset is None and begun_offset is not None and one.start_offset > begun_offset:
+            obstacle: Obstacle | None = Obstacle.GAP
+        else:
+            obstacle = _obstacle(one, last, highest_copied_offset, decisions, log_start_offset)
         if obstacle is None:
             taken.append(one)
             last, highest_copied_offset = one, one.end_offset

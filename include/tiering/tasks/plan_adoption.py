@@ -138,6 +138,7 @@ def _adoptable(
 ) -> tuple[PartitionAdoption, list[RefusedAttempt]]:
     stored, faulty = told_apart(examined(storage, unknown))
     finished = [row.metadata for row in rows if row.metadata.is_finished]
+    begun = [row.metadata for row in rows if row.metadata.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED]
     highest = metadata.highest_copied_offset(partition)
     log = continued_log(
         max(finished, key=lambda one: one.end_offset, default=None),
@@ -145,6 +146,7 @@ def _adoptable(
         (one.metadata for one in stored.values()),
         decisions=metadata.skipped_offsets(partition),
         log_start_offset=metadata.partition_truth(partition).log_start_offset,
+        begun_offset=min((one.start_offset for one in begun), default=None),
     )
     refused = [
         RefusedAttempt(one.attempt.segment_id.id, partition, one.attempt.start_offset, one.error, one.message)

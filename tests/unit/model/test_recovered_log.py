@@ -129,6 +129,9 @@ class TestContinued:
     def test_where_nothing_was_ever_copied_the_first_begins_anywhere(self) -> None:
         segments = [copy(n, 100 * n, 100 * n + 99) for n in (7, 8)]
         assert continued_log(None, None, segments).segments == tuple(segments)
+        assert continued_log(None, None, segments, begun_offset=segments[0].start_offset).segments == tuple(segments)
+        behind = continued_log(None, None, segments, begun_offset=segments[0].start_offset - 1)
+        assert (behind.segments, {one.obstacle for one in behind.left_out}) == ((), {Obstacle.GAP})
 
     def test_where_everything_was_deleted_it_goes_on_behind_that(self) -> None:
         early, next_one = copy(1, 0, 99), copy(2, 500, 599)

@@ -242,3 +242,16 @@ def test_a_store_that_stops_to_answer_keeps_what_was_adopted(deployment: Deploym
         deployment.adopt(plan)
     assert deployment.starts() == [0, 25]
     assert deployment.work.holder(deployment.known.topic_id_partition, LeaseRole.COPY) is None
+
+
+def test_nothing_is_adopted_behind_a_first_copy_that_was_only_begun(tmp_path: Path) -> None:
+    """A backup that was made while it was under way: behind what is adopted nobody would copy its offsets again."""
+    with new_database() as engine:
+        stored, metadata = StoredLog.at(tmp_path), SqlRemoteLogMetadata(engine, CLUSTER_ID)
+        begun, _ = stored.copy(0), stored.copy(1)
+        metadata.add_segment(begun, fence=lease_of(engine, begun.topic_id_partition).fence)
+        plan = plan_adoption(stored.storage, metadata, SqlTopicRegistry(engine, CLUSTER_ID), None)
+        assert plan.partitions == ()
+        ((_, error, message),) = why(plan)
+        assert error == "StateConflictError"
+        assert "offsets before it are missing" in message

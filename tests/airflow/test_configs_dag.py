@@ -59,12 +59,16 @@ def _alter(user: str | None = "ann", **form: Any) -> dict[str, int]:
 
 def test_a_database_one_migration_behind_takes_no_change(deployed: Deployment) -> None:
     """A person waits for the answer: the task fails with the reason instead of changing something hours later."""
-    with open_tiering(load_settings(deployed.config)) as tiering, writing(tiering.engine) as connection:
-        before = ScriptDirectory.from_config(migration_config()).get_revision(HEAD).down_revision
-        connection.execute(text("UPDATE alembic_version SET version_num = :before"), {"before": before})
+    _say_revision(deployed, ScriptDirectory.from_config(migration_config()).get_revision(HEAD).down_revision)
     with pytest.raises(MetadataUnavailableError, match=f"this version needs {HEAD}: ./tiering migrate"):
         _alter()
+    _say_revision(deployed, HEAD)
     assert _history(deployed) == []
+
+
+def _say_revision(deployed: Deployment, revision: str) -> None:
+    with open_tiering(load_settings(deployed.config)) as tiering, writing(tiering.engine) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})
 
 
 def _history(deployed: Deployment) -> list[ConfigChange]:

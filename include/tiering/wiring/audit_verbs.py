@@ -21,13 +21,12 @@ from include.tiering.remote_storage.listing import ListedObject, ListingFacts, O
 from include.tiering.remote_storage.location import open_inventory, open_listing, open_strays
 from include.tiering.remote_storage.strays import StoredStrays
 from include.tiering.tasks.audit_brake import apply_removal_brake
-from include.tiering.tasks.batch_room import BatchRoom
 from include.tiering.tasks.brake import BrakeLimits, BrakeReport
 from include.tiering.tasks.conclude_audit import AuditEnd, AuditReport, SeenByAudit
 from include.tiering.tasks.plan_removals import RemovalPlan, plan_removals
 from include.tiering.tasks.removal_batch import RemovalBatch, RemovalResult
 from include.tiering.tasks.remove_strays import StrayRemover
-from include.tiering.wiring.batches import gate_and_heartbeat
+from include.tiering.wiring.batches import around_deletion
 from include.tiering.wiring.parts import Parts
 from include.tiering.work.deletion_contract import DeletionRun
 from include.tiering.work.sql_audits import SqlAuditStore
@@ -192,18 +191,7 @@ class AuditVerbs(Parts):
             ApprovalRequiredError: the run is not released.
         """
         settings = self.effective_settings()
-        lease_ms = settings.copier.lease_ms
-        gate, heartbeat = gate_and_heartbeat(
-            self, run_id, batch_id, pool=pool, lease_ms=lease_ms, parent_alive=parent_alive
-        )
-        room = BatchRoom(
-            self.work,
-            gate,
-            self.clock,
-            batch_id=batch_id,
-            pool=pool,
-            max_seconds=float(settings.expiration.batch_max_seconds),
-        )
+        gate, heartbeat, room = around_deletion(self, settings, run_id, batch_id, pool=pool, parent_alive=parent_alive)
         result = RemovalBatch(
             StrayRemover(self.strays, self.removals, self.audits, self.registry, self._observe),
             self.work,
@@ -214,7 +202,7 @@ class AuditVerbs(Parts):
             self.clock,
             run_id=run_id,
             batch_id=batch_id,
-            lease_ms=lease_ms,
+            lease_ms=settings.copier.lease_ms,
         ).run()
         removed = Counter(
             item.planned.segment_id.topic_id_partition.topic for item in result.of(RemovalOutcome.REMOVED)

@@ -1,10 +1,12 @@
-"""What every batch has beside its own work: a gate, and the heartbeat that watches over it."""
+"""What every batch has beside its own work: a gate, the heartbeat that watches over it, and room in its pool."""
 
 import os
 import socket
 from collections.abc import Callable
 
+from include.tiering.settings import TieringSettings
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
+from include.tiering.tasks.batch_room import BatchRoom
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.wiring.parts import Parts
 from include.tiering.work.contract import BatchProgress
@@ -20,3 +22,24 @@ def gate_and_heartbeat(
         parts.work, gate, parts.clock, identity=identity, lease_ms=lease_ms, parent_alive=parent_alive
     )
     return gate, heartbeat
+
+
+def around_deletion(
+    parts: Parts,
+    settings: TieringSettings,
+    run_id: str,
+    batch_id: str,
+    *,
+    pool: str | None,
+    parent_alive: Callable[[], bool],
+) -> tuple[SendGate, BatchHeartbeat, BatchRoom]:
+    """Of a batch that deletes, whatever it is that it deletes."""
+    gate, heartbeat = gate_and_heartbeat(
+        parts, run_id, batch_id, pool=pool, lease_ms=settings.copier.lease_ms, parent_alive=parent_alive
+    )
+    max_seconds = float(settings.expiration.batch_max_seconds)
+    return (
+        gate,
+        heartbeat,
+        BatchRoom(parts.work, gate, parts.clock, batch_id=batch_id, pool=pool, max_seconds=max_seconds),
+    )

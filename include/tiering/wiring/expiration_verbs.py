@@ -10,7 +10,6 @@ from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.observability.metrics import process_recorder
 from include.tiering.remote_metadata.sql_topic_deletions import SqlTopicDeletions
 from include.tiering.remote_metadata.topic_deletions_contract import TopicDeletions
-from include.tiering.tasks.batch_room import BatchRoom
 from include.tiering.tasks.brake import BrakeLimits, BrakeReport, apply_brake
 from include.tiering.tasks.delete_batch import DeleteBatch, DeleteResult
 from include.tiering.tasks.delete_segments import SegmentDeleter
@@ -18,7 +17,7 @@ from include.tiering.tasks.plan_expiration import ExpirationPlan, ExpirationPlan
 from include.tiering.tasks.recheck_plan import withdrawn
 from include.tiering.tasks.topic_standing import TopicWatch, deletion_demands
 from include.tiering.tasks.truncate import Truncation, plan_truncation, truncate
-from include.tiering.wiring.batches import gate_and_heartbeat
+from include.tiering.wiring.batches import around_deletion
 from include.tiering.wiring.size_verbs import SizeVerbs
 from include.tiering.work.deletion_contract import DeletionRun, PlannedDeletion
 
@@ -86,18 +85,7 @@ class ExpirationVerbs(SizeVerbs):
             ApprovalRequiredError: the run is not released.
         """
         settings = self.effective_settings()
-        lease_ms = settings.copier.lease_ms
-        gate, heartbeat = gate_and_heartbeat(
-            self, run_id, batch_id, pool=pool, lease_ms=lease_ms, parent_alive=parent_alive
-        )
-        room = BatchRoom(
-            self.work,
-            gate,
-            self.clock,
-            batch_id=batch_id,
-            pool=pool,
-            max_seconds=float(settings.expiration.batch_max_seconds),
-        )
+        gate, heartbeat, room = around_deletion(self, settings, run_id, batch_id, pool=pool, parent_alive=parent_alive)
         deleter = SegmentDeleter(
             self.storage, self.metadata, self.registry, self.deletions, self.work, self.clock, self._observe
         )
@@ -110,7 +98,7 @@ class ExpirationVerbs(SizeVerbs):
             room,
             run_id=run_id,
             batch_id=batch_id,
-            lease_ms=lease_ms,
+            lease_ms=settings.copier.lease_ms,
         ).run()
         _count(result)
         self.sizes()

@@ -47,7 +47,7 @@ class SqlSegmentFacts:
     def topics(self) -> Mapping[str, AuditedTopic]:
         query = select(topics.c.topic_id, topics.c.name, topics.c.owner).where(topics.c.cluster_id == self._cluster_id)
         with reading(self._engine) as connection:
-            rows = connection.execute(query).tuples()
+            rows = connection.execute(query)
             return {topic_id: AuditedTopic(name, TopicOwner(owner)) for topic_id, name, owner in rows}
 
     def worked_on(self) -> frozenset[PartitionText]:
@@ -55,7 +55,7 @@ class SqlSegmentFacts:
             live = select(leases.c.topic_id, leases.c.partition).where(
                 leases.c.cluster_id == self._cluster_id, leases.c.expires_at_ms > self._now_ms(connection)
             )
-            return frozenset((topic_id, partition) for topic_id, partition in connection.execute(live).tuples())
+            return frozenset((topic_id, partition) for topic_id, partition in connection.execute(live))
 
     def split(self, ranges: int) -> Sequence[KeyRange]:
         return split_segments(self._engine, self._cluster_id, ranges)

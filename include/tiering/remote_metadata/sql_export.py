@@ -57,7 +57,7 @@ def pages_of(
     )
     for keys in _cut(key_range, page_keys):
         with reading(engine) as connection:
-            rows = connection.execute(page, {"first_key": keys.first_key, "last_key": keys.last_key}).tuples().all()
+            rows = connection.execute(page, {"first_key": keys.first_key, "last_key": keys.last_key}).all()
         if rows:
             yield rows
 

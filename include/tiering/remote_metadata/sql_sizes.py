@@ -64,7 +64,7 @@ class SqlRemoteLogSizes:
     def topic_names(self) -> Mapping[Uuid, str]:
         query = select(topics.c.topic_id, topics.c.name).where(topics.c.cluster_id == self._cluster_id)
         with reading(self._engine) as connection:
-            return {Uuid.parse(topic_id): name for topic_id, name in connection.execute(query).tuples()}
+            return {Uuid.parse(topic_id): name for topic_id, name in connection.execute(query)}
 
     def delete_lags(self) -> Sequence[PartitionLag]:
         with reading(self._engine) as connection:

@@ -51,7 +51,7 @@ def verdict_totals(connection: Connection, cluster_id: str, now_ms: int) -> Sequ
         .where(segments.c.cluster_id == cluster_id, _FINISHED)
         .group_by(segments.c.verdict)
     )
-    found = {verdict: rest for verdict, *rest in connection.execute(query).tuples()}
+    found = {verdict: rest for verdict, *rest in connection.execute(query)}
     totals = []
     for verdict in Verdict:
         count, size_bytes, oldest_ms = found.get(str(verdict), (0, 0, None))

@@ -120,7 +120,7 @@ class SqlVerificationStore:
             .group_by(rows.outcome)
         )
         with reading(self._engine) as connection:
-            found = {outcome: numbers for outcome, *numbers in connection.execute(query).tuples()}
+            found = {outcome: numbers for outcome, *numbers in connection.execute(query)}
         return [VerificationTotal(o, *map(int, found.get(str(o), (0, 0, 0)))) for o in VerificationOutcome]
 
     def _with_outcome(self, run_id: str, outcome: VerificationOutcome) -> Select[Any]:

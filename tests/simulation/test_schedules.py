@@ -18,6 +18,7 @@ FOUND: Final = {
     1543: "a restore gave a fencing token a second time",
     2099: "an attempt lost its objects because the answer to its FINISHED was lost",
     3277: "bytes below a log start, in a follower's segment that is still there, counted as local",
+    11150: "a batch with a plan from before unclean elections copied behind replaced records, and hid the fork",
     41385: "bytes of an old leader counted as local while the metadata log lagged",
 }
 

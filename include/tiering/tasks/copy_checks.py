@@ -3,11 +3,13 @@
 from collections.abc import Callable, Sequence
 
 from include.tiering.errors import RemoteChecksumError, SourceChangedError
-from include.tiering.log_source.contract import CheckedSegment, LogSegment, ReplicaId
+from include.tiering.log_source.contract import CheckedSegment, LogSegment, OpenSegment, ReplicaId
 from include.tiering.model.lineage import with_records
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.skipped_offsets import SkippedOffsets, not_skipped
+from include.tiering.remote_metadata.contract import RemoteLogMetadata
 from include.tiering.remote_storage.contract import ObjectKind, StoredObject
+from include.tiering.tasks.copy_fork import replaced_offsets
 from include.tiering.work.contract import PlannedSegment
 
 
@@ -36,6 +38,26 @@ def require_planned(
     if highest_copied_offset is not None and segment.base_offset > highest_copied_offset + 1:
         for missing in not_skipped(highest_copied_offset + 1, segment.base_offset - 1, decisions()):
             raise SourceChangedError(where, f"offsets {missing} would be left out")
+
+
+def require_no_fork(
+    replica_id: ReplicaId, opened: OpenSegment, highest_copied_offset: int | None, metadata: RemoteLogMetadata
+) -> None:
+    """Below a segment that is copied for the first time the source must have what is remote: see `copy_fork`.
+
+    Raises:
+        SourceChangedError
+    """
+    segment, epochs = opened.segment, opened.fingerprint.leader_epochs
+    if highest_copied_offset is None:
+        return
+    partition, end = replica_id.topic_id_partition, segment.end_offset + 1
+    replaced = replaced_offsets(partition, epochs, end, highest_copied_offset, segment.base_offset, metadata)
+    if replaced is not None:
+        raise SourceChangedError(
+            f"{replica_id}, segment {segment.base_offset}",
+            f"offsets {replaced} are remote under other leader epochs than the source has now",
+        )
 
 
 def require_same_records(replica_id: ReplicaId, segment: LogSegment, failed: RemoteLogSegmentMetadata) -> None:

@@ -54,7 +54,7 @@ from include.tiering.quota.contract import ByteLimiter
 from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata, TopicRegistry
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.tasks.check_ahead import SegmentOpener
-from include.tiering.tasks.copy_checks import require_planned, require_same_records, require_stored
+from include.tiering.tasks.copy_checks import require_no_fork, require_planned, require_same_records, require_stored
 from include.tiering.work.contract import PlannedSegment
 
 _log: Final = get_logger(__name__)
@@ -128,7 +128,9 @@ class SegmentCopier:
         with self.source.open_segment(replica_id, base_offset) as opened:
             decisions = partial(self.metadata.skipped_offsets, replica_id.topic_id_partition)
             require_planned(replica_id, opened.segment, planned, highest_copied_offset, decisions)
-            if failed is not None:
+            if failed is None:
+                require_no_fork(replica_id, opened, highest_copied_offset, self.metadata)
+            else:
                 require_same_records(replica_id, opened.segment, failed)
             self._reached(CopyStep.OPENED, replica_id, base_offset)
             checked = opened.check()

@@ -16,11 +16,11 @@ from include.tiering.log_source.contract import IneligibleReason, LogSegment, Re
 from include.tiering.model.failed_copies import FailedCopy
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionDecision
-from include.tiering.model.skipped_offsets import OffsetRange, not_skipped
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.tasks.copy_begin import left_out
+from include.tiering.tasks.copy_fork import replaced_offsets, undecided_offsets
 from include.tiering.tasks.copy_plan import WAITING_CANNOT_HELP, CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.tasks.own_topics import owner_seen
 from include.tiering.tasks.plan_replacements import (
@@ -132,25 +132,6 @@ def leading_eligible(segments: Iterable[LogSegment]) -> list[LogSegment]:
     return leading
 
 
-def fork_offset(replica: Replica, highest_copied: int, metadata: RemoteLogMetadata) -> int | None:
-    """First offset of the source that is not remote under the source's own leader epochs, though offsets above it are.
-
-    An unclean leader election may replace records that were copied. None if the histories agree, or if the source's no
-    longer reaches back to `highest_copied`. Kafka's rule: of the newest epoch that has something remote, the lower of
-    its remote end and its end in the source's history counts.
-    """
-    partition, epochs = replica.topic_id_partition, replica.leader_epochs
-    newest = epochs.epoch_for(highest_copied)
-    if newest is None or metadata.highest_offset_for_epoch(partition, newest) == highest_copied:
-        return None
-    for epoch, _ in reversed(epochs.entries):
-        remote_end = metadata.highest_offset_for_epoch(partition, epoch)
-        source_end = epochs.end_offset_of(epoch, replica.log_end_offset)
-        if remote_end is not None and source_end is not None:
-            return min(remote_end + 1, source_end)
-    return epochs.entries[0].start_offset
-
-
 def urgency(replica: Replica, oldest: LogSegment, facts: ClusterFacts, now_ms: int) -> float:
     """Share of the broker's retention that the oldest uncopied segment has used: at 1.0 the broker may delete it.
 
@@ -217,7 +198,7 @@ def _refusal(
     stopped = None if replaced else metadata.stopped_reason(partition)
     if stopped is not None:
         return HeldBackPartition(partition, next_offset, HeldBack.STOPPED, stopped)
-    gone = _undecided(partition, next_offset, first.base_offset, metadata)
+    gone = undecided_offsets(partition, next_offset, first.base_offset, metadata)
     if gone is not None:
         detail = f"offsets {gone} are no longer in the source; see ./tiering skip"
         return HeldBackPartition(partition, gone.first, HeldBack.HOLE, detail, gone)
@@ -227,25 +208,12 @@ def _refusal(
 def _fork(
     replica: Replica, highest: int, following_offset: int, metadata: RemoteLogMetadata
 ) -> HeldBackPartition | None:
-    """Offsets that were copied and under which the source has other records, below the segment that follows: that one
-    is copied whole when it is rolled, and covers what it holds."""
-    partition, fork = replica.topic_id_partition, fork_offset(replica, highest, metadata)
-    other = None if fork is None else _undecided(partition, fork, following_offset, metadata)
+    partition, epochs, end = replica.topic_id_partition, replica.leader_epochs, replica.log_end_offset
+    other = replaced_offsets(partition, epochs, end, highest, following_offset, metadata)
     if other is None:
         return None
     detail = f"offsets {other} are remote under other leader epochs than the source has now"
     return HeldBackPartition(partition, other.first, HeldBack.FORK, detail)
-
-
-def _undecided(
-    partition: TopicIdPartition, offset: int, following_offset: int, metadata: RemoteLogMetadata
-) -> OffsetRange | None:
-    """The first offsets from `offset` to the following one (exclusive) that no recorded hole covers. Where they meet
-    nobody is asked."""
-    if offset >= following_offset:
-        return None
-    decisions = metadata.skipped_offsets(partition)
-    return next(iter(not_skipped(offset, following_offset - 1, decisions)), None)
 
 
 def _not_eligible(partition: TopicIdPartition, segment: LogSegment) -> HeldBackPartition:

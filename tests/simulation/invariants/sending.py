@@ -34,12 +34,18 @@ class Sending:
         self._granted: Counter[Process] = Counter()
         self._sent: Counter[Process] = Counter()
         self._owner_at_request: dict[Process, str] = {}
+        self._saw_ours: set[Process] = set()
+        """Asked whose the topic is since their last object was written, and were told: the platform's."""
         self._superseded_at_ms: dict[str, int] = {}
         self.hidden_uploads: set[str] = set()
         """Keys of uploads that a list did not show: they may stay, until an audit finds them."""
 
     def pause_seen(self, process: Process, paused: frozenset[str]) -> None:
         self._sees_pause[process] = paused
+
+    def owner_seen(self, process: Process, owner: TopicOwner) -> None:
+        if owner is TopicOwner.PLATFORM:
+            self._saw_ours.add(process)
 
     def opened(self, process: Process, opened: Any) -> None:
         replica = opened._replica.replica_id
@@ -56,12 +62,11 @@ class Sending:
             self._watch.wrote_late.add(segment_id)
         if process is None or not name.endswith(".rsm-manifest"):
             return
+        self._saw_ours.discard(process)
         if row is None or row.state != STARTED:
             return
         opened = self._world.opened.get((process, row.topic_id_partition, start))
-        if opened is None:
-            return
-        reason = self._changed_since_opened(opened) or self._not_ours(row)
+        reason = None if opened is None else self._changed_since_opened(opened)
         if reason:
             self._spoiled[segment_id] = reason
 
@@ -69,8 +74,10 @@ class Sending:
         """Whatever had changed when the last object was written must have been seen."""
         self._watch.were_finished.add(row.segment_id)
         reason = self._spoiled.get(row.segment_id)
-        if reason is not None and (not reason.startswith("the owner") or self._not_ours(row)):
+        if reason is not None:
             self._watch.broken("the source is looked at after sending", f"{row} became FINISHED although {reason}")
+        if process not in self._saw_ours:
+            self._watch.broken("the owner is asked after sending", f"{row} became FINISHED, {process.name} did not ask")
 
     def deletion_began(self, row: Row, process: Process | None) -> None:
         """Of what was FINISHED."""

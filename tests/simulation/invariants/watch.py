@@ -132,6 +132,10 @@ class Watch:
     ) -> None:
         if label == "source.open_segment":
             self.sending.opened(process, result)
+        elif label == "registry.owner":
+            self.sending.owner_seen(process, result)
+        elif label == "source.scan":
+            self._scanned(process)
         elif label == "work.paused_topics":
             self.sending.pause_seen(process, result)
         elif label == "deletions.save_plan":
@@ -163,8 +167,15 @@ class Watch:
         self._planning_since[process] = self.world.scheduler.now_ms
         self._local_bytes[process] = {one: self._bytes_local(one) for one in self.partitions()}
 
+    def _scanned(self, process: Process) -> None:
+        """What it plans from."""
+        seen = self._local_bytes.get(process)
+        if seen is not None:
+            for partition in self.partitions():
+                seen[partition] = max(seen.get(partition, 0), self._bytes_local(partition))
+
     def bytes_local(self, process: Process, partition: TopicIdPartition) -> int:
-        """Not remote, when the plan was begun or now: the larger one."""
+        """Not remote, when the plan was begun, when it scanned or now: the largest one."""
         return max(self._local_bytes.get(process, {}).get(partition, 0), self._bytes_local(partition))
 
     def _bytes_local(self, partition: TopicIdPartition) -> int:

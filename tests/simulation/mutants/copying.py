@@ -10,7 +10,7 @@ from include.tiering.log_source.log_dir import judge as judging
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.remote_metadata import sql_changes, sql_counters
 from include.tiering.remote_metadata.sql_queries import list_of_partition
-from include.tiering.tasks import copy_one_segment, plan_copy, plan_replacements
+from include.tiering.tasks import copy_fork, copy_one_segment, plan_copy, plan_replacements
 from include.tiering.tasks.copy_one_segment import SegmentCopier
 from include.tiering.tasks.plan_replacements import Replacements
 from tests.simulation.mutants.mutant import Instead, Mutant, Patch, nothing
@@ -110,7 +110,11 @@ def _any_replica() -> list[Patch]:
 
 
 def _forks_ignored() -> list[Patch]:
-    return [(plan_copy, "fork_offset", lambda *_args: None)]
+    return [(copy_fork, "fork_offset", lambda *_args: None)]
+
+
+def _forks_of_the_plan() -> list[Patch]:
+    return [(copy_one_segment, "require_no_fork", nothing)]
 
 
 def _late_forks() -> list[Patch]:
@@ -210,6 +214,7 @@ COPYING = (
     Mutant("any-replica", "only the leader's replica is read", "the last one is", _any_replica),
     Mutant("no-fork", "a fork of the history holds the copy back", "nobody looks for one", _forks_ignored),
     Mutant("late-fork", "a fork is named at once", "once there is something to copy behind it", _late_forks),
+    Mutant("stale-plan", "a copy looks for a fork, too", "plans alone do", _forks_of_the_plan),
     Mutant("lost-answer", "FINISHED stays FINISHED", "a lost answer counts as a failure", _lost_answers),
     Mutant("both-stay", "a new copy takes the place of a failed one", "both stay FINISHED", _both_stay),
     Mutant("no-stop", "a failed segment stops its partition", "it does not", _never_stopped),

@@ -1,15 +1,17 @@
-"""A segment may be copied if it is the planned one and joins what is copied, or a hole that somebody recorded."""
+"""A segment may be copied if it is the planned one, joins what is copied, or a hole that somebody recorded, and lies
+behind nothing that the source has replaced."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 
 from include.tiering.errors import SourceChangedError
-from include.tiering.log_source.contract import LogSegment, ReplicaId
+from include.tiering.log_source.contract import LogSegment, ReplicaId, SourceFingerprint
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
-from include.tiering.tasks.copy_checks import require_planned
+from include.tiering.tasks.copy_checks import require_no_fork, require_planned
 from include.tiering.work.contract import PlannedSegment
 
 REPLICA_ID = ReplicaId(TopicIdPartition(Uuid(b"1" * 16), 3, "orders"), 1, "dir")
@@ -43,3 +45,38 @@ def test_a_gap_that_no_decision_covers_is_refused_by_its_offsets(holes: list[tup
 @pytest.mark.parametrize("holes", [[(100, 199)], [(100, 149), (150, 199)], [(0, 500)]])
 def test_a_gap_by_decision_is_none(holes: list[tuple[int, int]]) -> None:
     joins(99, *holes)
+
+
+class Remote:
+    """0..199 were copied, under these epochs up to these offsets; nobody decided anything."""
+
+    def __init__(self, **ends: int) -> None:
+        self._ends = {int(epoch.removeprefix("epoch_")): end for epoch, end in ends.items()}
+
+    def highest_offset_for_epoch(self, _partition: TopicIdPartition, epoch: int) -> int | None:
+        return self._ends.get(epoch)
+
+    def skipped_offsets(self, _partition: TopicIdPartition) -> Sequence[SkippedOffsets]:
+        return ()
+
+
+def follows(epochs: list[tuple[int, int]], highest: int | None, **ends: int) -> None:
+    history = LeaderEpochs.of(epochs)
+    fingerprint = SourceFingerprint(1, "dir", REPLICA_ID.topic_id_partition.topic_id, None, history, ())
+    opened = SimpleNamespace(segment=SEGMENT, fingerprint=fingerprint)
+    require_no_fork(REPLICA_ID, opened, highest, Remote(**ends))
+
+
+def test_behind_replaced_records_nothing_is_copied_whatever_the_plan_says() -> None:
+    """The plan is older than an unclean election, and the new leader's segment looks as the planned one did."""
+    with pytest.raises(SourceChangedError, match=r"segment 200: offsets 120\.\.199 are remote under other leader epo"):
+        follows([(0, 0), (2, 120)], 199, epoch_0=199)
+
+
+def test_records_that_a_fork_within_the_segment_replaced_are_copied_with_it() -> None:
+    follows([(0, 0), (2, 220)], 250, epoch_0=250)
+
+
+@pytest.mark.parametrize(("epochs", "highest"), [([(0, 0)], 199), ([(0, 0), (2, 200)], 199), ([(2, 200)], None)])
+def test_where_the_histories_agree_there_is_no_fork(epochs: list[tuple[int, int]], highest: int | None) -> None:
+    follows(epochs, highest, epoch_0=199)

@@ -13,6 +13,13 @@ TieringError
 |   |-- CorruptFileError             a FormatError with its path
 |   `-- HostileNameError             a name that no broker writes, or that leads outside
 |-- ClusterFactsError                topic facts are unknown or contradict each other
+|-- BrokersError                     the brokers did not do what they were asked
+|   |-- BrokersUnavailableError      no answer in time, or a leader is changing (retriable)
+|   |-- BrokersLoginError            TLS or SASL failed
+|   |-- BrokersForbiddenError        logged in, but not authorised for this
+|   |-- BrokersRefusedError          an invalid request, name or value, in the broker's words
+|   |-- UnknownTopicError            no such topic or partition, or its name belongs to another topic id
+|   `-- ForeignClusterError          the brokers are of another cluster than the database or the log dirs
 |-- RemoteStorageError               one remote object or the store
 |   |-- RemoteResourceNotFoundError
 |   |-- RemoteObjectExistsError      If-None-Match: somebody else wrote this key
@@ -28,6 +35,13 @@ TieringError
 |   |-- UnknownSegmentError          no such remote log segment id
 |   |-- OffsetOutOfRangeError        no served segment holds this offset
 |   `-- MetadataUnavailableError     database locked, away or not migrated    (retriable)
+|-- MetadataTopicError               the topic __remote_log_metadata of a cluster
+|   |-- MetadataTopicUnavailableError  no answer in time, or no leader        (retriable)
+|   |-- MetadataTopicRefusedError    no such topic or partition, or not for this principal
+|   `-- MetadataTopicRangeError      records that should be there are not
+|-- PublicationError                 remote log metadata that cannot be published
+|   |-- PublicationRefusedError      a rule forbids it: nothing was sent
+|   `-- ForeignRecordError           somebody else wrote about a partition that we publish
 |-- QueueFullError                   no room in a bounded queue in time       (retriable)
 |-- QueueEmptyError                  nothing came to a queue in time          (retriable)
 |-- QueueClosedError                 a queue takes, or has, nothing more
@@ -128,6 +142,36 @@ class ClusterFactsError(TieringError):
     """A topic's facts are unknown or contradict each other; nothing is decided from them."""
 
 
+class BrokersError(TieringError):
+    """The brokers did not do what they were asked; the text names them, the request and the way out."""
+
+
+class BrokersUnavailableError(BrokersError):
+    """No broker answered in time, or the one that must answer is just changing."""
+
+    retriable = True
+
+
+class BrokersLoginError(BrokersError):
+    """TLS or SASL failed: a certificate, a user or password, or a protocol that the listener does not speak."""
+
+
+class BrokersForbiddenError(BrokersError):
+    """This user may not do or see that."""
+
+
+class BrokersRefusedError(BrokersError):
+    """A request, name or value that the brokers do not take; nothing was changed by it."""
+
+
+class UnknownTopicError(BrokersError):
+    """No such topic or partition, or its name belongs to another topic id."""
+
+
+class ForeignClusterError(BrokersError):
+    """The brokers belong to another cluster than the database or the log directories: nothing is decided from both."""
+
+
 class RemoteStorageError(TieringError):
     """The remote store refused or failed an operation on one object."""
 
@@ -190,6 +234,38 @@ class MetadataUnavailableError(RemoteMetadataError):
     """The database is locked, unreachable, or its schema is not at the expected revision."""
 
     retriable = True
+
+
+class MetadataTopicError(TieringError):
+    """The topic with the brokers' remote log metadata; the text names topic, partition and broker's reason."""
+
+
+class MetadataTopicUnavailableError(MetadataTopicError):
+    """The brokers did not answer in time, or the partition has no leader. A record that was being sent may have
+    arrived, or not."""
+
+    retriable = True
+
+
+class MetadataTopicRefusedError(MetadataTopicError):
+    """The brokers answered, and refused: unknown topic or partition, no authorization, a wrong password."""
+
+
+class MetadataTopicRangeError(MetadataTopicError):
+    """Offsets that the partition does not hold (any more): retention removed them, or the topic is another one."""
+
+
+class PublicationError(TieringError):
+    """Remote log metadata of a partition cannot be published."""
+
+
+class PublicationRefusedError(PublicationError):
+    """A record would break a rule that brokers or consumers rely on; it was not sent."""
+
+
+class ForeignRecordError(PublicationError):
+    """The metadata topic has records about a partition that we publish, and that we did not write: a broker tiers it
+    already, or another publisher is at work. Nothing more is sent."""
 
 
 class QueueFullError(TieringError):

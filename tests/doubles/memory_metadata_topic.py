@@ -1,0 +1,73 @@
+"""`MetadataTopic` in memory, with holes, retention and scripted faults."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from include.tiering.errors import MetadataTopicRangeError, MetadataTopicRefusedError
+from include.tiering.metadata_topic.contract import OffsetBounds, TopicRecord
+
+
+def _no_fault(_call: str) -> None:
+    """Nothing goes wrong."""
+
+
+@dataclass
+class MemoryMetadataTopic:
+    """Kept as it is for the life of the object.
+
+    Attributes:
+        partitions: how many there are.
+        now_ms: time stamped on what is appended.
+        fault: called with the name of each call before it takes effect; may raise. An `append` is announced twice, as
+            "append" before and as "appended" after the record arrived, so an answer can get lost.
+    """
+
+    partitions: int = 50
+    now_ms: Callable[[], int] = lambda: 0
+    fault: Callable[[str], None] = _no_fault
+    _records: dict[int, list[TopicRecord]] = field(default_factory=dict)
+    _bounds: dict[int, OffsetBounds] = field(default_factory=dict)
+
+    def partition_count(self) -> int:
+        self.fault("partition_count")
+        return self.partitions
+
+    def offsets(self, partition: int) -> OffsetBounds:
+        self.fault("offsets")
+        self._require(partition)
+        return self._bounds.get(partition, OffsetBounds(0, 0))
+
+    def read(self, partition: int, start_offset: int, *, end_offset: int) -> Iterator[TopicRecord]:
+        self._require(partition)
+        begin, end = self._bounds.get(partition, OffsetBounds(0, 0))
+        if start_offset < begin or end_offset > end:
+            raise MetadataTopicRangeError(
+                f"partition {partition} holds {begin}..{end}, not {start_offset}..{end_offset}"
+            )
+        for record in list(self._records.get(partition, ())):
+            if start_offset <= record.offset < end_offset:
+                self.fault("read")
+                yield record
+
+    def append(self, partition: int, value: bytes) -> int:
+        self.fault("append")
+        self._require(partition)
+        begin, end = self._bounds.get(partition, OffsetBounds(0, 0))
+        self._records.setdefault(partition, []).append(TopicRecord(partition, end, self.now_ms(), value))
+        self._bounds[partition] = OffsetBounds(begin, end + 1)
+        self.fault("appended")
+        return end
+
+    def leave_hole(self, partition: int) -> None:
+        """An offset without a record, as the marker of a transaction takes it."""
+        begin, end = self._bounds.get(partition, OffsetBounds(0, 0))
+        self._bounds[partition] = OffsetBounds(begin, end + 1)
+
+    def forget_before(self, partition: int, begin: int) -> None:
+        """What retention or delete-records leaves: nothing below `begin`."""
+        self._bounds[partition] = OffsetBounds(begin, self._bounds[partition].end)
+        self._records[partition] = [one for one in self._records[partition] if one.offset >= begin]
+
+    def _require(self, partition: int) -> None:
+        if not 0 <= partition < self.partitions:
+            raise MetadataTopicRefusedError(f"partition {partition} does not exist: there are {self.partitions}")

@@ -27,11 +27,13 @@ from include.tiering.remote_metadata.values import SegmentRow as SegmentRow
 class LeaseRole(StrEnum):
     """What the holder of a lease does with the partition. As in Kafka, one copies while another expires.
 
-    Each role has its own leases and tokens. Where both want the same segment, compare-and-set on its state decides.
+    Each role has its own leases and tokens. Where two want the same segment, compare-and-set on its state decides.
+    PUBLISH changes no segment: its holder is the one who writes about the partition into the metadata topic.
     """
 
     COPY = "copy"
     EXPIRE = "expire"
+    PUBLISH = "publish"
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,9 @@ TieringError
 |-- MetadataTopicError               the topic __remote_log_metadata of a cluster
 |   |-- MetadataTopicUnavailableError  no answer in time, or no leader        (retriable)
 |   |-- MetadataTopicRefusedError    no such topic or partition, or not for this principal
-|   `-- MetadataTopicRangeError      records that should be there are not
+|   |-- MetadataTopicRangeError      records that should be there are not
+|   |-- MetadataTopicReplacedError   not the topic, or not the records, that were read so far
+|   `-- PoisonRecordError            a record over which every broker that reads it stops
 |-- PublicationError                 remote log metadata that cannot be published
 |   |-- PublicationRefusedError      a rule forbids it: nothing was sent
 |   `-- ForeignRecordError           somebody else wrote about a partition that we publish
@@ -253,6 +255,16 @@ class MetadataTopicRefusedError(MetadataTopicError):
 
 class MetadataTopicRangeError(MetadataTopicError):
     """Offsets that the partition does not hold (any more): retention removed them, or the topic is another one."""
+
+
+class MetadataTopicReplacedError(MetadataTopicError):
+    """The topic was created anew, has other partitions, or lost records that were not read yet: going on would be a
+    silent loss."""
+
+
+class PoisonRecordError(MetadataTopicError):
+    """A record that Kafka's own reader does not take: every broker that reads its partition stops there, and stops
+    again after a restart."""
 
 
 class PublicationError(TieringError):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from include.tiering.errors import MetadataTopicRangeError, MetadataTopicRefusedError
 from include.tiering.metadata_topic.contract import OffsetBounds, TopicRecord
+from include.tiering.model.ids import Uuid
 
 
 def _no_fault(_call: str) -> None:
@@ -17,16 +18,22 @@ class MemoryMetadataTopic:
 
     Attributes:
         partitions: how many there are.
+        id: of the topic.
         now_ms: time stamped on what is appended.
         fault: called with the name of each call before it takes effect; may raise. An `append` is announced twice, as
             "append" before and as "appended" after the record arrived, so an answer can get lost.
     """
 
     partitions: int = 50
+    id: Uuid = field(default_factory=lambda: Uuid(bytes(15) + b"\x07"))
     now_ms: Callable[[], int] = lambda: 0
     fault: Callable[[str], None] = _no_fault
     _records: dict[int, list[TopicRecord]] = field(default_factory=dict)
     _bounds: dict[int, OffsetBounds] = field(default_factory=dict)
+
+    def topic_id(self) -> Uuid:
+        self.fault("topic_id")
+        return self.id
 
     def partition_count(self) -> int:
         self.fault("partition_count")

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
+from include.tiering.model.ids import Uuid
+
 METADATA_TOPIC: Final = "__remote_log_metadata"
 
 
@@ -35,6 +37,10 @@ class MetadataTopic(Protocol):
         MetadataTopicUnavailableError: no answer in time, or no leader; worth trying again.
         MetadataTopicRefusedError: the cluster knows no such topic or partition, or does not let this principal in.
     """
+
+    def topic_id(self) -> Uuid:
+        """The topic's id on the cluster, asked anew: one that was created again has another."""
+        ...
 
     def partition_count(self) -> int:
         """How many partitions the topic has on the cluster, asked anew."""

@@ -12,6 +12,8 @@ from typing import Protocol
 
 from include.tiering.model.handover import HandoverState, HandoverStep
 from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.remote_metadata.contract import LeaseRole
+from include.tiering.work.contract import PartitionLease
 from include.tiering.work.deletion_contract import Approval
 
 
@@ -69,7 +71,8 @@ class GuardValue:
 class SeededPartition:
     """What is handed over of one partition. Offsets are inclusive; `end_offset` is `start_offset` - 1 if nothing is.
 
-    `log_start_offset`, `leader` and `leader_epoch` are the broker's when this was decided.
+    `log_start_offset`, `leader` and `leader_epoch` are the broker's when this was decided. Below `compared_offset`
+    (exclusive) brokers served from remote storage what was copied.
     """
 
     topic_id_partition: TopicIdPartition
@@ -78,6 +81,7 @@ class SeededPartition:
     log_start_offset: int
     leader: int
     leader_epoch: int
+    compared_offset: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -198,6 +202,17 @@ class HandoverStore(Protocol):
 
     def seed(self, handover_id: Uuid) -> Sequence[SeededPartition]:
         """By partition."""
+        ...
+
+    def note_compared(self, drive: Drive, partition: int, offset: int) -> None:
+        """Raise `compared_offset` of a seeded partition; a lower one changes nothing. Raises LeaseLostError."""
+        ...
+
+    def claim(
+        self, drive: Drive, partition: TopicIdPartition, role: LeaseRole, *, lease_ms: int
+    ) -> PartitionLease | None:
+        """Take the lease of a partition in a role, so that every older token of it is refused from now on; None while
+        a batch holds it. `WorkStore` releases it. Raises LeaseLostError."""
         ...
 
     def propose(self, drive: Drive, plan_hash: str) -> Handover:

@@ -9,6 +9,12 @@ from include.tiering.database.schema.administration import (
 from include.tiering.database.schema.audit import audit_findings, audits, planned_removals
 from include.tiering.database.schema.base import PARTITION_TOTAL, metadata
 from include.tiering.database.schema.deletion import approvals, planned_deletions, planned_expirations
+from include.tiering.database.schema.handover import (
+    handover_checks,
+    handover_guards,
+    handover_partitions,
+    handovers,
+)
 from include.tiering.database.schema.quota import quota_ledger, topic_meters
 from include.tiering.database.schema.remote_log import (
     partitions,
@@ -39,6 +45,10 @@ __all__ = [
     "dynamic_config_changes",
     "dynamic_configs",
     "events",
+    "handover_checks",
+    "handover_guards",
+    "handover_partitions",
+    "handovers",
     "leases",
     "metadata",
     "partitions",

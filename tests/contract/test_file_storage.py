@@ -1,17 +1,28 @@
-"""The contracts over a directory."""
+"""The contracts over a directory, in each layout that directories have."""
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from include.tiering.clock import SystemClock
+from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
+from include.tiering.remote_storage.layouts.local_tiered_storage import STAGING_PREFIX, LocalTieredStorageLayout
 from include.tiering.remote_storage.marker import MARKER_KEY, GuardedStorage
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from tests.contract.object_store_contract import ObjectStoreContract
-from tests.contract.remote_storage_contract import MARKER, RemoteStorageContract, SegmentContract
+from tests.contract.remote_storage_contract import (
+    MARKER,
+    ManifestContract,
+    MarkerContract,
+    RemoteStorageContract,
+    SegmentContract,
+)
 from tests.doubles.storage_backdoor import DirectoryBackdoor
+from tests.doubles.storage_segments import some_segment
 
 
 @pytest.fixture
@@ -38,6 +49,12 @@ class TestFileObjectStore(ObjectStoreContract):
     pass
 
 
+class TestFileObjectStoreWithStaging(ObjectStoreContract):
+    @pytest.fixture
+    def store(self, root: Path) -> FileObjectStore:
+        return FileObjectStore(root, staging_prefix=STAGING_PREFIX)
+
+
 class TestFileStorage(RemoteStorageContract):
     pass
 
@@ -47,7 +64,7 @@ class BackdoorPastTheMarker(DirectoryBackdoor):
         return super().raw_keys() - {MARKER_KEY}
 
 
-class TestGuardedStorage(SegmentContract):
+class TestGuardedStorage(SegmentContract, ManifestContract):
     """With the right marker in place the gate is not noticed."""
 
     @pytest.fixture
@@ -59,3 +76,24 @@ class TestGuardedStorage(SegmentContract):
     @pytest.fixture
     def backdoor(self, root: Path) -> BackdoorPastTheMarker:
         return BackdoorPastTheMarker(root)
+
+
+class TestLocalTieredStorage(SegmentContract, MarkerContract):
+    kinds: ClassVar = (
+        ObjectKind.LOG,
+        ObjectKind.OFFSET_INDEX,
+        ObjectKind.TIME_INDEX,
+        ObjectKind.TRANSACTION_INDEX,
+        ObjectKind.LEADER_EPOCH,
+        ObjectKind.PRODUCER_SNAPSHOT,
+    )
+
+    @pytest.fixture
+    def storage(self, root: Path) -> SegmentStorage:
+        return SegmentStorage(FileObjectStore(root, staging_prefix=STAGING_PREFIX), LocalTieredStorageLayout())
+
+    def test_there_is_no_manifest(self, storage: RemoteStorage) -> None:
+        metadata, data = some_segment()
+        storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+        assert storage.fetch_manifest(metadata) is None
+        assert storage.open_log_segment(metadata, limiter=UnlimitedBytes()).manifest() is None

@@ -12,6 +12,9 @@ How one object is written, and what a crash leaves:
     5 remove the temporary name                     the object and nothing else
     6 fsync the directory                           the object, durable
 
+The temporary file stands beside its name, or where somebody else walks through the directories of objects and knows
+no such name, in the same directories below `staging_prefix`.
+
 Every component is opened relative to the one before it and without following symbolic links, so nothing inside the
 store can lead out of it. The root itself may be a link: it is the operator's to choose. `~` is no legal character of
 a key, so a temporary file is never taken for an object, nor the other way round.
@@ -21,6 +24,7 @@ import contextlib
 import os
 import stat as stat_bits
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -34,9 +38,9 @@ from include.tiering.errors import (
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.segment_data import ByteSource
 from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
-from include.tiering.remote_storage.bodies import BLOCK_BYTES, BytesSource, blocks_of
+from include.tiering.remote_storage.bodies import BLOCK_BYTES, BytesSource, blocks_of, crc32c_of
 from include.tiering.remote_storage.contract import ProgressCallback
-from include.tiering.remote_storage.file_tree import TEMPORARY_MARK, FileTree, translated
+from include.tiering.remote_storage.file_tree import TEMPORARY_MARK, FileTree, is_temporary, translated
 from include.tiering.remote_storage.object_store import (
     KeyFailure,
     ListedObject,
@@ -56,17 +60,20 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLO
 class FileObjectStore:
     """An `ObjectStore` below `root`, which the first write makes if it is missing.
 
-    `min_free_bytes` is what `check_capacity` asks for. `random_bytes` names temporary files.
+    `min_free_bytes` is what `check_capacity` asks for. `random_bytes` names temporary files, which stand below
+    `staging_prefix` (empty: beside the objects; else it ends in a slash).
     """
 
     def __init__(
         self,
         root: Path,
         *,
+        staging_prefix: str = "",
         min_free_bytes: int = MIN_FREE_BYTES,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._root = root
+        self._staging_prefix = staging_prefix
         self._tree = FileTree(root)
         self._min_free_bytes = min_free_bytes
         self._random_bytes = random_bytes
@@ -84,32 +91,38 @@ class FileObjectStore:
         on_sent: ProgressCallback,
         running_crc32c: Sequence[int] = (),
     ) -> bool:
-        parents, name = _split(key)
-        temporary = f"{name}{TEMPORARY_MARK}{self._random_bytes(8).hex()}"
-        with translated(self._root, key, "write"), self._tree.made_directory(parents) as directory:
-            try:
-                written_crc32c = _write(directory, temporary, body, limiter, on_sent)
-                if written_crc32c != crc32c:
-                    raise RemoteChecksumError(f"{key}: CRC-32C is {written_crc32c:08x}, expected {crc32c:08x}")
-                os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
-            finally:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=directory)
-            os.fsync(directory)
+        self._write_as(key, body, crc32c, limiter, on_sent, partial(os.link, follow_symlinks=False))
         return False
 
     def replace(self, key: str, content: bytes) -> None:
         """As `put`, but step 4 is a rename, which takes the place of what is there."""
+        self._write_as(key, BytesSource(content), crc32c_of(content), UnlimitedBytes(), lambda _: None, os.rename)
+
+    def _write_as(
+        self,
+        key: str,
+        body: ByteSource,
+        crc32c: int,
+        limiter: ByteLimiter,
+        on_sent: ProgressCallback,
+        give_name: Callable[..., None],
+    ) -> None:
+        """The steps above; `give_name` is the fourth."""
         parents, name = _split(key)
         temporary = f"{name}{TEMPORARY_MARK}{self._random_bytes(8).hex()}"
-        with translated(self._root, key, "write"), self._tree.made_directory(parents) as directory:
+        staging, _ = _split(self._staging_prefix + key)
+        with translated(self._root, key, "write"), self._tree.made_directory(staging) as staged:
             try:
-                _write(directory, temporary, BytesSource(content), UnlimitedBytes(), lambda _: None)
-                os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+                written_crc32c = _write(staged, temporary, body, limiter, on_sent)
+                if written_crc32c != crc32c:
+                    raise RemoteChecksumError(f"{key}: CRC-32C is {written_crc32c:08x}, expected {crc32c:08x}")
+                with self._tree.made_directory(parents) as directory:
+                    give_name(temporary, name, src_dir_fd=staged, dst_dir_fd=directory)
             finally:
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=directory)
-            os.fsync(directory)
+                    os.unlink(temporary, dir_fd=staged)
+            with self._tree.directory(parents) as directory:
+                os.fsync(directory)
 
     def stat(self, key: str, *, read_back: bool = True) -> ObjectStat | None:
         """The checksum is computed by reading the file back."""
@@ -168,19 +181,21 @@ class FileObjectStore:
 
     def list_objects(self, prefix: str = "") -> Iterator[ListedObject]:
         for parent, name, size_bytes in self._files(prefix):
-            if TEMPORARY_MARK not in name and f"{parent}{name}".startswith(prefix):
-                yield ListedObject(f"{parent}{name}", size_bytes)
+            key = f"{parent}{name}"
+            if key.startswith(prefix) and not is_temporary(key, self._staging_prefix):
+                yield ListedObject(key, size_bytes)
 
     def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:
-        for parent, name, _ in self._files(prefix):
+        for parent, name, _ in self._files(self._staging_prefix + prefix):
             object_name, mark, _ = name.partition(TEMPORARY_MARK)
-            if mark and f"{parent}{object_name}".startswith(prefix):
-                yield OpenUpload(f"{parent}{object_name}", token=name)
+            key = f"{parent}{object_name}".removeprefix(self._staging_prefix)
+            if mark and key.startswith(prefix):
+                yield OpenUpload(key, token=name)
 
     def abort_upload(self, upload: OpenUpload) -> None:
         if TEMPORARY_MARK not in upload.token or "/" in upload.token:
             raise RemoteStorageError(f"{printable(upload.token)!r} is not a temporary file of this store")
-        self._unlink(upload.key, upload.token)
+        self._unlink(self._staging_prefix + upload.key, upload.token)
 
     def check_capacity(self) -> None:
         with translated(self._root, "", "look at"), self._tree.made_directory(()) as directory:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from include.tiering.errors import RemoteStorageError
-from include.tiering.remote_storage.file_tree import TEMPORARY_MARK, FileTree, translated
+from include.tiering.remote_storage.file_tree import TEMPORARY_MARK, FileTree, is_temporary, translated
 from include.tiering.remote_storage.listing import KeyInterval, ListedObject, ListedUpload, ListingFacts, cut
 
 _PAGE_OBJECTS: Final = 1_000
@@ -32,10 +32,11 @@ class _Entry(NamedTuple):
 
 
 class FileListing:
-    """An `ObjectListing` below `root`."""
+    """An `ObjectListing` below `root`; `staging_prefix` as in `FileObjectStore`."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, staging_prefix: str = "") -> None:
         self._root = root
+        self._staging_prefix = staging_prefix
         self._tree = FileTree(root)
 
     def describe(self) -> str:
@@ -51,7 +52,7 @@ class FileListing:
         objects = (
             ListedObject(found.key, found.status.st_size, found.modified_ms)
             for found in self._files(part)
-            if TEMPORARY_MARK not in found.name and part.holds(found.key)
+            if part.holds(found.key) and not is_temporary(found.key, self._staging_prefix)
         )
         while page := list(islice(objects, _PAGE_OBJECTS)):
             yield page
@@ -59,13 +60,13 @@ class FileListing:
     def open_uploads(self) -> Iterator[Sequence[ListedUpload]]:
         uploads = (
             ListedUpload(
-                _text(found.parent + found.name.partition(TEMPORARY_MARK)[0]),
+                _text(found.parent + found.name.partition(TEMPORARY_MARK)[0]).removeprefix(self._staging_prefix),
                 _text(found.name),
                 found.modified_ms,
                 found.status.st_size,
             )
             for found in self._files(KeyInterval())
-            if TEMPORARY_MARK in found.name
+            if is_temporary(found.key, self._staging_prefix)
         )
         while page := list(islice(uploads, _PAGE_OBJECTS)):
             yield page

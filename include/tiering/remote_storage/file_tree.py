@@ -95,6 +95,11 @@ class FileTree:
                     os.close(parent)
 
 
+def is_temporary(path: str, staging_prefix: str) -> bool:
+    """Whether the file at `path` (relative to the root) is one that is being written."""
+    return path.startswith(staging_prefix) and TEMPORARY_MARK in path.rpartition("/")[2]
+
+
 def _entered(parent: int, name: str) -> int:
     """Exchange a directory's descriptor for that of a directory in it; on an error the old one stays open."""
     child = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)

@@ -14,6 +14,7 @@ from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.file_listing import FileListing
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
+from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout
 from include.tiering.remote_storage.listing import ObjectListing
 from include.tiering.remote_storage.object_store import ObjectStore, checked_key
 from include.tiering.remote_storage.segment_storage import SegmentStorage
@@ -21,7 +22,9 @@ from include.tiering.remote_storage.strays import StoredStrays
 
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
 _MAX_PREFIX_LENGTH: Final = 512
-_LAYOUTS: Final[Mapping[str, type[SegmentLayout]]] = MappingProxyType({"aiven": AivenLayout})
+_LAYOUTS: Final[Mapping[str, type[SegmentLayout]]] = MappingProxyType(
+    {layout.name: layout for layout in (AivenLayout, LocalTieredStorageLayout)}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +84,8 @@ def open_storage(
     Raises:
         SettingError: an unusable URL, endpoint or layout.
     """
-    if layout not in _LAYOUTS:
-        raise SettingError(f"remote_storage.layout {layout!r} is unknown: one of {', '.join(sorted(_LAYOUTS))}")
-    return SegmentStorage(_open_store(url, endpoint_url, region, credentials), _LAYOUTS[layout]())
+    chosen = _layout(layout)
+    return SegmentStorage(_open_store(url, endpoint_url, region, credentials, chosen.staging_prefix), chosen)
 
 
 def open_strays(
@@ -96,7 +98,9 @@ def open_strays(
     layout: str = "aiven",
 ) -> StoredStrays:
     """What of the place that `url` names no metadata knows; see `open_storage` and `StoredStrays`."""
-    return StoredStrays(_open_store(url, endpoint_url, region, credentials), _LAYOUTS[layout](), require_ours)
+    chosen = _layout(layout)
+    store = _open_store(url, endpoint_url, region, credentials, chosen.staging_prefix)
+    return StoredStrays(store, chosen, require_ours)
 
 
 def open_listing(
@@ -105,11 +109,12 @@ def open_listing(
     endpoint_url: str | None = None,
     region: str | None = None,
     credentials: S3Credentials | None = None,
+    layout: str = "aiven",
 ) -> ObjectListing[Any]:
     """Everything below the place that `url` names; see `open_storage`."""
     match parse_location(url):
         case FileLocation(root):
-            return FileListing(root)
+            return FileListing(root, _layout(layout).staging_prefix)
         case S3Location(bucket, prefix):
             from include.tiering.remote_storage.s3.listing import S3Listing
 
@@ -147,12 +152,23 @@ def open_inventory(
             return InventoryListing(BucketFiles(store), key.removesuffix("/"), place.bucket, place.prefix)
 
 
+def _layout(name: str) -> SegmentLayout:
+    if name not in _LAYOUTS:
+        raise SettingError(f"remote_storage.layout {name!r} is unknown: one of {', '.join(sorted(_LAYOUTS))}")
+    return _LAYOUTS[name]()
+
+
 def _open_store(
-    url: str, endpoint_url: str | None, region: str | None, credentials: S3Credentials | None
+    url: str, endpoint_url: str | None, region: str | None, credentials: S3Credentials | None, staging_prefix: str
 ) -> ObjectStore:
     match parse_location(url):
         case FileLocation(root):
-            return FileObjectStore(root)
+            return FileObjectStore(root, staging_prefix=staging_prefix)
+        case S3Location() if staging_prefix:
+            raise SettingError(
+                "remote_storage.layout local_tiered_storage is for directories, which brokers open themselves:"
+                " remote_storage.url must be file:///…, or remote_storage.layout aiven"
+            )
         case S3Location(bucket, prefix):
             # boto3 takes a third of a second to import: only those who use it wait.
             from include.tiering.remote_storage.s3.store import S3ObjectStore

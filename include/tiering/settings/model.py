@@ -22,6 +22,14 @@ from pydantic import (
 from include.tiering.errors import SettingError
 from include.tiering.settings.accounting import PricesSettings, SizesSettings
 from include.tiering.settings.audits import AuditSettings
+from include.tiering.settings.connections import (
+    DEFAULT_PROTOCOL,
+    DEFAULT_TIMEOUT_MS,
+    LEAST_TIMEOUT_MS,
+    ConnectionSettings,
+    SecurityProtocol,
+    Servers,
+)
 from include.tiering.settings.data_docs import DataDocsSettings
 from include.tiering.settings.operational import (
     CopierSettings,
@@ -49,7 +57,7 @@ from include.tiering.settings.rules import (
     split_commas,
     split_log_dirs,
 )
-from include.tiering.settings.section import Section
+from include.tiering.settings.section import MOST_INT, Section
 from include.tiering.settings.verification import VerdictSettings, VerifySettings
 
 DEFAULT_ORIGIN: Final = "default"
@@ -57,15 +65,35 @@ DEFAULT_ORIGIN: Final = "default"
 TopicPattern = Annotated[str, BeforeValidator(check_topic_pattern)]
 
 
-class ClusterSettings(Section):
+class ClusterSettings(ConnectionSettings):
     """The Kafka cluster that this deployment serves."""
 
     name: str = Field(
         default="kafka", min_length=1, description="Label of the cluster in reports. Identity is the cluster id."
     )
-    bootstrap_servers: str | None = Field(
+    bootstrap_servers: Servers | None = Field(
         default=None,
-        description="`host:port,host:port` of the brokers. Unset: topic facts come from `__cluster_metadata-0`.",
+        description="`host:port,host:port` of the brokers: they are asked for topics, leaders and exact offsets, and "
+        "nothing is planned while they do not answer. Unset: topic facts come from `__cluster_metadata-0`, and offsets "
+        "are the lower bounds that log directories show.",
+    )
+    security_protocol: SecurityProtocol = Field(default=DEFAULT_PROTOCOL, description="What the listener speaks.")
+    request_timeout_ms: int = Field(
+        default=DEFAULT_TIMEOUT_MS,
+        ge=LEAST_TIMEOUT_MS,
+        le=MOST_INT,
+        description="How long brokers may take for one answer, in milliseconds, the connection included.",
+    )
+
+
+class MetadataTopicSettings(ConnectionSettings):
+    """The principal that writes `__remote_log_metadata`. What is unset is the cluster's."""
+
+    bootstrap_servers: Servers | None = Field(
+        default=None,
+        description="`host:port,host:port`, where the publisher has a listener of its own. What is unset in this "
+        "section is the cluster's; but user and password go together, and so do certificate, key and its password: "
+        "with one of them set here, none is the cluster's.",
     )
 
 
@@ -111,9 +139,10 @@ class RemoteStorageSettings(Section):
         default=None, description="Address of an S3 server other than AWS, such as `https://s3.example.net:7070`."
     )
     region: str | None = Field(default=None, description="S3 region. Unset: the AWS SDK's own rules.")
-    layout: Literal["aiven"] = Field(
+    layout: Literal["aiven", "local_tiered_storage"] = Field(
         default="aiven",
-        description="Object names and forms: those of Aiven's tiered storage plugin, so that brokers read them.",
+        description="Object names and forms, so that brokers read them: those of Aiven's tiered storage plugin, or of "
+        "Kafka's own test storage (`file://` only: `url` is the directory that `rsm.config.dir` names).",
     )
     access_key_id: str | None = Field(
         default=None, description="S3 access key. Unset: the AWS SDK's own credential chain."
@@ -168,6 +197,7 @@ class TieringSettings(Section):
     """All settings, frozen. `TieringSettings()` holds the defaults; `load_settings` reads the places they come from."""
 
     cluster: ClusterSettings = Field(default_factory=ClusterSettings)
+    metadata_topic: MetadataTopicSettings = Field(default_factory=MetadataTopicSettings)
     topics: TopicsSettings = Field(default_factory=TopicsSettings)
     log_dirs: Annotated[tuple[LogDir, ...], BeforeValidator(split_log_dirs)] = Field(
         default=(),

@@ -60,7 +60,8 @@ class AuditVerbs(Parts):
     @cached_property
     def object_listing(self) -> ObjectListing[Any]:
         """All that the store holds, now."""
-        return open_listing(self.settings.remote_storage.required_url(), **self._access())
+        remote = self.settings.remote_storage
+        return open_listing(remote.required_url(), layout=remote.layout, **self._access())
 
     def listing_of(self, inventory: str | None) -> ObjectListing[Any]:
         """All that the store holds now, or what an S3 Inventory says it held; `inventory` is its manifest.json."""

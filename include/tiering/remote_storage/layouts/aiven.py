@@ -14,21 +14,26 @@ of the plugin's `key.prefix` (which is glued on as it is: end it in a slash ther
 import re
 from typing import Final
 
-from include.tiering.errors import FormatError, ObjectKeyError, RemoteChecksumError, RemoteStorageError, printable
+from include.tiering.errors import FormatError, RemoteChecksumError, RemoteStorageError
 from include.tiering.formats.manifest import SegmentManifest, build_manifest, index_positions, parse_manifest
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.layouts.contract import PlannedObject, ReadObject, SegmentKey
+from include.tiering.remote_storage.layouts.key_names import (
+    PARTITION_PATTERN,
+    SEGMENT_PATTERN,
+    TOPIC_ID_PATTERN,
+    TOPIC_PATTERN,
+    segment_key,
+)
 from include.tiering.units import MIB
 
 _KINDS: Final = (ObjectKind.LOG, ObjectKind.INDEXES, ObjectKind.MANIFEST)
 _KEY: Final = re.compile(
-    r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<topic_id>[A-Za-z0-9_-]{22})"
-    r"/(?P<partition>0|[1-9][0-9]{0,9})"
-    r"/(?P<start_offset>[0-9]{20})-(?P<segment_id>[A-Za-z0-9_-]{22})"
+    rf"{TOPIC_PATTERN}-{TOPIC_ID_PATTERN}/{PARTITION_PATTERN}/{SEGMENT_PATTERN}"
     r"\.(?P<kind>log|indexes|rsm-manifest)\Z"
 )
 
@@ -38,6 +43,8 @@ class AivenLayout:
     adds the member that brokers of the 4.x line write; no reader asks for it."""
 
     name: Final = "aiven"
+    optional_kinds: Final = frozenset[ObjectKind]()
+    staging_prefix: Final = ""
 
     def __init__(self, *, chunk_size_bytes: int = 4 * MIB, with_txn_index_empty: bool = False) -> None:
         self._chunk_size_bytes = chunk_size_bytes
@@ -56,20 +63,7 @@ class AivenLayout:
         return f"{partition.topic}-{partition.topic_id}/{partition.partition}/"
 
     def parse_key(self, key: str) -> SegmentKey:
-        matched = _KEY.match(key)
-        if matched is None:
-            raise ObjectKeyError(f"{printable(key)!r} is not a key of the {self.name} layout")
-        try:
-            partition = TopicIdPartition(
-                Uuid.parse(matched["topic_id"]), int(matched["partition"]), topic=matched["topic"]
-            )
-            segment_id = RemoteLogSegmentId(partition, Uuid.parse(matched["segment_id"]))
-        except ValueError as error:
-            raise ObjectKeyError(f"{key!r} is not a key of the {self.name} layout: {error}") from error
-        start_offset = int(matched["start_offset"])
-        if start_offset >= 2**63:
-            raise ObjectKeyError(f"{key!r} is not a key of the {self.name} layout: the offset exceeds 2^63-1")
-        return SegmentKey(segment_id, start_offset, ObjectKind(matched["kind"]))
+        return segment_key(_KEY, key, self.name)
 
     def objects(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> tuple[PlannedObject, ...]:
         if data.log.size_bytes != metadata.segment_size_bytes:

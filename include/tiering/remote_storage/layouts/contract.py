@@ -39,6 +39,16 @@ class SegmentLayout(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def optional_kinds(self) -> frozenset[ObjectKind]:
+        """Objects that a complete segment may lack."""
+        ...
+
+    @property
+    def staging_prefix(self) -> str:
+        """Where in a directory a file is kept while it is written: empty for beside its name, else ends in a slash."""
+        ...
+
     def keys(self, metadata: RemoteLogSegmentMetadata) -> tuple[tuple[ObjectKind, str], ...]:
         """Every key that this attempt may have, in the order of writing."""
         ...

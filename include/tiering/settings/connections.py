@@ -1,0 +1,144 @@
+"""How the brokers are reached: addresses, TLS and SASL of the cluster, and of the publisher's own principal.
+
+The names are librdkafka's, with `_` for its dots. A publisher's setting that is not set is the cluster's; a login is
+taken whole, so that a user never meets another one's password, nor a certificate another one's key.
+"""
+
+import re
+import stat
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field, SecretStr
+
+from include.tiering.errors import SettingError, printable
+from include.tiering.settings.section import MOST_INT, Section
+
+SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+DEFAULT_PROTOCOL: Final = "PLAINTEXT"
+DEFAULT_TIMEOUT_MS: Final = 10_000
+LEAST_TIMEOUT_MS: Final = 100
+_SERVER: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9._-]{1,255}):([0-9]{1,5})\Z")
+_OTHERS_MAY_READ: Final = stat.S_IRWXG | stat.S_IRWXO
+_LOGIN: Final = ("sasl_username", "sasl_password")
+_CERTIFICATE: Final = ("ssl_certificate_location", "ssl_key_location", "ssl_key_password")
+
+
+def check_bootstrap_servers(servers: Any) -> Any:
+    """``host:port,host:port``; an IPv6 address stands in brackets. Spaces are dropped."""
+    if not isinstance(servers, str):
+        return servers
+    names = [name.strip() for name in servers.split(",")]
+    for name in names:
+        found = _SERVER.match(name)
+        if found is None or not 0 < int(found[2]) < 1 << 16:
+            raise ValueError("accepted is host:port,host:port, such as kafka-1:9092,kafka-2:9092")
+    return ",".join(names)
+
+
+Servers = Annotated[str, BeforeValidator(check_bootstrap_servers)]
+
+
+class ConnectionSettings(Section):
+    """What a client needs to be let in."""
+
+    bootstrap_servers: Servers | None = Field(default=None, description="`host:port,host:port` of the brokers.")
+    security_protocol: SecurityProtocol | None = Field(default=None, description="What the listener speaks.")
+    sasl_mechanism: SaslMechanism | None = Field(
+        default=None, description="How a user is proved, with `SASL_PLAINTEXT` and `SASL_SSL`."
+    )
+    sasl_username: str | None = Field(default=None, min_length=1, description="User of SASL.")
+    sasl_password: SecretStr | None = Field(default=None, description="Password of that user.")
+    ssl_ca_location: Path | None = Field(
+        default=None,
+        description="PEM file of the authorities that the brokers' certificates are checked against. Unset: those of "
+        "the system. The name in a certificate is always compared with the host that was asked.",
+    )
+    ssl_certificate_location: Path | None = Field(
+        default=None, description="PEM file of our own certificate and its chain, where brokers ask for one."
+    )
+    ssl_key_location: Path | None = Field(
+        default=None, description="PEM file of its private key, readable by its owner alone (mode 0600)."
+    )
+    ssl_key_password: SecretStr | None = Field(default=None, description="Password of that key, if it is encrypted.")
+    request_timeout_ms: int | None = Field(
+        default=None,
+        ge=LEAST_TIMEOUT_MS,
+        le=MOST_INT,
+        description="How long brokers may take for one answer, in milliseconds, the connection included.",
+    )
+
+
+def publisher_connection(cluster: ConnectionSettings, publisher: ConnectionSettings) -> ConnectionSettings:
+    """The publisher's own settings, and the cluster's where it has none."""
+    chosen: dict[str, Any] = {}
+    for names in (_LOGIN, _CERTIFICATE):
+        own = any(getattr(publisher, name) is not None for name in names)
+        chosen |= {name: getattr(publisher if own else cluster, name) for name in names}
+    for name in ConnectionSettings.model_fields.keys() - chosen.keys():
+        own_value = getattr(publisher, name)
+        chosen[name] = getattr(cluster, name) if own_value is None else own_value
+    return ConnectionSettings.model_construct(**chosen)
+
+
+def check_connection(connection: ConnectionSettings, section: str) -> None:
+    """What no single value shows: that login, certificate and protocol go together, and that files may be used.
+
+    Raises:
+        SettingError: names the setting below `section`, or the file, never what is in it.
+    """
+    protocol = connection.security_protocol or DEFAULT_PROTOCOL
+    if protocol.startswith("SASL_"):
+        for name in ("sasl_mechanism", *_LOGIN):
+            if getattr(connection, name) is None:
+                raise SettingError(f"{section}.{name} is not set: {section}.security_protocol is {protocol}")
+    elif connection.sasl_mechanism or connection.sasl_username or connection.sasl_password:
+        raise SettingError(
+            f"{section} has a SASL login, but {section}.security_protocol is {protocol}: SASL_SSL or SASL_PLAINTEXT"
+        )
+    if not protocol.endswith("SSL"):
+        return
+    if (connection.ssl_certificate_location is None) != (connection.ssl_key_location is None):
+        raise SettingError(f"{section}.ssl_certificate_location and {section}.ssl_key_location go together")
+    for name in ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location"):
+        path = getattr(connection, name)
+        if path is not None:
+            _check_file(path, f"{section}.{name}", is_secret=name == "ssl_key_location")
+
+
+def librdkafka_config(connection: ConnectionSettings) -> dict[str, str | int]:
+    """The configuration of a librdkafka client. Holds secrets: for the client alone.
+
+    Raises:
+        SettingError: there are no bootstrap servers.
+    """
+    if connection.bootstrap_servers is None:
+        raise SettingError(
+            "cluster.bootstrap_servers is not set: say which brokers to ask, host:port,host:port "
+            "(in the configuration file, or as TIERING_CLUSTER__BOOTSTRAP_SERVERS)"
+        )
+    config: dict[str, str | int] = {
+        "socket.timeout.ms": min(connection.request_timeout_ms or DEFAULT_TIMEOUT_MS, 300_000),
+        "security.protocol": connection.security_protocol or DEFAULT_PROTOCOL,
+    }
+    for name in ConnectionSettings.model_fields.keys() - {"request_timeout_ms", "security_protocol"}:
+        value = getattr(connection, name)
+        if value is not None:
+            config[name.replace("_", ".")] = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+    return config
+
+
+def _check_file(path: Path, name: str, *, is_secret: bool) -> None:
+    shown = printable(str(path))
+    try:
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(path.stat().st_mode)
+            is_empty = not file.read(1)
+    except OSError as error:
+        raise SettingError(f"{name}: {shown} cannot be read: {error.strerror or error}") from error
+    if is_empty:
+        raise SettingError(f"{name}: {shown} is empty")
+    if is_secret and mode & _OTHERS_MAY_READ:
+        raise SettingError(f"{name}: {shown} is a private key and others may read it (mode {mode:04o}): chmod 600 it")

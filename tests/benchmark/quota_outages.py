@@ -27,7 +27,7 @@ def locked_file(metadata_url: str) -> Iterator[None]:
     engine = open_ledger_engine(metadata_url, SystemClock())
     path = Path(str(engine.url.database))
     engine.dispose()
-    with closing(sqlite3.connect(path, isolation_level=None, timeout=5)) as connection:
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
         try:
             yield

@@ -1,7 +1,7 @@
 """What has to hold while workers come, go, are killed, and quotas change: each scenario once, at any rate and length.
 
-A check has a figure and a bound, both in the outcome: a benchmark prints them, a test asserts that all passed. Bounds
-are those that users are promised; `Bounds` widens them for short runs on a busy machine.
+A check has a figure and a bound, both in the outcome. Bounds are those that users are promised. No test judges them,
+because a busy machine breaks them: tests/integration/test_quota_scenarios.py asserts what holds on any.
 """
 
 import time

@@ -145,6 +145,19 @@ def quota_at(quotas: Sequence[tuple[float, int]], seconds: float) -> int:
     return [quota for time_s, quota in quotas if time_s <= seconds or time_s == quotas[0][0]][-1]
 
 
+def farthest_ahead_bytes(trace: Trace, quotas: Sequence[tuple[float, float]]) -> float:
+    """How many bytes more had come, at most, than the quotas allowed from the first one's time up to the same moment.
+
+    `quotas` are (time, bytes a second) in ascending order. A machine that stands still makes bytes come late, which
+    only lowers this: unlike averages and bursts it can be asserted anywhere.
+    """
+    ends_s = (trace.first_bucket + 1 + np.arange(len(trace.counts))) / BUCKETS_PER_SECOND
+    allowed = np.zeros(len(ends_s))
+    for (from_s, rate), (to_s, _) in zip(quotas, [*quotas[1:], (np.inf, 0)], strict=True):
+        allowed += rate * np.clip(ends_s - from_s, 0.0, to_s - from_s)
+    return float(np.max(np.cumsum(trace.counts) - allowed, initial=0.0))
+
+
 def _longest_run(flags: NDArray[np.bool_]) -> int:
     edges = np.diff(np.concatenate(([0], flags.astype(np.int8), [0])))
     return int(max(np.flatnonzero(edges == -1) - np.flatnonzero(edges == 1), default=0))

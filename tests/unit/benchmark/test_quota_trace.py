@@ -4,6 +4,7 @@ import pytest
 
 from tests.benchmark.quota_trace import (
     Trace,
+    farthest_ahead_bytes,
     largest_tenth,
     last_byte_after_s,
     longest_burst_s,
@@ -96,6 +97,21 @@ def test_a_rate_is_reached_by_the_first_full_window() -> None:
 def test_the_last_byte_is_placed() -> None:
     assert last_byte_after_s(Trace.of([0, 3, 0, 4, 0, 0])) == 0.04
     assert last_byte_after_s(Trace.of([0, 0])) == 0.0
+
+
+def test_bytes_are_ahead_of_a_quota_by_what_came_too_early_and_never_by_what_came_late() -> None:
+    steady = [(7.0, 1000)]
+    assert farthest_ahead_bytes(EVEN, steady) == pytest.approx(0, abs=1e-6)
+    assert farthest_ahead_bytes(Trace.of([*[0] * 100, 1000, *[10] * 200], begun_s=7.0), steady) == pytest.approx(
+        0, abs=1e-6
+    )
+    assert farthest_ahead_bytes(Trace.of([*[30] * 100, *[0] * 200], begun_s=7.0), steady) == pytest.approx(2000)
+
+
+def test_after_a_change_the_quota_allows_at_its_new_rate() -> None:
+    assert farthest_ahead_bytes(EVEN, [(7.0, 1000), (8.0, 0)]) == pytest.approx(2000)
+    assert farthest_ahead_bytes(EVEN, [(7.0, 1000), (8.0, 0), (9.0, 3000)]) == pytest.approx(1000)
+    assert farthest_ahead_bytes(EVEN, [(6.0, 500), (7.0, 2000)]) == pytest.approx(0, abs=1e-6)
 
 
 def test_the_quota_in_force_is_the_last_before() -> None:

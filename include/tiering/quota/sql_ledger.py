@@ -51,8 +51,8 @@ class SqlBookLedger:
         return book
 
 
-def open_ledger_engine(metadata_url: str, clock: Clock) -> Engine:
-    """The engine of the ledger that belongs to this metadata database; impatient, because its rounds are short.
+def open_ledger_engine(metadata_url: str, clock: Clock, *, patience_ms: int = PATIENCE_MS) -> Engine:
+    """The engine of the ledger that belongs to this metadata database; impatient by default, as rounds have to be.
 
     Raises:
         SettingError: as `open_engine`.
@@ -60,11 +60,11 @@ def open_ledger_engine(metadata_url: str, clock: Clock) -> Engine:
     """
     url = make_url(metadata_url)
     if url.get_backend_name() != "sqlite":
-        return open_engine(metadata_url, clock=clock, patience_ms=PATIENCE_MS)
+        return open_engine(metadata_url, clock=clock, patience_ms=patience_ms)
     path = Path(str(url.database))
     ledger_url = str(url.set(database=str(path.with_name(f"{path.stem}-quota{path.suffix}"))))
     _make_table(ledger_url, clock)
-    return open_engine(ledger_url, clock=clock, patience_ms=PATIENCE_MS, durable=False)
+    return open_engine(ledger_url, clock=clock, patience_ms=patience_ms, durable=False)
 
 
 def _make_table(ledger_url: str, clock: Clock) -> None:

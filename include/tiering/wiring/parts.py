@@ -13,7 +13,7 @@ from include.tiering.cluster.contract import ClusterFacts
 from include.tiering.cluster.metadata_log import MetadataLog
 from include.tiering.cluster.missed_facts import MissedFacts
 from include.tiering.cluster.unknown_facts import UnknownFacts
-from include.tiering.database.engine import open_engine
+from include.tiering.database.engine import LOCK_WAIT_MS, open_engine
 from include.tiering.database.facts_memory import FactsMemory
 from include.tiering.database.migrations import current_revision, require_head
 from include.tiering.database.store_identity import StoreIdentities, known_clusters, require_whole
@@ -71,7 +71,7 @@ class Parts:
             process_recorder().settle()
         if "pools" in self.__dict__:
             self.pools.close()
-        for engine in ("_ledger_engine", "engine"):
+        for engine in ("_ledger_engine", "_patient_ledger_engine", "engine"):
             if engine in self.__dict__:
                 self.__dict__[engine].dispose()
 
@@ -155,7 +155,9 @@ class Parts:
 
     @cached_property
     def quota_ledger(self) -> QuotaLedger:
-        return AnnouncingLedger(self._books, self.clock)
+        """For people: rounds give up before their shares end, a command waits for a worker that holds the book."""
+        books = SqlBookLedger(self._patient_ledger_engine, self.cluster_id)
+        return AnnouncingLedger(books, self.clock)
 
     @cached_property
     def _books(self) -> BookLedger:
@@ -164,6 +166,11 @@ class Parts:
     @cached_property
     def _ledger_engine(self) -> Engine:
         return open_ledger_engine(self.settings.metadata.url.get_secret_value(), self.clock)
+
+    @cached_property
+    def _patient_ledger_engine(self) -> Engine:
+        url = self.settings.metadata.url.get_secret_value()
+        return open_ledger_engine(url, self.clock, patience_ms=LOCK_WAIT_MS)
 
     @cached_property
     def cluster_id(self) -> str:

@@ -19,7 +19,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
 
 from include.tiering.errors import PoisonRecordError
@@ -62,9 +61,9 @@ class BrokerCacheState:
         highest: the highest offset (inclusive) that each epoch ever finished.
     """
 
-    segments: Mapping[RemoteLogSegmentId, RemoteLogSegmentMetadata] = MappingProxyType({})
-    references: Mapping[EpochReference, Reference] = MappingProxyType({})
-    highest: Mapping[int, int] = MappingProxyType({})
+    segments: Mapping[RemoteLogSegmentId, RemoteLogSegmentMetadata] = field(default_factory=dict)
+    references: Mapping[EpochReference, Reference] = field(default_factory=dict)
+    highest: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

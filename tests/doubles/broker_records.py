@@ -1,0 +1,37 @@
+"""Records as brokers write them to the metadata topic, in any order: sound ones, late ones, foreign ones."""
+
+from typing import Final
+
+from hypothesis import strategies as st
+
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+from tests.doubles.segments import DELETE_FINISHED, DELETE_STARTED, FINISHED, partition_of, segment_of, update_of
+
+Records = list[RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate]
+MOST_OFFSET: Final = 15
+_CHANGES: Final = (FINISHED, FINISHED, FINISHED, DELETE_STARTED, DELETE_FINISHED)
+
+
+@st.composite
+def record_sequences(
+    draw: st.DrawFn, partitions: tuple[TopicIdPartition, ...] = (partition_of("orders"),), most: int = 30
+) -> Records:
+    """Up to seven segments that overlap as they like, over up to three of four leader epochs; no poison. A segment that
+    begins twice has the same offsets and epochs."""
+    segments = [_segment(draw, draw(st.sampled_from(partitions)), number) for number in range(draw(st.integers(1, 7)))]
+    records: Records = []
+    for _ in range(draw(st.integers(0, most))):
+        segment = draw(st.sampled_from(segments))
+        change = draw(st.sampled_from((None, *_CHANGES)))
+        custom = draw(st.sampled_from((None, b"custom")))
+        records.append(segment if change is None else update_of(segment, change, custom_metadata=custom))
+    return records
+
+
+def _segment(draw: st.DrawFn, partition: TopicIdPartition, number: int) -> RemoteLogSegmentMetadata:
+    start, end = sorted((draw(st.integers(0, MOST_OFFSET)), draw(st.integers(0, MOST_OFFSET))))
+    epochs = sorted(draw(st.sets(st.integers(0, 3), min_size=1, max_size=3)))
+    later = sorted(draw(st.integers(start, end)) for _ in epochs[1:])
+    epoch_starts = dict(zip(epochs, [start, *later], strict=True))
+    return segment_of(partition, number, start, end, epoch_starts, size_bytes=draw(st.integers(0, 5_000)))

@@ -15,6 +15,12 @@ from include.tiering.database.schema.handover import (
     handover_partitions,
     handovers,
 )
+from include.tiering.database.schema.ingestion import (
+    broker_epochs,
+    ingested_records,
+    metadata_positions,
+    metadata_topics,
+)
 from include.tiering.database.schema.quota import quota_ledger, topic_meters
 from include.tiering.database.schema.remote_log import (
     partitions,
@@ -42,6 +48,7 @@ __all__ = [
     "audit_findings",
     "audits",
     "batches",
+    "broker_epochs",
     "dynamic_config_changes",
     "dynamic_configs",
     "events",
@@ -49,8 +56,11 @@ __all__ = [
     "handover_guards",
     "handover_partitions",
     "handovers",
+    "ingested_records",
     "leases",
     "metadata",
+    "metadata_positions",
+    "metadata_topics",
     "partitions",
     "pauses",
     "planned_deletions",

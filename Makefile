@@ -17,7 +17,7 @@ export PYTHONPATH := $(ROOT)
 export PATH := $(ROOT)/.venv/bin:$(ROOT)/.cache/bin:$(ROOT)/.cache/uv/bin:$(PATH)
 export UV_PYTHON_PREFERENCE := only-system
 
-.PHONY: help setup demo up down test test-unit test-integration test-browser simulate simulate-mutants lint check docs requirements \
+.PHONY: help setup demo up down test test-unit test-integration test-kafka test-browser simulate simulate-mutants lint check docs requirements \
         bench bench-audit bench-check bench-copy bench-delete bench-queue bench-quota bench-quota-airflow bench-scan bench-sizes bench-start bench-verify s3-server clean
 
 help: ## print this list
@@ -87,6 +87,9 @@ test-unit: setup ## tests without servers or Spark: under a minute
 test-integration: setup s3-server ## properties, contract suites and real servers: S3, PostgreSQL, Spark, Airflow, kill -9
 	@$(PYTHON) -m local.java >/dev/null && eval "$$($(PYTHON) -m local.java)" && \
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PYTEST) $(BY_FILE) $(wildcard $(SLOW_TESTS))
+
+test-kafka: setup ## the long suite against real Kafka brokers from Maven (Java 17, mvn; skipped where they are missing)
+	@$(PYTEST) tests/kafka
 
 test-browser: setup ## log in, copy from the form, pause and resume in headless Chromium (Debian: chromium, chromium-driver)
 	@eval "$$($(PYTHON) -m local.java)" && $(PYTEST) tests/browser

@@ -20,9 +20,9 @@ _FOREIGN_PREFIXES: Final = ("TIERING_", "AWS_", "AIRFLOW_", "SPARK_", "PG", "GX_
 _KEPT: Final = frozenset({"AWS_CA_BUNDLE", "SPARK_LOCAL_IP"})
 
 # A hang is a failure: seconds per test, by the marker that says what the test starts.
-_LIMIT_SECONDS: Final = {"airflow": 400, "chaos": 300, "integration": 300}
+_LIMIT_SECONDS: Final = {"airflow": 400, "chaos": 300, "integration": 300, "kafka": 900}
 _UNIT_LIMIT_SECONDS: Final = 60
-_MARKED_DIRECTORIES: Final = ("airflow", "chaos", "integration")
+_MARKED_DIRECTORIES: Final = ("airflow", "chaos", "integration", "kafka")
 
 _MEMORY: Final = Path("/dev/shm")
 _MEMORY_BYTES: Final = 4 * GIB

@@ -1,4 +1,4 @@
-"""Kafka's flexible encoding, read as leniently as Kafka's own generated code reads it.
+"""Kafka's flexible encoding, read as leniently as Kafka's own generated code reads it in every release.
 
 | type            | bytes                                                                             |
 |-----------------|-----------------------------------------------------------------------------------|
@@ -9,11 +9,12 @@
 | array           | uvarint count + 1, elements                                                       |
 | tagged fields   | uvarint count, each: uvarint tag, uvarint size, bytes; at the end of every struct |
 
-What the brokers take although no encoder writes it, and this reader therefore takes too: a uvarint in more bytes than
-it needs; bits of its fifth byte that an int32 has no room for, which are dropped; an int32 made that way that is
-negative, which as a length of nullable bytes means null and as a count of tagged fields none; text that is not UTF-8;
-tags in any order. `Writer` writes the one canonical form.
-Source: behaviour of the classes that Kafka 4.3.1 generates from its message schemas.
+What brokers take although no encoder writes it, and this reader therefore takes too: a uvarint in more bytes than it
+needs; bits of its fifth byte that an int32 has no room for, which are dropped; an int32 made that way that is negative,
+which as a length of nullable bytes means null; text that is not UTF-8; tags in any order. What some release refuses is
+refused: a negative count of tagged fields (4.4), a known tag of another size than its type's (3.9 knows none of them).
+`Writer` writes the one canonical form.
+Source: behaviour of the classes that Kafka 3.9.2, 4.3.1 and 4.4.0 generate from their message schemas.
 """
 
 import struct
@@ -116,25 +117,23 @@ class Reader:
         return self._tags(None)[1]
 
     def flag_and_tags(self, flag_tag: int) -> tuple[bool, Tags]:
-        """The tagged fields of a struct that knows one, a boolean; False where it is missing.
-
-        Its size is not looked at: Kafka reads one byte, whatever the size says.
-        """
+        """The tagged fields of a struct that knows one, a boolean; False where it is missing."""
         return self._tags(flag_tag)
 
     def _tags(self, flag_tag: int | None) -> tuple[bool, Tags]:
         start, count = self._position, self.uvarint()
-        if count > self.remaining:
+        if not 0 <= count <= self.remaining:
             raise FormatError(f"{count} tagged fields in {self.remaining} bytes", start)
         flag, unknown = False, []
         for _ in range(count):
-            tag, start, size = self.uvarint(), self._position, self.uvarint()
-            if tag == flag_tag:
-                flag = self.int8() != 0
-                continue
-            if size < 0:
+            tag, start, size = self.uvarint() & 0xFFFFFFFF, self._position, self.uvarint()
+            if size < 0 or (tag == flag_tag and size != 1):
                 raise FormatError(f"tagged field {tag} has a size of {size} bytes", start)
-            unknown.append(TaggedField(tag & 0xFFFFFFFF, self._bytes(size, f"tagged field {tag}")))
+            value = self._bytes(size, f"tagged field {tag}")
+            if tag == flag_tag:
+                flag = value != b"\x00"
+            else:
+                unknown.append(TaggedField(tag, value))
         return flag, tuple(unknown)
 
     def _length(self) -> int:

@@ -17,7 +17,7 @@
                  custom metadata nullable bytes | state int8 | tags: 0 txn index empty, 1 byte
 
 Tag 0 is written only when it is true.
-Source: the message schemas of Kafka 4.x, records of real brokers, Kafka's own decoder as the judge of what is refused.
+Source: the message schemas of Kafka, records of real brokers; Kafka's own decoders judge what is refused.
 """
 
 from collections.abc import Callable
@@ -55,7 +55,7 @@ def decode(value: bytes) -> RemoteLogRecord:
     """The record in `value`.
 
     Raises:
-        FormatError: exactly where Kafka's own decoder throws, with the position inside `value`. A broker that reads
+        FormatError: where the decoder of a Kafka release throws, with the position inside `value`. A broker that reads
             such a value stops reading remote log metadata.
     """
     reader = Reader(value)

@@ -45,7 +45,7 @@ class SegmentDescription:
     """What is said of a segment as a whole. Offsets are inclusive.
 
     Raises:
-        ValueError: offsets that are no range, or no epoch.
+        ValueError: no epoch.
     """
 
     start_offset: int
@@ -61,24 +61,31 @@ class SegmentDescription:
     tags: Tags = ()
 
     def __post_init__(self) -> None:
-        if self.start_offset < 0:
-            raise ValueError(f"start offset {self.start_offset} is negative")
-        if self.end_offset < self.start_offset:
-            raise ValueError(f"end offset {self.end_offset} is below start offset {self.start_offset}")
         if not self.epochs:
             raise ValueError("a segment without leader epochs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRecord(SegmentDescription):
-    """Api key 0: a segment."""
+    """Api key 0: a segment.
+
+    Raises:
+        ValueError: offsets that are no range, or no epoch.
+    """
 
     segment_id: SegmentIdEntry
+
+    def __post_init__(self) -> None:
+        SegmentDescription.__post_init__(self)
+        if self.start_offset < 0:
+            raise ValueError(f"start offset {self.start_offset} is negative")
+        if self.end_offset < self.start_offset:
+            raise ValueError(f"end offset {self.end_offset} is below start offset {self.start_offset}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSnapshotRecord(SegmentDescription):
-    """Api key 3: a segment inside a snapshot of one partition, which is why it names none."""
+    """Api key 3: a segment inside a snapshot of one partition, which is why it names none. Brokers take any offsets."""
 
     id: Uuid
 

@@ -125,7 +125,7 @@ def compare_with_store(
     """
     target = options.output / "listing.parquet"
     stored_segments.write_listing(tiering.storage, target)
-    stored = stored_segments.stored_segments(session.read.parquet(str(target)))
+    stored = stored_segments.stored_segments(session.read.parquet(str(target)), tiering.storage.required_kinds)
     rows = read_segments(session, tiering, ranges=options.ranges, config=options.config)
     compared = stored_segments.beside_rows(stored, rows)
     suspects = compared.where(functions.col("suspicion").isNotNull()).select(*stored_segments.SUSPECT_COLUMNS)

@@ -3,7 +3,7 @@
 The listing is taken first and kept as Parquet; the rows are read after it. Only suspects come back to the driver.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, functions
 
 from include.tiering.errors import RemoteResourceNotFoundError
-from include.tiering.model.cost import OBJECTS_PER_SEGMENT
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
@@ -58,12 +57,15 @@ def write_listing(storage: RemoteStorage, target: Path) -> None:
             writer.write_batch(pa.RecordBatch.from_pylist(page, schema=_OBJECTS))
 
 
-def stored_segments(listing: DataFrame) -> DataFrame:
-    """One row per segment in the store: how many objects, how long its log, null without one."""
+def stored_segments(listing: DataFrame, required: Collection[ObjectKind]) -> DataFrame:
+    """One row per segment in the store: how many objects, how many `missing` of the required ones, how long its log,
+    null without one."""
     is_log = functions.col("kind") == ObjectKind.LOG.value
+    is_required = functions.col("kind").isin([kind.value for kind in required])
     return listing.groupBy(*_KEY).agg(
         functions.max("topic").alias("topic"),
         functions.count(functions.lit(1)).alias("objects"),
+        (functions.lit(len(required)) - functions.count(functions.when(is_required, 1))).alias("missing"),
         functions.max(functions.when(is_log, functions.col("size_bytes"))).alias("log_bytes"),
         functions.sum("size_bytes").alias("stored_bytes"),
     )
@@ -106,7 +108,7 @@ def _listed(found: SegmentObject) -> dict[str, Any]:
 
 
 def _suspicion() -> Column:
-    incomplete = functions.col("log_bytes").isNull() | (functions.col("objects") < OBJECTS_PER_SEGMENT)
+    incomplete = functions.col("log_bytes").isNull() | (functions.col("missing") > 0)
     return (
         functions.when(functions.col("state").isNull(), Suspicion.UNKNOWN.value)
         .when(incomplete, Suspicion.MISSING.value)

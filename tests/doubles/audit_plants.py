@@ -74,6 +74,13 @@ def abandoned_with_objects(world: World) -> None:
     world.expect("abandoned-copy", attempt.key("log"))
 
 
+def abandoned_by_a_broker(world: World) -> None:
+    attempt = world.attempt(topic="brokers'")
+    world.know(attempt, STARTED)
+    world.store_all(attempt)
+    world.expect("abandoned-copy", attempt.key("log"))
+
+
 def abandoned_delete(world: World) -> None:
     attempt = world.attempt()
     world.know(attempt, DELETE_STARTED)
@@ -190,7 +197,10 @@ def quiet_of_brokers(world: World) -> None:
     world.store_all(attempt, "log")
     world.uploads.append(ListedUpload(world.attempt(topic="brokers'").key("log"), f"theirs {world.attempts}", OLD_MS))
     copying = world.attempt(topic="brokers'")
-    world.know(copying, STARTED)
+    world.know(copying, STARTED, YOUNG_MS)
+    deleting = world.attempt(topic="brokers'")
+    world.know(deleting, DELETE_STARTED)
+    world.store_all(deleting)
 
 
 def quiet_copy_under_way(world: World) -> None:
@@ -259,6 +269,7 @@ PLANTS: Final[Mapping[str, Plant]] = {
     "adoptable": adoptable,
     "abandoned copy: no object yet": abandoned_before_any_object,
     "abandoned copy: with its log": abandoned_with_objects,
+    "abandoned copy: of a broker": abandoned_by_a_broker,
     "abandoned copy: a delete": abandoned_delete,
     "dangling: log": dangling("log"),
     "dangling: indexes": dangling("indexes"),

@@ -11,6 +11,7 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quota.contract import ByteLimiter
 from include.tiering.remote_storage.contract import (
     DeleteFailure,
+    ObjectKind,
     ProgressCallback,
     RemoteStorage,
     SegmentObject,
@@ -25,6 +26,10 @@ class StorageDecorator:
 
     def __init__(self, inner: RemoteStorage) -> None:
         self.inner = inner
+
+    @property
+    def required_kinds(self) -> frozenset[ObjectKind]:
+        return self.inner.required_kinds
 
     def before(self, operation: str, detail: str) -> None:
         return None

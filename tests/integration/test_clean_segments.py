@@ -3,29 +3,28 @@
 For the latter, metadata and objects are those of Kafka's own remote storage and metadata managers.
 """
 
-from collections.abc import Iterator
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
 import google_crc32c
-import pytest
 
+from include.tiering.cluster.unknown_facts import UnknownFacts
+from include.tiering.log_source.log_dir.dirs import LogDir
+from include.tiering.log_source.log_dir.source import LogDirSource
 from include.tiering.model.depth import Depth
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
-from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_data import LogSegmentData
+from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
 from include.tiering.quality.measuring import measure_segment
 from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.remote_metadata.contract import SegmentRow
-from include.tiering.remote_storage.bodies import BytesSource
-from include.tiering.remote_storage.file import FileObjectStore
-from include.tiering.remote_storage.layouts.aiven import AivenLayout
-from include.tiering.remote_storage.segment_storage import SegmentStorage
+from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.location import open_storage
 from tests.doubles.broker_data import broker_data, expected
 from tests.doubles.copied_segments import copied_partition
+from tests.doubles.kafkas_remote_store import ABANDONED, kafkas_segments, kafkas_store
 from tests.doubles.plain_judge import PlainJudge
 
 COMPACTED = ("state-compacted", "both-policies")
@@ -43,7 +42,7 @@ def rolled_partitions() -> list[str]:
     )
 
 
-def findings(row: SegmentRow, previous: RemoteLogSegmentMetadata | None, storage: SegmentStorage) -> list[object]:
+def findings(row: SegmentRow, previous: RemoteLogSegmentMetadata | None, storage: RemoteStorage) -> list[object]:
     measures = [
         measure_segment(row, previous=previous, storage=storage, limiter=UnlimitedBytes(), depth=depth)
         for depth in Depth
@@ -63,59 +62,55 @@ def test_every_rolled_segment_of_the_brokers(tmp_path: Path) -> None:
     assert judged > 40
 
 
-def tiered_by_kafka() -> Iterator[tuple[RemoteLogSegmentMetadata, LogSegmentData]]:
-    """What is left of the copies in Kafka's own remote storage, in the order of their metadata records."""
-    objects = broker_data("tiered") / "kafka-tiered-storage"
-    for record in expected("tiered")["remote_log_metadata"]:
-        if record["type"] != "RemoteLogSegmentMetadata":
-            continue
-        directory = objects / f"{record['topic']}-{record['partition']}-{record['topic_id']}"
-        found = sorted(directory.glob(f"{record['start_offset']:020d}-{record['segment_id']}.*"))
-        parts = {path.suffix: path.read_bytes() for path in found}
-        if not parts:
-            continue
-        partition = TopicIdPartition(Uuid.parse(record["topic_id"]), record["partition"], record["topic"])
-        metadata = RemoteLogSegmentMetadata(
-            remote_log_segment_id=RemoteLogSegmentId(partition, Uuid.parse(record["segment_id"])),
-            start_offset=record["start_offset"],
-            end_offset=record["end_offset"],
-            max_timestamp_ms=record["max_timestamp_ms"],
-            broker_id=record["broker_id"],
-            event_timestamp_ms=record["event_timestamp_ms"],
-            segment_size_bytes=record["segment_size_in_bytes"],
-            segment_leader_epochs=LeaderEpochs.of(sorted((int(e), at) for e, at in record["leader_epochs"].items())),
-            txn_index_empty=record["txn_index_empty"],
-        )
-        yield (
-            metadata,
-            LogSegmentData(
-                log=BytesSource(parts[".log"]),
-                log_crc32c=google_crc32c.value(parts[".log"]),
-                offset_index=parts[".index"],
-                time_index=parts[".timeindex"],
-                producer_snapshot=parts[".snapshot"],
-                leader_epoch=parts[".leader_epoch_checkpoint"],
-                transaction_index=parts.get(".txnindex"),
-            ),
-        )
-
-
-@pytest.fixture
-def storage(tmp_path: Path) -> SegmentStorage:
-    return SegmentStorage(FileObjectStore(tmp_path), AivenLayout(with_txn_index_empty=True))
-
-
-def test_every_segment_that_kafka_tiered(storage: SegmentStorage) -> None:
+def test_every_segment_that_kafka_tiered(tmp_path: Path) -> None:
+    storage = open_storage(kafkas_store(tmp_path).as_uri(), layout="local_tiered_storage")
     before: dict[TopicIdPartition, RemoteLogSegmentMetadata] = {}
     judged = 0
-    for metadata, data in tiered_by_kafka():
-        storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+    for metadata in kafkas_segments():
+        if not metadata.is_finished and str(metadata.remote_log_segment_id.id) != ABANDONED:
+            continue
         finished = replace(metadata, state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
         previous = before.get(metadata.topic_id_partition)
         # A copy that died with its broker was done again under another id: it has no place in the succession.
         if previous is not None and previous.end_offset >= metadata.start_offset:
             previous = None
-        assert findings(SegmentRow(finished, Verdict.NONE, data.log_crc32c), previous, storage) == []
+        log = b"".join(storage.fetch_log_segment(metadata, limiter=UnlimitedBytes()))
+        row = SegmentRow(finished, Verdict.NONE, google_crc32c.value(log))
+        assert findings(row, previous, storage) == []
         before[metadata.topic_id_partition] = metadata
         judged += 1
     assert judged > 40
+
+
+def test_what_kafka_copied_is_written_byte_for_byte(tmp_path: Path) -> None:
+    """Segments that are in the broker's log directory and in its remote storage: ours of the former are the latter."""
+    ours = open_storage((tmp_path / "ours").as_uri(), layout="local_tiered_storage")
+    source = LogDirSource([LogDir(5, broker_data("tiered") / "data-stopped")], UnknownFacts())
+    replicas = {one.topic_id_partition: one for one in source.scan().replicas}
+    written = set()
+    for metadata in kafkas_segments():
+        replica = replicas.get(metadata.topic_id_partition)
+        segment = None if replica is None else replica.segment_at(metadata.start_offset)
+        if not metadata.is_finished or segment is None or replica is None:
+            continue
+        with source.open_segment(replica.replica_id, metadata.start_offset) as opened:
+            data = opened.check().data
+            sent = ours.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+        written.update(one.key.removeprefix("kafka-tiered-storage/") for one in sent)
+    of_kafka = expected("tiered")["remote_objects"]
+    stems = {key.rpartition(".")[0] for key in written}
+    assert len(stems) >= 6
+    assert written == {key for key in of_kafka if key.rpartition(".")[0] in stems}
+    unlike = {
+        key for key in written if _sha256(tmp_path / "ours" / "kafka-tiered-storage" / key) != of_kafka[key]["sha256"]
+    }
+    # There the log start moved after the broker's copy, and cut the history that we read.
+    assert {(key.partition("-0-")[0], key.rpartition(".")[2]) for key in unlike} == {
+        ("tier-cut", "leader_epoch_checkpoint"),
+        ("tier_exp", "leader_epoch_checkpoint"),
+    }
+    assert any(key.endswith(".txnindex") for key in written)
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

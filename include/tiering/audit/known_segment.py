@@ -73,7 +73,7 @@ def _of_finished(
     for key, kind in expected.items():
         listed = by_key.get(key)
         if listed is None:
-            if context.moment.was_settled(fact.changed_at_ms):
+            if kind in context.layout.required_kinds and context.moment.was_settled(fact.changed_at_ms):
                 yield _dangling(fact, key, kind, context)
         elif (wrong := _wrong_length(fact, kind, listed, context)) is not None:
             yield segment_finding(
@@ -138,19 +138,22 @@ def _manifest_of(fact: SegmentFact, context: AuditContext) -> SegmentManifest | 
 def _of_unfinished(
     fact: SegmentFact, expected: Mapping[str, ObjectKind], by_key: Mapping[str, ListedObject], context: AuditContext
 ) -> Iterator[AuditFinding]:
-    """Only what the platform itself copies is abandoned when nobody works on it: brokers hold no lease of ours."""
-    if not context.topic(fact.topic_id).is_ours or (fact.topic_id, fact.partition) in context.worked_on:
+    """Abandoned when it is older than the age guard, and nobody works on it as far as we can know: brokers hold no
+    lease of ours, and what they began to delete they go on with by themselves."""
+    is_ours = context.topic(fact.topic_id).is_ours
+    if is_ours and (fact.topic_id, fact.partition) in context.worked_on:
         return
     state = RemoteLogSegmentState(fact.state)
+    if not is_ours and state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED:
+        return
     if state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
         abandoned = not context.moment.is_young(fact.changed_at_ms)
     else:
         abandoned = context.moment.is_past_hold(fact.changed_at_ms)
     if abandoned:
         there = [listed for key in expected if (listed := by_key.get(key)) is not None]
-        message = (
-            f"{state.name} since {format_utc(fact.changed_at_ms)}, nobody works on it; it has {len(there)} objects"
-        )
+        nobody = "nobody works on it" if is_ours else "no broker went on with it"
+        message = f"{state.name} since {format_utc(fact.changed_at_ms)}, {nobody}; it has {len(there)} objects"
         yield segment_finding(
             FindingKind.ABANDONED_COPY,
             next(iter(expected)),

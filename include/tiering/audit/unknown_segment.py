@@ -7,6 +7,7 @@ another writer, or nobody's.
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from include.tiering.audit.context import AuditContext, AuditOutcome, PassedOver
@@ -22,6 +23,10 @@ from include.tiering.remote_storage.listing import ListedObject
 from include.tiering.units import format_utc
 
 _UNREAD: Final = "its manifest was not read"
+_UNTOLD: Final = (
+    "no metadata knows its segment, of which all objects are there; this layout writes no manifests, so it can neither"
+    " be adopted nor told from one that an older database has lost: it is left alone"
+)
 
 
 def judge_unknown(
@@ -87,7 +92,8 @@ def _judge_settled(
         attempt.start_offset,
         str(attempt.segment_id.id),
     )
-    if missing := [kind.value for kind, _ in keys if kind not in stored]:
+    required = context.layout.required_kinds
+    if missing := [kind.value for kind, _ in keys if kind in required and kind not in stored]:
         return _orphans(stored, f"no metadata knows its segment, which has no {', '.join(missing)} object", context)
     return _complete(attempt, stored, context)
 
@@ -97,7 +103,10 @@ def _complete(
 ) -> list[AuditFinding] | PassedOver:
     described = stored.get(ObjectKind.MANIFEST)
     if described is None:
-        return _orphans(stored, "no metadata knows its segment, which has no manifest", context)
+        return [
+            replace(foreign(listed), message=_UNTOLD, **labels_of(listed.key, context.layout))
+            for listed in stored.values()
+        ]
     try:
         content = context.read_manifest(described.key)
         manifest = None if content is None else parse_manifest(content)

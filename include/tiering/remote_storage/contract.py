@@ -121,6 +121,11 @@ class SegmentReader(Protocol):
 class RemoteStorage(Protocol):
     """Objects of remote log segments in one store."""
 
+    @property
+    def required_kinds(self) -> frozenset[ObjectKind]:
+        """Objects that every complete segment has."""
+        ...
+
     def copy_log_segment(
         self,
         metadata: RemoteLogSegmentMetadata,

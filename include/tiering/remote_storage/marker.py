@@ -21,6 +21,7 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quota.contract import ByteLimiter
 from include.tiering.remote_storage.contract import (
     DeleteFailure,
+    ObjectKind,
     ProgressCallback,
     RemoteStorage,
     SegmentObject,
@@ -64,6 +65,10 @@ class GuardedStorage:
         self._expected = expected
         self._clock = clock
         self._trusted_until = clock.monotonic()
+
+    @property
+    def required_kinds(self) -> frozenset[ObjectKind]:
+        return self._storage.required_kinds
 
     def check_marker(self) -> None:
         """Raises ForeignStoreError if there is no marker or another one."""

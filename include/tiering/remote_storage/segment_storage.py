@@ -31,6 +31,7 @@ from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
 from include.tiering.remote_storage.contract import (
     DeleteFailure,
+    ObjectKind,
     ProgressCallback,
     SegmentObject,
     StoredObject,
@@ -58,6 +59,10 @@ class SegmentStorage:
         self._store = store
         self._layout = layout
         self._random_bytes = random_bytes
+
+    @property
+    def required_kinds(self) -> frozenset[ObjectKind]:
+        return self._layout.required_kinds
 
     def copy_log_segment(
         self,

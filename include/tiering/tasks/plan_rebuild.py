@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from include.tiering.errors import ForeignStoreError
+from include.tiering.errors import ForeignStoreError, StateConflictError
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoreMarker
 from include.tiering.remote_storage.marker import MARKER_KEY
@@ -65,8 +65,13 @@ def plan_rebuild(
 
     Raises:
         ForeignStoreError: no marker, or that of another cluster.
-        StateConflictError: the database is not empty.
+        StateConflictError: the database is not empty, or the layout writes no manifests.
     """
+    if ObjectKind.MANIFEST not in storage.required_kinds:
+        raise StateConflictError(
+            "this store's layout writes no manifests, so nothing in it says what its objects are: restore a backup of"
+            " the database, or ingest the brokers' metadata topic"
+        )
     found = storage.read_marker()
     if found is None:
         raise ForeignStoreError(

@@ -143,15 +143,17 @@ def leader_epochs_of(storage: RemoteStorage, segment: RemoteLogSegmentMetadata) 
 
 def _described(storage: RemoteStorage, attempt: FoundAttempt) -> tuple[RemoteLogSegmentMetadata, int]:
     """What the manifest says, once it agrees with the keys; and the length that it gives to the indexes."""
+    if ObjectKind.MANIFEST not in storage.required_kinds:
+        raise RemoteResourceNotFoundError(
+            "this layout writes no manifests, so nothing in the store says what its objects are: it cannot be adopted"
+            " or rebuilt; restore the database, or ingest the brokers' metadata topic"
+        )
     _require_objects(attempt.sizes_bytes)
     if attempt.sizes_bytes[ObjectKind.MANIFEST] > MAX_MANIFEST_BYTES:
         raise FormatError(
             f"its manifest has {attempt.sizes_bytes[ObjectKind.MANIFEST]} bytes: at most {MAX_MANIFEST_BYTES} are read"
         )
-    content = storage.fetch_manifest(_named_by(attempt))
-    if content is None:
-        raise RemoteResourceNotFoundError("this layout writes no manifests, so nothing says what its objects are")
-    manifest = parse_manifest(content)
+    manifest = parse_manifest(storage.fetch_manifest(_named_by(attempt)) or b"")
     metadata = _of_this_attempt(manifest, attempt)
     if manifest.unreadable_reason is not None:
         raise RemoteStorageError(f"it is {manifest.unreadable_reason}; only plain segments are read here")

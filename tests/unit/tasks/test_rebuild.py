@@ -23,6 +23,7 @@ from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_recovery import SqlMetadataRecovery
 from include.tiering.remote_storage.contract import RemoteStorage, StoreMarker
+from include.tiering.remote_storage.location import open_storage
 from include.tiering.remote_storage.marker import GuardedStorage
 from include.tiering.tasks.plan_rebuild import plan_rebuild
 from include.tiering.tasks.rebuild import Rebuild, RebuildReport, RebuildStep
@@ -72,6 +73,14 @@ def rebuild(
     task = Rebuild(storage, None if dry_run else recovery, ManualClock(), observe, "me")
     counts = counted if counted is not None else []
     return task.run(plan, uuid(store_id), on_examined=counts.append, stop=stop)
+
+
+def test_a_layout_without_manifests_is_refused_by_name(tmp_path: Path, engine: Engine) -> None:
+    storage = open_storage(tmp_path.as_uri(), layout="local_tiered_storage")
+    storage.create_marker(MARKER)
+    with pytest.raises(StateConflictError, match="writes no manifests"):
+        rebuild(storage, engine)
+    assert storage.read_marker() == MARKER
 
 
 def test_every_complete_copy_becomes_a_segment(stored: StoredLog, engine: Engine) -> None:

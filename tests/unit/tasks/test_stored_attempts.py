@@ -17,6 +17,7 @@ from include.tiering.remote_metadata.recovery_contract import StoredSegment
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
+from include.tiering.remote_storage.location import open_storage
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.tasks.stored_attempts import (
     FaultyAttempt,
@@ -61,6 +62,16 @@ def test_a_complete_copy_says_all_that_its_manifest_and_its_store_know(
     (attempt,) = found(storage)
     expected = replace(metadata, txn_index_empty=not with_transactions)
     assert examine(storage, attempt) == StoredSegment(expected, log_crc32c)
+
+
+def test_a_layout_without_manifests_has_nothing_to_adopt(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path.as_uri(), layout="local_tiered_storage")
+    metadata, data = some_segment(1_000)
+    storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+    (attempt,) = found(storage)
+    faulty = examine(storage, attempt)
+    assert isinstance(faulty, FaultyAttempt)
+    assert "this layout writes no manifests" in faulty.message
 
 
 @pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])

@@ -43,7 +43,7 @@ class AivenLayout:
     adds the member that brokers of the 4.x line write; no reader asks for it."""
 
     name: Final = "aiven"
-    optional_kinds: Final = frozenset[ObjectKind]()
+    required_kinds: Final = frozenset(_KINDS)
     staging_prefix: Final = ""
 
     def __init__(self, *, chunk_size_bytes: int = 4 * MIB, with_txn_index_empty: bool = False) -> None:

@@ -40,8 +40,8 @@ class SegmentLayout(Protocol):
     def name(self) -> str: ...
 
     @property
-    def optional_kinds(self) -> frozenset[ObjectKind]:
-        """Objects that a complete segment may lack."""
+    def required_kinds(self) -> frozenset[ObjectKind]:
+        """Objects that every complete segment has."""
         ...
 
     @property

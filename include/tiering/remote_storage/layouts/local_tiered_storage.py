@@ -54,7 +54,7 @@ class LocalTieredStorageLayout:
     """For directories only: the broker opens these files."""
 
     name: Final = "local_tiered_storage"
-    optional_kinds: Final = frozenset({ObjectKind.TRANSACTION_INDEX})
+    required_kinds: Final = frozenset(_KINDS) - {ObjectKind.TRANSACTION_INDEX}
     staging_prefix: Final = STAGING_PREFIX
 
     def keys(self, metadata: RemoteLogSegmentMetadata) -> tuple[tuple[ObjectKind, str], ...]:

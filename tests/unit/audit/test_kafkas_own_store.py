@@ -1,0 +1,113 @@
+"""An audit of what a real broker left in Kafka's LocalTieredStorage, and of a layout without manifests."""
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from include.tiering.audit.context import AuditContext, AuditMoment
+from include.tiering.audit.finding import AuditFinding, FindingKind
+from include.tiering.audit.segment_facts import AuditedTopic, SegmentFact
+from include.tiering.audit.whole import gather, judge
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.remote_storage.contract import StoreMarker
+from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout
+from include.tiering.remote_storage.location import open_listing, open_storage
+from include.tiering.tasks.plan_removals import plan_removals
+from tests.doubles.kafkas_remote_store import ABANDONED, kafkas_segments, kafkas_store
+
+LAYOUT: Final = "local_tiered_storage"
+DAY_MS: Final = 86_400_000
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = kafkas_store(tmp_path)
+    open_storage(root.as_uri(), layout=LAYOUT).create_marker(StoreMarker("dHr1-H6xSjCRtrVEoH1thQ", "store-1", 1))
+    return root
+
+
+def facts() -> list[SegmentFact]:
+    return [
+        SegmentFact(
+            segment_id=str(one.remote_log_segment_id.id),
+            topic_id=str(one.topic_id_partition.topic_id),
+            partition=one.topic_id_partition.partition,
+            state=int(one.state),
+            start_offset=one.start_offset,
+            end_offset=one.end_offset,
+            size_bytes=one.segment_size_bytes,
+            changed_at_ms=one.event_timestamp_ms,
+            arrival=arrival,
+        )
+        for arrival, one in enumerate(kafkas_segments())
+    ]
+
+
+def audit(
+    root: Path, known: list[SegmentFact], owner: TopicOwner = TopicOwner.BROKER, **moment: int
+) -> tuple[AuditFinding, ...]:
+    listed_at_ms = 10 * DAY_MS + max(fact.changed_at_ms for fact in facts())
+    names = {str(one.topic_id_partition.topic_id): one.topic_id_partition.topic for one in kafkas_segments()}
+    topics = {topic_id: AuditedTopic(name, owner) for topic_id, name in names.items()}
+    context = AuditContext(AuditMoment(listed_at_ms, **moment), LocalTieredStorageLayout(), topics, frozenset())
+    listing = open_listing(root.as_uri(), layout=LAYOUT)
+    (part,) = listing.parts(1)
+    return judge(gather(listing.pages(part), listing.open_uploads(), context), known, context).findings
+
+
+@pytest.mark.parametrize("owner", [TopicOwner.BROKER, TopicOwner.PLATFORM])
+def test_one_copy_was_abandoned_and_all_else_is_in_order(root: Path, owner: TopicOwner) -> None:
+    (finding,) = audit(root, facts(), owner)
+    assert (finding.kind, str(finding.segment_id)) == (FindingKind.ABANDONED_COPY, ABANDONED)
+    assert (finding.topic, finding.partition, finding.start_offset, finding.end_offset) == ("tier-a", 0, 463, 551)
+    objects = [path.stat().st_size for path in root.rglob(f"*{ABANDONED}.*")]
+    assert (finding.size_bytes, len(objects)) == (sum(objects), 5)
+
+
+def test_a_young_copy_of_a_broker_is_under_way(root: Path) -> None:
+    assert audit(root, facts(), min_age_ms=30 * DAY_MS) == ()
+
+
+def test_what_is_wrong_in_the_directory_is_named(root: Path) -> None:
+    known = [fact for fact in facts() if fact.segment_id != ABANDONED]
+    for path in root.rglob(f"*{ABANDONED}.*"):
+        path.unlink()
+    tree = root / "kafka-tiered-storage"
+    by_suffix = {suffix: sorted(tree.rglob(f"*.{suffix}")) for suffix in ("log", "snapshot", "txnindex", "index")}
+    expected = set()
+
+    def key_of(path: Path) -> str:
+        return path.relative_to(root).as_posix()
+
+    missing, optional = by_suffix["snapshot"][0], by_suffix["txnindex"][0]
+    missing.unlink()
+    expected.add(("dangling-reference", key_of(missing)))
+    optional.unlink()
+    longer = by_suffix["log"][3]
+    longer.write_bytes(longer.read_bytes() + b"x")
+    expected.add(("size-mismatch", key_of(longer)))
+    misplaced = tree / "tier-a-9-YvCYzlSeTbGBuoBwAEsshQ" / by_suffix["index"][0].name
+    misplaced.parent.mkdir()
+    misplaced.write_bytes(b"12345678")
+    expected.add(("wrong-layout", key_of(misplaced)))
+    stranger = tree / "notes.txt"
+    stranger.write_bytes(b"who was here")
+    expected.add(("foreign-object", key_of(stranger)))
+    assert {(one.kind.value, one.key) for one in audit(root, known)} == expected
+
+
+def test_a_complete_copy_that_no_metadata_knows_is_left_alone(root: Path) -> None:
+    """Nothing proves that it is one, and nothing that it is not: a database that was set back would call it unknown."""
+    (lost,) = [fact for fact in facts() if (fact.start_offset, fact.topic_id[:5], fact.partition) == (0, "4rc5S", 0)]
+    known = [fact for fact in facts() if fact is not lost and fact.segment_id not in (lost.segment_id, ABANDONED)]
+    for path in root.rglob(f"*{ABANDONED}.log"):
+        path.unlink()
+    findings = audit(root, known, TopicOwner.PLATFORM, min_age_ms=0)
+    of_lost = [one for one in findings if str(one.segment_id) == lost.segment_id]
+    assert {one.kind for one in of_lost} == {FindingKind.FOREIGN_OBJECT}
+    assert all("no manifests" in one.message for one in of_lost)
+    orphans = [one for one in findings if one not in of_lost]
+    assert {(one.kind, str(one.segment_id)) for one in orphans} == {(FindingKind.ORPHAN, ABANDONED)}
+    plan = plan_removals("run", "audit", findings, refusals=(), min_age_ms=0, now_ms=2**62)
+    assert {removal.key for removal in plan.removals} == {one.key for one in orphans}

@@ -83,6 +83,6 @@ class TestKill:
 
 def _lease_of(tiering: Tiering):
     """The dead batch claims again what is its own."""
-    lease = tiering.deletions.claim("one", "one-batch", lease_ms=1_000)
+    lease = tiering.deletions.claim("one", "one-batch", lease_ms=600_000)
     assert lease is not None
     return lease

@@ -61,7 +61,7 @@ class TestKill:
         kill_worker("one", "--kill-after-objects", "3", worker=WORKER)
         with open_tiering(load_settings()) as tiering:
             assert len(strays(tiering)) == OBJECTS - 3
-            lease = tiering.removals.claim("one", "one-batch", lease_ms=1_000)
+            lease = tiering.removals.claim("one", "one-batch", lease_ms=600_000)
             assert lease is not None
             tiering.work.release(lease)
             approve(tiering, "two")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-_PATIENCE_SECONDS = 5.0
+from tests.doubles.patience import PATIENCE_SECONDS
 
 
 @dataclass
@@ -19,13 +19,13 @@ class Waits:
     def __call__(self, condition: threading.Condition, timeout: float | None) -> bool:
         self.waiting.append(condition)
         self._began.release()
-        condition.wait(_PATIENCE_SECONDS)
+        condition.wait(PATIENCE_SECONDS)
         self.waiting.remove(condition)
         return id(condition) not in self._expired
 
     def one_began(self) -> None:
         """Returns when another thread waits; its condition's lock is then free again, or will be at once."""
-        assert self._began.acquire(timeout=_PATIENCE_SECONDS), "no thread began to wait"
+        assert self._began.acquire(timeout=PATIENCE_SECONDS), "no thread began to wait"
 
     def expire(self, condition: threading.Condition) -> None:
         """The time of whoever waits for `condition` is over."""
@@ -48,4 +48,4 @@ class Call:
 
     def outcome(self) -> object:
         """What the call returned, or raises what it raised."""
-        return self._future.result(_PATIENCE_SECONDS)
+        return self._future.result(PATIENCE_SECONDS)

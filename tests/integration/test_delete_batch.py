@@ -148,7 +148,7 @@ class World:
         if released:
             self.deletions.record_brake(run_id, needs_approval=False, detail="", author="test")
 
-    def batch(self, run_id: str = "run", *, max_seconds: float = 60.0) -> DeleteResult:
+    def batch(self, run_id: str = "run", *, max_seconds: float = 600.0) -> DeleteResult:
         clock = SystemClock()
         gate = SendGate(clock)
         identity = BatchProgress(run_id, f"{run_id}/0", None, "host", 1, "", 0, 0, 0.0, False)
@@ -419,7 +419,7 @@ def test_what_was_begun_goes_first(world):
     world.segments_per_group = 1
     segments = world.copied(ORDERS, 3)
     world.plan(segments)
-    fence = world.deletions.claim("run", "earlier", lease_ms=1_000).fence
+    fence = world.deletions.claim("run", "earlier", lease_ms=600_000).fence
     world.metadata.advance_deletion(segments[2:], DELETE_STARTED, event_timestamp_ms=0, fence=fence)
     world.give_back(fence)
     world.at[DeleteStep.RECORDED] = crash

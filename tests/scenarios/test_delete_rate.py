@@ -20,4 +20,4 @@ def test_requests_wait_for_their_rate_and_not_for_the_copy_quota(tmp_path: Path)
     seconds = time.monotonic() - began
     assert len(result.deleted) == 10
     assert archive.remote() == {}
-    assert 1.8 < seconds < 15, "two requests, one a second"
+    assert seconds > 1.8, "two requests, one a second; at the copy quota they would never end"

@@ -33,4 +33,4 @@ def test_what_was_granted_is_counted_and_not_what_was_wanted() -> None:
     assert (limiter.take(100), limiter.take(40)) == (50, 20)
     assert limiter.charged_bytes == 70
     assert limiter.waited_seconds == 1.5
-    assert 0 <= limiter.longest_wait_s < 1
+    assert limiter.longest_wait_s > 0

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from local import processes
+from tests.doubles.patience import PATIENCE_SECONDS, eventually
 
 _PARENT = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); "
 
@@ -20,7 +21,7 @@ def pid_files(tmp_path: Path) -> Iterator[Path]:
     yield directory
     ours = processes.recorded(directory).values() if directory.exists() else ()
     kin = processes.family(ours, str(tmp_path))
-    processes.end([*ours, *kin], patience_seconds=5)
+    processes.end([*ours, *kin], patience_seconds=PATIENCE_SECONDS)
 
 
 def _start(tmp_path: Path, pid_files: Path, code: str) -> psutil.Process:
@@ -34,19 +35,14 @@ def _start(tmp_path: Path, pid_files: Path, code: str) -> psutil.Process:
 
 
 def _wait_for_child(process: psutil.Process) -> psutil.Process:
-    for _ in range(500):
-        if children := process.children():
-            return children[0]
-        process_gone = psutil.wait_procs([process], timeout=0.02)[0]
-        assert not process_gone
-    raise AssertionError("no child was started")
+    return eventually(process.children, "a child is started")[0]
 
 
 def test_a_process_is_found_again_by_its_pid_file(tmp_path: Path, pid_files: Path) -> None:
     started = _start(tmp_path, pid_files, "import time; print('hello', flush=True); time.sleep(600)")
     assert processes.recorded(pid_files) == {"part": started}
     assert os.getsid(started.pid) == started.pid
-    assert processes.end([started], patience_seconds=10) == []
+    assert processes.end([started], patience_seconds=PATIENCE_SECONDS) == []
     assert processes.recorded(pid_files) == {}
     assert list(pid_files.iterdir()) == []
 
@@ -63,9 +59,9 @@ def test_children_belong_to_the_family_and_so_do_orphans(tmp_path: Path, pid_fil
     child = _wait_for_child(parent)
     assert processes.family([parent], str(tmp_path)) == {child}
     parent.kill()
-    psutil.wait_procs([parent], timeout=10)
+    psutil.wait_procs([parent], timeout=PATIENCE_SECONDS)
     assert processes.family([], str(tmp_path)) == {child}
-    processes.end([child], patience_seconds=10)
+    processes.end([child], patience_seconds=PATIENCE_SECONDS)
     assert processes.family([], str(tmp_path)) == set()
 
 
@@ -75,7 +71,7 @@ def test_who_does_not_listen_is_killed(tmp_path: Path, pid_files: Path) -> None:
     )
     started = _start(tmp_path, pid_files, deaf)
     log = tmp_path / "logs" / "part.log"
-    while "deaf" not in log.read_text():
-        assert started.is_running()
+    eventually(lambda: "deaf" in log.read_text(), "it does not listen any more")
     assert processes.end([started], patience_seconds=0.2) == [started]
+    psutil.wait_procs([started], timeout=PATIENCE_SECONDS)
     assert not started.is_running()

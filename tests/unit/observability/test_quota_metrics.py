@@ -14,6 +14,7 @@ from include.tiering.observability.metrics import PrometheusRecorder, forget_end
 from include.tiering.quota.contract import QuotaObserver
 from include.tiering.quota.scopes import QuotaKind, QuotaLevel, Scope
 from tests.doubles.manual_clock import ManualClock
+from tests.doubles.patience import PATIENCE_SECONDS
 
 COPY, FETCH = QuotaKind.COPY, QuotaKind.FETCH
 ROOT = Path(__file__).parents[3]
@@ -136,7 +137,7 @@ def test_a_thread_publishes_until_nothing_has_moved_for_a_window(registry):
         observer.granted(COPY, "orders", 7)
         (thread,) = set(threading.enumerate()) - before
         clock.advance(3_600)
-        thread.join(10)
+        thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
         assert IDLE.items() <= values(registry).items()
         assert values(registry)["tiering_quota_granted_bytes_total", "copy", "orders"] == reported_bytes

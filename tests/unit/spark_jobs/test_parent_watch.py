@@ -4,9 +4,9 @@ import os
 import subprocess
 import sys
 import threading
-import time
 
 from spark_jobs.parent_watch import ORPHANED_EXIT_CODE, ParentWatch, ancestors
+from tests.doubles.patience import PATIENCE_SECONDS, eventually
 
 
 class Family:
@@ -35,7 +35,7 @@ def test_a_lost_parent_ends_the_process() -> None:
     with ParentWatch(look=family.look, leave=family.leave) as watch:
         family.ids = (1, 0)
         assert not watch.parents_alive()
-        assert family.has_left.wait(10)
+        assert family.has_left.wait(PATIENCE_SECONDS)
     assert family.left_with == [ORPHANED_EXIT_CODE]
 
 
@@ -43,7 +43,7 @@ def test_a_lost_grandparent_ends_the_process() -> None:
     family = Family()
     with ParentWatch(look=family.look, leave=family.leave):
         family.ids = (20, 1)
-        assert family.has_left.wait(10)
+        assert family.has_left.wait(PATIENCE_SECONDS)
 
 
 def test_work_that_stops_by_itself_within_the_grace_is_not_cut() -> None:
@@ -63,17 +63,14 @@ def test_ancestors_are_the_parent_and_its_parent() -> None:
 def test_a_real_process_ends_soon_after_its_parent() -> None:
     orphan = (
         "import os, time\nfrom spark_jobs.parent_watch import ParentWatch\n"
-        "with ParentWatch():\n print(os.getpid(), flush=True)\n time.sleep(60)"
+        "with ParentWatch():\n print(os.getpid(), flush=True)\n time.sleep(600)"
     )
     parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {orphan!r}]).wait()"
     with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as started:
         assert started.stdout is not None
         pid = int(started.stdout.readline())
         started.kill()
-        deadline = time.monotonic() + 10
-        while _is_alive(pid) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not _is_alive(pid)
+        eventually(lambda: not _is_alive(pid), "the orphan ends")
 
 
 def _is_alive(pid: int) -> bool:

@@ -7,6 +7,7 @@ from include.tiering.errors import MetadataUnavailableError, RemoteMetadataError
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.work.contract import BatchProgress
+from tests.doubles.patience import PATIENCE_SECONDS
 
 
 class Work:
@@ -41,7 +42,7 @@ def gate_after(error: Exception) -> str | None:
     gate = Gate(clock)
     identity = BatchProgress("run", "run/0", None, "host", 1, "", 0, 0, 0.0, False)
     with BatchHeartbeat(work, gate, clock, identity=identity, lease_ms=30_000, parent_alive=lambda: True):
-        assert work.asked_again.wait(10)
+        assert work.asked_again.wait(PATIENCE_SECONDS)
     return gate.stop_reason
 
 

@@ -9,6 +9,7 @@ from include.tiering.errors import OffsetOutOfRangeError, QueueFullError, Remote
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
 from include.tiering.tasks.record_readers import RecordReaders
+from tests.doubles.patience import PATIENCE_SECONDS
 from tests.doubles.segments import partition_of, segment_of
 
 Read = Callable[[PartitionFetch], bytes]
@@ -38,7 +39,13 @@ class ScriptedReader:
 
 
 def readers(reader: ScriptedReader, **options: object) -> RecordReaders:
-    defaults = {"threads": 2, "max_requests": 10, "max_bytes": 1_000, "on_throttled": lambda *_: None}
+    defaults = {
+        "threads": 2,
+        "max_requests": 10,
+        "max_bytes": 1_000,
+        "put_seconds": PATIENCE_SECONDS,
+        "on_throttled": lambda *_: None,
+    }
     return RecordReaders(reader, **{**defaults, **options})
 
 
@@ -97,7 +104,7 @@ def test_a_full_queue_is_an_error_of_the_partition_that_finds_no_room() -> None:
 
     def read(fetch: PartitionFetch) -> bytes:
         begun.release()
-        go_on.wait(5)
+        go_on.wait(PATIENCE_SECONDS)
         return b"late"
 
     with readers(ScriptedReader(read), threads=1, max_bytes=100, put_seconds=0) as pool:
@@ -105,7 +112,7 @@ def test_a_full_queue_is_an_error_of_the_partition_that_finds_no_room() -> None:
         other = threading.Thread(target=lambda: late.extend(slow))
         late: list[FetchedRecords] = []
         other.start()
-        assert begun.acquire(timeout=5)
+        assert begun.acquire(timeout=PATIENCE_SECONDS)
         (refused,) = pool.fetch(asked(7))
         assert isinstance(refused.error, QueueFullError)
         go_on.set()

@@ -7,6 +7,7 @@ import pytest
 from include.tiering.errors import LeaseLostError, SendingStoppedError
 from include.tiering.tasks.send_gate import SendGate
 from tests.doubles.manual_clock import ManualClock
+from tests.doubles.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_a_resume_within_the_hold_lets_the_sender_go_on(gate):
     sender.join(0.05)
     assert sender.is_alive()
     gate.set_paused(False)
-    sender.join(5)
+    sender.join(PATIENCE_SECONDS)
     assert not sender.is_alive()
 
 

@@ -21,6 +21,7 @@ from include.tiering.database.schema.ingestion import (
     metadata_positions,
     metadata_topics,
 )
+from include.tiering.database.schema.publication import publications, published_records
 from include.tiering.database.schema.quota import quota_ledger, topic_meters
 from include.tiering.database.schema.remote_log import (
     partitions,
@@ -70,6 +71,8 @@ __all__ = [
     "planned_segments",
     "planned_verifications",
     "pools",
+    "publications",
+    "published_records",
     "quality_results",
     "quota_ledger",
     "runs",

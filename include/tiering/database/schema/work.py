@@ -61,7 +61,7 @@ leases: Final = Table(
     "leases",
     metadata,
     *partition_key(),
-    Column("role", Text, primary_key=True, comment="copy or expire: the two work side by side"),
+    Column("role", Text, primary_key=True, comment="copy, expire or publish: each works beside the others"),
     Column("token", BigInteger, nullable=False, comment="grows with every claim and is never given twice"),
     Column("run_id", Text, nullable=False),
     Column("batch_id", Text, nullable=False),

@@ -28,9 +28,9 @@ from include.tiering.audit.record_contract import AuditStore
 from include.tiering.audit.removal_contract import PlannedRemoval, RemovalItem, RemovalOutcome, RemovalStore
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.remote_metadata.contract import TopicRegistry
 from include.tiering.remote_storage.object_store import SeenObject
 from include.tiering.remote_storage.strays import NO_VERSION, Stray, StrayKind, StrayStorage
+from include.tiering.tasks.own_topics import Owners
 from include.tiering.work.contract import PartitionLease
 
 ATTEMPTS_PER_GROUP: Final = 333
@@ -75,7 +75,7 @@ class StrayRemover:
     storage: StrayStorage
     removals: RemovalStore
     audits: AuditStore
-    registry: TopicRegistry
+    registry: Owners
     observe: RemovalObserver
 
     def is_ours(self, lease: PartitionLease, planned: Sequence[PlannedRemoval]) -> bool:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final
@@ -12,7 +13,7 @@ from include.tiering.audit.record_contract import AuditSource, AuditStore, Findi
 from include.tiering.audit.removal_contract import RemovalOutcome, RemovalStore
 from include.tiering.audit.segment_facts import SegmentFact, SegmentFacts
 from include.tiering.audit.whole import gather, judge
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.observability.audit_metrics import publish_audit
 from include.tiering.observability.metrics import process_recorder
@@ -23,6 +24,7 @@ from include.tiering.remote_storage.strays import StoredStrays
 from include.tiering.tasks.audit_brake import apply_removal_brake
 from include.tiering.tasks.brake import BrakeLimits, BrakeReport
 from include.tiering.tasks.conclude_audit import AuditEnd, AuditReport, SeenByAudit
+from include.tiering.tasks.own_topics import SeenOwners
 from include.tiering.tasks.plan_removals import RemovalPlan, plan_removals
 from include.tiering.tasks.removal_batch import RemovalBatch, RemovalResult
 from include.tiering.tasks.remove_strays import StrayRemover
@@ -82,8 +84,12 @@ class AuditVerbs(Parts):
 
     def audit_context(self, moment: AuditMoment) -> AuditContext:
         """What is known beside objects and segments; to be asked after the segments were read."""
-        facts = self.segment_facts
-        return AuditContext(moment, self.strays.layout, facts.topics(), facts.worked_on(), self.strays.manifest)
+        facts, owners = self.segment_facts, self._seen_owners
+        topics = {
+            topic_id: replace(topic, owner=owners.owner(Uuid.parse(topic_id)))
+            for topic_id, topic in facts.topics().items()
+        }
+        return AuditContext(moment, self.strays.layout, topics, facts.worked_on(), self.strays.manifest)
 
     def audit(
         self,
@@ -194,7 +200,7 @@ class AuditVerbs(Parts):
         settings = self.effective_settings()
         gate, heartbeat, room = around_deletion(self, settings, run_id, batch_id, pool=pool, parent_alive=parent_alive)
         result = RemovalBatch(
-            StrayRemover(self.strays, self.removals, self.audits, self.registry, self._observe),
+            StrayRemover(self.strays, self.removals, self.audits, self._seen_owners, self._observe),
             self.work,
             self.quotas,
             gate,
@@ -211,6 +217,10 @@ class AuditVerbs(Parts):
         for topic, objects in removed.items():
             process_recorder().strays_removed(topic, objects)
         return result
+
+    @property
+    def _seen_owners(self) -> SeenOwners:
+        return SeenOwners(self.registry, self.facts, self.cluster_id)
 
     def _is_known(self, segment_id: RemoteLogSegmentId) -> bool:
         row = self.metadata.segment(segment_id)

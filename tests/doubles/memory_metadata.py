@@ -16,7 +16,8 @@ from include.tiering.remote_metadata.contract import PartitionTruth, QualityResu
 class MemoryMetadata:
     """A test puts rows in and changes them as it likes.
 
-    `runs` names the segments of each run, `skipped` the holes that were recorded of any partition.
+    `runs` names the segments of each run, `skipped` the holes that were recorded and `truth` what holds
+    of any partition.
     """
 
     def __init__(self, rows: Iterable[SegmentRow] = ()) -> None:
@@ -24,6 +25,7 @@ class MemoryMetadata:
         self.runs: dict[str, list[RemoteLogSegmentId]] = {}
         self.results: dict[tuple[RemoteLogSegmentId, str], QualityResult] = {}
         self.skipped: list[SkippedOffsets] = []
+        self.truth = PartitionTruth()
         for row in rows:
             self.put(row)
 
@@ -55,7 +57,7 @@ class MemoryMetadata:
         return found
 
     def partition_truth(self, partition: TopicIdPartition) -> PartitionTruth:
-        return PartitionTruth()
+        return self.truth
 
     def skipped_offsets(self, partition: TopicIdPartition) -> Sequence[SkippedOffsets]:
         return self.skipped

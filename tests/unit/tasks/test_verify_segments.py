@@ -12,6 +12,7 @@ from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.verdict import Verdict
 from include.tiering.quality.judge import Judge
 from include.tiering.quota.contract import NoQuotas
+from include.tiering.remote_metadata.contract import PartitionTruth
 from include.tiering.remote_storage.contract import StoreMarker
 from include.tiering.remote_storage.marker import MARKER_KEY, GuardedStorage
 from include.tiering.tasks import verify_segments as module
@@ -142,6 +143,15 @@ def test_a_segment_behind_a_recorded_hole_passes(partition: CopiedPartition) -> 
     metadata = MemoryMetadata([partition.rows[0], partition.rows[2]])
     gone = partition.rows[1].metadata
     metadata.skipped = [SkippedOffsets(OffsetRange(gone.start_offset, gone.end_offset), "lost", "me", 0)]
+    assert verify(metadata, partition).failed == ()
+
+
+def test_nothing_follows_what_is_about_to_expire(partition: CopiedPartition) -> None:
+    """Of what lies below the log start a new copy of a failed segment goes a run later than its neighbours."""
+    metadata = MemoryMetadata([partition.rows[0], partition.rows[2]])
+    metadata.truth = PartitionTruth(log_start_offset=partition.rows[0].metadata.end_offset)
+    assert [finding.rule for finding in verify(metadata, partition).failed] == ["Q301"]
+    metadata.truth = PartitionTruth(log_start_offset=partition.rows[2].metadata.start_offset)
     assert verify(metadata, partition).failed == ()
 
 

@@ -108,7 +108,6 @@ def test_what_kafka_copied_is_written_byte_for_byte(tmp_path: Path) -> None:
     assert {(key.partition("-0-")[0], key.rpartition(".")[2]) for key in unlike} == {
         ("tier-cut", "leader_epoch_checkpoint")
     }
-    assert any(key.endswith(".txnindex") for key in written)
 
 
 def _sha256(path: Path) -> str:

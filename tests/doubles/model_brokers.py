@@ -112,7 +112,7 @@ class ModelBrokers:
         topic_defaults: Mapping[str, str] = TOPIC_DEFAULTS,
         broker_defaults: Mapping[str, str] = BROKER_DEFAULTS,
     ) -> None:
-        self.cluster_id = cluster_id
+        self.id = cluster_id
         self.nodes = {
             broker: BrokerNode(broker, "localhost", 9092 + broker, supported_features={"metadata.version": 29})
             for broker in brokers
@@ -164,10 +164,18 @@ class ModelBrokers:
 
     # The contract.
 
+    def cluster_id(self) -> str:
+        with self._call("cluster_id"):
+            return self.id
+
     def describe(self) -> ClusterDescription:
         with self._call("describe"):
             brokers = tuple(self.nodes[broker] for broker in sorted(self.nodes))
-            return ClusterDescription(self.cluster_id, brokers, dict(self.finalized_features))
+            return ClusterDescription(self.id, brokers, dict(self.finalized_features))
+
+    def topic(self, topic_id: Uuid) -> TopicFacts | None:
+        with self._call("topic"):
+            return next((self._facts(name) for name, one in self._topics.items() if one.topic_id == topic_id), None)
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicFacts]:
         with self._call("topics"):

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from include.tiering.cluster.contract import TopicFacts
 from include.tiering.errors import BrokersError
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ids import TopicIdPartition, Uuid
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +137,14 @@ class Brokers(Protocol):
 
     def describe(self) -> ClusterDescription:
         """The cluster and each of its brokers."""
+        ...
+
+    def cluster_id(self) -> str:
+        """As one broker says, whichever answers first."""
+        ...
+
+    def topic(self, topic_id: Uuid) -> TopicFacts | None:
+        """The topic that has this id; None if there is none, which does not say that there was one."""
         ...
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicFacts]:

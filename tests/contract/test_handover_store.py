@@ -6,10 +6,9 @@ from sqlalchemy import Engine, select
 from include.tiering.database.schema import events
 from include.tiering.errors import LeaseLostError, StateConflictError
 from include.tiering.model.handover import HandoverState, HandoverStep
+from include.tiering.model.handover_check import CheckOutcome, CheckResult
 from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.work.handover_contract import (
-    CheckOutcome,
-    CheckResult,
     Drive,
     GuardValue,
     HandoverStore,

@@ -7,10 +7,10 @@ clock with a token that every change shows; a hand-over that goes on and has no 
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 from include.tiering.model.handover import HandoverState, HandoverStep
+from include.tiering.model.handover_check import CheckResult
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.work.contract import PartitionLease
@@ -86,29 +86,6 @@ class SeededPartition:
     @property
     def is_empty(self) -> bool:
         return self.end_offset < self.start_offset
-
-
-class CheckOutcome(StrEnum):
-    """REFUSED stops the hand-over; WAITING may pass by itself; NOTE is for a person and stops nothing."""
-
-    PASSED = "passed"
-    NOTE = "note"
-    WAITING = "waiting"
-    REFUSED = "refused"
-
-
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """What one named check said of the topic, or of one of its partitions.
-
-    `numbers`: what was found and what was expected. `what_to_do` is empty where nothing is to be done.
-    """
-
-    name: str
-    partition: int | None
-    outcome: CheckOutcome
-    numbers: str = ""
-    what_to_do: str = ""
 
 
 @dataclass(frozen=True, slots=True)

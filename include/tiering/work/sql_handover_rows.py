@@ -9,11 +9,10 @@ from include.tiering.database.partition_rows import partition_from
 from include.tiering.database.schema import handover_checks, handover_guards, handover_partitions, handovers
 from include.tiering.database.statements import stored_text
 from include.tiering.model.handover import HandoverState, HandoverStep
+from include.tiering.model.handover_check import CheckOutcome, CheckResult
 from include.tiering.model.ids import Uuid
 from include.tiering.work.deletion_contract import Approval
 from include.tiering.work.handover_contract import (
-    CheckOutcome,
-    CheckResult,
     GuardValue,
     Handover,
     LocalRetention,

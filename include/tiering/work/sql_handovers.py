@@ -15,12 +15,12 @@ from include.tiering.database.statements import insert_if_absent, stored_text
 from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import LeaseLostError, StateConflictError
 from include.tiering.model.handover import HandoverState, HandoverStep
+from include.tiering.model.handover_check import CheckResult
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.work import sql_handover_rows, sql_lease_rows
 from include.tiering.work.contract import PartitionLease
 from include.tiering.work.handover_contract import (
-    CheckResult,
     Drive,
     GuardValue,
     Handover,

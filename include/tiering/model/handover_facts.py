@@ -1,0 +1,169 @@
+"""All that the checks of a hand-over look at, as plain values: what brokers say, what the leader's disk shows, what is
+remote, what was published. Gathering them is elsewhere."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from include.tiering.model.ids import Uuid
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.verdict import Verdict
+
+UNLIMITED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFacts:
+    """One broker as it describes itself. None: it does not say.
+
+    `lists_remote_offsets`: it can be asked for its earliest local and its latest tiered offset.
+    """
+
+    broker_id: int
+    remote_storage_system: bool
+    storage_manager_class: str | None
+    storage_directory: str | None
+    lists_remote_offsets: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffsetsFacts:
+    """What the leader says of one partition. `latest_tiered` is inclusive, None if nothing is; the other two ends are
+    exclusive."""
+
+    leader: int
+    leader_epoch: int
+    in_sync_replicas: int
+    earliest: int
+    latest_tiered: int | None
+    last_stable_offset: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderReplica:
+    """The leader's replica as its disk shows it. `active_base` is the first offset of the active segment.
+
+    `recovery_point`: below it everything was flushed. `waiting`: rolled segments that are not remote yet, each with its
+    first offset and why it cannot be copied now; None: it can. `bytes_per_second`: at which producers fill it.
+    """
+
+    broker_id: int
+    leader_epochs: LeaderEpochs
+    active_base: int
+    recovery_point: int
+    waiting: tuple[tuple[int, str | None], ...] = ()
+    bytes_per_second: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SeededSegment:
+    """A FINISHED segment that is to be handed over. `broken` are the rules that it failed, as the gate named them."""
+
+    metadata: RemoteLogSegmentMetadata
+    verdict: Verdict
+    broken: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedSegment:
+    """What the metadata topic holds of one segment of the topic. `is_ours`: we wrote it."""
+
+    partition: int
+    segment_id: Uuid
+    start_offset: int
+    end_offset: int
+    is_ours: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataTopicFacts:
+    """`__remote_log_metadata` on this cluster. `unreadable`: position and reason of each record that brokers stop at.
+
+    `published`: what it holds of the topic that is handed over, whoever wrote it.
+    """
+
+    configs: Mapping[str, str]
+    unreadable: tuple[str, ...] = ()
+    published: tuple[PublishedSegment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFacts:
+    """Room in the log directories of one broker; None: nobody here can see it."""
+
+    broker_id: int
+    free_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFacts:
+    """Our own store: its layout, the directory of a `file://` one, and what that layout's plugin expects as custom
+    metadata of every segment."""
+
+    layout: str
+    directory: str | None
+    wants_custom_metadata: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """All about one partition. None: the brokers, or the log directories, do not answer for it; `problem` says why."""
+
+    partition: int
+    offsets: PartitionOffsetsFacts | None
+    replica: LeaderReplica | None
+    seed: tuple[SeededSegment, ...]
+    problem: str = ""
+
+    @property
+    def seed_end(self) -> int | None:
+        """Highest seeded offset, inclusive; None if nothing is seeded."""
+        return max((one.metadata.end_offset for one in self.seed), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenPartition:
+    """What was decided to be handed over of one partition, and the broker's log start, leader and leader epoch then."""
+
+    partition: int
+    start_offset: int
+    end_offset: int
+    log_start_offset: int
+    leader: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandoverFacts:
+    """Everything, at one moment. `topic_id_now` is None if the brokers know no topic of this name.
+
+    `configs` are the topic's in force, whoever set them; `old_configs` those that are restored at the end. `leases` are
+    sentences about who still copies or deletes. `frozen` is what was stored when the leases were fenced off, empty
+    before. `hold_seconds`: for how long the disks must be able to take what producers bring.
+    """
+
+    topic: str
+    topic_id: Uuid
+    topic_id_now: Uuid | None
+    owner: TopicOwner
+    brokers: tuple[BrokerFacts, ...]
+    configs: Mapping[str, str]
+    old_configs: Mapping[str, str]
+    partitions: tuple[PartitionFacts, ...]
+    metadata_topic: MetadataTopicFacts | None
+    store: StoreFacts
+    disks: tuple[DiskFacts, ...] = ()
+    leases: tuple[str, ...] = ()
+    frozen: Mapping[int, FrozenPartition] = field(default_factory=dict)
+    now_ms: int = 0
+    hold_seconds: int = 0
+
+    def limit(self, key: str, configs: Mapping[str, str] | None = None) -> int:
+        """A numeric config of the topic; -1 where it is absent or no number."""
+        value = (self.configs if configs is None else configs).get(key, "")
+        return int(value) if value.lstrip("-").isdigit() else UNLIMITED
+
+    def is_true(self, key: str) -> bool:
+        return self.configs.get(key, "false").lower() == "true"

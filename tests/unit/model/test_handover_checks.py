@@ -1,0 +1,247 @@
+"""Every named check of a hand-over: it passes where all is well, and refuses, alone, what it is there for."""
+
+from dataclasses import replace
+
+import pytest
+
+from include.tiering.model.handover import STEPS, HandoverStep
+from include.tiering.model.handover_check import CheckOutcome, results_of, worst
+from include.tiering.model.handover_facts import FrozenPartition, MetadataTopicFacts, PublishedSegment
+from include.tiering.model.handover_pitfalls import CHECKS, PITFALLS
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.verdict import Verdict
+from tests.doubles.handover_facts import (
+    ORDERS,
+    sound_facts,
+    with_broker,
+    with_configs,
+    with_offsets,
+    with_partition,
+    with_replica,
+    with_segment,
+    without_segments,
+)
+from tests.doubles.segments import uuid
+
+NOTE, WAITING, REFUSED = CheckOutcome.NOTE, CheckOutcome.WAITING, CheckOutcome.REFUSED
+BEFORE, GATE, LAST = HandoverStep.PRECONDITIONS, HandoverStep.GATE, HandoverStep.RECHECK
+WATCH = HandoverStep.WATCH
+SOUND = sound_facts()
+BEGUN = replace(SOUND, owner=TopicOwner.PLATFORM, frozen={})
+SWITCHED = with_configs(with_offsets(SOUND, latest_tiered=299), remote_storage_enable="true")
+
+
+def published(**values):
+    known = PublishedSegment(0, SOUND.partitions[0].seed[0].metadata.remote_log_segment_id.id, 0, 99, True)
+    return MetadataTopicFacts(SOUND.metadata_topic.configs, (), (replace(known, **values),))
+
+
+def metadata_topic(**configs):
+    changed = {**SOUND.metadata_topic.configs, **{name.replace("_", "."): value for name, value in configs.items()}}
+    return MetadataTopicFacts(changed)
+
+
+PROVOKED = [
+    (BEFORE, "topic-is-the-same", REFUSED, replace(BEGUN, topic_id_now=None), "there is none"),
+    (LAST, "topic-is-the-same", REFUSED, replace(SOUND, topic_id_now=uuid(77)), str(uuid(77))),
+    (BEFORE, "topic-is-ours", REFUSED, replace(BEGUN, owner=TopicOwner.BROKER), "broker"),
+    (LAST, "topic-is-fenced-off", REFUSED, replace(SOUND, owner=TopicOwner.PLATFORM), "platform"),
+    (LAST, "no-copier-is-left", WAITING, replace(SOUND, leases=("orders-0: batch b-1 copies",)), "b-1"),
+    (BEFORE, "brokers-have-remote-storage", REFUSED, with_broker(BEGUN, remote_storage_system=False), "broker 1"),
+    (BEFORE, "brokers-are-new-enough", REFUSED, with_broker(BEGUN, lists_remote_offsets=False), "older than 3.9"),
+    (BEFORE, "topic-is-not-compacted", REFUSED, with_configs(BEGUN, cleanup_policy="compact,delete"), "compact"),
+    (BEFORE, "brokers-do-not-tier-it", REFUSED, with_configs(BEGUN, remote_storage_enable="true"), "is true"),
+    (BEFORE, "brokers-do-not-tier-it", REFUSED, with_configs(BEGUN, remote_log_copy_disable="true"), "copy.disable"),
+    (LAST, "brokers-do-not-tier-it", REFUSED, with_offsets(SOUND, latest_tiered=0), "up to 0"),
+    (BEFORE, "metadata-topic-exists", REFUSED, replace(BEGUN, metadata_topic=None), "no __remote_log_metadata"),
+    (BEFORE, "metadata-topic-keeps-all", REFUSED, replace(BEGUN, metadata_topic=metadata_topic(retention_ms="9")), "9"),
+    (
+        BEFORE,
+        "metadata-topic-keeps-all",
+        REFUSED,
+        replace(BEGUN, metadata_topic=metadata_topic(cleanup_policy="compact")),
+        "compact instead of delete",
+    ),
+    (
+        BEFORE,
+        "metadata-topic-is-readable",
+        REFUSED,
+        replace(BEGUN, metadata_topic=MetadataTopicFacts({}, ("partition 3, offset 17: unknown api key 9",))),
+        "offset 17",
+    ),
+    (BEFORE, "layout-is-the-brokers", REFUSED, with_broker(BEGUN, storage_manager_class="com.example.Rsm"), "example"),
+    (BEFORE, "layout-is-the-brokers", NOTE, with_broker(BEGUN, storage_manager_class=None), "does not say"),
+    (BEFORE, "store-is-the-brokers", REFUSED, with_broker(BEGUN, storage_directory="/elsewhere"), "/elsewhere"),
+    (BEFORE, "store-is-the-brokers", NOTE, with_broker(BEGUN, storage_directory=None), "secret"),
+    (
+        LAST,
+        "bounds-are-exact",
+        WAITING,
+        with_partition(SOUND, lambda one: replace(one, offsets=None, problem="no answer in 5000 ms")),
+        "no answer",
+    ),
+    (BEFORE, "leader-is-read", REFUSED, with_partition(BEGUN, lambda one: replace(one, replica=None)), "broker 1"),
+    (BEFORE, "leader-is-read", WAITING, with_replica(BEGUN, broker_id=2), "read was broker 2"),
+    (BEFORE, "disks-have-room", REFUSED, replace(BEGUN, hold_seconds=1_000_001), "1000001000"),
+    (
+        BEFORE,
+        "disks-have-room",
+        NOTE,
+        replace(BEGUN, disks=tuple(replace(disk, free_bytes=None) for disk in BEGUN.disks)),
+        "3600000",
+    ),
+    (LAST, "retention-bytes-is-guarded", REFUSED, with_configs(SOUND, retention_bytes="900000"), "900000"),
+    (LAST, "retention-ms-is-guarded", REFUSED, with_configs(SOUND, retention_ms="604800000"), "604800000"),
+    (LAST, "local-retention-is-guarded", REFUSED, with_configs(SOUND, local_retention_bytes="1000"), "1000"),
+    (GATE, "seed-begins-at-log-start", REFUSED, without_segments(BEGUN, 0), "first seeded offset is 100"),
+    (GATE, "seed-begins-at-log-start", REFUSED, without_segments(BEGUN, 0, 1, 2), "nothing is seeded"),
+    (LAST, "seed-has-no-gap", REFUSED, without_segments(SOUND, 1), "100..199"),
+    (GATE, "seed-reaches-active-segment", NOTE, with_replica(BEGUN, waiting=((300, "above the LSO"),)), "300"),
+    (GATE, "seed-is-stable", REFUSED, with_offsets(BEGUN, last_stable_offset=299), "last stable offset 299"),
+    (GATE, "seed-is-stable", REFUSED, with_offsets(BEGUN, high_watermark=250), "high watermark is 250"),
+    (GATE, "seed-is-flushed", WAITING, with_replica(BEGUN, recovery_point=200), "below 200"),
+    (
+        LAST,
+        "epochs-are-the-leaders",
+        REFUSED,
+        with_replica(SOUND, leader_epochs=LeaderEpochs.of([(0, 0), (5, 150)])),
+        "(3, 150)",
+    ),
+    (
+        LAST,
+        "epochs-are-the-leaders",
+        REFUSED,
+        with_segment(SOUND, 2, segment_leader_epochs=LeaderEpochs.of([(2, 200), (3, 200)])),
+        "(2, 200)",
+    ),
+    (
+        GATE,
+        "seed-passed-the-gate",
+        REFUSED,
+        with_segment(BEGUN, 1, verdict=Verdict.FAILED, broken=("Q231: no producer snapshot",)),
+        "Q231",
+    ),
+    (GATE, "seed-passed-the-gate", REFUSED, with_segment(BEGUN, 1, verdict=Verdict.EXPIRED), "expired"),
+    (
+        GATE,
+        "segments-fit",
+        REFUSED,
+        with_offsets(with_segment(BEGUN, 2, end_offset=2**32), high_watermark=2**33, last_stable_offset=2**33),
+        "spans",
+    ),
+    (GATE, "timestamps-are-real", REFUSED, with_segment(BEGUN, 0, max_timestamp_ms=-1), "timestamp -1"),
+    (GATE, "seed-is-within-retention", NOTE, with_segment(BEGUN, 0, max_timestamp_ms=1_500_000_000_000), "1 segments"),
+    (GATE, "custom-metadata-is-the-plugins", REFUSED, with_segment(BEGUN, 0, custom_metadata=b"x"), "1 bytes"),
+    (
+        GATE,
+        "custom-metadata-is-the-plugins",
+        REFUSED,
+        replace(BEGUN, store=replace(BEGUN.store, wants_custom_metadata=True)),
+        "has no custom metadata",
+    ),
+    (LAST, "nothing-is-published-twice", REFUSED, replace(SOUND, metadata_topic=published(is_ours=False)), "not write"),
+    (
+        LAST,
+        "nothing-is-published-twice",
+        REFUSED,
+        replace(SOUND, metadata_topic=published(segment_id=uuid(5))),
+        str(uuid(5)),
+    ),
+    (LAST, "nothing-changed-since", WAITING, with_offsets(SOUND, earliest=50), "from 0 to 50"),
+    (LAST, "nothing-changed-since", WAITING, with_offsets(SOUND, leader_epoch=6), "in 6"),
+    (
+        LAST,
+        "nothing-changed-since",
+        REFUSED,
+        replace(SOUND, frozen={0: FrozenPartition(0, 0, 199, 0, 1, 4)}),
+        "decided was 199",
+    ),
+    (WATCH, "switch-is-on", REFUSED, with_configs(SWITCHED, remote_storage_enable="false"), "false again"),
+    (WATCH, "earliest-is-unchanged", REFUSED, with_offsets(SWITCHED, earliest=200), "from 0 to 200"),
+    (WATCH, "latest-tiered-covers-seed", WAITING, with_offsets(SWITCHED, latest_tiered=199), "is 199"),
+    (WATCH, "latest-tiered-covers-seed", WAITING, with_offsets(SWITCHED, latest_tiered=None), "is none"),
+    (
+        WATCH,
+        "brokers-know-their-copies",
+        WAITING,
+        replace(with_offsets(SWITCHED, latest_tiered=None), frozen={}),
+        "nothing is tiered",
+    ),
+    (
+        WATCH,
+        "nothing-is-uploaded-again",
+        NOTE,
+        replace(SWITCHED, metadata_topic=published(is_ours=False, segment_id=uuid(5))),
+        "again as",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("step", "facts"), [(BEFORE, BEGUN), (GATE, BEGUN), (LAST, SOUND), (WATCH, SWITCHED)], ids=lambda one: str(one)[:20]
+)
+def test_where_all_is_well_every_check_passes(step, facts):
+    results = results_of(CHECKS, step, facts)
+    assert results
+    assert [result for result in results if result.outcome is not CheckOutcome.PASSED] == []
+
+
+@pytest.mark.parametrize(("step", "name", "outcome", "facts", "numbers"), PROVOKED)
+def test_a_check_says_what_it_found(step, name, outcome, facts, numbers):
+    said = [one for one in results_of(CHECKS, step, facts) if one.outcome is not CheckOutcome.PASSED]
+    of_check = [one for one in said if one.name == name]
+    assert {one.outcome for one in of_check} == {outcome}
+    assert any(numbers in one.numbers for one in of_check)
+    assert worst(said) is outcome or name in ("brokers-do-not-tier-it", "bounds-are-exact", "seed-begins-at-log-start")
+
+
+def test_every_check_is_provoked():
+    assert {name for _, name, *_ in PROVOKED} == {check.name for check in CHECKS}
+
+
+def test_names_are_unique_and_every_check_is_made_somewhere():
+    names = [check.name for check in CHECKS]
+    assert len(names) == len(set(names))
+    assert all(check.steps <= set(STEPS) and check.steps for check in CHECKS)
+
+
+def test_every_pitfall_has_a_check_or_says_why_there_is_none():
+    names = {check.name for check in CHECKS}
+    for pitfall in PITFALLS:
+        assert pitfall.checks or pitfall.why_none
+        assert {*pitfall.checks, *pitfall.watched} <= names
+    assert len(PITFALLS) == 24
+
+
+def test_what_refuses_says_what_to_do():
+    for step, name, outcome, facts, _ in PROVOKED:
+        for result in results_of(CHECKS, step, facts):
+            if result.name == name and outcome is result.outcome is REFUSED:
+                assert result.what_to_do
+
+
+def test_leader_epochs_below_the_log_start_are_not_compared():
+    cut = LeaderEpochs.of([(0, 40), (3, 150)])
+    facts = with_replica(with_offsets(BEGUN, earliest=40), leader_epochs=cut)
+    assert worst(results_of(CHECKS, GATE, facts)) is CheckOutcome.PASSED
+
+
+def test_a_partition_with_only_an_active_segment_has_nothing_to_seed():
+    facts = with_replica(without_segments(BEGUN, 0, 1, 2), active_base=0)
+    assert worst(results_of(CHECKS, GATE, facts)) is CheckOutcome.PASSED
+
+
+def test_replicated_records_need_not_be_flushed():
+    facts = with_offsets(with_replica(BEGUN, recovery_point=200), in_sync_replicas=2)
+    assert worst(results_of(CHECKS, GATE, facts)) is CheckOutcome.PASSED
+
+
+def test_unlimited_retention_asks_nothing_of_timestamps():
+    facts = replace(with_segment(BEGUN, 0, max_timestamp_ms=-1), old_configs={"retention.ms": "-1"})
+    assert worst(results_of(CHECKS, GATE, facts)) is CheckOutcome.PASSED
+
+
+def test_the_partition_that_is_meant_is_named():
+    refused = [one for one in results_of(CHECKS, GATE, without_segments(BEGUN, 1)) if one.outcome is REFUSED]
+    assert [one.partition for one in refused] == [ORDERS.partition]

@@ -177,6 +177,10 @@ class BrokerCache:
         self._segments[segment_id] = after
         return Effect.APPLIED
 
+    def segment(self, segment_id: RemoteLogSegmentId) -> RemoteLogSegmentMetadata | None:
+        """None for one that is not known, or was forgotten."""
+        return self._segments.get(segment_id)
+
     def segment_for_offset(self, leader_epoch: int, offset: int) -> RemoteLogSegmentMetadata | None:
         """What answers for `offset` under the epoch; a gap answers None."""
         epoch = self._epochs.get(leader_epoch)

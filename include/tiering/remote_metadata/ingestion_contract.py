@@ -12,20 +12,17 @@ deletion by the broker is a deletion of our row.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from include.tiering.metadata_topic.contract import OffsetBounds
 from include.tiering.model.broker_cache import BrokerCacheState
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+from include.tiering.model.segment_origin import SegmentOrigin as SegmentOrigin
 from include.tiering.model.segment_state import RemoteLogSegmentState
 
-
-class SegmentOrigin(StrEnum):
-    """Who began a segment."""
-
-    PLATFORM = "platform"
-    BROKER = "broker"
+LOST: Final = "lost records: "
+"""How the reason begins for which a metadata partition stays stopped until it is read again."""
 
 
 class RecordOutcome(StrEnum):
@@ -74,6 +71,11 @@ class IngestPosition:
     def lag_records(self) -> int:
         """Offsets that are not applied yet; a few may hold no record."""
         return max(0, self.end_offset - self.next_offset)
+
+    @property
+    def is_lost(self) -> bool:
+        """Stopped because records were lost: only reading again helps."""
+        return self.stopped is not None and self.stopped.startswith(LOST)
 
     @property
     def is_complete(self) -> bool:
@@ -154,12 +156,12 @@ class MetadataIngestion(Protocol):
 
     def look(self, topic: MetadataTopicIdentity, bounds: Mapping[int, OffsetBounds]) -> Sequence[IngestPosition]:
         """Record what the cluster says now, and return every position. A partition that is looked at for the first time
-        begins at its `begin`. Repeating the call is harmless.
+        begins at its `begin`. One whose beginning lies above its position, or whose end below, lost records that were
+        not read: it is stopped until it is read again, with an event. Repeating the call is harmless.
 
         Raises:
-            MetadataTopicReplacedError: another topic than before, another number of partitions, an end below the
-                position, or a beginning above it: records that were not read are gone. Nothing is changed but that the
-                positions say why they stopped.
+            MetadataTopicReplacedError: another topic than before, or another number of partitions. Every position is
+                stopped then.
         """
         ...
 
@@ -168,7 +170,8 @@ class MetadataIngestion(Protocol):
         brokers stop ends the page before it: what came earlier is applied, and the position says why it stopped.
 
         Raises:
-            StateConflictError: the position stands elsewhere: somebody else reads, or the page was applied before.
+            StateConflictError: the position stands elsewhere (somebody else reads, or the page was applied before), or
+                the partition lost records.
         """
         ...
 
@@ -196,8 +199,8 @@ class MetadataIngestion(Protocol):
         ...
 
     def not_ready(self, partition: TopicIdPartition) -> str | None:
-        """Why answers about a partition are not complete, or None: its topic is BROKER's or HANDING_OVER, and its
-        metadata partition was not read to the end that the cluster last named."""
+        """Why answers about a partition are not complete, or None. Only of topics of the owner BROKER, once anything
+        was read: their metadata partition was not read to the end that the cluster last named."""
         ...
 
     def broker_view(self, partition: TopicIdPartition) -> BrokerView:
@@ -205,5 +208,5 @@ class MetadataIngestion(Protocol):
         ...
 
     def outcomes(self) -> Mapping[int, Mapping[RecordOutcome, int]]:
-        """How many records did what, ever, by metadata partition."""
+        """How many records did what since the topic was read from its beginning, by metadata partition."""
         ...

@@ -8,6 +8,7 @@ from include.tiering.database.partition_rows import partition_from
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import SegmentRow
@@ -53,6 +54,8 @@ def segment_row_of(row: Row[Any]) -> SegmentRow:
         verdict_at_ms=row.verdict_at_ms,
         superseded_by=None if row.superseded_by is None else Uuid.parse(row.superseded_by),
         delete_started_at_ms=row.delete_started_at_ms,
+        origin=SegmentOrigin(row.origin),
+        broker_state=None if row.broker_state is None else RemoteLogSegmentState(row.broker_state),
     )
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segment_origin import SegmentOrigin
+from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
 
 
@@ -15,7 +17,8 @@ class SegmentRow:
     `source_fingerprint` is opaque text: equal texts mean the same source bytes. `finished_at_ms` and `verdict_at_ms`
     are times of the database: None if it never was FINISHED, whatever its state is now, or was never judged.
     `superseded_by` is the new copy of the same offsets that took its place, `delete_started_at_ms` when its deletion
-    began, by the database's clock.
+    began, by the database's clock; of a broker's segment these times are the broker's own, none of them in the future.
+    `broker_state` is what the brokers' metadata topic says of it, None if it does not (yet).
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -27,6 +30,8 @@ class SegmentRow:
     verdict_at_ms: int | None = None
     superseded_by: Uuid | None = None
     delete_started_at_ms: int | None = None
+    origin: SegmentOrigin = SegmentOrigin.PLATFORM
+    broker_state: RemoteLogSegmentState | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,439 @@
+"""What was read of the metadata topic, in SQL: what a broker's cache says, what the counters say, once."""
+
+import pytest
+from sqlalchemy import Engine, select
+
+from include.tiering.database.schema import events
+from include.tiering.errors import MetadataTopicReplacedError, StateConflictError
+from include.tiering.formats.remote_log_conversion import segment_record, update_record
+from include.tiering.formats.remote_log_metadata import encode
+from include.tiering.metadata_topic.contract import OffsetBounds
+from include.tiering.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segment_origin import SegmentOrigin
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.sizes import partition_states
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.remote_metadata.contract import RemoteLogMetadata
+from include.tiering.remote_metadata.ingestion_contract import (
+    IngestPage,
+    MetadataEvent,
+    MetadataTopicIdentity,
+    PartitionRemoval,
+    RecordOutcome,
+    UnusableRecord,
+)
+from include.tiering.remote_metadata.sql_ingestion import SqlMetadataIngestion
+from include.tiering.remote_metadata.sql_sizes import SqlRemoteLogSizes
+from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
+from include.tiering.tasks.ingest import Ingester
+from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
+from tests.doubles.segments import (
+    CLUSTER_ID,
+    DELETE_FINISHED,
+    DELETE_STARTED,
+    FINISHED,
+    STARTED,
+    fence_of,
+    finish,
+    partition_of,
+    segment_of,
+    update_of,
+    uuid,
+)
+from tests.doubles.tiered_topic import last_states, replayed_caches, tiered_topic
+
+TOPIC = MetadataTopicIdentity(uuid(7), 1)
+PARTITION = partition_of("orders")
+A = segment_of(PARTITION, 1, 0, 99, {0: 0, 1: 60})
+B = segment_of(PARTITION, 2, 100, 199, {1: 100, 2: 150})
+
+
+@pytest.fixture(scope="module", params=EVERY)
+def database_kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def ingestion(engine: Engine, now: AdjustableNow) -> SqlMetadataIngestion:
+    return SqlMetadataIngestion(engine, CLUSTER_ID, now_ms=now)
+
+
+@pytest.fixture
+def registry(engine: Engine) -> SqlTopicRegistry:
+    return SqlTopicRegistry(engine, CLUSTER_ID)
+
+
+def feed(ingestion: SqlMetadataIngestion, *told: MetadataEvent, at_most: int = 100) -> list[str]:
+    """As many records, appended to what metadata partition 0 holds, in pages; returns the findings."""
+    begin = ingestion.positions()[0].next_offset if ingestion.positions() else 0
+    end = begin + len(told)
+    ingestion.look(TOPIC, {0: OffsetBounds(0, end)})
+    findings: list[str] = []
+    for first in range(0, len(told), at_most):
+        page = tuple(enumerate(told[first : first + at_most], begin + first))
+        findings += ingestion.apply(IngestPage(0, page[0][0], page[-1][0] + 1, page)).findings
+    return findings
+
+
+def told_events(engine: Engine) -> list[tuple[str, str]]:
+    with engine.connect() as connection:
+        rows = connection.execute(select(events.c.kind, events.c.detail).order_by(events.c.event_id))
+        return [(row.kind, row.detail) for row in rows]
+
+
+def counted(engine: Engine, partition: TopicIdPartition) -> object:
+    return next(iter(SqlRemoteLogSizes(engine, CLUSTER_ID).partition_states(partition)), None)
+
+
+def test_a_real_brokers_topic_gives_what_its_cache_has(
+    engine: Engine, ingestion: SqlMetadataIngestion, metadata: RemoteLogMetadata, now: AdjustableNow
+):
+    now.now_ms = 1_900_000_000_000
+    topic = tiered_topic()
+    report = Ingester(topic, ingestion, page_records=7).run()
+    assert (report.records, report.lag_records, report.findings) == (164, 0, ())
+    caches, states = replayed_caches(topic), last_states()
+    found: dict[RemoteLogSegmentId, RemoteLogSegmentState] = {}
+    for partition, cache in caches.items():
+        assert ingestion.broker_view(partition).cache == cache.state()
+        rows = metadata.list_segments(partition)
+        assert {row.metadata.remote_log_segment_id: row.metadata for row in rows} == {
+            one.remote_log_segment_id: one for one in cache.list_segments()
+        }
+        assert all(row.origin is SegmentOrigin.BROKER and row.broker_state is row.metadata.state for row in rows)
+        assert (counted(engine, partition) or partition_states(partition, ())) == partition_states(
+            partition, cache.list_segments()
+        )
+        found |= {row.metadata.remote_log_segment_id: row.metadata.state for row in rows}
+    assert found == {one: state for one, state in states.items() if state is not DELETE_FINISHED}
+    for segment_id, state in states.items():
+        row = metadata.segment(segment_id)
+        assert row is not None
+        assert row.metadata.state is state
+
+
+def test_topics_that_brokers_tier_become_theirs(ingestion: SqlMetadataIngestion, registry: SqlTopicRegistry):
+    topic = tiered_topic()
+    report = Ingester(topic, ingestion).run()
+    owners = {partition.topic: registry.owner(partition.topic_id) for partition in replayed_caches(topic)}
+    assert owners == {
+        "tier-a": TopicOwner.BROKER,
+        "tier.tx": TopicOwner.BROKER,
+        "tier_exp": TopicOwner.BROKER,
+        "tier-cut": TopicOwner.BROKER,
+        "tier-del": TopicOwner.NONE,
+    }, "of a deleted topic nothing is left to own"
+    assert len(report.changes) == 4
+    assert Ingester(topic, ingestion).run().changes == ()
+
+
+@pytest.mark.parametrize("page_records", [1, 1_000])
+def test_pages_make_no_difference(
+    engine: Engine, ingestion: SqlMetadataIngestion, metadata: RemoteLogMetadata, page_records: int
+):
+    topic = tiered_topic()
+    Ingester(topic, ingestion, page_records=page_records).run()
+    for segment_id, state in last_states().items():
+        row = metadata.segment(segment_id)
+        assert row is not None
+        assert row.metadata.state is state
+        assert row.finished_at_ms is not None or segment_id.id == ABANDONED
+    highest = {str(one): metadata.highest_copied_offset(one) for one in replayed_caches(topic)}
+    assert highest["tier_exp-0"] is not None
+
+
+ABANDONED = next(one.id for one, state in last_states().items() if state is STARTED)
+
+
+def test_one_copy_of_the_set_was_abandoned():
+    assert str(ABANDONED) == "PP7Fk_5STs-4YO_oVVh5Yg"
+
+
+def test_a_page_is_applied_once(ingestion: SqlMetadataIngestion, metadata: RemoteLogMetadata):
+    ingestion.look(TOPIC, {0: OffsetBounds(0, 1)})
+    page = IngestPage(0, 0, 1, ((0, A),))
+    ingestion.apply(page)
+    with pytest.raises(StateConflictError, match="up to 1, not 0"):
+        ingestion.apply(page)
+    assert len(metadata.list_segments(PARTITION)) == 1
+    assert ingestion.outcomes() == {0: {RecordOutcome.APPLIED: 1}}
+
+
+def test_a_partition_that_nobody_looked_at_takes_nothing(ingestion: SqlMetadataIngestion):
+    with pytest.raises(StateConflictError, match="never looked at"):
+        ingestion.apply(IngestPage(0, 0, 1, ((0, A),)))
+
+
+def test_what_is_dropped_is_counted_and_what_is_odd_is_said(engine: Engine, ingestion: SqlMetadataIngestion):
+    findings = feed(
+        ingestion,
+        update_of(A, FINISHED),
+        A,
+        update_of(A, DELETE_FINISHED),
+        UnusableRecord("not a topic name"),
+        update_of(A, FINISHED),
+    )
+    assert ingestion.outcomes() == {
+        0: {
+            RecordOutcome.APPLIED: 2,
+            RecordOutcome.ILLEGAL_TRANSITION: 1,
+            RecordOutcome.UNKNOWN_SEGMENT: 1,
+            RecordOutcome.UNUSABLE: 1,
+        }
+    }
+    assert len(findings) == 2
+    assert "offset 2: illegal-transition" in findings[0]
+    assert findings[1] == "offset 3: unusable: not a topic name"
+    assert [kind for kind, _ in told_events(engine)].count("ingest") == 2
+
+
+def test_a_deleted_segment_disappears_and_leaves_a_tombstone(
+    engine: Engine, ingestion: SqlMetadataIngestion, metadata: RemoteLogMetadata
+):
+    feed(ingestion, A, update_of(A, FINISHED), B, update_of(B, FINISHED))
+    feed(ingestion, update_of(A, DELETE_STARTED), update_of(A, DELETE_FINISHED))
+    assert [row.metadata.remote_log_segment_id for row in metadata.list_segments(PARTITION)] == [
+        B.remote_log_segment_id
+    ]
+    gone = metadata.segment(A.remote_log_segment_id)
+    assert gone is not None
+    assert gone.metadata.state is DELETE_FINISHED
+    assert metadata.partition_sizes(PARTITION)[0].size_bytes == B.segment_size_bytes
+
+
+def test_times_are_the_brokers_and_never_in_the_future(
+    engine: Engine, ingestion: SqlMetadataIngestion, metadata: RemoteLogMetadata, now: AdjustableNow
+):
+    now.now_ms = 1_600_000_150_000  # after the copy began, before its end as the broker's clock has it
+    feed(ingestion, A, update_of(A, FINISHED))
+    row = metadata.segment(A.remote_log_segment_id)
+    assert row is not None
+    assert row.finished_at_ms == now.now_ms
+
+
+def test_the_leak_and_the_superset_are_in_the_view(ingestion: SqlMetadataIngestion):
+    a, b, again = (segment_of(PARTITION, n, *offsets) for n, offsets in enumerate([(0, 100), (101, 200), (0, 100)], 10))
+    for segment in (a, b, again):
+        feed(ingestion, segment, update_of(segment, FINISHED), at_most=1)
+    view = ingestion.broker_view(PARTITION).cache
+    listed = {segment_id for _, segment_id in view.references}
+    assert listed == {b.remote_log_segment_id, again.remote_log_segment_id}
+    assert len(view.segments) == 3
+
+
+def test_a_removed_partition_is_forgotten_whole(ingestion: SqlMetadataIngestion, metadata: RemoteLogMetadata):
+    feed(ingestion, A, update_of(A, FINISHED), B)
+    feed(ingestion, PartitionRemoval(PARTITION), B)
+    assert [row.metadata for row in metadata.list_segments(PARTITION)] == [B]
+    view = ingestion.broker_view(PARTITION).cache
+    assert (set(view.segments), view.highest) == ({B.remote_log_segment_id}, {})
+
+
+def test_a_segment_that_begins_again_with_other_offsets_is_another(
+    engine: Engine, ingestion: SqlMetadataIngestion, metadata: RemoteLogMetadata
+):
+    longer = segment_of(PARTITION, 1, 0, 149, {0: 0, 2: 70}, size_bytes=5_000)
+    feed(ingestion, A, longer, update_of(longer, FINISHED))
+    assert [row.metadata.end_offset for row in metadata.list_segments(PARTITION)] == [149]
+    assert metadata.remote_log_size(PARTITION, 1) == 0
+    assert metadata.remote_log_size(PARTITION, 2) == 5_000
+    assert counted(engine, PARTITION) == partition_states(
+        PARTITION, [row.metadata for row in metadata.list_segments(PARTITION)]
+    )
+
+
+def test_a_recreated_topic_is_another_partition(ingestion: SqlMetadataIngestion, metadata: RemoteLogMetadata):
+    again = partition_of("orders", topic_number=99)
+    other = segment_of(again, 1, 0, 9)
+    feed(ingestion, A, update_of(other, FINISHED), other, update_of(other, FINISHED))
+    assert {(one.topic, one.topic_id) for one in metadata.partitions()} == {
+        ("orders", PARTITION.topic_id),
+        ("orders", again.topic_id),
+    }
+    assert ingestion.outcomes()[0][RecordOutcome.UNKNOWN_SEGMENT] == 1
+
+
+class TestOurOwn:
+    """Segments that the platform copied and published come back."""
+
+    @pytest.fixture
+    def ours(self, engine: Engine, metadata: RemoteLogMetadata, registry: SqlTopicRegistry) -> RemoteLogSegmentMetadata:
+        registry.set_owner(PARTITION.topic_id, "orders", TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="test")
+        return finish(metadata, A, fence_of(engine, PARTITION))
+
+    def test_they_agree_and_stay_ours(
+        self,
+        engine: Engine,
+        ingestion: SqlMetadataIngestion,
+        metadata: RemoteLogMetadata,
+        ours: RemoteLogSegmentMetadata,
+        registry: SqlTopicRegistry,
+    ):
+        before, sizes = metadata.segment(A.remote_log_segment_id), counted(engine, PARTITION)
+        assert feed(ingestion, A, update_of(A, FINISHED)) == []
+        after = metadata.segment(A.remote_log_segment_id)
+        assert before is not None
+        assert after is not None
+        assert (before.metadata, before.broker_state) == (after.metadata, None)
+        assert (after.origin, after.broker_state) == (SegmentOrigin.PLATFORM, FINISHED)
+        assert counted(engine, PARTITION) == sizes
+        assert ingestion.take_over(author="test") == []
+        assert registry.owner(PARTITION.topic_id) is TopicOwner.PLATFORM
+
+    def test_other_values_are_a_finding_and_change_nothing(
+        self, ingestion: SqlMetadataIngestion, metadata: RemoteLogMetadata, ours: RemoteLogSegmentMetadata
+    ):
+        other = segment_of(PARTITION, 1, 0, 98, {0: 0, 1: 60}, size_bytes=999)
+        (finding,) = feed(ingestion, other)
+        assert "0..99, 1000 bytes" in finding
+        assert "0..98, 999 bytes" in finding
+        row = metadata.segment(A.remote_log_segment_id)
+        assert row is not None
+        assert row.metadata == ours
+
+    def test_one_that_is_not_finished_here_is_a_finding(
+        self, engine: Engine, ingestion: SqlMetadataIngestion, metadata: RemoteLogMetadata, ours: object
+    ):
+        metadata.add_segment(B, fence=fence_of(engine, PARTITION))
+        (finding,) = feed(ingestion, B, update_of(B, FINISHED))
+        assert "COPY_SEGMENT_STARTED here and COPY_SEGMENT_FINISHED to brokers" in finding
+
+    def test_a_deletion_by_a_broker_is_ours_once_the_topic_is_the_brokers(
+        self,
+        engine: Engine,
+        ingestion: SqlMetadataIngestion,
+        metadata: RemoteLogMetadata,
+        ours: object,
+        registry: SqlTopicRegistry,
+    ):
+        feed(ingestion, A, update_of(A, FINISHED), update_of(A, DELETE_STARTED), update_of(A, DELETE_FINISHED))
+        ingestion.take_over(author="test")
+        row = metadata.segment(A.remote_log_segment_id)
+        assert row is not None
+        assert row.metadata.state is FINISHED, "the platform's topic: nobody else deletes"
+        for owner, before in (
+            (TopicOwner.HANDING_OVER, TopicOwner.PLATFORM),
+            (TopicOwner.BROKER, TopicOwner.HANDING_OVER),
+        ):
+            registry.set_owner(PARTITION.topic_id, "orders", owner, expected=before, author="test")
+        assert ingestion.take_over(author="test") == ["orders-0: brokers delete 1 of our segments"]
+        row = metadata.segment(A.remote_log_segment_id)
+        assert row is not None
+        assert row.metadata.state is DELETE_FINISHED
+        assert metadata.list_segments(PARTITION) == []
+        assert metadata.partition_sizes(PARTITION) == []
+        assert ingestion.take_over(author="test") == []
+
+    def test_a_brokers_segment_in_our_topic_gives_it_to_the_broker_with_an_event(
+        self, engine: Engine, ingestion: SqlMetadataIngestion, ours: object, registry: SqlTopicRegistry
+    ):
+        feed(ingestion, B)
+        assert registry.owner(PARTITION.topic_id) is TopicOwner.PLATFORM
+        (change,) = ingestion.take_over(author="test")
+        assert "platform -> broker" in change
+        assert registry.owner(PARTITION.topic_id) is TopicOwner.BROKER
+        assert told_events(engine)[-1][0] == "owner"
+
+
+class TestPositions:
+    """What is lost is said, and nothing goes on behind it."""
+
+    @pytest.fixture
+    def topic(self) -> MemoryMetadataTopic:
+        topic = MemoryMetadataTopic(1, id=TOPIC.topic_id)
+        for segment in (A, B):
+            topic.append(0, encode(segment_record(segment)))
+            topic.append(0, encode(update_record(update_of(segment, FINISHED))))
+        return topic
+
+    def test_another_topic_stops_everything(
+        self, engine: Engine, ingestion: SqlMetadataIngestion, topic: MemoryMetadataTopic, metadata: RemoteLogMetadata
+    ):
+        Ingester(topic, ingestion).run()
+        topic.id = uuid(8)
+        for _ in range(2):
+            with pytest.raises(MetadataTopicReplacedError, match="--from-beginning"):
+                Ingester(topic, ingestion).run()
+        assert ingestion.positions()[0].is_lost
+        assert [detail for kind, detail in told_events(engine) if kind == "ingest" and "stopped" in detail][1:] == []
+        assert ingestion.not_ready(PARTITION) is not None
+        assert len(metadata.list_segments(PARTITION)) == 2
+
+    def test_a_removed_beginning_stops_its_partition(self, ingestion: SqlMetadataIngestion, topic: MemoryMetadataTopic):
+        Ingester(topic, ingestion).run()
+        topic.append(0, encode(update_record(update_of(A, DELETE_STARTED))))
+        topic.append(0, encode(update_record(update_of(A, DELETE_FINISHED))))
+        topic.forget_before(0, 5)
+        report = Ingester(topic, ingestion).run()
+        assert report.stopped[0].stopped is not None
+        assert "offsets 4..4 were not read" in report.stopped[0].stopped
+        with pytest.raises(StateConflictError, match="is stopped"):
+            ingestion.apply(IngestPage(0, 4, 6))
+
+    def test_a_shorter_topic_stops_its_partition(self, ingestion: SqlMetadataIngestion, topic: MemoryMetadataTopic):
+        Ingester(topic, ingestion).run()
+        (position,) = ingestion.look(TOPIC, {0: OffsetBounds(0, 3)})
+        assert position.is_lost
+        assert "ends at 3" in (position.stopped or "")
+        (position,) = ingestion.look(TOPIC, {0: OffsetBounds(0, 4)})
+        assert position.stopped is None, "a leader that had not caught up is one again"
+
+    def test_reading_again_keeps_what_is_told_and_removes_what_is_not(
+        self, engine: Engine, ingestion: SqlMetadataIngestion, topic: MemoryMetadataTopic, metadata: RemoteLogMetadata
+    ):
+        Ingester(topic, ingestion).run()
+        key = {row.metadata.remote_log_segment_id: row for row in metadata.list_segments(PARTITION)}
+        topic.forget_before(0, 2)
+        ingester = Ingester(topic, ingestion)
+        ingester.read_again()
+        assert "is read again" in (ingestion.not_ready(PARTITION) or "")
+        report = ingester.run()
+        assert [row.metadata.remote_log_segment_id for row in metadata.list_segments(PARTITION)] == [
+            B.remote_log_segment_id
+        ]
+        assert metadata.segment(A.remote_log_segment_id) is None
+        assert report.findings == (
+            "orders-0: 1 segments of brokers are told of no more, and were removed from the metadata",
+        )
+        assert ingestion.not_ready(PARTITION) is None
+        assert len(key) == 2
+        assert counted(engine, PARTITION) == partition_states(
+            PARTITION, [row.metadata for row in metadata.list_segments(PARTITION)]
+        )
+
+    def test_reading_again_changes_nothing_where_all_is_there(
+        self, engine: Engine, ingestion: SqlMetadataIngestion, metadata: RemoteLogMetadata
+    ):
+        topic = tiered_topic()
+        ingester = Ingester(topic, ingestion, page_records=11)
+        ingester.run()
+        views = {one: ingestion.broker_view(one) for one in replayed_caches(topic)}
+        rows = {one: metadata.list_segments(one) for one in views}
+        sizes = SqlRemoteLogSizes(engine, CLUSTER_ID).partition_states()
+        ingester.read_again()
+        assert ingester.run().findings == ()
+        assert {one: ingestion.broker_view(one) for one in views} == views
+        assert {one: metadata.list_segments(one) for one in views} == rows
+        assert SqlRemoteLogSizes(engine, CLUSTER_ID).partition_states() == sizes
+        assert sum(sum(counts.values()) for counts in ingestion.outcomes().values()) == 164
+
+    def test_an_empty_topic_is_complete_at_once(self, ingestion: SqlMetadataIngestion):
+        empty = MemoryMetadataTopic(2)
+        ingester = Ingester(empty, ingestion)
+        ingester.read_again()
+        assert all(position.is_complete for position in ingestion.positions())
+        assert ingester.run().records == 0
+
+    def test_who_waits(self, ingestion: SqlMetadataIngestion, registry: SqlTopicRegistry):
+        assert ingestion.not_ready(PARTITION) is None, "nothing was ever read"
+        number = metadata_partition_of(PARTITION, 3)
+        identity = MetadataTopicIdentity(uuid(7), 3)
+        ingestion.look(identity, {number: OffsetBounds(0, 5)})
+        assert ingestion.not_ready(PARTITION) is None, "nobody's topic waits for nothing"
+        registry.set_owner(PARTITION.topic_id, "orders", TopicOwner.BROKER, expected=TopicOwner.NONE, author="test")
+        assert "5 records" in (ingestion.not_ready(PARTITION) or "")
+        ingestion.apply(IngestPage(number, 0, 5))
+        assert ingestion.not_ready(PARTITION) is None

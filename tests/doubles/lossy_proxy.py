@@ -13,15 +13,17 @@ _CHUNK_BYTES = 1 << 16
 class LossyProxy:
     """`lose(pattern)`: the answer to the next request whose first line matches is swallowed, and the connection cut.
 
-    `lost` holds those first lines, so that a test can prove that it happened.
+    `lost` holds those first lines, so that a test can prove that it happened. With `breaks_off_after_bytes` every
+    connection is cut when so much of an answer has been passed on.
     """
 
-    def __init__(self, upstream_url: str) -> None:
+    def __init__(self, upstream_url: str, *, breaks_off_after_bytes: int | None = None) -> None:
         parts = urlsplit(upstream_url)
         self._upstream = (parts.hostname or "", parts.port or 80)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._rules: list[re.Pattern[bytes]] = []
         self._lock = threading.Lock()
+        self._breaks_off_after_bytes = breaks_off_after_bytes
         self._sockets: list[socket.socket] = []
         self.lost: list[str] = []
         self.endpoint_url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -59,9 +61,14 @@ class LossyProxy:
         _cut(server)
 
     def _forward_answers(self, server: socket.socket, client: socket.socket, doomed: threading.Event) -> None:
+        left_bytes = self._breaks_off_after_bytes
         with suppress(OSError):
             while (chunk := server.recv(_CHUNK_BYTES)) and not doomed.is_set():
-                client.sendall(chunk)
+                client.sendall(chunk[:left_bytes])
+                if left_bytes is not None:
+                    left_bytes -= len(chunk)
+                    if left_bytes <= 0:
+                        break
         _cut(client)
         _cut(server)
 
@@ -82,8 +89,8 @@ def _cut(opened: socket.socket) -> None:
 
 
 @contextmanager
-def lossy_proxy(upstream_url: str) -> Iterator[LossyProxy]:
-    proxy = LossyProxy(upstream_url)
+def lossy_proxy(upstream_url: str, *, breaks_off_after_bytes: int | None = None) -> Iterator[LossyProxy]:
+    proxy = LossyProxy(upstream_url, breaks_off_after_bytes=breaks_off_after_bytes)
     try:
         yield proxy
     finally:

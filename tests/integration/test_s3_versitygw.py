@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from include.tiering.errors import (
     SendingStoppedError,
 )
 from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES
-from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
 from include.tiering.remote_storage.credentials import S3Credentials
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
@@ -29,6 +30,7 @@ from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.units import MIB
 from tests.doubles.byte_sources import RecordingSource
 from tests.doubles.lossy_proxy import LossyProxy, lossy_proxy
+from tests.doubles.patience import PATIENCE_SECONDS, eventually
 from tests.doubles.s3_server import (
     ACCESS_KEY,
     CREDENTIALS,
@@ -258,68 +260,79 @@ class TestLostAnswers:
         self, server: VersityGateway, bucket: str
     ) -> None:
         put(store_at(server.endpoint_url, bucket), "a/object", LARGE)
-        with lossy_proxy(server.endpoint_url) as proxy:
+        with lossy_proxy(server.endpoint_url, breaks_off_after_bytes=4 * MIB) as proxy:
             blocks = store_at(proxy.endpoint_url, bucket).read("a/object", limiter=UnlimitedBytes())
             received = len(next(blocks))
-            proxy.close()
             with pytest.raises(RemoteStorageUnavailableError, match="a/object"):
                 received += sum(len(block) for block in blocks)
         assert 0 < received < len(LARGE)
 
 
+class HeldUp:
+    """A limiter that lets one block through and nothing more until it is let go."""
+
+    waited_seconds = 0.0
+
+    def __init__(self) -> None:
+        self.begun, self.let_go = threading.Event(), threading.Event()
+
+    def take(self, wanted_bytes: int) -> int:
+        if self.begun.is_set():
+            assert self.let_go.wait(PATIENCE_SECONDS)
+        self.begun.set()
+        return wanted_bytes
+
+
 class TestThrottling:
-    """`--max-requests 2` makes the server answer 503 SlowDown for real."""
+    """`--max-requests 2` makes the server answer 503 SlowDown for real, while two uploads stand still."""
 
-    WRITERS = 8
-    EACH = 3
-
-    @pytest.fixture(scope="class")
-    def throttled(self, binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGateway]:
-        with versitygw_server(binary, tmp_path_factory.mktemp("throttled"), "--max-requests", "2") as started:
-            started.make_bucket("bucket")
-            yield started
-
-    def write_all(self, store: S3ObjectStore, name: str) -> list[Exception]:
-        content = some_bytes(2 * MIB)
-        failures: list[Exception] = []
-        charged: list[int] = []
-
-        def write(writer: int) -> None:
-            for number in range(self.EACH):
-                limiter, progress = CountingLimiter(), []
-                try:
-                    store.put(
-                        f"{name}/{writer}/{number}",
-                        BytesSource(content),
-                        crc32c_of(content),
-                        limiter=limiter,
-                        on_sent=progress.append,
-                    )
-                    assert sum(progress) == len(content)
-                except RemoteStorageUnavailableError as error:
-                    failures.append(error)
-                charged.append(limiter.total_bytes)
-
-        writers = [threading.Thread(target=write, args=(writer,)) for writer in range(self.WRITERS)]
-        for thread in writers:
-            thread.start()
-        for thread in writers:
-            thread.join()
-        assert len(charged) == self.WRITERS * self.EACH
-        return failures
-
-    def test_retries_ride_out_what_fails_without_them(
-        self, throttled: VersityGateway, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    @pytest.fixture
+    def throttled(
+        self, binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[tuple[VersityGateway, HeldUp]]:
         for name, value in CREDENTIALS.items():
             monkeypatch.setenv(name, value)
-        refused = self.write_all(store_at(throttled.endpoint_url, "bucket", max_attempts=1), "without")
-        assert refused
-        assert "SlowDown" in str(refused[0]) or "no answer" in str(refused[0])
-        assert any("SlowDown (503)" in str(error) for error in refused)
-        assert self.write_all(store_at(throttled.endpoint_url, "bucket", max_attempts=12), "with") == []
-        keys = throttled.backdoor("bucket", PREFIX).raw_keys()
-        assert len({key for key in keys if key.startswith("with/")}) == self.WRITERS * self.EACH
+        with versitygw_server(binary, tmp_path, "--max-requests", "2") as started, ThreadPoolExecutor(2) as threads:
+            started.make_bucket("bucket")
+            limiters = HeldUp(), HeldUp()
+            held_up = [
+                threads.submit(self.put, started, f"held-up/{number}", limiter=limiter)
+                for number, limiter in enumerate(limiters)
+            ]
+            try:
+                for limiter in limiters:
+                    assert limiter.begun.wait(PATIENCE_SECONDS)
+                yield started, limiters
+            finally:
+                for limiter in limiters:
+                    limiter.let_go.set()
+            assert [one.result() for one in held_up] == [None, None]
+
+    def put(self, server: VersityGateway, key: str, *, limiter: ByteLimiter, max_attempts: int = 12) -> None:
+        content = some_bytes(2 * MIB)
+        store = store_at(server.endpoint_url, "bucket", max_attempts=max_attempts)
+        store.put(key, BytesSource(content), crc32c_of(content), limiter=limiter, on_sent=lambda _: None)
+
+    def refusal(self, server: VersityGateway) -> str:
+        """Of one try; empty if it was served."""
+        try:
+            self.put(server, f"tried/{next(_BUCKETS)}", limiter=CountingLimiter(), max_attempts=1)
+        except RemoteStorageUnavailableError as error:
+            return str(error)
+        return ""
+
+    def test_retries_ride_out_what_fails_without_them(self, throttled: tuple[VersityGateway, tuple[HeldUp]]) -> None:
+        server, limiters = throttled
+        eventually(lambda: "SlowDown (503)" in self.refusal(server), "both places are taken")
+        limiter = CountingLimiter()
+        with ThreadPoolExecutor(1) as thread:
+            writing = thread.submit(self.put, server, "with", limiter=limiter)
+            eventually(lambda: limiter.total_bytes > 2 * MIB, "it was refused and tries again")
+            for held_up in limiters:
+                held_up.let_go.set()
+            assert writing.result() is None
+        keys = server.backdoor("bucket", PREFIX).raw_keys()
+        assert keys >= {"with", "held-up/0", "held-up/1"}
 
 
 class TestProcesses:
@@ -341,7 +354,7 @@ class TestProcesses:
             assert writer.stdin is not None
             writer.stdin.write("go\n")
             writer.stdin.flush()
-        outcomes = sorted(writer.communicate(timeout=60)[0].strip() for writer in writers)
+        outcomes = sorted(writer.communicate(timeout=240)[0].strip() for writer in writers)
         assert outcomes == ["RemoteObjectExistsError", "copied"]
 
         metadata, data = some_segment(20 * MIB)

@@ -15,6 +15,7 @@ from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.sizes import partition_states
 from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import RemoteLogMetadata
 from include.tiering.remote_metadata.ingestion_contract import (
     IngestPage,
@@ -437,3 +438,49 @@ class TestPositions:
         assert "5 records" in (ingestion.not_ready(PARTITION) or "")
         ingestion.apply(IngestPage(number, 0, 5))
         assert ingestion.not_ready(PARTITION) is None
+
+
+class TestWhatABrokerBegan:
+    """It is counted, and nobody here changes it, whoever owns the topic."""
+
+    @pytest.fixture
+    def theirs(self, ingestion: SqlMetadataIngestion, registry: SqlTopicRegistry) -> RemoteLogSegmentMetadata:
+        """In a topic that is ours all the same."""
+        feed(ingestion, A, update_of(A, FINISHED), B)
+        registry.set_owner(PARTITION.topic_id, "orders", TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="test")
+        return A.with_update(update_of(A, FINISHED))
+
+    def test_no_deletion_advances(self, engine: Engine, metadata: RemoteLogMetadata, theirs: RemoteLogSegmentMetadata):
+        advanced = metadata.advance_deletion(
+            [theirs], DELETE_STARTED, event_timestamp_ms=1, fence=fence_of(engine, PARTITION)
+        )
+        assert advanced == []
+        assert len(metadata.list_segments(PARTITION)) == 2
+
+    def test_no_update_is_taken(self, engine: Engine, metadata: RemoteLogMetadata, theirs: object):
+        fence = fence_of(engine, PARTITION)
+        for segment, expected, change in ((A, FINISHED, DELETE_STARTED), (B, STARTED, FINISHED)):
+            with pytest.raises(StateConflictError, match="begun by a broker"):
+                metadata.update_segment(update_of(segment, change), expected=expected, fence=fence)
+
+    def test_nothing_takes_its_place(self, engine: Engine, metadata: RemoteLogMetadata, theirs: object):
+        fence = fence_of(engine, PARTITION)
+        metadata.record_verdict(A.remote_log_segment_id, Verdict.FAILED)
+        again = segment_of(PARTITION, 50, 0, 99, {0: 0, 1: 60})
+        metadata.add_segment(again, fence=fence)
+        with pytest.raises(StateConflictError, match="begun by a broker"):
+            metadata.update_segment(
+                update_of(again, FINISHED), expected=STARTED, fence=fence, supersedes=A.remote_log_segment_id
+            )
+
+    def test_the_gate_of_a_copy_does_not_wait_for_it(self, metadata: RemoteLogMetadata, theirs: object):
+        assert metadata.unjudged_segments() == []
+
+    def test_its_tombstone_is_forgotten_whoever_owns_the_topic(
+        self, ingestion: SqlMetadataIngestion, metadata: RemoteLogMetadata, now: AdjustableNow
+    ):
+        feed(ingestion, A, update_of(A, FINISHED), update_of(A, DELETE_STARTED), update_of(A, DELETE_FINISHED))
+        ingestion.take_over(author="test")
+        now.advance(1_000)
+        assert metadata.forget_tombstones(500, at_most=10) == 1
+        assert metadata.segment(A.remote_log_segment_id) is None

@@ -86,8 +86,9 @@ class RemoteLogMetadata(Protocol):
 
         Raises:
             UnknownSegmentError, IllegalTransitionError, LeaseLostError
-            StateConflictError: another state than `expected`; a FINISHED out of order or in a stopped partition; or
-                `supersedes` names a segment that is not FINISHED and FAILED, or has other offsets or leader epochs.
+            StateConflictError: another state than `expected`; a segment that a broker began; a FINISHED out of order or
+                in a stopped partition; or `supersedes` names a segment that is not FINISHED and FAILED, or has other
+                offsets or leader epochs.
         """
         ...
 
@@ -102,9 +103,9 @@ class RemoteLogMetadata(Protocol):
         """Many segments of the fence's partition at once to DELETE_SEGMENT_STARTED or DELETE_SEGMENT_FINISHED.
 
         Compare-and-set: each must be in the state in which it is given, or in `state` already. One that is not stays
-        as it is and is missing from the answer; so is one that is given as FINISHED and was superseded. Returns the
-        others as they were given, in that order, but in `state`. One transaction; a statement is about hundreds of
-        segments.
+        as it is and is missing from the answer; so is one that is given as FINISHED and was superseded, and one that a
+        broker began. Returns the others as they were given, in that order, but in `state`. One transaction; a statement
+        is about hundreds of segments.
 
         Raises:
             IllegalTransitionError: `state` is neither of the two, or not the next one for a segment as it is given.
@@ -116,7 +117,7 @@ class RemoteLogMetadata(Protocol):
         """Remove segments that became tombstones longer ago than `older_than_ms`, by the database's clock, oldest first
         and at most so many, in one transaction; returns how many.
 
-        Those stay whose id a copy might still begin again, and those of topics that the platform does not own. Answers
+        Those stay whose id a copy might still begin again, and ours of topics that the platform does not own. Answers
         of all queries but `segment` and `segments_of_run` are the same before and after.
         """
         ...
@@ -212,7 +213,9 @@ class RemoteLogMetadata(Protocol):
         ...
 
     def is_ready(self, partition: TopicIdPartition) -> bool:
-        """KIP-1105: whether answers for this partition are complete. False while the schema is not at head."""
+        """KIP-1105: whether answers for this partition are complete. False while the schema is not at head, and for a
+        topic of brokers while not all that they wrote to their metadata topic is read: `MetadataIngestion.not_ready`.
+        """
         ...
 
     def record_verdict(self, segment_id: RemoteLogSegmentId, verdict: Verdict, *, detail: str = "") -> None:
@@ -252,7 +255,7 @@ class RemoteLogMetadata(Protocol):
         ...
 
     def unjudged_segments(self) -> Sequence[SegmentRow]:
-        """FINISHED segments without a verdict, whichever run copied them, by arrival."""
+        """FINISHED segments of ours without a verdict, whichever run copied them, by arrival."""
         ...
 
 

@@ -29,6 +29,7 @@ from include.tiering.remote_metadata import (
 )
 from include.tiering.remote_metadata.contract import Fence, PartitionSize, PartitionTruth, QualityResult, SegmentRow
 from include.tiering.remote_metadata.sql_changes import SegmentChanges
+from include.tiering.remote_metadata.sql_metadata_positions import not_ready_reason
 
 
 class SqlRemoteLogMetadata:
@@ -170,7 +171,10 @@ class SqlRemoteLogMetadata:
 
     def is_ready(self, partition: TopicIdPartition) -> bool:
         try:
-            return is_at_head(self._engine)
+            if not is_at_head(self._engine):
+                return False
+            with reading(self._engine) as connection:
+                return not_ready_reason(connection, self._cluster_id, partition) is None
         except MetadataUnavailableError:
             return False
 

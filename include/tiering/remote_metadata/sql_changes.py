@@ -32,6 +32,7 @@ from include.tiering.database.statements import insert_for, stored_text
 from include.tiering.errors import IllegalTransitionError, StateConflictError, UnknownSegmentError
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.segment_state import RemoteLogSegmentState, is_legal_transition
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import Fence, SegmentRow
@@ -173,6 +174,8 @@ class SegmentChanges:
     ) -> RemoteLogSegmentMetadata:
         before, after = known.metadata, known.metadata.with_update(change)
         segment_id = change.remote_log_segment_id
+        if known.origin is not SegmentOrigin.PLATFORM:
+            raise StateConflictError(f"{segment_id} was begun by a broker, which alone changes it")
         values: dict[str, Any] = {
             "state": int(after.state),
             "broker_id": after.broker_id,

@@ -18,6 +18,7 @@ from include.tiering.database.schema import segments as rows
 from include.tiering.errors import IllegalTransitionError, StateConflictError
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import Fence
@@ -28,7 +29,9 @@ from include.tiering.remote_metadata.sql_stops import refresh_stop
 _DELETION: Final = (RemoteLogSegmentState.DELETE_SEGMENT_STARTED, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
 _IDS_PER_STATEMENT: Final = 500
 _AMONG: Final = (in_partition(rows), rows.c.segment_id.in_(bindparam("of_segments", expanding=True)))
-_FIND: Final = select(rows.c.segment_id, rows.c.state, rows.c.verdict, rows.c.superseded_by).where(*_AMONG)
+_FIND: Final = select(rows.c.segment_id, rows.c.state, rows.c.verdict, rows.c.superseded_by, rows.c.origin).where(
+    *_AMONG
+)
 _COMPARE_AND_SET: Final = update(rows).where(*_AMONG, rows.c.state == bindparam("of_state"))
 
 
@@ -74,11 +77,13 @@ class _Found(NamedTuple):
     state: RemoteLogSegmentState
     verdict: Verdict
     is_superseded: bool
+    is_ours: bool
 
 
 def _is_as_given(segment: RemoteLogSegmentMetadata, found: _Found | None, target: RemoteLogSegmentState) -> bool:
-    """Whether it is where it was given, or there already: but the deletion that a new copy began is another one."""
-    if found is None or found.state not in (segment.state, target):
+    """Whether it is where it was given, or there already: but the deletion that a new copy began is another one, and
+    what a broker began is the broker's."""
+    if found is None or not found.is_ours or found.state not in (segment.state, target):
         return False
     return not (segment.is_finished and found.is_superseded)
 
@@ -92,7 +97,9 @@ def _found(
         key = key_of(cluster_id, group[0].topic_id_partition) | {"of_segments": list(ids)}
         for row in connection.execute(_FIND, key):
             state, verdict = RemoteLogSegmentState(row.state), Verdict(row.verdict)
-            found[ids[row.segment_id]] = _Found(state, verdict, row.superseded_by is not None)
+            found[ids[row.segment_id]] = _Found(
+                state, verdict, row.superseded_by is not None, row.origin == SegmentOrigin.PLATFORM
+            )
     return found
 
 

@@ -15,6 +15,7 @@ from include.tiering.database.partition_rows import in_partition, key_of, partit
 from include.tiering.database.schema import PARTITION_TOTAL, segment_epochs, segments, size_counters, topics
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import SegmentRow
@@ -99,4 +100,5 @@ def list_of_run(connection: Connection, cluster_id: str, run_id: str) -> Sequenc
 def list_unjudged(connection: Connection, cluster_id: str) -> Sequence[SegmentRow]:
     """See `RemoteLogMetadata.unjudged_segments`."""
     query = _WITH_TOPIC.where(segments.c.cluster_id == cluster_id, segments.c.verdict == str(Verdict.NONE), _FINISHED)
+    query = query.where(segments.c.origin == str(SegmentOrigin.PLATFORM))
     return [segment_row_of(row) for row in connection.execute(query.order_by(segments.c.segment_key))]

@@ -8,16 +8,18 @@
 Counters, the log start and the history of leader epochs are kept apart from segments: none of them changes. A tombstone
 stays while
 
-- its topic is not the platform's: whoever publishes or took over may still have to say that it was deleted;
+- it is ours and its topic is not the platform's: whoever publishes or took over may still have to say that it was
+  deleted;
 - a copy may work on its partition since before it was deleted: the attempt may be that copy's own, and an id is never
   begun again. A lease that ran out longer ago than tombstones are kept does not count.
 """
 
 from typing import Final
 
-from sqlalchemy import Connection, and_, delete, select, tuple_
+from sqlalchemy import Connection, and_, delete, or_, select, tuple_
 
 from include.tiering.database.schema import leases, quality_results, segment_epochs, segments, topics
+from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_metadata.contract import LeaseRole
@@ -41,7 +43,8 @@ def forget_tombstones(connection: Connection, cluster_id: str, *, deleted_before
         select(segments.c.segment_key, segments.c.topic_id, segments.c.partition, segments.c.segment_id)
         .join(topics, is_ours)
         .where(segments.c.cluster_id == cluster_id, segments.c.deleted_at_ms < deleted_before_ms)
-        .where(segments.c.state == _TOMBSTONE, topics.c.owner == TopicOwner.PLATFORM, ~copied_since.exists())
+        .where(segments.c.state == _TOMBSTONE, ~copied_since.exists())
+        .where(or_(topics.c.owner == TopicOwner.PLATFORM, segments.c.origin == str(SegmentOrigin.BROKER)))
         .order_by(segments.c.deleted_at_ms, segments.c.segment_key)
         .limit(at_most)
         .with_for_update(of=segments, skip_locked=True)

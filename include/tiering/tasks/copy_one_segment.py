@@ -46,6 +46,7 @@ from include.tiering.errors import (
 from include.tiering.log_source.contract import CheckedSegment, OpenSegment, ReplicaId
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
@@ -121,6 +122,7 @@ class SegmentCopier:
             SourceError: it is corrupt, unreadable, gone or changed; the attempt was abandoned.
             RemoteStorageError: the store refused or failed; the attempt was abandoned, or is left to the next holder.
             LeaseLostError: another worker owns the partition: nothing was changed since.
+            CustomMetadataTooLargeError: brokers would refuse it; nothing was begun.
             SendingStoppedError: paused or stopped; the attempt was abandoned.
             StateConflictError: what it supersedes is not failed any more, or its deletion began; abandoned.
         """
@@ -136,6 +138,7 @@ class SegmentCopier:
             checked = opened.check()
             self._reached(CopyStep.CHECKED, replica_id, base_offset)
             attempt = self._new_attempt(replica_id, opened, checked)
+            self.storage.require_copyable(attempt)
             self.metadata.add_segment(
                 attempt,
                 fence=fence,
@@ -178,12 +181,12 @@ class SegmentCopier:
     def abandon_leftovers(self, fence: Fence) -> int:
         """Remove every attempt of the leased partition that never was FINISHED; returns how many.
 
-        Holding the lease is the proof that nobody works on it any more. What was FINISHED is expiration's to delete,
-        which has a lease of its own.
+        Holding the lease is the proof that nobody works on it any more; of what a broker began it proves nothing, and
+        that stays. What was FINISHED is expiration's to delete, which has a lease of its own.
         """
         partition = fence.topic_id_partition
-        rows = self.metadata.list_segments(partition)
-        leftovers = [row.metadata for row in rows if not row.metadata.is_finished and row.finished_at_ms is None]
+        ours = [row for row in self.metadata.list_segments(partition) if row.origin is SegmentOrigin.PLATFORM]
+        leftovers = [row.metadata for row in ours if not row.metadata.is_finished and row.finished_at_ms is None]
         for attempt in leftovers:
             self.abandon(attempt, fence)
         return len(leftovers)
@@ -239,15 +242,18 @@ class SegmentCopier:
         self.require_ours(partition)
         self.observe(CopyStep.RECHECKED, partition, start)
         limiter.take(0)
-        state = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+        sent_bytes = sum(stored.size_bytes for stored in sent)
         update = RemoteLogSegmentMetadataUpdate(
-            attempt.remote_log_segment_id, state, self.clock.now_ms(), attempt.broker_id, attempt.custom_metadata
+            attempt.remote_log_segment_id,
+            RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
+            self.clock.now_ms(),
+            attempt.broker_id,
+            self.storage.custom_metadata(attempt, sent_bytes),
         )
         self.metadata.update_segment(
             update, expected=RemoteLogSegmentState.COPY_SEGMENT_STARTED, fence=fence, supersedes=supersedes
         )
         self.observe(CopyStep.FINISHED, partition, start)
-        sent_bytes = sum(stored.size_bytes for stored in sent)
         return CopiedSegment(
             attempt.remote_log_segment_id,
             start,

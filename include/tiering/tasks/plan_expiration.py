@@ -2,7 +2,8 @@
 
 Everything that is decided from is ours and comes from SQL: log start, leader epochs, segments in any state, retention.
 Of the brokers only the bytes that are not remote yet are asked, and only for topics with a retention.bytes; where they
-cannot be known they count as nothing, which deletes less, and the plan names it. Planning changes nothing; the plan is
+cannot be known they count as nothing, which deletes less, and the plan names it. Segments that a broker began neither
+expire here nor count, whoever owns the topic. Planning changes nothing; the plan is
 stored by the caller, and each batch asks for the owner and the state of every segment again.
 """
 
@@ -21,6 +22,7 @@ from include.tiering.model.retention import (
     RetentionInput,
     RetentionOutcome,
 )
+from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.topic_retention import FOR_EVER, TopicRetention
@@ -176,7 +178,7 @@ class ExpirationPlanner:
         self, partition: TopicIdPartition, replica: Replica | None, retention: TopicRetention, now_ms: int
     ) -> RetentionInput:
         truth = self.metadata.partition_truth(partition)
-        rows = self.metadata.list_segments(partition)
+        rows = [row for row in self.metadata.list_segments(partition) if row.origin is SegmentOrigin.PLATFORM]
         highest = self.metadata.highest_copied_offset(partition)
         return RetentionInput(
             topic_id_partition=partition,

@@ -1,0 +1,1 @@
+"""The hand-over of a topic to its brokers, step by step."""

@@ -1,0 +1,63 @@
+"""Copy from the broker's log start on, round after round, until only the active segments are left.
+
+    step        done when it is reached                  a crash right after it leaves       cleaned up by
+    round       a plan was stored and copied             what `copy_segments` leaves         the next round
+    looked      nothing rolled is left that can be       everything copied, step `copy`      the next try finds nothing
+                copied                                                                       to do
+
+Producers go on, so a round meets what was rolled while the one before it copied; rounds get shorter as long as copying
+is faster. What lies above the last stable offset is left to the broker, which cannot copy it before either.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from include.tiering.log_source.contract import IneligibleReason
+from include.tiering.model.handover_facts import PartitionFacts
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.tasks.handover.ports import DONE, CopyRound, HandoverRun, StepEnd, StepResult
+from include.tiering.tasks.handover.preconditions import facts_of
+
+_LEFT_TO_THE_BROKER: Final = frozenset(
+    {str(IneligibleReason.ABOVE_HIGH_WATERMARK), str(IneligibleReason.ABOVE_LAST_STABLE_OFFSET)}
+)
+_SOON: Final = frozenset({str(IneligibleReason.NOT_FLUSHED)})
+_MOST_NAMED: Final = 3
+
+
+def copy_until_active(run: HandoverRun) -> StepResult:
+    """Copy rounds until a look finds nothing more; nothing is copied behind the fence."""
+    handover = run.handover
+    if run.ports.registry.owner(handover.topic_id) is TopicOwner.HANDING_OVER:
+        return DONE
+    for _ in range(run.ports.limits.max_rounds):
+        run.renew()
+        done = run.ports.verbs.copy_round(handover.topic, run.ports.new_run_id())
+        left = _left(facts_of(run).partitions)
+        run.told(f"{done.copied_segments} segments copied, {len(left)} rolled ones are left")
+        if not left:
+            return DONE
+        if not done.copied_segments:
+            return _stuck(left, done)
+    return StepResult(
+        StepEnd.WAIT, f"after {run.ports.limits.max_rounds} rounds producers still roll faster than copied"
+    )
+
+
+def _left(partitions: Sequence[PartitionFacts]) -> list[tuple[int, int, str | None]]:
+    """(partition, first offset, reason) of rolled segments that are ours to copy."""
+    return [
+        (one.partition, first, reason)
+        for one in partitions
+        if one.replica is not None
+        for first, reason in one.replica.waiting[:1]
+        if reason not in _LEFT_TO_THE_BROKER
+    ]
+
+
+def _stuck(left: Sequence[tuple[int, int, str | None]], done: CopyRound) -> StepResult:
+    """Nothing went on, and something is left: the rule that holds it says whether waiting helps."""
+    named = [f"partition {partition}, offset {first}: {reason or 'not copied'}" for partition, first, reason in left]
+    sentences = [*done.failed, *done.held_back, *named][:_MOST_NAMED]
+    waits = done.worth_retrying and all(reason is None or reason in _SOON for _, _, reason in left)
+    return StepResult(StepEnd.WAIT if waits else StepEnd.STOP, "; ".join(sentences))

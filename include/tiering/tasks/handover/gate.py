@@ -1,0 +1,100 @@
+"""What is to be handed over is read back and judged, then put before a person.
+
+step        done when it is reached                  a crash right after it leaves       cleaned up by
+verified    every segment has a verdict              verdicts                            the next try asks for those
+                                                                                         that have not passed
+decided     offsets by partition are stored          what was decided                    the next try replaces it
+proposed    the plan's hash is stored                a question                          the next try: the same plan
+                                                                                         has the same hash
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+
+from include.tiering.model.handover import HandoverStep
+from include.tiering.model.handover_facts import HandoverFacts, PartitionFacts
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.verdict import Verdict
+from include.tiering.tasks.handover.ports import DONE, HandoverRun, StepEnd, StepResult
+from include.tiering.tasks.handover.preconditions import facts_of, judged
+from include.tiering.work.handover_contract import GuardValue, Handover, SeededPartition
+
+
+def pass_gate(run: HandoverRun) -> StepResult:
+    """Verify what has not passed, then look at everything that is to be handed over."""
+    facts = verified(run)
+    result = judged(run, HandoverStep.GATE, facts)
+    if result.end is StepEnd.DONE:
+        run.ports.handovers.save_seed(run.drive, seed_of(facts))
+    return result
+
+
+def verified(run: HandoverRun) -> HandoverFacts:
+    """Facts in which every segment of the seed has a verdict of now. Raises RemoteStorageUnavailableError."""
+    facts = facts_of(run)
+    unjudged = {
+        TopicIdPartition(facts.topic_id, one.partition, facts.topic): frozenset(
+            segment.metadata.remote_log_segment_id for segment in one.seed if segment.verdict is not Verdict.PASSED
+        )
+        for one in facts.partitions
+    }
+    wanted: Mapping[TopicIdPartition, frozenset[RemoteLogSegmentId]] = {k: v for k, v in unjudged.items() if v}
+    if not wanted:
+        return facts
+    run.ports.verbs.verify(wanted)
+    return facts_of(run)
+
+
+def seed_of(facts: HandoverFacts) -> list[SeededPartition]:
+    """What is handed over as things are; partitions whose leader does not answer are left out."""
+    seed = []
+    for one in facts.partitions:
+        if one.offsets is None:
+            continue
+        start = one.seed[0].metadata.start_offset if one.seed else one.offsets.earliest
+        end = one.seed_end if one.seed_end is not None else start - 1
+        partition = TopicIdPartition(facts.topic_id, one.partition, facts.topic)
+        offsets = one.offsets
+        seed.append(SeededPartition(partition, start, end, offsets.earliest, offsets.leader, offsets.leader_epoch))
+    return seed
+
+
+def ask_approval(run: HandoverRun) -> StepResult:
+    """Put exactly this plan before a person; it goes on once somebody agreed to it."""
+    handover = run.handover
+    plan = plan_hash(handover, facts_of(run).partitions, run.seed, run.ports.handovers.guards(handover.handover_id))
+    if run.ports.handovers.propose(run.drive, plan).approval is not None:
+        return DONE
+    return StepResult(StepEnd.WAIT, f"plan {plan} waits for an approval")
+
+
+def plan_hash(
+    handover: Handover,
+    partitions: Sequence[PartitionFacts],
+    seed: Sequence[SeededPartition],
+    guards: Sequence[GuardValue],
+) -> str:
+    """SHA-256 of what is handed over: the segments by id and offsets up to the decided ends, the configs that change
+    and what they become at the end."""
+    ends = {one.topic_id_partition.partition: one.end_offset for one in seed}
+    segments = [
+        [
+            one.partition,
+            str(each.metadata.remote_log_segment_id.id),
+            each.metadata.start_offset,
+            each.metadata.end_offset,
+        ]
+        for one in partitions
+        for each in one.seed
+        if each.metadata.end_offset <= ends.get(one.partition, -1)
+    ]
+    configs = [[guard.key, guard.old_value, guard.set_value] for guard in guards]
+    wanted = [handover.wanted.local_retention_ms, handover.wanted.local_retention_bytes]
+    content = [str(handover.topic_id), segments, configs, wanted]
+    return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+
+
+def segments_up_to(facts: PartitionFacts, end_offset: int) -> list[Uuid]:
+    """Ids of the seed in the order in which they became FINISHED, up to an offset (inclusive)."""
+    return [one.metadata.remote_log_segment_id.id for one in facts.seed if one.metadata.end_offset <= end_offset]

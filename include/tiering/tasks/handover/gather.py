@@ -1,0 +1,234 @@
+"""All that the checks look at, asked of brokers, log directories, metadata and the metadata topic at one moment."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from include.tiering.cluster.brokers_contract import BrokerConfig, BrokerNode, OffsetsAnswer
+from include.tiering.cluster.contract import PartitionFacts as ClusterPartition
+from include.tiering.cluster.contract import TopicFacts
+from include.tiering.errors import BrokersError
+from include.tiering.log_source.contract import LogSegment, Replica
+from include.tiering.metadata_topic.contract import METADATA_TOPIC
+from include.tiering.model.handover_facts import (
+    BrokerFacts,
+    DiskFacts,
+    FrozenPartition,
+    HandoverFacts,
+    LeaderReplica,
+    PartitionFacts,
+    PartitionOffsetsFacts,
+    SeededSegment,
+)
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.verdict import Verdict
+from include.tiering.remote_metadata.contract import LeaseRole, RemoteLogMetadata, SegmentRow
+from include.tiering.tasks.handover.metadata_scan import scan_metadata_topic
+from include.tiering.tasks.handover.ports import HandoverPorts
+from include.tiering.tasks.plan_copy import uncopied
+from include.tiering.work.handover_contract import GuardValue, Handover, SeededPartition
+
+_LIST_OFFSETS: Final = 2
+_LATEST_TIERED_VERSION: Final = 9
+"""The first version of ListOffsets that knows the latest tiered offset (KIP-1005, Kafka 3.9)."""
+_RATE_SEGMENTS: Final = 10
+_BROKER_DEFAULTS: Final = {
+    "retention.bytes": (("log.retention.bytes", 1),),
+    "retention.ms": (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", 60_000),
+        ("log.retention.hours", 3_600_000),
+    ),
+    "local.retention.ms": (("log.local.retention.ms", 1),),
+    "local.retention.bytes": (("log.local.retention.bytes", 1),),
+}
+
+
+def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover | None = None) -> HandoverFacts:
+    """Facts about the topic; with a hand-over, beside what it stored.
+
+    Raises:
+        BrokersError, MetadataTopicUnavailableError: nothing, or not everything, could be asked.
+    """
+    topics = ports.brokers.topics([topic, METADATA_TOPIC])
+    now = topics.get(topic)
+    configs = {key: one.value or "" for key, one in ports.brokers.topic_configs(topic).items()} if now else {}
+    nodes = ports.brokers.describe().brokers
+    by_broker = {node.broker_id: ports.brokers.broker_configs(node.broker_id) for node in nodes}
+    partitions = sorted(now.partitions.values(), key=lambda one: one.partition) if now is not None else []
+    ids = [TopicIdPartition(topic_id, one.partition, topic) for one in partitions]
+    guards = () if handover is None else ports.handovers.guards(handover.handover_id)
+    seed = () if handover is None else ports.handovers.seed(handover.handover_id)
+    offsets = ports.brokers.partition_offsets(ids)
+    replicas, problems = _replicas(ports, topic, topic_id)
+    return HandoverFacts(
+        topic=topic,
+        topic_id=topic_id,
+        topic_id_now=None if now is None else now.topic_id,
+        owner=ports.registry.owner(topic_id),
+        brokers=tuple(_broker(node, by_broker[node.broker_id]) for node in nodes),
+        configs=configs,
+        old_configs=_old_configs(configs, guards, next(iter(by_broker.values()), {})),
+        partitions=tuple(
+            _partition(ports.metadata, one, known, offsets, replicas, problems)
+            for one, known in zip(ids, partitions, strict=True)
+        ),
+        metadata_topic=scan_metadata_topic(
+            ports.metadata_topic, ports.publications, _configs(topics.get(METADATA_TOPIC)), ids
+        ),
+        store=ports.store,
+        disks=tuple(DiskFacts(node.broker_id, ports.verbs.free_bytes(node.broker_id)) for node in nodes),
+        leases=tuple(_leases(ports, ids, handover)),
+        frozen={one.topic_id_partition.partition: _frozen(one) for one in seed},
+        now_ms=ports.handovers.now_ms(),
+        hold_seconds=ports.limits.hold_seconds,
+    )
+
+
+def seed_rows(metadata: RemoteLogMetadata, partition: TopicIdPartition, log_start_offset: int) -> list[SegmentRow]:
+    """FINISHED segments that reach into the broker's log, in the order in which they became it; what was archived below
+    its log start stays the platform's."""
+    finished = [row for row in metadata.list_segments(partition) if row.metadata.is_finished]
+    reaching = [row for row in finished if row.metadata.end_offset >= log_start_offset]
+    return sorted(reaching, key=lambda row: row.metadata.end_offset)
+
+
+def is_enabled(ports: HandoverPorts, topic: str) -> bool:
+    """Whether the brokers say that remote storage is on for the topic. Raises BrokersError."""
+    config = ports.brokers.topic_configs(topic).get("remote.storage.enable")
+    return config is not None and (config.value or "").lower() == "true"
+
+
+def _configs(topic: TopicFacts | None) -> Mapping[str, str] | None:
+    return None if topic is None else topic.configs
+
+
+def _broker(node: BrokerNode, configs: Mapping[str, BrokerConfig]) -> BrokerFacts:
+    def value(key: str) -> str | None:
+        return configs[key].value or None if key in configs else None
+
+    speaks = node.api_versions.get(_LIST_OFFSETS, (0, _LATEST_TIERED_VERSION))
+    return BrokerFacts(
+        broker_id=node.broker_id,
+        remote_storage_system=(value("remote.log.storage.system.enable") or "").lower() == "true",
+        storage_manager_class=value("remote.log.storage.manager.class.name"),
+        storage_directory=value("rsm.config.dir"),
+        lists_remote_offsets=speaks[1] >= _LATEST_TIERED_VERSION,
+    )
+
+
+def _old_configs(
+    configs: Mapping[str, str], guards: Sequence[GuardValue], broker: Mapping[str, BrokerConfig]
+) -> dict[str, str]:
+    """What holds once the guards are restored: a value of the topic's own, or the brokers' default."""
+    old = dict(configs)
+    for guard in guards:
+        if guard.restored:
+            continue
+        default = _default_of(guard.key, broker)
+        value = guard.old_value if guard.old_value is not None else default
+        if value is not None:
+            old[guard.key] = value
+    return old
+
+
+def _default_of(key: str, broker: Mapping[str, BrokerConfig]) -> str | None:
+    for name, factor in _BROKER_DEFAULTS.get(key, ()):
+        config = broker.get(name)
+        if config is not None and config.value and config.value.lstrip("-").isdigit():
+            value = int(config.value)
+            return str(value if value < 0 else value * factor)
+    return None
+
+
+def _replicas(ports: HandoverPorts, topic: str, topic_id: Uuid) -> tuple[dict[int, Replica], tuple[str, ...]]:
+    report = ports.source.scan(topics=[topic])
+    chosen = {
+        one.topic_id_partition.partition: one
+        for one in report.replicas
+        if one.chosen and one.topic_id_partition.topic_id == topic_id
+    }
+    return chosen, tuple(f"{error.path}: {error.message}" for error in report.errors)
+
+
+def _partition(
+    metadata: RemoteLogMetadata,
+    partition: TopicIdPartition,
+    known: ClusterPartition,
+    answer: OffsetsAnswer,
+    replicas: Mapping[int, Replica],
+    problems: Sequence[str],
+) -> PartitionFacts:
+    replica = replicas.get(partition.partition)
+    try:
+        said = answer.of(partition)
+    except BrokersError as error:
+        return PartitionFacts(partition.partition, None, None, (), str(error))
+    rows = seed_rows(metadata, partition, said.earliest)
+    end = max((row.metadata.end_offset for row in rows), default=None)
+    return PartitionFacts(
+        partition.partition,
+        PartitionOffsetsFacts(
+            leader=said.leader,
+            leader_epoch=said.leader_epoch,
+            in_sync_replicas=len(known.isr),
+            earliest=said.earliest,
+            latest_tiered=said.latest_tiered,
+            last_stable_offset=said.last_stable_offset,
+            high_watermark=said.high_watermark,
+        ),
+        None if replica is None else _leader(replica, end, said.earliest),
+        tuple(_seeded(metadata, row) for row in rows),
+        "" if replica is not None else "; ".join(problems),
+    )
+
+
+def _seeded(metadata: RemoteLogMetadata, row: SegmentRow) -> SeededSegment:
+    if row.verdict is not Verdict.FAILED:
+        return SeededSegment(row.metadata, row.verdict)
+    results = metadata.quality_results(row.metadata.remote_log_segment_id)
+    broken = tuple(f"{one.rule}: {one.message}" for one in results if not one.passed)
+    return SeededSegment(row.metadata, row.verdict, broken or (row.verdict_detail,))
+
+
+def _leader(replica: Replica, seed_end: int | None, earliest: int) -> LeaderReplica:
+    active = next((one for one in replica.segments if one.active), None)
+    waiting = uncopied(replica.segments, seed_end, earliest)
+    return LeaderReplica(
+        broker_id=replica.replica_id.broker_id,
+        leader_epochs=replica.leader_epochs,
+        active_base=replica.log_end_offset if active is None else active.base_offset,
+        recovery_point=replica.recovery_point,
+        waiting=tuple((one.base_offset, None if one.reason is None else str(one.reason)) for one in waiting),
+        bytes_per_second=bytes_per_second([one for one in replica.segments if not one.active]),
+    )
+
+
+def bytes_per_second(rolled: Sequence[LogSegment]) -> float:
+    """How fast the last rolled segments were filled, by their records' timestamps; 0 where these do not tell."""
+    last = rolled[-_RATE_SEGMENTS:]
+    span_ms = last[-1].max_timestamp_ms - last[0].max_timestamp_ms if last else 0
+    return sum(one.size_bytes for one in last[1:]) * 1000 / span_ms if span_ms > 0 else 0.0
+
+
+def _leases(ports: HandoverPorts, partitions: Sequence[TopicIdPartition], handover: Handover | None) -> list[str]:
+    mine = None if handover is None else f"handover:{handover.handover_id}"
+    found = []
+    for partition in partitions:
+        for role in (LeaseRole.COPY, LeaseRole.EXPIRE):
+            holder = ports.work.holder(partition, role)
+            if holder is not None and holder.run_id != mine:
+                found.append(f"{partition}: batch {holder.batch_id} of run {holder.run_id} has the lease to {role}")
+    return found
+
+
+def _frozen(one: SeededPartition) -> FrozenPartition:
+    partition = one.topic_id_partition.partition
+    return FrozenPartition(
+        partition, one.start_offset, one.end_offset, one.log_start_offset, one.leader, one.leader_epoch
+    )
+
+
+def at_moment(facts: HandoverFacts, seed: Sequence[SeededPartition]) -> HandoverFacts:
+    """The same facts beside what was decided meanwhile."""
+    return replace(facts, frozen={one.topic_id_partition.partition: _frozen(one) for one in seed})

@@ -1,0 +1,92 @@
+"""Configs of the topic that hold everything back while it is handed over, and their old values.
+
+    step        done when it is reached                  a crash right after it leaves       cleaned up by
+    stored      old values are in the database           rows that say so                    the next try keeps them
+    set         the controller took all of them at once  guards that hold                    A
+    read back   the brokers say the new values           guards that hold                    A
+
+    restoring
+    put back    the controller took the old values       rows that say: not restored         the next try
+    read back   rows say: restored                       nothing                             -
+
+A: whoever goes on, or an undo; the watchdog names it until then.
+What is stored first is what the topic had before: a second look would find our own values. Nothing of the topic is
+deleted while they hold, on any tier: retention is unlimited, and local retention follows it.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from include.tiering.cluster.brokers_contract import BrokerConfig, ConfigSource
+from include.tiering.errors import BrokersUnavailableError
+from include.tiering.tasks.handover.ports import DONE, HandoverRun, StepResult
+from include.tiering.work.handover_contract import GuardValue
+
+RETENTION_GUARDS: Final = {"retention.bytes": "-1", "retention.ms": "-1"}
+LOCAL_GUARDS: Final = {"local.retention.bytes": "-2", "local.retention.ms": "-2"}
+GUARDS: Final = RETENTION_GUARDS | LOCAL_GUARDS
+
+
+def wanted_guards(configs: Mapping[str, BrokerConfig]) -> list[GuardValue]:
+    """What has to be changed, each with the value that the topic itself has now, if any. By key."""
+    guards = []
+    for key, value in sorted(GUARDS.items()):
+        config = configs.get(key)
+        if config is None or config.value != value:
+            is_own = config is not None and config.source is ConfigSource.TOPIC
+            guards.append(GuardValue(key, config.value if config is not None and is_own else None, value))
+    return guards
+
+
+def set_guards(run: HandoverRun) -> StepResult:
+    """Store old values, then set, then read back.
+
+    Raises:
+        BrokersUnavailableError: the brokers do not show the new values in time.
+    """
+    topic = run.handover.topic
+    guards = run.ports.handovers.save_guards(run.drive, wanted_guards(run.ports.brokers.topic_configs(topic)))
+    values = {guard.key: guard.set_value for guard in guards if not guard.restored}
+    if values:
+        change_configs(run, topic, values)
+        for guard in guards:
+            run.told(f"{guard.key}: {guard.old_value or 'unset'} -> {guard.set_value}")
+    return DONE
+
+
+def restore_guards(run: HandoverRun, keys: Collection[str]) -> None:
+    """Put the old values of these configs back, and note it once the brokers say so. What is restored stays so.
+
+    Raises:
+        BrokersUnavailableError
+    """
+    left = [one for one in run.ports.handovers.guards(run.drive.handover_id) if not one.restored and one.key in keys]
+    if left:
+        change_configs(run, run.handover.topic, {guard.key: guard.old_value for guard in left})
+        run.ports.handovers.guards_restored(run.drive, [guard.key for guard in left])
+        for guard in left:
+            run.told(f"{guard.key} is {'unset' if guard.old_value is None else guard.old_value} again")
+
+
+def change_configs(run: HandoverRun, topic: str, changes: Mapping[str, str | None]) -> None:
+    """Change all at once, then wait until a broker says the same.
+
+    Raises:
+        BrokersRefusedError: a value that the brokers do not take.
+        BrokersUnavailableError: no answer, or not the new values in time.
+    """
+    run.ports.brokers.alter_topic_configs(topic, changes)
+    deadline = run.ports.clock.monotonic() + run.ports.limits.watch_seconds
+    while not _shows(run.ports.brokers.topic_configs(topic), changes):
+        if run.ports.clock.monotonic() >= deadline:
+            raise BrokersUnavailableError(f"the brokers took {sorted(changes)} of {topic}, and do not show it")
+        run.pause()
+
+
+def _shows(configs: Mapping[str, BrokerConfig], changes: Mapping[str, str | None]) -> bool:
+    for key, value in changes.items():
+        config = configs.get(key)
+        own = config.value if config is not None and config.source is ConfigSource.TOPIC else None
+        if own != value:
+            return False
+    return True

@@ -1,0 +1,53 @@
+"""After the switch: wait until the brokers know what is remote, give them the topic, put retention back.
+
+step        done when it is reached                  a crash right after it leaves       cleaned up by
+seen        latest tiered covers the seed, the log   brokers that tier, guards that      the next try asks again
+            start is what it was                     hold
+owner       the topic is the broker's                the same                            the next try
+retention   retention.bytes and .ms are what they    local retention that is still       the next step
+            were                                     guarded
+"""
+
+from include.tiering.model.handover import HandoverStep
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.tasks.handover.guards import RETENTION_GUARDS, restore_guards
+from include.tiering.tasks.handover.ports import DONE, HandoverRun, StepEnd, StepResult
+from include.tiering.tasks.handover.preconditions import facts_of, judged
+
+
+def watch_brokers(run: HandoverRun) -> StepResult:
+    """Ask until they know, or the time of one drive is over. A log start that rose stops everything at once.
+
+    Raises:
+        BrokersError, MetadataTopicUnavailableError
+    """
+    deadline = run.ports.clock.monotonic() + run.ports.limits.watch_seconds
+    while True:
+        result = judged(run, HandoverStep.WATCH, facts_of(run))
+        if result.end is not StepEnd.WAIT or run.ports.clock.monotonic() >= deadline:
+            return result
+        run.pause()
+
+
+def take_over(run: HandoverRun) -> StepResult:
+    """The brokers copy and expire from now on. Raises StateConflictError: the topic has a third owner."""
+    handover = run.handover
+    run.ports.registry.set_owner(
+        handover.topic_id,
+        handover.topic,
+        TopicOwner.BROKER,
+        expected=TopicOwner.HANDING_OVER,
+        author=run.drive.driver,
+    )
+    run.told("owner: broker")
+    return DONE
+
+
+def restore_retention(run: HandoverRun) -> StepResult:
+    """Total retention is what it was. Local retention follows it still: from the disks goes what expires alone.
+
+    Raises:
+        BrokersError
+    """
+    restore_guards(run, RETENTION_GUARDS)
+    return DONE

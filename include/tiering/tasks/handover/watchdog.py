@@ -1,0 +1,45 @@
+"""Hand-overs that nobody carries on, while configs of their topics stand at values that only a hand-over wants."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from include.tiering.model.handover import HandoverState, HandoverStep
+from include.tiering.units import format_duration
+from include.tiering.work.handover_contract import Handover
+
+ALONE_MS: Final = 5 * 60 * 1000
+"""A driver that has been gone for longer died: between two tasks of a DAG run lies less."""
+PERSON_MS: Final = 24 * 60 * 60 * 1000
+"""How long a person may let a hand-over wait before somebody is told again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenHandover:
+    """`since_ms`: when anybody last did anything about it, by the database's clock. `message` is for a person."""
+
+    handover: Handover
+    since_ms: int
+    message: str
+
+
+def forgotten_handovers(open_handovers: Iterable[Handover], now_ms: int) -> list[ForgottenHandover]:
+    """Those that ought to go on and have no driver, and those that wait for a person for too long."""
+    return [found for one in open_handovers if (found := _forgotten(one, now_ms)) is not None]
+
+
+def _forgotten(handover: Handover, now_ms: int) -> ForgottenHandover | None:
+    if not handover.state.holds_guards or handover.driven_until_ms > now_ms:
+        return None
+    since_ms = max(handover.driven_until_ms, handover.updated_at_ms)
+    idle_ms = now_ms - since_ms
+    is_a_persons = handover.state is HandoverState.STOPPED or handover.step is HandoverStep.APPROVAL
+    if idle_ms <= (PERSON_MS if is_a_persons else ALONE_MS):
+        return None
+    waits = "waits for a person" if is_a_persons else "has no driver any more"
+    return ForgottenHandover(
+        handover,
+        since_ms,
+        f"the hand-over of {handover.topic} {waits}, at {handover.step} for {format_duration(idle_ms / 1000)}, and its"
+        f" guards hold: nothing of the topic expires. ./tiering handover {handover.topic} --resume, or --undo",
+    )

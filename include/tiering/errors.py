@@ -13,13 +13,13 @@ TieringError
 |   |-- CorruptFileError             a FormatError with its path
 |   `-- HostileNameError             a name that no broker writes, or that leads outside
 |-- ClusterFactsError                topic facts are unknown or contradict each other
-|-- BrokersError                     the brokers did not do what they were asked
-|   |-- BrokersUnavailableError      no answer in time, or a leader is changing (retriable)
-|   |-- BrokersLoginError            TLS or SASL failed
-|   |-- BrokersForbiddenError        logged in, but not authorised for this
-|   |-- BrokersRefusedError          an invalid request, name or value, in the broker's words
-|   |-- UnknownTopicError            no such topic or partition, or its name belongs to another topic id
-|   `-- ForeignClusterError          the brokers are of another cluster than the database or the log dirs
+|   `-- BrokersError                 the brokers did not say or do what they were asked
+|       |-- BrokersUnavailableError  no answer in time, or a leader is changing (retriable)
+|       |-- BrokersLoginError        TLS or SASL failed
+|       |-- BrokersForbiddenError    logged in, but not authorised for this
+|       |-- BrokersRefusedError      an invalid request, name or value, in the broker's words
+|       |-- UnknownTopicError        no such topic or partition, or its name belongs to another topic id
+|       `-- ForeignClusterError      the brokers are of another cluster than the database or the log dirs
 |-- RemoteStorageError               one remote object or the store
 |   |-- RemoteResourceNotFoundError
 |   |-- RemoteObjectExistsError      If-None-Match: somebody else wrote this key
@@ -144,8 +144,8 @@ class ClusterFactsError(TieringError):
     """A topic's facts are unknown or contradict each other; nothing is decided from them."""
 
 
-class BrokersError(TieringError):
-    """The brokers did not do what they were asked; the text names them, the request and the way out."""
+class BrokersError(ClusterFactsError):
+    """The brokers did not say or do what they were asked; the text names them and the request."""
 
 
 class BrokersUnavailableError(BrokersError):
@@ -206,6 +206,18 @@ class RemoteStorageUnavailableError(RemoteStorageError):
 
 class ObjectKeyError(RemoteStorageError):
     """A key that this layout would never write, or a name that would reach outside the prefix."""
+
+
+class SegmentKeyError(RemoteStorageError):
+    """A segment is encrypted for a key pair that is not at hand, or not the one it says."""
+
+
+class StoredChunkError(RemoteStorageError):
+    """A part of a compressed or encrypted segment is not what its manifest says: changed, cut, or sealed otherwise."""
+
+
+class CustomMetadataTooLargeError(RemoteStorageError):
+    """Brokers would not take what they have to remember of a segment, delete the copy and stop copying the partition."""
 
 
 class ForeignStoreError(RemoteStorageError):

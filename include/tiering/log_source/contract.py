@@ -35,6 +35,8 @@ class IneligibleReason(StrEnum):
     AMBIGUOUS_REPLICA = "two directories hold this partition"
     BEING_DELETED = "replica is being deleted or is stray"
     BEING_MOVED = "replica is being moved to another directory"
+    OFFSETS_UNKNOWN = "its leader does not say how far it is replicated"
+    STALE_LOG_DIR = "log directory does not agree with the leader"
     ACTIVE = "active segment"
     BELOW_LOG_START = "wholly below the log start offset"
     ABOVE_HIGH_WATERMARK = "above the high watermark"

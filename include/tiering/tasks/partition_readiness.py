@@ -58,7 +58,13 @@ class PartitionReadiness:
 
 
 _CONTRADICTIONS: Final = frozenset(
-    {IneligibleReason.TOPIC_UNKNOWN, IneligibleReason.TOPIC_REMOVED, IneligibleReason.AMBIGUOUS_REPLICA}
+    {
+        IneligibleReason.TOPIC_UNKNOWN,
+        IneligibleReason.TOPIC_REMOVED,
+        IneligibleReason.AMBIGUOUS_REPLICA,
+        IneligibleReason.OFFSETS_UNKNOWN,
+        IneligibleReason.STALE_LOG_DIR,
+    }
 )
 _NEVER_TIERED: Final = frozenset({IneligibleReason.INTERNAL_TOPIC, IneligibleReason.COMPACTED})
 

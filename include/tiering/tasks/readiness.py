@@ -5,10 +5,23 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from include.tiering.errors import ForeignStoreError, RemoteStoreMissingError, SettingError, TieringError
+from include.tiering.errors import (
+    BrokersLoginError,
+    ForeignClusterError,
+    ForeignStoreError,
+    RemoteStoreMissingError,
+    SettingError,
+    TieringError,
+)
 from include.tiering.tasks.partition_readiness import PartitionReadiness
 
-_WAITING_CANNOT_HELP: Final = (ForeignStoreError, RemoteStoreMissingError, SettingError)
+_WAITING_CANNOT_HELP: Final = (
+    BrokersLoginError,
+    ForeignClusterError,
+    ForeignStoreError,
+    RemoteStoreMissingError,
+    SettingError,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,13 +52,14 @@ from include.tiering.remote_storage.credentials import S3Credentials
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.remote_storage.marker import GuardedStorage
 from include.tiering.settings import RemoteStorageSettings, TieringSettings, with_dynamic
+from include.tiering.wiring.broker_parts import BrokerParts
 from include.tiering.work.contract import ANYWHERE, Placement, WorkStore
 from include.tiering.work.deletion_contract import DeletionStore
 from include.tiering.work.sql import SqlWorkStore
 from include.tiering.work.sql_deletions import SqlDeletionStore
 
 
-class Parts:
+class Parts(BrokerParts):
     """Contracts outside, adapters inside. Nothing is opened before it is asked for; `close` what was."""
 
     def __init__(self, settings: TieringSettings, *, clock: Clock | None = None) -> None:
@@ -71,6 +72,7 @@ class Parts:
             process_recorder().settle()
         if "pools" in self.__dict__:
             self.pools.close()
+        self.close_brokers()
         for engine in ("_ledger_engine", "_patient_ledger_engine", "engine"):
             if engine in self.__dict__:
                 self.__dict__[engine].dispose()
@@ -81,8 +83,12 @@ class Parts:
 
     @cached_property
     def facts(self) -> ClusterFacts:
+        """From the brokers where they can be asked, else from what log dirs show."""
         paths = [log_dir.path for log_dir in self.settings.log_dirs]
-        return MetadataLog(paths) if MetadataLog.is_in(paths) else MissedFacts(UnknownFacts(), self._facts_were_known)
+        has_log = MetadataLog.is_in(paths)
+        if self.has_brokers:
+            return self.broker_facts(MetadataLog(paths) if has_log else UnknownFacts())
+        return MetadataLog(paths) if has_log else MissedFacts(UnknownFacts(), self._facts_were_known)
 
     @cached_property
     def facts_memory(self) -> FactsMemory:
@@ -91,7 +97,8 @@ class Parts:
     @cached_property
     def source(self) -> LogSource:
         """Raises SettingError without log dirs."""
-        return LogDirSource(self.log_dirs(), self.facts, named_topics=self.settings.topics.include)
+        brokers = self.brokers if self.has_brokers else None
+        return LogDirSource(self.log_dirs(), self.facts, named_topics=self.settings.topics.include, brokers=brokers)
 
     @cached_property
     def storage(self) -> RemoteStorage:
@@ -212,7 +219,9 @@ class Parts:
         }
 
     def scan_of_our_cluster(self, topics: Collection[str]) -> ScanReport:
-        """Replicas of topics that match. Raises SettingError if they are of another cluster than the database."""
+        """Replicas of topics that match. Raises SettingError if they are of another cluster than the database, and
+        ForeignClusterError if the brokers are."""
+        self.require_cluster(self.cluster_id)
         report = self.source.scan(topics=topics)
         if report.cluster_id not in (None, self.cluster_id):
             raise SettingError(

@@ -1,6 +1,6 @@
 """Set a deployment up, and tell whether one is ready to run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from include.tiering.database.migrations import HEAD, require_head, upgrade
@@ -34,7 +34,7 @@ def set_up(parts: Parts, random_bytes: Callable[[int], bytes]) -> StoreMarker:
     upgrade(parts.engine)
     require_whole(parts.engine)
     known = known_clusters(parts.engine)
-    cluster_id = identify(parts.log_dirs()[0]).cluster_id if parts.settings.log_dirs or not known else known[0]
+    cluster_id = _cluster_of(parts, known)
     if known and known[0] != cluster_id:
         raise SettingError(f"log_dirs belong to cluster {cluster_id}, the database serves cluster {known[0]}")
     identities, marker = StoreIdentities(parts.engine, cluster_id), parts.unguarded_storage.read_marker()
@@ -48,6 +48,13 @@ def set_up(parts: Parts, random_bytes: Callable[[int], bytes]) -> StoreMarker:
     if found != identity:
         raise ForeignStoreError(f"the store belongs to {found}, this database is {identity}")
     return identity
+
+
+def _cluster_of(parts: Parts, known: Sequence[str]) -> str:
+    """As log dirs say, else the database, else the brokers."""
+    if not parts.settings.log_dirs and (known or parts.has_brokers):
+        return known[0] if known else parts.brokers.cluster_id()
+    return identify(parts.log_dirs()[0]).cluster_id
 
 
 def readiness_probes(parts: Parts, pool: str | None, *, needs_log_dirs: bool = True) -> dict[str, Callable[[], str]]:
@@ -98,7 +105,10 @@ def _log_dirs(parts: Parts) -> str:
 
 
 def _topic_facts(parts: Parts) -> str:
+    parts.require_cluster(parts.cluster_id)
     parts.facts.refresh()
+    if parts.has_brokers:
+        return "the brokers tell them, and exact offsets"
     return "known" if parts.facts.cluster_id() is not None else "none: a topic is copied if it is named exactly"
 
 

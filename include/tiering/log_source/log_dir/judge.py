@@ -3,8 +3,9 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from include.tiering.cluster.brokers_contract import OffsetsAnswer
 from include.tiering.cluster.contract import ClusterFacts, PartitionFacts, TopicFacts
-from include.tiering.log_source.contract import BoundsQuality, IneligibleReason, LogSegment, Replica
+from include.tiering.log_source.contract import IneligibleReason, LogSegment, Replica, ScanError
 from include.tiering.log_source.eligibility import (
     Candidate,
     ReplicaBounds,
@@ -14,6 +15,7 @@ from include.tiering.log_source.eligibility import (
 )
 from include.tiering.log_source.log_dir.choose import refusals
 from include.tiering.log_source.log_dir.found_replica import FoundReplica, FoundSegment
+from include.tiering.log_source.log_dir.leader_offsets import BoundedReplica, bounded, scan_errors
 from include.tiering.model.ids import TopicIdPartition
 
 Retention = Callable[[TopicFacts | None], int | None]
@@ -54,29 +56,53 @@ def ownership(partition: TopicIdPartition, facts: ClusterFacts | None, *, named:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """All replicas of one partition; `errors` say why the bounds of one cannot be had."""
+
+    replicas: list[Replica]
+    errors: list[ScanError]
+
+
 def judge(
-    replicas: Sequence[FoundReplica], facts: ClusterFacts | None, *, named_topics: Collection[str], retention: Retention
-) -> list[Replica]:
-    """`replicas` are all that were found of one partition of one topic id; `facts` None: they could not be read."""
+    replicas: Sequence[FoundReplica],
+    facts: ClusterFacts | None,
+    offsets: OffsetsAnswer | None,
+    *,
+    named_topics: Collection[str],
+    retention: Retention,
+) -> Judged:
+    """`replicas` are all that were found of one partition of one topic id; `facts` None: they could not be read.
+
+    `offsets`: what leaders said before the replicas were read; None: nobody is asked, and bounds are lower ones.
+    """
     partition = replicas[0].topic_id_partition
     topic = facts.topic(partition.topic_id) if facts else None
     partition_facts = topic.partitions.get(partition.partition) if topic else None
     cleaned = any(replica.cleaned for replica in replicas)
     owned = ownership(partition, facts, named=partition.topic in named_topics, cleaned=cleaned)
-    return [
-        _judged(replica, topic, partition_facts, owned.refusal or reason, reason is None, retention)
+    standing = [
+        (bounded(replica, partition_facts, offsets), reason)
         for replica, reason in zip(replicas, refusals(replicas, partition_facts), strict=True)
     ]
+    return Judged(
+        [
+            _judged(one, topic, partition_facts, owned.refusal or reason or one.refusal, reason is None, retention)
+            for one, reason in standing
+        ],
+        scan_errors(one for one, reason in standing if (owned.refusal or reason) is None),
+    )
 
 
 def _judged(
-    replica: FoundReplica,
+    bounded_replica: BoundedReplica,
     topic: TopicFacts | None,
     partition_facts: PartitionFacts | None,
     refusal: IneligibleReason | None,
     chosen: bool,
     retention: Retention,
 ) -> Replica:
+    replica = bounded_replica.found
     epochs = replica.leader_epochs
     owner_is_broker = topic is not None and topic.is_remote_storage_enabled
     log_start_offset = replica.log_start_offset
@@ -103,7 +129,7 @@ def _judged(
         high_watermark=replica.high_watermark,
         last_stable_offset=replica.last_stable_offset,
         recovery_point=replica.recovery_point,
-        bounds=BoundsQuality.LOWER,
+        bounds=bounded_replica.bounds,
         leader_epochs=epochs,
         leader_epoch=partition_facts.leader_epoch if partition_facts else None,
         segments=tuple(

@@ -1,14 +1,14 @@
 """`LogSource` over the log directories of one or several brokers of one cluster."""
 
-import socket
 import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.broker_files.names import DirectoryState, PartitionDirectoryName
+from include.tiering.cluster.brokers_contract import Brokers, OffsetsAnswer
 from include.tiering.cluster.contract import ClusterFacts
 from include.tiering.errors import (
     ClusterFactsError,
@@ -17,7 +17,6 @@ from include.tiering.errors import (
     SourceError,
     SourceUnreadableError,
     SourceVanishedError,
-    printable,
 )
 from include.tiering.log_source.contract import (
     OpenSegment,
@@ -27,13 +26,15 @@ from include.tiering.log_source.contract import (
     ScanReport,
     UnfinishedTransaction,
 )
+from include.tiering.log_source.log_dir.ask_leaders import live_partitions, offsets_by_name
 from include.tiering.log_source.log_dir.dir_reader import DirReader
 from include.tiering.log_source.log_dir.dirs import DirIdentity, LogDir, identify, open_root, require_agreement
 from include.tiering.log_source.log_dir.found_replica import FoundReplica
-from include.tiering.log_source.log_dir.judge import Ownership, Retention, judge, no_retention, ownership
+from include.tiering.log_source.log_dir.judge import Judged, Ownership, Retention, judge, no_retention, ownership
 from include.tiering.log_source.log_dir.listing import list_partition
 from include.tiering.log_source.log_dir.open_segment import OpenedReplica, OpenLogSegment
 from include.tiering.log_source.log_dir.rolled_segments import KnownTimestamps
+from include.tiering.log_source.log_dir.scan_errors import scan_error, with_host
 from include.tiering.log_source.log_dir.segment_files import SegmentFiles
 from include.tiering.log_source.log_dir.unfinished_transactions import find_unfinished_transactions
 from include.tiering.model.ids import Uuid
@@ -57,6 +58,8 @@ class LogDirSource:
         facts: of the same cluster; every call refreshes them.
         named_topics: exact names of topics that may be copied although no facts are known about them.
         retention: what is past the retention that will apply to a topic; by default nothing is.
+        brokers: of the same cluster, asked for exact offsets; None: bounds are what checkpoints show. While they do not
+            answer, every call raises BrokersUnavailableError: bounds never turn into lower ones by themselves.
 
     Raises:
         SettingError: a directory is given twice.
@@ -69,6 +72,7 @@ class LogDirSource:
         *,
         named_topics: Collection[str] = (),
         retention: Retention = no_retention,
+        brokers: Brokers | None = None,
     ) -> None:
         seen = set()
         for log_dir in log_dirs:
@@ -79,6 +83,7 @@ class LogDirSource:
         self._facts = facts
         self._named_topics = frozenset(named_topics)
         self._retention = retention
+        self._brokers = brokers
         self._facts_lock = threading.Lock()
         self._known = KnownTimestamps()
 
@@ -91,16 +96,20 @@ class LogDirSource:
         facts = self._facts_or_none(errors)
         cluster_id = facts.cluster_id() if facts else None
         groups: dict[tuple[Uuid, int], list[FoundReplica]] = defaultdict(list)
-        for log_dir, identity in self._identified(cluster_id):
+        identified = self._identified(cluster_id)
+        offsets = self._offsets([one for _, one in identified if isinstance(one, DirIdentity)], facts, topics)
+        for log_dir, identity in identified:
             if not isinstance(identity, DirIdentity):
-                errors.append(_scan_error(identity, str(log_dir.path)))
+                errors.append(scan_error(identity, str(log_dir.path)))
                 continue
             cluster_id = identity.cluster_id
             for found in self._replicas_in(identity, topics, deep, errors):
                 partition = found.topic_id_partition
                 groups[partition.topic_id, partition.partition].append(found)
-        replicas = [replica for group in groups.values() for replica in self._judge(group, facts)]
-        return ScanReport(cluster_id, tuple(sorted(replicas, key=_order)), tuple(errors))
+        judged = [self._judge_or_tell(group, facts, offsets, errors) for group in groups.values()]
+        errors += [error for one in judged for error in one.errors]
+        replicas = sorted((replica for one in judged for replica in one.replicas), key=_order)
+        return ScanReport(cluster_id, tuple(replicas), tuple(errors))
 
     def replica(self, replica_id: ReplicaId) -> Replica:
         with self._facts_lock:
@@ -122,7 +131,7 @@ class LogDirSource:
                 located, replica = self._locate(replica_id)
                 owned = self._ownership(located.found)
         except SourceUnreadableError as error:
-            raise _with_host(error) from error
+            raise with_host(error) from error
         found = located.found
         path = f"{found.identity.path}/{found.directory_name}"
         segment = replica.segment_at(base_offset)
@@ -153,9 +162,23 @@ class LogDirSource:
         try:
             self._facts.refresh()
         except ClusterFactsError as error:
-            errors.append(_scan_error(error, _UNKNOWN_PATH))
+            if error.retriable:
+                raise
+            errors.append(scan_error(error, _UNKNOWN_PATH))
             return None
         return self._facts
+
+    def _offsets(
+        self, identities: Sequence[DirIdentity], facts: ClusterFacts | None, topics: Collection[str] | None
+    ) -> OffsetsAnswer | None:
+        """Of every partition that lies in one of the directories, before any of them is read."""
+        if self._brokers is None or facts is None:
+            return None
+        names: set[tuple[str, int]] = set()
+        for identity in identities:
+            with suppress(SourceError), open_root(identity.path) as root:
+                names |= live_partitions(root, topics)
+        return offsets_by_name(self._brokers, facts, names)
 
     def _identified(self, cluster_id: str | None) -> list[tuple[LogDir, DirIdentity | SourceError | ClusterFactsError]]:
         """Each directory in the order given: whose it is, or why it may not be read."""
@@ -175,7 +198,7 @@ class LogDirSource:
         self, identity: DirIdentity, topics: Collection[str] | None, deep: bool, errors: list[ScanError]
     ) -> Iterator[FoundReplica]:
         def on_error(error: SourceError) -> None:
-            errors.append(_scan_error(error, identity.path))
+            errors.append(scan_error(error, identity.path))
 
         try:
             with open_root(identity.path) as root:
@@ -193,6 +216,7 @@ class LogDirSource:
         """
         self._facts.refresh()
         partition = replica_id.topic_id_partition
+        offsets = None if self._brokers is None else self._brokers.partition_offsets([partition])
         directory_name = str(partition)
         group: list[_Located] = []
         refused = ""
@@ -216,14 +240,32 @@ class LogDirSource:
                 now = found.topic_id_partition.topic_id
                 path = f"{identity.path}/{directory_name}"
                 raise SourceVanishedError(path, f"topic id was {partition.topic_id}, now {now}")
-        judged = self._judge([located.found for located in group], self._facts) if group else []
+        judged = self._judge([located.found for located in group], self._facts, offsets).replicas if group else []
         for located, replica in zip(group, judged, strict=True):
             if replica.replica_id == replica_id:
                 return located, replica
         raise SourceVanishedError(str(replica_id), f"no readable log directory is {replica_id.directory_id}{refused}")
 
-    def _judge(self, group: Sequence[FoundReplica], facts: ClusterFacts | None) -> list[Replica]:
-        return judge(group, facts, named_topics=self._named_topics, retention=self._retention)
+    def _judge_or_tell(
+        self,
+        group: Sequence[FoundReplica],
+        facts: ClusterFacts | None,
+        offsets: OffsetsAnswer | None,
+        errors: list[ScanError],
+    ) -> Judged:
+        """A topic about which nothing may be asked is judged as one that is unknown."""
+        try:
+            return self._judge(group, facts, offsets)
+        except ClusterFactsError as error:
+            if error.retriable:
+                raise
+            errors.append(scan_error(error, group[0].directory_name))
+            return self._judge(group, None, None)
+
+    def _judge(
+        self, group: Sequence[FoundReplica], facts: ClusterFacts | None, offsets: OffsetsAnswer | None
+    ) -> Judged:
+        return judge(group, facts, offsets, named_topics=self._named_topics, retention=self._retention)
 
     def _ownership(self, found: FoundReplica) -> Ownership:
         partition = found.topic_id_partition
@@ -249,18 +291,3 @@ def _order(replica: Replica) -> tuple[str, int, int, str, bytes]:
         replica_id.directory_id,
         partition.topic_id.value,
     )
-
-
-def _scan_error(error: SourceError | ClusterFactsError, default_path: str) -> ScanError:
-    """Facts have no path of their own, but the file that broke them has."""
-    source = error if isinstance(error, SourceError) else error.__cause__
-    if isinstance(source, SourceError):
-        return ScanError(printable(source.path), source.position, type(error).__name__, printable(source.message))
-    return ScanError(printable(default_path), None, type(error).__name__, printable(str(error)))
-
-
-def _with_host(error: SourceUnreadableError) -> SourceUnreadableError:
-    host = f"on host {socket.gethostname()}"
-    if error.message.endswith(host):
-        return error
-    return SourceUnreadableError(error.path, f"{error.message} {host}", error.position)

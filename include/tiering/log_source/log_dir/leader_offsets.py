@@ -1,0 +1,88 @@
+"""The leader's own offsets beside what its log directory shows: exact bounds, or why nothing may be read. Pure.
+
+The brokers are asked before the directory is read. So a directory of the leader holds at least what the leader said was
+replicated, and knows no leader epoch that began after it spoke; one that does not is old, a copy, or another broker's.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from include.tiering.cluster.brokers_contract import OffsetsAnswer, PartitionOffsets
+from include.tiering.cluster.contract import PartitionFacts
+from include.tiering.errors import printable
+from include.tiering.log_source.contract import BoundsQuality, IneligibleReason, ScanError
+from include.tiering.log_source.log_dir.found_replica import FoundReplica
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedReplica:
+    """A replica with the bounds that count; `refusal` and `finding` say why they cannot be had, if so."""
+
+    found: FoundReplica
+    bounds: BoundsQuality = BoundsQuality.LOWER
+    refusal: IneligibleReason | None = None
+    finding: str = ""
+
+
+def bounded(found: FoundReplica, facts: PartitionFacts | None, answer: OffsetsAnswer | None) -> BoundedReplica:
+    """The leader's replica with exact bounds; any other, and every one without an answer, as it was found.
+
+    Args:
+        facts: of its partition; None = unknown.
+        answer: of the brokers, asked before the replica was read; None = nobody is asked.
+    """
+    if answer is None or facts is None or facts.leader != found.identity.broker_id:
+        return BoundedReplica(found)
+    partition = found.topic_id_partition
+    said = answer.offsets.get(partition)
+    if said is None:
+        refusal = answer.refused.get(partition, "it was not asked: it appeared meanwhile")
+        return BoundedReplica(found, refusal=IneligibleReason.OFFSETS_UNKNOWN, finding=str(refusal))
+    if (said.leader, said.leader_epoch) != (facts.leader, facts.leader_epoch):
+        return BoundedReplica(
+            found,
+            refusal=IneligibleReason.OFFSETS_UNKNOWN,
+            finding=f"its leader was broker {facts.leader} in epoch {facts.leader_epoch}, "
+            f"then broker {said.leader} in epoch {said.leader_epoch}",
+        )
+    disagreement = _disagreement(found, said)
+    if disagreement:
+        return BoundedReplica(found, refusal=IneligibleReason.STALE_LOG_DIR, finding=disagreement)
+    return BoundedReplica(_exact(found, said), BoundsQuality.EXACT)
+
+
+def scan_errors(replicas: Iterable[BoundedReplica]) -> list[ScanError]:
+    """One for each replica that cannot be bounded."""
+    return [
+        ScanError(
+            printable(f"{one.found.identity.path}/{one.found.directory_name}"),
+            None,
+            "SourceChangedError" if one.refusal is IneligibleReason.STALE_LOG_DIR else "BrokersError",
+            printable(one.finding),
+        )
+        for one in replicas
+        if one.refusal is not None
+    ]
+
+
+def _exact(found: FoundReplica, said: PartitionOffsets) -> FoundReplica:
+    """The log start may have risen since the leader spoke; it never falls."""
+    return replace(
+        found,
+        log_start_offset=max(said.earliest, found.log_start_offset),
+        checkpointed_log_start=max(said.earliest, found.checkpointed_log_start or 0),
+        high_watermark=said.high_watermark,
+        last_stable_offset=said.last_stable_offset,
+    )
+
+
+def _disagreement(found: FoundReplica, said: PartitionOffsets) -> str:
+    who = f"broker {said.leader}, which leads it in epoch {said.leader_epoch},"
+    if found.log_end_offset < said.high_watermark:
+        return (
+            f"its log ends at {found.log_end_offset}, but {who} has replicated up to {said.high_watermark}: "
+            "an old copy of the directory, or another one than the broker uses"
+        )
+    if found.last_epoch > said.leader_epoch:
+        return f"it knows leader epoch {found.last_epoch}, but {who} does not: another history than the cluster's"
+    return ""

@@ -8,6 +8,7 @@ from typing import Final
 
 from include.tiering.observability.audit_metrics import AUDIT_METRICS
 from include.tiering.observability.failed_copy_metrics import FAILED_COPY_METRICS
+from include.tiering.observability.ingest_metrics import INGEST_METRICS
 from include.tiering.observability.metric import Across as Across
 from include.tiering.observability.metric import Metric as Metric
 from include.tiering.observability.metric import MetricKind as MetricKind
@@ -182,6 +183,7 @@ METRICS: Final = (
     *VERDICT_METRICS,
     *FAILED_COPY_METRICS,
     *AUDIT_METRICS,
+    *INGEST_METRICS,
     TOPIC_BYTES_IN,
     TOPIC_RECORDS_IN,
     COPY_BYTE_RATE,

@@ -19,7 +19,6 @@ from include.tiering.model.broker_cache import BrokerCacheState
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from include.tiering.model.segment_origin import SegmentOrigin as SegmentOrigin
-from include.tiering.model.segment_state import RemoteLogSegmentState
 
 LOST: Final = "lost records: "
 """How the reason begins for which a metadata partition stays stopped until it is read again."""
@@ -135,9 +134,21 @@ class BrokerView:
     topic_id_partition: TopicIdPartition
     cache: BrokerCacheState
 
-    def size_bytes(self, states: frozenset[RemoteLogSegmentState]) -> int:
-        """Bytes of the segments in one of these states, each once."""
-        return sum(one.segment_size_bytes for one in self.cache.segments.values() if one.state in states)
+
+@dataclass(frozen=True, slots=True)
+class BrokerSize:
+    """A partition's RemoteLogSizeBytes as its leader has it, by the state that brokers know each segment in.
+
+    Attributes:
+        size_bytes: FINISHED and DELETE_STARTED, as newer brokers count.
+        all_states_bytes: everything that a broker knows, as older ones count.
+        segments: that a broker knows, its RemoteLogMetadataCount.
+    """
+
+    topic_id_partition: TopicIdPartition
+    size_bytes: int
+    all_states_bytes: int
+    segments: int
 
 
 class MetadataIngestion(Protocol):
@@ -205,6 +216,10 @@ class MetadataIngestion(Protocol):
 
     def broker_view(self, partition: TopicIdPartition) -> BrokerView:
         """Empty for a partition that no record told of."""
+        ...
+
+    def broker_sizes(self) -> Sequence[BrokerSize]:
+        """Of every partition of which brokers know a segment, by topic and partition. Looks at each segment."""
         ...
 
     def outcomes(self) -> Mapping[int, Mapping[RecordOutcome, int]]:

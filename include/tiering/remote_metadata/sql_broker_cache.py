@@ -9,14 +9,15 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Row, and_, bindparam, or_, select
+from sqlalchemy import Connection, Row, and_, bindparam, case, func, or_, select
 
-from include.tiering.database.partition_rows import in_partition, key_of
+from include.tiering.database.partition_rows import in_partition, key_of, partition_from
 from include.tiering.database.schema import broker_epochs, segment_epochs, segments, topics
-from include.tiering.model.broker_cache import BrokerCacheState, EpochReference, Reference
+from include.tiering.model.broker_cache import BROKER_COUNTED_STATES, BrokerCacheState, EpochReference, Reference
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.remote_metadata.ingestion_contract import BrokerSize
 from include.tiering.remote_metadata.sql_rows import segment_row_of
 from include.tiering.remote_metadata.values import SegmentRow
 
@@ -42,6 +43,23 @@ _BEHIND: Final = (
 )
 _HIGHEST: Final = select(broker_epochs.c.leader_epoch, broker_epochs.c.highest_offset).where(
     in_partition(broker_epochs)
+)
+
+
+_COUNTED: Final = case((segments.c.broker_state.in_(sorted(map(int, BROKER_COUNTED_STATES))), segments.c.size_bytes))
+_SIZES: Final = (
+    select(
+        segments.c.topic_id,
+        segments.c.partition,
+        topics.c.name,
+        func.coalesce(func.sum(_COUNTED), 0).label("size_bytes"),
+        func.sum(segments.c.size_bytes).label("all_states_bytes"),
+        func.count().label("segments"),
+    )
+    .join(topics, _SAME_TOPIC)
+    .where(segments.c.cluster_id == bindparam("of_cluster"), segments.c.broker_state.in_(_LIVE))
+    .group_by(segments.c.topic_id, segments.c.partition, topics.c.name)
+    .order_by(topics.c.name, segments.c.topic_id, segments.c.partition)
 )
 
 
@@ -96,6 +114,19 @@ def load_cache(
     }
     references = {pair: reference for pair, reference in loading.references.items() if pair[1] in known}
     return LoadedCache(BrokerCacheState(known, references, highest), loading.rows, loading.keys)
+
+
+def broker_sizes(connection: Connection, cluster_id: str) -> list[BrokerSize]:
+    """See `MetadataIngestion.broker_sizes`."""
+    return [
+        BrokerSize(
+            partition_from(row.topic_id, row.partition, row.name),
+            int(row.size_bytes),
+            int(row.all_states_bytes),
+            row.segments,
+        )
+        for row in connection.execute(_SIZES, {"of_cluster": cluster_id})
+    ]
 
 
 def _lowest_starts(loading: _Loading, shapes: Iterable[RemoteLogSegmentMetadata]) -> Mapping[int, int]:

@@ -30,6 +30,7 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.remote_metadata import sql_metadata_positions, sql_take_over
 from include.tiering.remote_metadata.ingested_page import PageEffects, apply_in_memory, partition_of_event
 from include.tiering.remote_metadata.ingestion_contract import (
+    BrokerSize,
     BrokerView,
     IngestPage,
     IngestPosition,
@@ -40,7 +41,7 @@ from include.tiering.remote_metadata.ingestion_contract import (
     RecordOutcome,
     UnusableRecord,
 )
-from include.tiering.remote_metadata.sql_broker_cache import LoadedCache, load_cache
+from include.tiering.remote_metadata.sql_broker_cache import LoadedCache, broker_sizes, load_cache
 from include.tiering.remote_metadata.sql_broker_rows import BrokerRows
 from include.tiering.remote_metadata.sql_metadata_positions import say
 
@@ -119,6 +120,10 @@ class SqlMetadataIngestion:
     def broker_view(self, partition: TopicIdPartition) -> BrokerView:
         with reading(self._engine) as connection:
             return BrokerView(partition, load_cache(connection, self._cluster_id, partition, (), whole=True).state)
+
+    def broker_sizes(self) -> Sequence[BrokerSize]:
+        with reading(self._engine) as connection:
+            return broker_sizes(connection, self._cluster_id)
 
     def outcomes(self) -> Mapping[int, Mapping[RecordOutcome, int]]:
         with reading(self._engine) as connection:

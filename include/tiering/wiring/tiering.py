@@ -35,6 +35,7 @@ from include.tiering.tasks.skip_offsets import Skip, plan_skip, skip_offsets
 from include.tiering.wiring.audit_verbs import AuditVerbs
 from include.tiering.wiring.batches import gate_and_heartbeat
 from include.tiering.wiring.expiration_verbs import ExpirationVerbs
+from include.tiering.wiring.ingestion_verbs import IngestionVerbs
 from include.tiering.wiring.quality_verbs import QualityVerbs
 from include.tiering.wiring.readiness_verbs import ReadinessVerbs
 from include.tiering.wiring.recovery_verbs import RecoveryVerbs
@@ -56,7 +57,7 @@ def _count(result: BatchResult) -> None:
         recorder.copy_failed(failure.item.topic_id_partition.topic, str(failure.item.error))
 
 
-class Tiering(ReadinessVerbs, ExpirationVerbs, QualityVerbs, SizeVerbs, AuditVerbs, RecoveryVerbs):
+class Tiering(ReadinessVerbs, ExpirationVerbs, QualityVerbs, SizeVerbs, AuditVerbs, RecoveryVerbs, IngestionVerbs):
     """The library as its entry points see it. Close it, or use `open_tiering`."""
 
     def __init__(

@@ -1,0 +1,71 @@
+"""A cluster whose brokers tier by themselves, observed: its log dir, its remote dir and its metadata topic, without a
+broker."""
+
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner, Result
+
+from include.tiering.cli.app import app
+from include.tiering.cli.session import Session
+from include.tiering.settings import TieringSettings, load_settings
+from include.tiering.wiring import Tiering, open_tiering
+from tests.doubles.broker_data import broker_data
+from tests.doubles.kafkas_remote_store import kafkas_store
+from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
+from tests.doubles.tiered_topic import tiered_topic
+
+BROKER_ID = 5
+
+
+@dataclass
+class ObservedCluster:
+    """A deployment of its own in `directory`; `topic` stands for the brokers' metadata topic."""
+
+    directory: Path
+    topic: MemoryMetadataTopic = field(default_factory=tiered_topic)
+
+    def __post_init__(self) -> None:
+        self.store = kafkas_store(self.directory / "remote")
+        self.config = self.directory / "tiering.toml"
+        self.config.write_text(
+            f"""
+            tiering.audit.min.age.ms = 0
+            [metadata]
+            url = "sqlite:///{self.directory / "metadata.sqlite"}"
+            [remote_storage]
+            url = "{self.store.as_uri()}"
+            layout = "local_tiered_storage"
+            [topics]
+            include = ["*"]
+            [[log_dirs]]
+            broker_id = {BROKER_ID}
+            path = "{broker_data("tiered") / "data-stopped"}"
+            """
+        )
+        with self.opened() as tiering:
+            tiering.migrate()
+
+    def opened(self) -> AbstractContextManager[Tiering]:
+        return self._open(load_settings(self.config))
+
+    def run(self, *arguments: str) -> Result:
+        """A command of `./tiering`."""
+        session = Session(None, self._open)
+        return CliRunner().invoke(app, ["--config", str(self.config), *arguments], obj=session, prog_name="./tiering")
+
+    def document(self, *arguments: str, code: int = 0) -> Any:
+        """What a command writes with --json."""
+        result = self.run(*arguments, "--json")
+        assert result.exit_code == code, (result.exit_code, result.stdout[-2_000:], result.stderr)
+        return json.loads(result.stdout)
+
+    @contextmanager
+    def _open(self, settings: TieringSettings) -> Iterator[Tiering]:
+        with open_tiering(settings) as tiering:
+            tiering.metadata_topic_reader = self.topic  # type: ignore[misc]
+            yield tiering

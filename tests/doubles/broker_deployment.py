@@ -1,0 +1,68 @@
+"""The platform beside real brokers: `./tiering` with a configuration of its own, and its library in this process."""
+
+import json
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from include.tiering.settings import load_settings
+from include.tiering.wiring import Tiering, open_tiering
+from tests.doubles.kafka_lab.cluster import KafkaCluster
+from tests.doubles.source_tree import ROOT
+
+_COMMAND_SECONDS: Final = 300
+
+
+@dataclass(frozen=True)
+class BrokerDeployment:
+    """Reads the log dirs of `cluster` and stores where its brokers look for objects. SQLite, no Airflow, no Spark."""
+
+    cluster: KafkaCluster
+    config: Path
+
+    def command(self, *arguments: str, seconds: float = _COMMAND_SECONDS) -> subprocess.CompletedProcess[str]:
+        """`./tiering`; whatever its exit code is, it must not end with a traceback."""
+        command = [str(ROOT / "tiering"), "--config", str(self.config), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+        assert "Traceback" not in done.stderr, done.stderr[-3000:]
+        return done
+
+    def document(self, *arguments: str) -> Any:
+        """What it prints with `--json`; it must succeed."""
+        done = self.command(*arguments, "--json")
+        assert done.returncode == 0, f"{arguments}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+        return json.loads(done.stdout)
+
+    def copy_all(self, topic: str) -> list[dict[str, Any]]:
+        """Copies what is eligible now and has it verified; what was copied."""
+        copied = self.document("copy", "--topic", topic)
+        assert copied["failed"] == []
+        assert self.document("verify", "--topic", topic)["failed"] == []
+        return list(copied["copied"])
+
+    @contextmanager
+    def library(self) -> Iterator[Tiering]:
+        with open_tiering(load_settings(self.config)) as opened:
+            yield opened
+
+
+def broker_deployment(cluster: KafkaCluster, directory: Path, topics: Sequence[str] = ("*",)) -> BrokerDeployment:
+    """A new one: its database is made. `directory` must not be within the brokers' or the store's."""
+    directory.mkdir(parents=True, exist_ok=True)
+    config = directory / "tiering.toml"
+    lines = [
+        f"topics.include = {json.dumps(list(topics))}",
+        f'cluster.bootstrap_servers = "{cluster.bootstrap}"',
+        f'remote_storage.url = "file://{cluster.remote_dir}"',
+        'remote_storage.layout = "local_tiered_storage"',
+        f'metadata.url = "sqlite:///{directory}/metadata.sqlite"',
+        *(f'[[log_dirs]]\nbroker_id = {broker.node_id}\npath = "{broker.log_dir}"' for broker in cluster.brokers),
+    ]
+    config.write_text("\n".join(lines))
+    made = BrokerDeployment(cluster, config)
+    with made.library() as tiering:
+        tiering.migrate()
+    return made

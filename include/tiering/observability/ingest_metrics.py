@@ -44,8 +44,11 @@ def publish_ingest(
 ) -> None:
     """Every partition of the topic, and every outcome, those without any too."""
     known = list(positions)
-    recorder.show(INGEST_LAG, {(str(one.metadata_partition),): float(one.lag_records) for one in known})
-    stopped = {(str(one.metadata_partition),): float(one.stopped is not None) for one in known}
+    lag: dict[tuple[str, ...], float] = {(str(one.metadata_partition),): float(one.lag_records) for one in known}
+    stopped: dict[tuple[str, ...], float] = {
+        (str(one.metadata_partition),): float(one.stopped is not None) for one in known
+    }
+    recorder.show(INGEST_LAG, lag)
     recorder.show(INGEST_STOPPED, stopped)
     recorder.show(INGEST_LOOKED, {(): max((one.looked_at_ms for one in known), default=0) / 1000})
     totals: dict[tuple[str, ...], float] = {(outcome.value,): 0.0 for outcome in RecordOutcome}

@@ -189,7 +189,11 @@ class HandoverStore(Protocol):
         self, drive: Drive, partition: TopicIdPartition, role: LeaseRole, *, lease_ms: int
     ) -> PartitionLease | None:
         """Take the lease of a partition in a role, so that every older token of it is refused from now on; None while
-        a batch holds it. `WorkStore` releases it. Raises LeaseLostError."""
+        a batch holds it. What another driver of this hand-over held is taken over. `WorkStore` releases it.
+
+        Raises:
+            LeaseLostError
+        """
         ...
 
     def propose(self, drive: Drive, plan_hash: str) -> Handover:

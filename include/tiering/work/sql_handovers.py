@@ -176,7 +176,8 @@ class SqlHandoverStore:
     def claim(
         self, drive: Drive, partition: TopicIdPartition, role: LeaseRole, *, lease_ms: int
     ) -> PartitionLease | None:
-        run_id, batch_id = f"{_EVENT}:{drive.handover_id}", drive.driver
+        # The same batch whoever drives: what a dead driver held is its follower's at once.
+        run_id = batch_id = f"{_EVENT}:{drive.handover_id}"
         with self._driven(drive) as (connection, _, now_ms):
             ensure_partition(connection, self._cluster_id, partition)
             fence = sql_lease_rows.take(

@@ -1,0 +1,389 @@
+"""A topic to hand over: brokers that tier as Kafka does, their disks, a real store, a real database, no network.
+
+    world = handover_world(directory)
+    world.carry_on()                       # up to the approval
+    world.approve(); world.carry_on()      # to the end
+
+Brokers act when they are asked: with remote storage on they know what FINISHED records say, and delete from their
+disks what local retention lets go and they know to be remote.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from include.tiering.formats.remote_log_metadata import decode, encode
+from include.tiering.formats.remote_log_metadata_records import (
+    EpochEntry,
+    PartitionEntry,
+    SegmentIdEntry,
+    SegmentRecord,
+    SegmentUpdateRecord,
+)
+from include.tiering.log_source.contract import BoundsQuality, IneligibleReason, LogSegment, Replica, ReplicaId
+from include.tiering.metadata_topic.contract import METADATA_TOPIC
+from include.tiering.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.model.handover import HandoverStep
+from include.tiering.model.handover_facts import StoreFacts
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.verdict import Verdict
+from include.tiering.remote_metadata.contract import Fence
+from include.tiering.remote_metadata.publication_contract import Intent
+from include.tiering.remote_metadata.sql_publication import SqlPublicationStore
+from include.tiering.tasks.copy_one_segment import SegmentCopier
+from include.tiering.tasks.handover.drive import carry_on, undo_handover
+from include.tiering.tasks.handover.gather import gather
+from include.tiering.tasks.handover.ports import CopyRound, HandoverLimits, HandoverPorts, RangeDigest
+from include.tiering.work.handover_contract import Handover, LocalRetention, SeededPartition
+from include.tiering.work.sql_handovers import SqlHandoverStore
+from tests.doubles.copy_world import CLUSTER, World, copy_world
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
+from tests.doubles.model_brokers import BROKER_DEFAULTS, TOPIC_DEFAULTS, ModelBrokers
+
+TOPIC: Final = "orders"
+TOPIC_ID: Final = Uuid(b"orders-topic-id!")
+AS_IT_WAS: Final = LocalRetention()
+HANDOVER_ID: Final = Uuid(b"handover-number1")
+EPOCHS: Final = LeaderEpochs.of([(0, 0), (2, 15)])
+OLD_RETENTION: Final = {"retention.bytes": "900000", "local.retention.bytes": "5000"}
+SEGMENT_BYTES: Final = 1_000
+_MANAGER: Final = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
+
+
+@dataclass
+class HandoverWorld:
+    """What a test may look at and change. `at`: called with the name of each call that changes something, before it
+    takes effect and, with `!`, after it; may raise. `lost`: (partition, start, end) that brokers serve wrongly."""
+
+    copying: World
+    brokers: ModelBrokers
+    metadata_topic: MemoryMetadataTopic
+    handovers: SqlHandoverStore
+    publications: SqlPublicationStore
+    clock: ManualClock
+    at: Callable[[str], None] = lambda _: None
+    told: list[str] = field(default_factory=list)
+    verdict: Verdict = Verdict.PASSED
+    lost: set[tuple[int, int]] = field(default_factory=set)
+    limits: HandoverLimits = field(default_factory=lambda: HandoverLimits(watch_seconds=30.0, settle_seconds=30.0))
+    runs: int = 0
+    forgetful: bool = False
+
+    @property
+    def partitions(self) -> list[TopicIdPartition]:
+        ids = {one.topic_id_partition for one in self.copying.source.replicas}
+        return sorted(ids, key=lambda one: one.partition)
+
+    @property
+    def ports(self) -> HandoverPorts:
+        return HandoverPorts(
+            handovers=_Announced(self.handovers, self._reached, _STORE_CHANGES),
+            brokers=_Announced(self.brokers, self._reached, ("alter_topic_configs",)),
+            source=self.copying.source,
+            metadata=self.copying.metadata,
+            registry=_Announced(self.copying.registry, self._reached, ("set_owner",)),
+            work=self.copying.work,
+            metadata_topic=self.metadata_topic,
+            publications=self.publications,
+            verbs=_Announced(WorldVerbs(self), self._reached, ("copy_round", "verify", "publish")),
+            store=StoreFacts("local_tiered_storage", "/srv/remote", False),
+            clock=self.clock,
+            new_run_id=self._new_run_id,
+            keep_alive=lambda _: nullcontext(),
+            limits=self.limits,
+        )
+
+    @property
+    def handover(self) -> Handover:
+        return self.handovers.handover(HANDOVER_ID)
+
+    @property
+    def configs(self) -> dict[str, str]:
+        """Those that the topic itself has."""
+        return {k: v.value for k, v in self.brokers.topic_configs(TOPIC).items() if v.source == "topic"}
+
+    @property
+    def owner(self) -> TopicOwner:
+        return self.copying.registry.owner(TOPIC_ID)
+
+    def begin(self, wanted: LocalRetention = AS_IT_WAS) -> None:
+        self.handovers.begin(HANDOVER_ID, TOPIC_ID, TOPIC, wanted, author="ada")
+
+    def carry_on(self, driver: str = "driver", **how: Any) -> Handover:
+        return carry_on(self.ports, HANDOVER_ID, driver, told=self.told.append, **how)
+
+    def approve(self) -> None:
+        self.handovers.approve(HANDOVER_ID, self.handover.plan_hash, author="grace")
+
+    def up_to(self, step: HandoverStep) -> Handover:
+        """Everything before this step is done."""
+        self.carry_on()
+        self.approve()
+        before = list(HandoverStep)[list(HandoverStep).index(step) - 1]
+        return self.carry_on(until=before)
+
+    def undo(self) -> Any:
+        return undo_handover(self.ports, HANDOVER_ID, "driver", told=self.told.append)
+
+    def facts(self) -> Any:
+        return gather(self.ports, TOPIC, TOPIC_ID, self.handover)
+
+    def roll(self, partition: int, **changes: Any) -> None:
+        """Producers filled one more segment."""
+        replica_id = ReplicaId(TopicIdPartition(TOPIC_ID, partition, TOPIC), 1, "memory")
+        replica = self.copying.source.replicas[replica_id]
+        rolled = sum(not one.active for one in replica.segments) + 1
+        self.put(partition, rolled, **changes)
+
+    def put(self, partition: int, segments: int, **changes: Any) -> None:
+        """So many rolled segments of ten offsets, and an active one with five more."""
+        tp = TopicIdPartition(TOPIC_ID, partition, TOPIC)
+        replica_id = ReplicaId(tp, 1, "memory")
+        bases = range(0, segments * 10, 10)
+        rolled = [_segment(base, base + 9, None) for base in bases]
+        end = segments * 10 + 5
+        self.copying.source.replicas[replica_id] = Replica(
+            replica_id=replica_id,
+            log_start_offset=0,
+            log_end_offset=end,
+            high_watermark=end,
+            last_stable_offset=end,
+            recovery_point=end,
+            bounds=BoundsQuality.EXACT,
+            leader_epochs=EPOCHS,
+            leader_epoch=2,
+            segments=(*rolled, _segment(segments * 10, end - 1, IneligibleReason.ACTIVE)),
+            chosen=True,
+            owner_is_broker=False,
+        )
+        if changes:
+            self.copying.source.change(replica_id, **changes)
+        model = self.brokers.partition(TOPIC_ID, partition)
+        model.high_watermark, model.leader_epoch = end, 2
+
+    def switch_by_hand(self) -> None:
+        self.brokers.alter_topic_configs(TOPIC, {"remote.storage.enable": "true"})
+
+    def act(self, _call: str) -> None:
+        """What brokers do by themselves."""
+        if TOPIC not in self.brokers.topics_now():
+            return
+        configs = {**TOPIC_DEFAULTS, **self.brokers.own_configs(TOPIC)}
+        if configs["remote.storage.enable"] != "true" or self.forgetful:
+            return
+        for partition in self.partitions:
+            model = self.brokers.partition(TOPIC_ID, partition.partition)
+            model.latest_tiered = self._finished_end(partition)
+            limit = int(configs["local.retention.bytes"])
+            if limit >= 0 and model.latest_tiered is not None:
+                self._delete_local(partition, model, limit)
+
+    def _delete_local(self, partition: TopicIdPartition, model: Any, limit: int) -> None:
+        replica_id = ReplicaId(partition, 1, "memory")
+        replica = self.copying.source.replicas[replica_id]
+        segments = list(replica.segments)
+        excess = sum(one.size_bytes for one in segments) - limit
+        while not segments[0].active and excess >= segments[0].size_bytes:
+            if segments[0].end_offset > model.latest_tiered:
+                break
+            excess -= segments.pop(0).size_bytes
+        model.earliest_local = segments[0].base_offset
+        self.copying.source.change(replica_id, segments=tuple(segments))
+
+    def _finished_end(self, partition: TopicIdPartition) -> int | None:
+        ends: dict[Uuid, int] = {}
+        finished = set()
+        number = metadata_partition_of(partition, self.metadata_topic.partitions)
+        bounds = self.metadata_topic.offsets(number)
+        for record in self.metadata_topic.read(number, bounds.begin, end_offset=bounds.end):
+            decoded = decode(record.value)
+            if decoded.segment_id.partition.partition != partition.partition:
+                continue
+            if isinstance(decoded, SegmentRecord):
+                ends[decoded.segment_id.id] = decoded.end_offset
+            elif decoded.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
+                finished.add(decoded.segment_id.id)
+        return max((ends[one] for one in finished), default=None)
+
+    def _reached(self, name: str) -> None:
+        self.at(name)
+
+    def _new_run_id(self) -> str:
+        self.runs += 1
+        return f"handover-run-{self.runs}"
+
+
+class WorldVerbs:
+    """`Verbs` in one process; publishing keeps the journal as the publisher does."""
+
+    def __init__(self, world: HandoverWorld) -> None:
+        self._world = world
+
+    def copy_round(self, topic: str, run_id: str) -> CopyRound:
+        plan = self._world.copying.planned(run_id)
+        self._world.copying.work.save_plan(run_id, plan.partitions)
+        result = self._world.copying.batch(run_id, f"{run_id}/0")
+        failed = tuple(f"{one.item.topic_id_partition}: {one.item.message}" for one in result.failed)
+        held = tuple(f"{one.topic_id_partition}: {one.reason}" for one in plan.held_back)
+        return CopyRound(len(result.copied), failed, held, all(one.retriable for one in result.failed))
+
+    def verify(self, segments: Mapping[TopicIdPartition, frozenset[RemoteLogSegmentId]]) -> None:
+        for ids in segments.values():
+            for one in sorted(ids, key=str):
+                self._world.copying.metadata.record_verdict(one, self._world.verdict, detail="as the test wants")
+
+    def abandon_leftovers(self, fence: Fence) -> int:
+        copying = self._world.copying
+        copier = SegmentCopier(
+            copying.source, copying.storage, copying.metadata, copying.registry, self._world.clock, bytes, _nothing
+        )
+        return copier.abandon_leftovers(fence)
+
+    def publish(self, seeded: SeededPartition, segments: Sequence[RemoteLogSegmentId]) -> None:
+        world, partition = self._world, seeded.topic_id_partition
+        lease = world.publications.claim(partition, run_id="publish", batch_id="publish", lease_ms=30_000)
+        assert lease is not None
+        number = metadata_partition_of(partition, world.metadata_topic.partitions)
+        journal = world.publications.begin(
+            lease.fence, metadata_partition=number, partition_count=world.metadata_topic.partitions, next_offset=0
+        )
+        wanted = [(one, state) for one in segments for state in (_STARTED, _FINISHED)]
+        for sequence, (segment_id, state) in enumerate(wanted):
+            if sequence < len(journal.records) and journal.records[sequence].offset is not None:
+                continue
+            row = world.copying.metadata.segment(segment_id)
+            assert row is not None
+            world.at("published record")
+            value = _value(row.metadata, state)
+            intent = Intent(segment_id.id, state, row.metadata.start_offset, row.metadata.end_offset, value)
+            world.publications.intend(lease.fence, sequence, intent)
+            offset = world.metadata_topic.append(number, value)
+            world.publications.advance(lease.fence, offset + 1, found=offset)
+        world.copying.work.release(lease)
+
+    def stored_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> RangeDigest:
+        return _digest(partition, start_offset, end_offset)
+
+    def served_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> RangeDigest:
+        digest = _digest(partition, start_offset, end_offset)
+        if any(partition.partition == where and start_offset <= at <= end_offset for where, at in self._world.lost):
+            return replace(digest, records=digest.records - 1, sha256="another")
+        return digest
+
+    def free_bytes(self, broker_id: int) -> int | None:
+        return 10**12
+
+
+@contextmanager
+def handover_world(directory: Path, *, partitions: int = 2, segments: int = 3) -> Iterator[HandoverWorld]:
+    """The topic has a limited retention.bytes and local.retention.bytes of its own."""
+    with copy_world(directory) as copying:
+        engine = copying.work._engine
+        defaults = {
+            **BROKER_DEFAULTS,
+            "remote.log.storage.manager.class.name": _MANAGER,
+            "rsm.config.dir": "/srv/remote",
+        }
+        brokers = ActingBrokers(CLUSTER, broker_defaults=defaults)
+        brokers.create_topic(TOPIC, partitions=partitions, topic_id=TOPIC_ID, configs=OLD_RETENTION)
+        brokers.create_topic(METADATA_TOPIC, partitions=3, configs={"retention.ms": "-1"})
+        clock = ManualClock()
+        world = HandoverWorld(
+            copying,
+            brokers,
+            MemoryMetadataTopic(partitions=3),
+            SqlHandoverStore(engine, CLUSTER),
+            SqlPublicationStore(engine, CLUSTER),
+            clock,
+        )
+        brokers.after_call = world.act
+        for partition in range(partitions):
+            world.put(partition, segments)
+        yield world
+
+
+class ActingBrokers(ModelBrokers):
+    """With a look at its topics that is no call."""
+
+    def topics_now(self) -> frozenset[str]:
+        return frozenset(self._topics)
+
+    def own_configs(self, topic: str) -> Mapping[str, str]:
+        return self._topics[topic].configs
+
+
+class _Announced:
+    """Says each of these calls before and after it."""
+
+    def __init__(self, wrapped: Any, reached: Callable[[str], None], names: Sequence[str]) -> None:
+        self._wrapped, self._reached, self._names = wrapped, reached, names
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._wrapped, name)
+        if name not in self._names:
+            return found
+
+        def announced(*args: Any, **kwargs: Any) -> Any:
+            self._reached(name)
+            result = found(*args, **kwargs)
+            self._reached(f"{name}!")
+            return result
+
+        return announced
+
+
+_STORE_CHANGES: Final = (
+    "advance",
+    "set_state",
+    "save_guards",
+    "guards_restored",
+    "save_seed",
+    "note_compared",
+    "claim",
+    "propose",
+)
+_STARTED: Final = RemoteLogSegmentState.COPY_SEGMENT_STARTED
+_FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+
+
+def _nothing(*_: object) -> None:
+    """Nobody watches."""
+
+
+def _segment(base: int, end: int, reason: IneligibleReason | None) -> LogSegment:
+    epochs = EPOCHS.range(base, end + 1)
+    return LogSegment(base, end, SEGMENT_BYTES, 1_600_000_000_000 + base, epochs, reason is not None, reason)
+
+
+def _digest(partition: TopicIdPartition, start_offset: int, end_offset: int) -> RangeDigest:
+    text = f"{partition}:{start_offset}..{end_offset}"
+    return RangeDigest(end_offset - start_offset + 1, hashlib.sha256(text.encode()).hexdigest())
+
+
+def _value(metadata: RemoteLogSegmentMetadata, state: RemoteLogSegmentState) -> bytes:
+    tp = metadata.topic_id_partition
+    entry = SegmentIdEntry(PartitionEntry(tp.topic, tp.topic_id, tp.partition), metadata.remote_log_segment_id.id)
+    if state is _FINISHED:
+        return encode(SegmentUpdateRecord(entry, metadata.broker_id, metadata.event_timestamp_ms, None, state))
+    return encode(
+        SegmentRecord(
+            segment_id=entry,
+            start_offset=metadata.start_offset,
+            end_offset=metadata.end_offset,
+            broker_id=metadata.broker_id,
+            max_timestamp_ms=metadata.max_timestamp_ms,
+            event_timestamp_ms=metadata.event_timestamp_ms,
+            epochs=tuple(EpochEntry(one.epoch, one.start_offset) for one in metadata.segment_leader_epochs),
+            size_bytes=metadata.segment_size_bytes,
+            custom_metadata=None,
+            state=_STARTED,
+        )
+    )

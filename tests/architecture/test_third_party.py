@@ -14,6 +14,8 @@ _OWN: Final = frozenset({"include", "plugins", "dags", "spark_jobs", "local", "t
 _ALLOWED: Final[dict[str, frozenset[str]]] = {
     "include/tiering": frozenset(),
     "include/tiering/formats": frozenset({"google_crc32c", "cramjam", "numpy"}),
+    "include/tiering/formats/aiven_cipher.py": frozenset({"Crypto", "cryptography"}),
+    "include/tiering/remote_storage/layouts/key_ring.py": frozenset({"Crypto"}),
     "include/tiering/broker_files": frozenset({"google_crc32c"}),
     "include/tiering/log_source": frozenset({"google_crc32c"}),
     "include/tiering/remote_storage": frozenset({"google_crc32c"}),
@@ -22,6 +24,8 @@ _ALLOWED: Final[dict[str, frozenset[str]]] = {
     "include/tiering/remote_metadata": frozenset({"sqlalchemy"}),
     "include/tiering/work": frozenset({"sqlalchemy"}),
     "include/tiering/quota": frozenset({"sqlalchemy"}),
+    "include/tiering/metadata_topic/kafka.py": frozenset({"confluent_kafka"}),
+    "include/tiering/metadata_topic/kafka_errors.py": frozenset({"confluent_kafka"}),
     "include/tiering/pools/airflow_api.py": frozenset({"httpx"}),
     "include/tiering/pools/sql_mirror.py": frozenset({"sqlalchemy"}),
     "include/tiering/database": frozenset({"sqlalchemy", "alembic"}),

@@ -51,6 +51,9 @@ class MemoryMetadataTopic:
             raise MetadataTopicRangeError(
                 f"partition {partition} holds {begin}..{end}, not {start_offset}..{end_offset}"
             )
+        return self._read(partition, start_offset, end_offset)
+
+    def _read(self, partition: int, start_offset: int, end_offset: int) -> Iterator[TopicRecord]:
         for record in list(self._records.get(partition, ())):
             if start_offset <= record.offset < end_offset:
                 self.fault("read")

@@ -1,0 +1,116 @@
+"""What is in the metadata topic about a partition that we publish, compared with the journal of what was sent.
+
+Every record of the metadata partition is looked at: one about the user partition must be the pending one, or one that
+is known already and came a second time (a request that the brokers took up late: brokers drop it, as it is no next
+state). Anything else was written by somebody else.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from include.tiering.errors import ForeignRecordError, FormatError
+from include.tiering.formats.remote_log_metadata import decode
+from include.tiering.formats.remote_log_metadata_records import PartitionDeleteRecord, SegmentSnapshotRecord
+from include.tiering.metadata_topic.contract import METADATA_TOPIC, MetadataTopic, TopicRecord
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.remote_metadata.publication_contract import Journal
+
+_STARTED: Final = RemoteLogSegmentState.COPY_SEGMENT_STARTED
+_DELETE_FINISHED: Final = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """What was read: everything below `next_offset`. `found` is where the pending record is, None if it is not there.
+
+    `repeated`: offsets at which a known record came once more.
+    """
+
+    next_offset: int
+    found: int | None
+    repeated: tuple[int, ...] = ()
+
+
+def read_back(
+    topic: MetadataTopic, partition: TopicIdPartition, journal: Journal, *, end_offset: int | None = None
+) -> ReadBack:
+    """Look at everything from `journal.next_offset` to `end_offset` (exclusive; None: to the end of now).
+
+    Raises:
+        ForeignRecordError: a record about the partition that is not ours, or one over which brokers stop.
+        MetadataTopicRangeError: records that were not read yet are gone.
+        MetadataTopicUnavailableError, MetadataTopicRefusedError
+    """
+    end = topic.offsets(journal.metadata_partition).end if end_offset is None else end_offset
+    pending = journal.pending
+    intents = {record.intent.value: record.intent for record in journal.records}
+    last = {record.intent.segment_id: record.intent.state for record in journal.records}
+    found, repeated = None, []
+    for record in topic.read(journal.metadata_partition, journal.next_offset, end_offset=end):
+        if not _is_about(partition, record):
+            continue
+        intent = intents.get(record.value)
+        if intent is None:
+            raise _foreign(partition, record.partition, record.offset)
+        if pending is not None and found is None and intent == pending.intent:
+            found = record.offset
+        elif intent.state is _STARTED and last[intent.segment_id] is _DELETE_FINISHED:
+            raise ForeignRecordError(
+                f"{partition}: a record that begins segment {intent.segment_id} came once more at offset"
+                f" {record.offset} of {METADATA_TOPIC}-{record.partition}, after its deletion: brokers know it again"
+            )
+        else:
+            repeated.append(record.offset)
+    return ReadBack(end, found, tuple(repeated))
+
+
+def require_published(topic: MetadataTopic, partition: TopicIdPartition, journal: Journal) -> None:
+    """Read everything again, from the first record of ours on: each is where it was read back, and nothing else is
+    about the partition.
+
+    Raises:
+        ForeignRecordError: a record is missing or another one, or somebody else wrote about the partition.
+        MetadataTopicRangeError, MetadataTopicUnavailableError, MetadataTopicRefusedError
+    """
+    placed: Mapping[int, bytes] = {
+        record.offset: record.intent.value for record in journal.records if record.offset is not None
+    }
+    if not placed:
+        return
+    values = set(placed.values())
+    seen: dict[int, bytes] = {}
+    for record in topic.read(journal.metadata_partition, min(placed), end_offset=journal.next_offset):
+        if _is_about(partition, record):
+            seen[record.offset] = record.value
+    for offset, value in placed.items():
+        if seen.pop(offset, None) != value:
+            raise ForeignRecordError(
+                f"{partition}: what was published at offset {offset} of {METADATA_TOPIC}-{journal.metadata_partition}"
+                " is not there any more: the topic was created anew, or its records were removed"
+            )
+    for offset, value in seen.items():
+        if value not in values:
+            raise _foreign(partition, journal.metadata_partition, offset)
+
+
+def _foreign(partition: TopicIdPartition, metadata_partition: int, offset: int) -> ForeignRecordError:
+    return ForeignRecordError(
+        f"{partition}: somebody else wrote about it, at offset {offset} of {METADATA_TOPIC}-{metadata_partition}. A"
+        " broker tiers it, another publisher is at work, or the database is older than what it published"
+    )
+
+
+def _is_about(partition: TopicIdPartition, record: TopicRecord) -> bool:
+    try:
+        said = decode(record.value)
+    except FormatError as error:
+        raise ForeignRecordError(
+            f"{METADATA_TOPIC}-{record.partition} has a record at offset {record.offset} over which every broker stops:"
+            f" {error.message}. Nothing is published behind it"
+        ) from error
+    if isinstance(said, SegmentSnapshotRecord):
+        return False
+    entry = said.partition if isinstance(said, PartitionDeleteRecord) else said.segment_id.partition
+    return (entry.topic_id, entry.partition) == (partition.topic_id, partition.partition)

@@ -32,6 +32,7 @@ from include.tiering.quota.config_store import ConfigEntity, EntityType
 from include.tiering.remote_metadata.sql_changes import SegmentChanges
 from include.tiering.remote_storage.credentials import S3Credentials
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
+from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.s3.client import s3_client
 from include.tiering.settings import TieringSettings
 from include.tiering.wiring import Tiering, open_tiering
@@ -73,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
 def measured(server: VersityGateway, log: "AccessLog", scratch: Path, segments: int) -> dict[str, Any]:
     with open_tiering(settings_of(server, scratch)) as tiering:
         rows = filled(tiering, segments)
-        keys = [key for row in rows for _, key in AivenLayout(with_txn_index_empty=True).keys(row)]
+        keys = [key for row in rows for _, key in AivenLayout(AivenForm(with_txn_index_empty=True)).keys(row)]
         put_objects(server, keys)
         expired = expire(tiering, log)
         left = sum(1 for _ in tiering.storage.list_objects()) - 1

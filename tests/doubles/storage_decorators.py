@@ -51,6 +51,12 @@ class StorageDecorator:
         self.after("copy_log_segment", detail)
         return sent
 
+    def require_copyable(self, metadata: RemoteLogSegmentMetadata) -> None:
+        self.inner.require_copyable(metadata)
+
+    def custom_metadata(self, metadata: RemoteLogSegmentMetadata, stored_bytes: int) -> bytes | None:
+        return self.inner.custom_metadata(metadata, stored_bytes)
+
     def stat_log_segment(self, metadata: RemoteLogSegmentMetadata) -> tuple[StoredObject, ...]:
         detail = str(metadata.remote_log_segment_id)
         self.before("stat_log_segment", detail)

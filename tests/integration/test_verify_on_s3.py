@@ -14,6 +14,7 @@ from include.tiering.quality.measuring import measure_segment
 from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
+from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.s3.store import S3ObjectStore
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from tests.doubles.copied_segments import PAYMENTS, rolled_segments
@@ -59,7 +60,8 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CopiedToS3]:
             environment.setenv(name, value)
         server.make_bucket("archive")
         storage = SegmentStorage(
-            S3ObjectStore("archive", "", endpoint_url=server.endpoint_url), AivenLayout(with_txn_index_empty=True)
+            S3ObjectStore("archive", "", endpoint_url=server.endpoint_url),
+            AivenLayout(AivenForm(with_txn_index_empty=True)),
         )
         rows = []
         for metadata, data in rolled_segments(PAYMENTS)[:3]:

@@ -10,7 +10,6 @@ from typing import Any, Final
 from include.tiering.audit.context import AuditContext, AuditOutcome
 from include.tiering.audit.finding import AuditFinding, FindingKind
 from include.tiering.audit.segment_facts import SegmentFact
-from include.tiering.audit.stored_sizes import stored_log_bytes
 from include.tiering.errors import FormatError, RemoteStorageError
 from include.tiering.formats.manifest import MAX_MANIFEST_BYTES, SegmentManifest, parse_manifest
 from include.tiering.model.ids import Uuid
@@ -109,14 +108,12 @@ def _wrong_length(fact: SegmentFact, kind: ObjectKind, listed: ListedObject, con
 
 
 def _is_transformed(fact: SegmentFact, listed: ListedObject, context: AuditContext) -> bool:
-    """Whether another writer compressed or encrypted this log, and it is as long as its manifest lets it be (any length
-    will do for a compressed one, whose chunk sizes stay encoded)."""
+    """Whether this log is compressed or encrypted, and as long as its manifest says."""
     manifest = _manifest_of(fact, context)
-    if manifest is None or manifest.unreadable_reason is None:
+    if manifest is None or manifest.is_plain:
         return False
-    if manifest.chunk_index.original_file_size_bytes != fact.size_bytes:
-        return False
-    return stored_log_bytes(manifest) in (None, listed.size_bytes)
+    chunks = manifest.chunk_index
+    return (chunks.original_file_size_bytes, chunks.stored_size_bytes) == (fact.size_bytes, listed.size_bytes)
 
 
 def _manifest_of(fact: SegmentFact, context: AuditContext) -> SegmentManifest | None:

@@ -14,7 +14,6 @@ from include.tiering.audit.context import AuditContext, AuditOutcome, PassedOver
 from include.tiering.audit.finding import AuditFinding, FindingKind
 from include.tiering.audit.object_alone import foreign, labels_of
 from include.tiering.audit.segment_facts import SegmentFact
-from include.tiering.audit.stored_sizes import stored_indexes_bytes, stored_log_bytes
 from include.tiering.errors import FormatError, ObjectKeyError, RemoteResourceNotFoundError, RemoteStorageError
 from include.tiering.formats.manifest import SegmentManifest, parse_manifest
 from include.tiering.remote_storage.contract import ObjectKind
@@ -140,12 +139,12 @@ def _contradiction(
     if metadata.start_offset != attempt.start_offset:
         return f"says that it begins at offset {metadata.start_offset}"
     lengths = (
-        (ObjectKind.LOG, stored_log_bytes(manifest)),
-        (ObjectKind.INDEXES, stored_indexes_bytes(manifest)),
+        (ObjectKind.LOG, manifest.chunk_index.stored_size_bytes),
+        (ObjectKind.INDEXES, manifest.stored_indexes_bytes),
     )
     for kind, expected_bytes in lengths:
         listed = stored.get(kind)
-        if listed is not None and expected_bytes is not None and listed.size_bytes != expected_bytes:
+        if listed is not None and listed.size_bytes != expected_bytes:
             return f"says that its {kind.value} object has {expected_bytes} bytes, it has {listed.size_bytes}"
     return None
 

@@ -8,10 +8,10 @@
      "compression":false,
      "remoteLogSegmentMetadata":{…}}
 
-Written without white space, in exactly this order of members; a compressed segment has a `variable` chunk index, an
-encrypted one a member `encryption` before the last. We write the plain form and read all: what the objects of a
-compressed or encrypted segment hold is out of reach, so `unreadable_reason` names it. `remoteLogSegmentMetadata` is for
-people and recovery, the plugin never reads it back; brokers of the 4.x line append `txnIdxEmpty` to it.
+Written without white space, in exactly this order of members; a compressed segment has a `variable` chunk index
+(`aiven_chunks`), an encrypted one a member `encryption` before the last: `dataKey`, then `aad` (`aiven_encryption`).
+Positions and sizes of indexes are those of what is stored. `remoteLogSegmentMetadata` is for people and recovery, the
+plugin never reads it back; brokers of the 4.x line append `txnIdxEmpty` to it.
 
 Source: Aiven's tiered-storage-for-apache-kafka 1.2, segment.format=kafka.
 """
@@ -23,18 +23,26 @@ from typing import Final
 
 from include.tiering.errors import FormatError
 from include.tiering.formats import strict_json
+from include.tiering.formats.aiven_chunks import (
+    ENCRYPTION_OVERHEAD_BYTES,
+    INT32_MAX,
+    MAX_CHUNK_SIZE_BYTES,
+    ChunkIndex,
+    FixedChunkIndex,
+    VariableChunkIndex,
+    decode_sizes,
+    encode_sizes,
+)
+from include.tiering.formats.aiven_encryption import Encryption
 from include.tiering.formats.strict_json import JsonObject
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.units import GIB, MIB
+from include.tiering.units import MIB
 
 MAX_MANIFEST_BYTES: Final = 16 * MIB
-MAX_CHUNK_SIZE_BYTES: Final = GIB
-_INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
-_ENCRYPTION_OVERHEAD_BYTES: Final = 28
 _METADATA_MEMBER: Final = "remoteLogSegmentMetadata"
 
 
@@ -47,51 +55,25 @@ class IndexPosition:
 
 
 @dataclass(frozen=True, slots=True)
-class FixedChunkIndex:
-    """Every stored chunk but the last has the same size: neither chunk nor file were compressed."""
-
-    original_chunk_size_bytes: int
-    original_file_size_bytes: int
-    transformed_chunk_size_bytes: int
-    final_transformed_chunk_size_bytes: int
-
-    @classmethod
-    def plain(cls, chunk_size_bytes: int, file_size_bytes: int, overhead_bytes: int = 0) -> "FixedChunkIndex":
-        """Of a file cut into chunks that each grow by `overhead_bytes`; a file that is an exact multiple ends in a
-        full chunk."""
-        final = file_size_bytes % chunk_size_bytes or min(chunk_size_bytes, file_size_bytes)
-        return cls(chunk_size_bytes, file_size_bytes, chunk_size_bytes + overhead_bytes, final + overhead_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class VariableChunkIndex:
-    """Stored chunks differ in size: the segment was compressed. Their sizes stay encoded."""
-
-    original_chunk_size_bytes: int
-    original_file_size_bytes: int
-    encoded_chunk_sizes: str
-
-
-@dataclass(frozen=True, slots=True)
 class SegmentManifest:
-    """One manifest. `encryption_key_pair_id` is None unless the objects are encrypted. `metadata` is None only in a
-    manifest that was read and has none; its state and custom metadata are those of the start of the copy."""
+    """One manifest. `encryption` is None unless the objects are encrypted. `metadata` is None only in a manifest that
+    was read and has none; its state and custom metadata are those of the start of the copy."""
 
-    chunk_index: FixedChunkIndex | VariableChunkIndex
+    chunk_index: ChunkIndex
     indexes: Mapping[IndexType, IndexPosition | None]
     compression: bool
-    encryption_key_pair_id: str | None
+    encryption: Encryption | None
     metadata: RemoteLogSegmentMetadata | None
 
     @property
-    def unreadable_reason(self) -> str | None:
-        """Why the other objects cannot be used as they are; None if they can."""
-        reasons = []
-        if self.compression:
-            reasons.append("compressed (zstd, chunk by chunk)")
-        if self.encryption_key_pair_id is not None:
-            reasons.append(f"encrypted (AES-256-GCM, key pair {self.encryption_key_pair_id})")
-        return " and ".join(reasons) or None
+    def is_plain(self) -> bool:
+        """Whether the log object is the segment file, byte for byte."""
+        return not self.compression and self.encryption is None
+
+    @property
+    def stored_indexes_bytes(self) -> int:
+        """Length of the object that holds all indexes, one after another."""
+        return max((index.position + index.size_bytes for index in self.indexes.values() if index), default=0)
 
 
 def index_positions(sizes_bytes: Mapping[IndexType, int | None]) -> dict[IndexType, IndexPosition | None]:
@@ -108,38 +90,43 @@ def index_positions(sizes_bytes: Mapping[IndexType, int | None]) -> dict[IndexTy
 def build_manifest(
     metadata: RemoteLogSegmentMetadata,
     indexes: Mapping[IndexType, IndexPosition | None],
+    chunk_index: ChunkIndex,
     *,
-    chunk_size_bytes: int,
+    encryption: Encryption | None = None,
     with_txn_index_empty: bool,
 ) -> bytes:
-    """The plain form, byte for byte as the plugin writes it.
+    """Byte for byte as the plugin writes it. A variable index is that of a compressed segment.
 
-    `chunk_size_bytes` (1..2^30) sets how much a later reader asks for at once. `with_txn_index_empty`: whether the
-    brokers that will read it write that member too.
-
-    Raises:
-        ValueError: an unusable chunk size.
+    `with_txn_index_empty`: whether the brokers that will read it write that member too.
     """
-    if not 0 < chunk_size_bytes <= MAX_CHUNK_SIZE_BYTES:
-        raise ValueError(f"chunk size {chunk_size_bytes} is outside 1..{MAX_CHUNK_SIZE_BYTES}")
-    chunks = FixedChunkIndex.plain(chunk_size_bytes, metadata.segment_size_bytes)
-    document = {
+    document: dict[str, object] = {
         "version": "1",
-        "chunkIndex": {
-            "type": "fixed",
-            "originalChunkSize": chunks.original_chunk_size_bytes,
-            "originalFileSize": chunks.original_file_size_bytes,
-            "transformedChunkSize": chunks.transformed_chunk_size_bytes,
-            "finalTransformedChunkSize": chunks.final_transformed_chunk_size_bytes,
-        },
+        "chunkIndex": _chunk_index_document(chunk_index),
         "segmentIndexes": {
             index_type.value: None if index is None else {"position": index.position, "size": index.size_bytes}
             for index_type, index in ((each, indexes[each]) for each in IndexType)
         },
-        "compression": False,
-        _METADATA_MEMBER: _metadata_document(metadata, with_txn_index_empty),
+        "compression": isinstance(chunk_index, VariableChunkIndex),
     }
+    if encryption is not None:
+        document["encryption"] = {"dataKey": encryption.data_key_text(), "aad": encryption.aad_text()}
+    document[_METADATA_MEMBER] = _metadata_document(metadata, with_txn_index_empty)
     return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _chunk_index_document(chunks: ChunkIndex) -> dict[str, object]:
+    sizes = {
+        "originalChunkSize": chunks.original_chunk_size_bytes,
+        "originalFileSize": chunks.original_file_size_bytes,
+    }
+    if isinstance(chunks, VariableChunkIndex):
+        return {"type": "variable", **sizes, "transformedChunks": encode_sizes(chunks.stored_sizes_bytes)}
+    return {
+        "type": "fixed",
+        **sizes,
+        "transformedChunkSize": chunks.transformed_chunk_size_bytes,
+        "finalTransformedChunkSize": chunks.final_transformed_chunk_size_bytes,
+    }
 
 
 def _metadata_document(metadata: RemoteLogSegmentMetadata, with_txn_index_empty: bool) -> dict[str, object]:
@@ -177,38 +164,44 @@ def parse_manifest(content: bytes) -> SegmentManifest:
         raise FormatError("version is not 1")
     chunk_index = _parse_chunk_index(document.object("chunkIndex"))
     compression = document.boolean("compression")
-    encryption = document.object("encryption") if document.has("encryption") else None
-    key_pair_id = None if encryption is None else _key_pair_id(encryption)
+    encryption = _parse_encryption(document.object("encryption")) if document.has("encryption") else None
     if not compression:
-        _check_fixed(chunk_index, 0 if encryption is None else _ENCRYPTION_OVERHEAD_BYTES)
+        _check_fixed(chunk_index, 0 if encryption is None else ENCRYPTION_OVERHEAD_BYTES)
+    elif isinstance(chunk_index, FixedChunkIndex):
+        raise FormatError("chunkIndex is that of an uncompressed file")
     described = document.object(_METADATA_MEMBER) if document.has(_METADATA_MEMBER) else None
     return SegmentManifest(
         chunk_index=chunk_index,
         indexes=dict(_parse_indexes(document.object("segmentIndexes"))),
         compression=compression,
-        encryption_key_pair_id=key_pair_id,
+        encryption=encryption,
         metadata=None if described is None else _parse_metadata(described, chunk_index.original_file_size_bytes),
     )
 
 
-def _parse_chunk_index(document: JsonObject) -> FixedChunkIndex | VariableChunkIndex:
+def _parse_encryption(document: JsonObject) -> Encryption:
+    return Encryption.parse(document.text("dataKey"), document.text("aad"))
+
+
+def _parse_chunk_index(document: JsonObject) -> ChunkIndex:
     chunk_size = document.integer("originalChunkSize", 1, MAX_CHUNK_SIZE_BYTES)
-    file_size = document.integer("originalFileSize", 0, _INT32_MAX)
+    file_size = document.integer("originalFileSize", 0, INT32_MAX)
     match document.value("type"):
         case "fixed":
             return FixedChunkIndex(
                 chunk_size,
                 file_size,
-                document.integer("transformedChunkSize", 1, _INT32_MAX),
-                document.integer("finalTransformedChunkSize", 0, _INT32_MAX),
+                document.integer("transformedChunkSize", 1, INT32_MAX),
+                document.integer("finalTransformedChunkSize", 0, INT32_MAX),
             )
         case "variable":
-            return VariableChunkIndex(chunk_size, file_size, document.text("transformedChunks"))
+            sizes = decode_sizes(document.text("transformedChunks"), -(-file_size // chunk_size))
+            return VariableChunkIndex(chunk_size, file_size, sizes)
         case _:
             raise FormatError("chunkIndex.type is neither fixed nor variable")
 
 
-def _check_fixed(chunk_index: FixedChunkIndex | VariableChunkIndex, overhead_bytes: int) -> None:
+def _check_fixed(chunk_index: ChunkIndex, overhead_bytes: int) -> None:
     expected = FixedChunkIndex.plain(
         chunk_index.original_chunk_size_bytes, chunk_index.original_file_size_bytes, overhead_bytes
     )
@@ -222,17 +215,8 @@ def _parse_indexes(document: JsonObject) -> Iterator[tuple[IndexType, IndexPosit
             yield index_type, None
             continue
         index = document.object(index_type)
-        position = index.integer("position", 0, _INT32_MAX)
-        yield index_type, IndexPosition(position, index.integer("size", 0, _INT32_MAX - position))
-
-
-def _key_pair_id(document: JsonObject) -> str:
-    """The part of `dataKey` before its colon. The wrapped key itself is not kept."""
-    document.text("aad")
-    key_pair_id, colon, _ = document.text("dataKey").partition(":")
-    if not colon or not key_pair_id.strip():
-        raise FormatError("encryption.dataKey does not start with the id of a key pair")
-    return key_pair_id
+        position = index.integer("position", 0, INT32_MAX)
+        yield index_type, IndexPosition(position, index.integer("size", 0, INT32_MAX - position))
 
 
 def _parse_metadata(document: JsonObject, segment_size_bytes: int) -> RemoteLogSegmentMetadata:
@@ -245,7 +229,7 @@ def _parse_metadata(document: JsonObject, segment_size_bytes: int) -> RemoteLogS
             remote_log_segment_id=RemoteLogSegmentId(
                 TopicIdPartition(
                     Uuid.parse(partition.text("topicId")),
-                    topic.integer("partition", 0, _INT32_MAX),
+                    topic.integer("partition", 0, INT32_MAX),
                     topic.text("topic"),
                 ),
                 Uuid.parse(segment.text("id")),
@@ -253,7 +237,7 @@ def _parse_metadata(document: JsonObject, segment_size_bytes: int) -> RemoteLogS
             start_offset=document.integer("startOffset", 0, _INT64_MAX),
             end_offset=document.integer("endOffset", 0, _INT64_MAX),
             max_timestamp_ms=document.integer("maxTimestampMs", -1, _INT64_MAX),
-            broker_id=document.integer("brokerId", -1, _INT32_MAX),
+            broker_id=document.integer("brokerId", -1, INT32_MAX),
             event_timestamp_ms=document.integer("eventTimestampMs", 0, _INT64_MAX),
             segment_size_bytes=segment_size_bytes,
             segment_leader_epochs=LeaderEpochs.of(sorted(_parse_epochs(epochs))),
@@ -265,6 +249,6 @@ def _parse_metadata(document: JsonObject, segment_size_bytes: int) -> RemoteLogS
 
 def _parse_epochs(document: JsonObject) -> Iterator[tuple[int, int]]:
     for epoch in document.names():
-        if not (epoch.isascii() and epoch.isdigit() and len(epoch) <= len(str(_INT32_MAX))):
+        if not (epoch.isascii() and epoch.isdigit() and len(epoch) <= len(str(INT32_MAX))):
             raise FormatError("segmentLeaderEpochs has a member that is no epoch")
         yield int(epoch), document.integer(epoch, 0, _INT64_MAX)

@@ -1,7 +1,7 @@
 """What the store has for one segment: asked once, read once, charged."""
 
 from collections.abc import Callable, Iterator
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from include.tiering.errors import RemoteResourceNotFoundError, RemoteStorageError
 from include.tiering.formats.crc32c import extend_crc32c
@@ -9,16 +9,15 @@ from include.tiering.model.depth import Depth
 from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quota.contract import ByteLimiter
-from include.tiering.remote_storage.contract import KeptObject, ObjectKind, RemoteStorage, StoredObject
+from include.tiering.remote_storage.contract import (
+    KeptObject,
+    ObjectKind,
+    RemoteStorage,
+    StoredObject,
+    TransformedSizes,
+)
 
 _T = TypeVar("_T")
-_OWN_OBJECTS: Final = {
-    ObjectKind.OFFSET_INDEX: IndexType.OFFSET,
-    ObjectKind.TIME_INDEX: IndexType.TIMESTAMP,
-    ObjectKind.TRANSACTION_INDEX: IndexType.TRANSACTION,
-    ObjectKind.PRODUCER_SNAPSHOT: IndexType.PRODUCER_SNAPSHOT,
-    ObjectKind.LEADER_EPOCH: IndexType.LEADER_EPOCH,
-}
 
 
 class SegmentContents:
@@ -46,11 +45,28 @@ class SegmentContents:
         return self._stored
 
     def log_size_and_crc32c(self) -> tuple[int, int | None]:
-        """The store's own; None where it keeps no checksum and the log is to be read anyway."""
-        for stored in self.stored_objects():
-            if stored.kind is ObjectKind.LOG:
-                return stored.size_bytes, stored.crc32c
-        raise RemoteResourceNotFoundError("the log is not in the store")
+        """The store's own; None where it keeps no checksum and the log is to be read anyway. Of a compressed or
+        encrypted log: its length as the broker wrote it, if the object has all chunks, and None."""
+        stored = next((one for one in self.stored_objects() if one.kind is ObjectKind.LOG), None)
+        if stored is None:
+            raise RemoteResourceNotFoundError("the log is not in the store")
+        sizes = self._transformed_sizes()
+        if sizes is None:
+            return stored.size_bytes, stored.crc32c
+        if stored.size_bytes != sizes.stored_bytes:
+            raise RemoteStorageError(
+                f"the log object has {stored.size_bytes} bytes, its manifest says {sizes.stored_bytes}"
+            )
+        return sizes.log_bytes, None
+
+    def _transformed_sizes(self) -> TransformedSizes | None:
+        """None, too, where there is no manifest that could say so: others find that."""
+        try:
+            return self._reader.transformed_sizes()
+        except RemoteStorageError as error:
+            if error.retriable:
+                raise
+            return None
 
     def log_bytes(self) -> int:
         """How much of the log can be read: what the metadata says, or less if the store has less."""
@@ -71,18 +87,9 @@ class SegmentContents:
 
     def holds_what_is_read(self, stored: StoredObject | KeptObject) -> bool:
         """Whether an object beside the log is what its parts make up, in length and checksum."""
-        content = self._of(stored.kind)
+        content = self._reader.whole(stored.kind)
         crc32c = self._reader.read_crc32c(stored.key) if stored.crc32c is None else stored.crc32c
         return (stored.size_bytes, crc32c) == (len(content), extend_crc32c(0, content))
-
-    def _of(self, kind: ObjectKind) -> bytes:
-        """The bytes of a whole object, put together from what was read."""
-        if kind is ObjectKind.MANIFEST:
-            return self.manifest() or b""
-        if kind is ObjectKind.INDEXES:
-            parts = [self.transaction_index() if t is IndexType.TRANSACTION else self.index(t) for t in IndexType]
-            return b"".join(parts)
-        return self.index(_OWN_OBJECTS[kind])
 
     def log_part(self, first_position: int, last_position: int) -> "LogPart":
         """For reading these bytes (both inclusive) of the log in order."""

@@ -23,7 +23,8 @@ class SegmentMeasure:
     Attributes:
         segment_size_bytes, log_crc32c: the source's, as metadata and check pass recorded them; a checksum that nobody
             recorded is, in a deep measure, that of the batches that were read.
-        stored_log_size_bytes, stored_log_crc32c: the store's own.
+        stored_log_size_bytes, stored_log_crc32c: the store's own. Of a compressed or encrypted log: what comes out of
+            it; a shallow measure, which does not read it, has the source's checksum there.
         objects_unlike_contents: objects beside the log whose stored length or checksum is not that of what was read.
         manifest_differences: fields that differ between the manifest and the metadata.
         time_index_outside: also counts timestamps above the segment's maximum.

@@ -68,6 +68,7 @@ def measure_segment(
         _take_read_checksum_where_none_is_kept(sheet)
     else:
         fill_ends(sheet, contents)
+        _take_source_checksum_of_a_transformed_log(sheet, row)
     source_crc32c = sheet.values.get("read_log_crc32c") if row.log_crc32c is None else row.log_crc32c
     partition = metadata.topic_id_partition
     return SegmentMeasure(
@@ -91,6 +92,13 @@ def _take_read_checksum_where_none_is_kept(sheet: Sheet) -> None:
     """A store that keeps no checksum has what is read from it."""
     if sheet.values["stored_log_size_bytes"] is not None and sheet.values["stored_log_crc32c"] is None:
         sheet.values["stored_log_crc32c"] = sheet.values["read_log_crc32c"]
+
+
+def _take_source_checksum_of_a_transformed_log(sheet: Sheet, row: SegmentRow) -> None:
+    """What the store keeps is a checksum of other bytes: it was compared when they were sent, and a deep measure
+    compares what comes out of them."""
+    if sheet.values["stored_log_size_bytes"] is not None and sheet.values["stored_log_crc32c"] is None:
+        sheet.values["stored_log_crc32c"] = row.log_crc32c
 
 
 def _fill_indexes(sheet: Sheet, contents: SegmentContents, metadata: RemoteLogSegmentMetadata) -> None:

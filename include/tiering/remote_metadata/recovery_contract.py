@@ -20,11 +20,11 @@ class StoredSegment:
     """A complete copy as the store holds it.
 
     `metadata` as its manifest has them, in COPY_SEGMENT_STARTED. `log_crc32c` is what the store computed over the log,
-    or what its bytes give: nobody knows any more what the source had.
+    or what its bytes give: nobody knows any more what the source had. None where the log is compressed or encrypted.
     """
 
     metadata: RemoteLogSegmentMetadata
-    log_crc32c: int
+    log_crc32c: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ class StoredObject:
     """One object: what was sent, or what the store says it has. CRC-32C covers the whole object.
 
     `confirmed`: it was sent, and the store's answer already said that it has it with this checksum, which it computed.
+    `is_transformed`: it was sent, and is a log that was compressed or encrypted on its way, from bytes that were proved
+    to be those of the check pass.
     """
 
     kind: ObjectKind
@@ -43,6 +45,7 @@ class StoredObject:
     size_bytes: int
     crc32c: int
     confirmed: bool = field(default=False, compare=False)
+    is_transformed: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,15 @@ class KeptObject:
     key: str
     size_bytes: int
     crc32c: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TransformedSizes:
+    """Of a compressed or encrypted log, by its manifest: `stored_bytes` of the object, `log_bytes` as the broker wrote
+    it."""
+
+    stored_bytes: int
+    log_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +121,14 @@ class SegmentReader(Protocol):
         """As `RemoteStorage.fetch_index`."""
         ...
 
+    def transformed_sizes(self) -> TransformedSizes | None:
+        """None if the log object is the segment file itself."""
+        ...
+
+    def whole(self, kind: ObjectKind) -> bytes:
+        """An object beside the log as it must be stored, put together from the parts of it that are read."""
+        ...
+
     def manifest(self) -> bytes | None:
         """As `RemoteStorage.fetch_manifest`."""
         ...
@@ -143,8 +163,22 @@ class RemoteStorage(Protocol):
             RemoteObjectExistsError: a key is already there (another attempt with this id: a bug or a zombie).
             RemoteChecksumError: the store refused the checksum.
             RemoteStorageFullError, RemoteStorageUnavailableError, RemoteStorageError
+            SourceChangedError: the log is not what the check pass saw, where it is read more than once.
             SendingStoppedError, LeaseLostError: from the limiter.
         """
+        ...
+
+    def require_copyable(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """To be asked before anything of an attempt is written or recorded.
+
+        Raises:
+            CustomMetadataTooLargeError: brokers would not take its `custom_metadata`.
+        """
+        ...
+
+    def custom_metadata(self, metadata: RemoteLogSegmentMetadata, stored_bytes: int) -> bytes | None:
+        """What the brokers' RSM of this layout would give them for a copy whose objects have `stored_bytes` in all:
+        it belongs into the record that says FINISHED. None if it gives nothing."""
         ...
 
     def stat_log_segment(self, metadata: RemoteLogSegmentMetadata) -> tuple[StoredObject, ...]:
@@ -167,6 +201,7 @@ class RemoteStorage(Protocol):
         Raises:
             ValueError: not 0 <= start <= end < segment size.
             RemoteResourceNotFoundError: no such object.
+            SegmentKeyError, StoredChunkError: it is encrypted or compressed, and cannot be undone.
         """
         ...
 

@@ -96,6 +96,12 @@ class GuardedStorage:
             self.check_marker()
         return self._storage.copy_log_segment(metadata, data, limiter=limiter, on_sent=on_sent)
 
+    def require_copyable(self, metadata: RemoteLogSegmentMetadata) -> None:
+        self._storage.require_copyable(metadata)
+
+    def custom_metadata(self, metadata: RemoteLogSegmentMetadata, stored_bytes: int) -> bytes | None:
+        return self._storage.custom_metadata(metadata, stored_bytes)
+
     def stat_log_segment(self, metadata: RemoteLogSegmentMetadata) -> tuple[StoredObject, ...]:
         return self._storage.stat_log_segment(metadata)
 

@@ -8,7 +8,7 @@ from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quota.contract import ByteLimiter
-from include.tiering.remote_storage.contract import KeptObject
+from include.tiering.remote_storage.contract import KeptObject, ObjectKind, TransformedSizes
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.object_store import ObjectStore
 from include.tiering.units import MIB
@@ -52,8 +52,18 @@ class StoredSegmentReader:
 
     def log(self, start_position: int, end_position: int) -> Iterator[bytes]:
         check_positions(self._metadata, start_position, end_position)
-        key = self._layout.log_key(self._metadata, self._read_part)
-        for block in self._store.read(key, start_position, end_position, limiter=self._limiter):
+        yield from self._layout.log(
+            self._metadata, start_position, end_position, read=self._read_part, stream=self._counted
+        )
+
+    def transformed_sizes(self) -> TransformedSizes | None:
+        return self._layout.transformed_sizes(self._metadata, self._read_part)
+
+    def whole(self, kind: ObjectKind) -> bytes:
+        return self._layout.whole(self._metadata, kind, self._read_part)
+
+    def _counted(self, key: str, first: int, last: int) -> Iterator[bytes]:
+        for block in self._store.read(key, first, last, limiter=self._limiter):
             self.bytes_read += len(block)
             yield block
 

@@ -15,6 +15,7 @@ the way leaves a part of the objects; the metadata still says DELETE_SEGMENT_STA
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from include.tiering.errors import (
@@ -82,8 +83,15 @@ class SegmentStorage:
                 on_sent=on_sent,
                 running_crc32c=planned.running_crc32c,
             )
-            sent.append(StoredObject(planned.kind, planned.key, planned.body.size_bytes, planned.crc32c, confirmed))
+            size_bytes, is_transformed = planned.body.size_bytes, planned.is_transformed
+            sent.append(StoredObject(planned.kind, planned.key, size_bytes, planned.crc32c, confirmed, is_transformed))
         return tuple(sent)
+
+    def require_copyable(self, metadata: RemoteLogSegmentMetadata) -> None:
+        self._layout.require_copyable(metadata)
+
+    def custom_metadata(self, metadata: RemoteLogSegmentMetadata, stored_bytes: int) -> bytes | None:
+        return self._layout.custom_metadata(metadata, stored_bytes)
 
     def stat_log_segment(self, metadata: RemoteLogSegmentMetadata) -> tuple[StoredObject, ...]:
         found = []
@@ -103,8 +111,8 @@ class SegmentStorage:
     ) -> Iterator[bytes]:
         last = metadata.segment_size_bytes - 1 if end_position is None else end_position
         check_positions(metadata, start_position, last)
-        key = self._layout.log_key(metadata, self._read_whole)
-        return self._store.read(key, start_position, last, limiter=limiter)
+        stream = partial(self._store.read, limiter=limiter)
+        return self._layout.log(metadata, start_position, last, read=self._read_whole, stream=stream)
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
         index = self._layout.index(metadata, index_type, self._read_whole)

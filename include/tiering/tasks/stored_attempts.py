@@ -10,7 +10,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
-from include.tiering.audit.stored_sizes import stored_indexes_bytes
 from include.tiering.errors import (
     FormatError,
     ObjectKeyError,
@@ -97,15 +96,18 @@ def examine(storage: RemoteStorage, attempt: FoundAttempt) -> StoredSegment | Fa
         RemoteStorageError: retriable ones only.
     """
     try:
-        metadata, indexes_bytes = _described(storage, attempt)
+        metadata, manifest = _described(storage, attempt)
         stored = {one.kind: one for one in storage.stat_log_segment(metadata)}
         _require_objects(stored)
-        for kind, said_bytes in ((ObjectKind.LOG, metadata.segment_size_bytes), (ObjectKind.INDEXES, indexes_bytes)):
+        for kind, said_bytes in (
+            (ObjectKind.LOG, manifest.chunk_index.stored_size_bytes),
+            (ObjectKind.INDEXES, manifest.stored_indexes_bytes),
+        ):
             if stored[kind].size_bytes != said_bytes:
                 raise RemoteChecksumError(
                     f"its {kind.value} object has {stored[kind].size_bytes} bytes, its manifest says {said_bytes}"
                 )
-        return StoredSegment(metadata, stored[ObjectKind.LOG].crc32c)
+        return StoredSegment(metadata, stored[ObjectKind.LOG].crc32c if manifest.is_plain else None)
     except TieringError as error:
         if error.retriable:
             raise
@@ -141,8 +143,8 @@ def leader_epochs_of(storage: RemoteStorage, segment: RemoteLogSegmentMetadata) 
     return history.range(-1, segment.end_offset + 1)
 
 
-def _described(storage: RemoteStorage, attempt: FoundAttempt) -> tuple[RemoteLogSegmentMetadata, int]:
-    """What the manifest says, once it agrees with the keys; and the length that it gives to the indexes."""
+def _described(storage: RemoteStorage, attempt: FoundAttempt) -> tuple[RemoteLogSegmentMetadata, SegmentManifest]:
+    """What the manifest says, once it agrees with the keys."""
     if ObjectKind.MANIFEST not in storage.required_kinds:
         raise RemoteResourceNotFoundError(
             "this layout writes no manifests, so nothing in the store says what its objects are: it cannot be adopted"
@@ -155,11 +157,9 @@ def _described(storage: RemoteStorage, attempt: FoundAttempt) -> tuple[RemoteLog
         )
     manifest = parse_manifest(storage.fetch_manifest(_named_by(attempt)) or b"")
     metadata = _of_this_attempt(manifest, attempt)
-    if manifest.unreadable_reason is not None:
-        raise RemoteStorageError(f"it is {manifest.unreadable_reason}; only plain segments are read here")
     transactions = manifest.indexes[IndexType.TRANSACTION]
     txn_index_empty = transactions is None or not transactions.size_bytes
-    return replace(metadata, txn_index_empty=txn_index_empty), stored_indexes_bytes(manifest)
+    return replace(metadata, txn_index_empty=txn_index_empty), manifest
 
 
 def _of_this_attempt(manifest: SegmentManifest, attempt: FoundAttempt) -> RemoteLogSegmentMetadata:

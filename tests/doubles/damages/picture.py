@@ -18,6 +18,7 @@ from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
+from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from tests.doubles.broker_data import expected
 from tests.doubles.copied_segments import PAYMENTS, rolled_segments
 
@@ -26,7 +27,7 @@ VICTIM: Final = 6
 """Of PAYMENTS: 21 batches of three leader epochs, four codecs and three producers; one transaction that began in an
 earlier segment aborts, two commit, one stays open."""
 
-LAYOUT: Final = AivenLayout(with_txn_index_empty=True)
+LAYOUT: Final = AivenLayout(AivenForm(with_txn_index_empty=True))
 LOG, INDEXES, MANIFEST = ObjectKind.LOG, ObjectKind.INDEXES, ObjectKind.MANIFEST
 
 

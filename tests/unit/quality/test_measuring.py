@@ -302,7 +302,7 @@ class StorageThatFails:
     def _fail(self, *_: object) -> bytes:
         raise self._error
 
-    index = manifest = log = _fail
+    index = manifest = log = transformed_sizes = whole = _fail
 
 
 def test_a_store_that_does_not_answer_is_no_measure(partition: CopiedPartition) -> None:

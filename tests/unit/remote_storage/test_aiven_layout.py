@@ -1,6 +1,7 @@
 """Keys of the aiven layout: the plugin's vectors, round trips, and names that try to lead elsewhere."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -155,7 +156,6 @@ def test_metadata_of_another_size_is_refused_before_anything_is_written() -> Non
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"encryption": {"dataKey": "key-1:c2VjcmV0", "aad": ""}}, "encrypted .*key-1"),
         (
             {
                 "compression": True,
@@ -166,21 +166,34 @@ def test_metadata_of_another_size_is_refused_before_anything_is_written() -> Non
                     "transformedChunks": "",
                 },
             },
-            "compressed",
+            "zstd",
         ),
+        ({"compression": True}, "uncompressed"),
+        ({"encryption": {"dataKey": "key-1:c2VjcmV0", "aad": ""}}, "chunkIndex"),
         ({"version": "2"}, "version"),
     ],
 )
 def test_what_cannot_be_read_is_named(change: dict[str, object], words: str) -> None:
     metadata, data = some_segment(25)
     manifest = json.loads(content_of(LAYOUT.objects(metadata, data)[2]))
-    if "encryption" in change:
-        manifest["chunkIndex"] |= {"transformedChunkSize": 4 * 2**20 + 28, "finalTransformedChunkSize": 53}
     content = json.dumps(manifest | change).encode()
-    for ask in (LAYOUT.log_key, lambda m, read: LAYOUT.index(m, IndexType.OFFSET, read)):
+
+    def read(key: str, first: int, last: int | None) -> bytes:
+        return content
+
+    for ask in (
+        lambda: LAYOUT.log(metadata, 0, 24, read=read, stream=no_stream),
+        lambda: LAYOUT.index(metadata, IndexType.OFFSET, read),
+        lambda: LAYOUT.transformed_sizes(metadata, read),
+        lambda: LAYOUT.whole(metadata, ObjectKind.INDEXES, read),
+    ):
         with pytest.raises(RemoteStorageError, match=words) as raised:
-            ask(metadata, lambda key, first, last: content)
+            ask()
         assert "c2VjcmV0" not in str(raised.value)
+
+
+def no_stream(key: str, first: int, last: int) -> Iterator[bytes]:
+    raise AssertionError("nothing of the log is asked for")
 
 
 def test_without_a_manifest_there_is_no_segment() -> None:
@@ -188,7 +201,7 @@ def test_without_a_manifest_there_is_no_segment() -> None:
         raise RemoteResourceNotFoundError(key)
 
     with pytest.raises(RemoteResourceNotFoundError, match="rsm-manifest"):
-        LAYOUT.log_key(some_metadata(10), absent)
+        LAYOUT.log(some_metadata(10), 0, 9, read=absent, stream=no_stream)
 
 
 def test_the_log_of_a_segment_data_is_never_loaded() -> None:

@@ -156,8 +156,8 @@ HOSTILE: dict[str, tuple[Callable[[Manifest], object], str, str]] = {
             encryption={"dataKey": "k:AAAA", "aad": "AAAA"},
             chunkIndex={**m["chunkIndex"], "transformedChunkSize": 4194332, "finalTransformedChunkSize": 1028},
         ),
-        "RemoteStorageError",
-        "encrypted",
+        "RemoteChecksumError",
+        "1028",
     ),
 }
 

@@ -1,27 +1,42 @@
-"""The layout of Aiven's tiered storage plugin, plain form: what a stock broker with that plugin reads.
+"""The layout of Aiven's tiered storage plugin: what a stock broker with that plugin reads, and what it writes.
 
     <topic>-<topicId>/<partition>/<start offset, 20 digits>-<segmentId>.<suffix>
 
     suffix          content
-    log             the segment file, byte for byte
-    indexes         offset, time index, producer snapshot, leader epochs, transaction index (if any), one after another
-    rsm-manifest    where each index is, and the metadata: written last, it marks the segment as complete
+    log             the segment file: byte for byte, or chunk by chunk compressed, encrypted, or both
+    indexes         offset, time index, producer snapshot, leader epochs, transaction index (if any), one after another,
+                    each encrypted by itself, or none
+    rsm-manifest    where each index and chunk is, and the metadata: written last, it marks the segment as complete
 
 Ids are 22 characters and may hold `-`, topics too, so a key is read from the right. The store's prefix takes the place
-of the plugin's `key.prefix` (which is glued on as it is: end it in a slash there).
+of the plugin's `key.prefix` (which is glued on as it is: end it in a slash there); `AivenForm.key_prefix` goes on with
+it where it does not end in one.
 """
 
+import os
 import re
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from include.tiering.errors import FormatError, RemoteChecksumError, RemoteStorageError
+from include.tiering.errors import (
+    CustomMetadataTooLargeError,
+    FormatError,
+    ObjectKeyError,
+    RemoteChecksumError,
+    RemoteStorageError,
+    SettingError,
+    printable,
+)
+from include.tiering.formats.aiven_chunks import IV_BYTES
+from include.tiering.formats.aiven_custom_metadata import MAX_REMOTE_SIZE_BYTES, CustomMetadataField, encode
 from include.tiering.formats.manifest import SegmentManifest, build_manifest, index_positions, parse_manifest
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
-from include.tiering.remote_storage.contract import ObjectKind
-from include.tiering.remote_storage.layouts.contract import PlannedObject, ReadObject, SegmentKey
+from include.tiering.remote_storage.contract import ObjectKind, TransformedSizes
+from include.tiering.remote_storage.layouts.aiven_form import AivenForm
+from include.tiering.remote_storage.layouts.contract import PlannedObject, ReadObject, SegmentKey, StreamObject
 from include.tiering.remote_storage.layouts.key_names import (
     PARTITION_PATTERN,
     SEGMENT_PATTERN,
@@ -29,8 +44,11 @@ from include.tiering.remote_storage.layouts.key_names import (
     TOPIC_PATTERN,
     segment_key,
 )
-from include.tiering.units import MIB
+from include.tiering.remote_storage.layouts.segment_keys import Cipher, SegmentKeys
+from include.tiering.remote_storage.layouts.stored_form import StoredForm
+from include.tiering.remote_storage.layouts.transformed_log import stored_log
 
+PLAIN: Final = AivenForm()
 _KINDS: Final = (ObjectKind.LOG, ObjectKind.INDEXES, ObjectKind.MANIFEST)
 _KEY: Final = re.compile(
     rf"{TOPIC_PATTERN}-{TOPIC_ID_PATTERN}/{PARTITION_PATTERN}/{SEGMENT_PATTERN}"
@@ -39,31 +57,41 @@ _KEY: Final = re.compile(
 
 
 class AivenLayout:
-    """`chunk_size_bytes` goes into manifests: how much a broker asks for at once. `with_txn_index_empty`
-    adds the member that brokers of the 4.x line write; no reader asks for it."""
+    """Writes segments in one form, and reads those of all. `keys` are needed for encrypted ones."""
 
     name: Final = "aiven"
     required_kinds: Final = frozenset(_KINDS)
     staging_prefix: Final = ""
 
-    def __init__(self, *, chunk_size_bytes: int = 4 * MIB, with_txn_index_empty: bool = False) -> None:
-        self._chunk_size_bytes = chunk_size_bytes
-        self._with_txn_index_empty = with_txn_index_empty
+    def __init__(
+        self,
+        form: AivenForm = PLAIN,
+        keys: SegmentKeys | None = None,
+        *,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        if form.encrypts and keys is None:
+            raise SettingError("remote_storage.encryption_enabled needs remote_storage.encryption_key_pairs")
+        self._form = form
+        self._keys = keys
+        self._random_bytes = random_bytes
 
     def keys(self, metadata: RemoteLogSegmentMetadata) -> tuple[tuple[ObjectKind, str], ...]:
-        return tuple((kind, _key(metadata, kind)) for kind in _KINDS)
+        return tuple((kind, self._key(metadata, kind)) for kind in _KINDS)
 
     def keys_of(
         self, topic: str, topic_id: str, partition: int, start_offset: int, segment_id: str
     ) -> tuple[tuple[ObjectKind, str], ...]:
-        name = f"{topic}-{topic_id}/{partition}/{start_offset:020d}-{segment_id}"
+        name = f"{self._form.key_prefix}{topic}-{topic_id}/{partition}/{start_offset:020d}-{segment_id}"
         return tuple((kind, f"{name}.{kind.value}") for kind in _KINDS)
 
     def partition_prefix(self, partition: TopicIdPartition) -> str:
-        return f"{partition.topic}-{partition.topic_id}/{partition.partition}/"
+        return f"{self._form.key_prefix}{partition.topic}-{partition.topic_id}/{partition.partition}/"
 
     def parse_key(self, key: str) -> SegmentKey:
-        return segment_key(_KEY, key, self.name)
+        if not key.startswith(self._form.key_prefix):
+            raise ObjectKeyError(f"{printable(key)!r} does not begin with {self._form.key_prefix!r}")
+        return segment_key(_KEY, key.removeprefix(self._form.key_prefix), self.name)
 
     def objects(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> tuple[PlannedObject, ...]:
         if data.log.size_bytes != metadata.segment_size_bytes:
@@ -71,55 +99,114 @@ class AivenLayout:
                 f"{metadata.remote_log_segment_id}: the log has {data.log.size_bytes} bytes,"
                 f" the metadata says {metadata.segment_size_bytes}"
             )
-        parts = {index_type: data.index(index_type) for index_type in IndexType}
-        positions = index_positions({each: None if part is None else len(part) for each, part in parts.items()})
+        encryption, cipher = self._keys.new_segment() if self._keys and self._form.encrypts else (None, None)
+        log = stored_log(str(metadata.remote_log_segment_id), data, self._form, cipher, self._random_bytes)
+        parts = {index_type: self._sealed(data.index(index_type), cipher) for index_type in IndexType}
         manifest = build_manifest(
             metadata,
-            positions,
-            chunk_size_bytes=self._chunk_size_bytes,
-            with_txn_index_empty=self._with_txn_index_empty,
+            index_positions({each: None if part is None else len(part) for each, part in parts.items()}),
+            log.chunk_index,
+            encryption=encryption,
+            with_txn_index_empty=self._form.with_txn_index_empty,
         )
+        indexes = b"".join(part or b"" for part in parts.values())
         return (
             PlannedObject(
-                ObjectKind.LOG, _key(metadata, ObjectKind.LOG), data.log, data.log_crc32c, data.log_running_crc32c
+                ObjectKind.LOG,
+                self._key(metadata, ObjectKind.LOG),
+                log.body,
+                log.crc32c,
+                log.running_crc32c,
+                log.body is not data.log,
             ),
-            _in_memory(metadata, ObjectKind.INDEXES, b"".join(part or b"" for part in parts.values())),
-            _in_memory(metadata, ObjectKind.MANIFEST, manifest),
+            self._in_memory(metadata, ObjectKind.INDEXES, indexes),
+            self._in_memory(metadata, ObjectKind.MANIFEST, manifest),
         )
 
-    def log_key(self, metadata: RemoteLogSegmentMetadata, read: ReadObject) -> str:
-        self._plain_manifest(metadata, read)
-        return _key(metadata, ObjectKind.LOG)
+    def require_copyable(self, metadata: RemoteLogSegmentMetadata) -> None:
+        encoded = self.custom_metadata(metadata, MAX_REMOTE_SIZE_BYTES)
+        if encoded is not None and len(encoded) > self._form.custom_metadata_max_bytes:
+            raise CustomMetadataTooLargeError(
+                f"{metadata.remote_log_segment_id}: its custom metadata may have {len(encoded)} bytes, brokers take"
+                f" {self._form.custom_metadata_max_bytes} (their remote.log.metadata.custom.metadata.max.bytes): raise"
+                " that and remote_storage.custom_metadata_max_bytes, or take OBJECT_PREFIX or OBJECT_KEY out of"
+                " remote_storage.custom_metadata_fields_include, there and here"
+            )
+
+    def custom_metadata(self, metadata: RemoteLogSegmentMetadata, stored_bytes: int) -> bytes | None:
+        if not self._form.custom_metadata:
+            return None
+        values: dict[CustomMetadataField, int | str] = {
+            CustomMetadataField.REMOTE_SIZE: stored_bytes,
+            CustomMetadataField.OBJECT_PREFIX: self._form.brokers_prefix,
+            CustomMetadataField.OBJECT_KEY: _stem(metadata),
+        }
+        return encode({field: values[field] for field in self._form.custom_metadata})
+
+    def log(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        first: int,
+        last: int,
+        *,
+        read: ReadObject,
+        stream: StreamObject,
+    ) -> Iterator[bytes]:
+        manifest, key = self._manifest(metadata, read), self._key(metadata, ObjectKind.LOG)
+        if manifest.is_plain:
+            return stream(key, first, last)
+        if last >= manifest.chunk_index.original_file_size_bytes:
+            raise RemoteStorageError(
+                f"{metadata.remote_log_segment_id}: its manifest is that of a log of"
+                f" {manifest.chunk_index.original_file_size_bytes} bytes, byte {last} was asked for"
+            )
+        return self._stored_form(metadata, manifest).log(key, first, last, stream)
+
+    def transformed_sizes(self, metadata: RemoteLogSegmentMetadata, read: ReadObject) -> TransformedSizes | None:
+        manifest = self._manifest(metadata, read)
+        chunks = manifest.chunk_index
+        return (
+            None if manifest.is_plain else TransformedSizes(chunks.stored_size_bytes, chunks.original_file_size_bytes)
+        )
 
     def index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType, read: ReadObject) -> bytes | None:
-        found = self._plain_manifest(metadata, read).indexes[index_type]
-        if found is None or not found.size_bytes:
-            return None if found is None else b""
-        return read(_key(metadata, ObjectKind.INDEXES), found.position, found.position + found.size_bytes - 1)
+        form = self._stored_form(metadata, self._manifest(metadata, read))
+        return form.index(self._key(metadata, ObjectKind.INDEXES), index_type, read)
+
+    def whole(self, metadata: RemoteLogSegmentMetadata, kind: ObjectKind, read: ReadObject) -> bytes:
+        key = self._key(metadata, kind)
+        if kind is not ObjectKind.INDEXES:
+            return read(key, 0, None)
+        return self._stored_form(metadata, self._manifest(metadata, read)).indexes(key, read)
 
     def manifest_key(self, metadata: RemoteLogSegmentMetadata) -> str | None:
-        return _key(metadata, ObjectKind.MANIFEST)
+        return self._key(metadata, ObjectKind.MANIFEST)
 
-    def _plain_manifest(self, metadata: RemoteLogSegmentMetadata, read: ReadObject) -> SegmentManifest:
-        key = _key(metadata, ObjectKind.MANIFEST)
+    def _stored_form(self, metadata: RemoteLogSegmentMetadata, manifest: SegmentManifest) -> StoredForm:
+        return StoredForm(str(metadata.remote_log_segment_id), manifest, self._keys)
+
+    def _manifest(self, metadata: RemoteLogSegmentMetadata, read: ReadObject) -> SegmentManifest:
+        key = self._key(metadata, ObjectKind.MANIFEST)
         try:
-            manifest = parse_manifest(read(key, 0, None))
+            return parse_manifest(read(key, 0, None))
         except FormatError as error:
             raise RemoteStorageError(f"{key}: {error}") from error
-        if manifest.unreadable_reason is not None:
-            raise RemoteStorageError(
-                f"{key}: the segment is {manifest.unreadable_reason}; only plain segments are read here"
-            )
-        return manifest
+
+    def _sealed(self, content: bytes | None, cipher: Cipher | None) -> bytes | None:
+        """An index as it is stored: what is empty stays so."""
+        return cipher.seal(content, self._random_bytes(IV_BYTES)) if cipher is not None and content else content
+
+    def _in_memory(self, metadata: RemoteLogSegmentMetadata, kind: ObjectKind, content: bytes) -> PlannedObject:
+        return PlannedObject(kind, self._key(metadata, kind), BytesSource(content), crc32c_of(content))
+
+    def _key(self, metadata: RemoteLogSegmentMetadata, kind: ObjectKind) -> str:
+        return f"{self._form.key_prefix}{_stem(metadata)}.{kind.value}"
 
 
-def _key(metadata: RemoteLogSegmentMetadata, kind: ObjectKind) -> str:
+def _stem(metadata: RemoteLogSegmentMetadata) -> str:
+    """The keys of a segment without prefix and suffix."""
     partition = metadata.topic_id_partition
     return (
         f"{partition.topic}-{partition.topic_id}/{partition.partition}/"
-        f"{metadata.start_offset:020d}-{metadata.remote_log_segment_id.id}.{kind.value}"
+        f"{metadata.start_offset:020d}-{metadata.remote_log_segment_id.id}"
     )
-
-
-def _in_memory(metadata: RemoteLogSegmentMetadata, kind: ObjectKind, content: bytes) -> PlannedObject:
-    return PlannedObject(kind, _key(metadata, kind), BytesSource(content), crc32c_of(content))

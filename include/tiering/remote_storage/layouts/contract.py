@@ -1,27 +1,33 @@
-"""What a layout decides: which objects a segment has, under which keys, and where its indexes are. Pure."""
+"""What a layout decides: which objects a segment has, under which keys, in which form, and where its indexes are."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_data import ByteSource, IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.remote_storage.contract import ObjectKind
+from include.tiering.remote_storage.contract import ObjectKind, TransformedSizes
 
 ReadObject = Callable[[str, int, int | None], bytes]
 """(key, first byte, last byte inclusive or None for the end) -> bytes; RemoteResourceNotFoundError if absent."""
 
 
+StreamObject = Callable[[str, int, int], Iterator[bytes]]
+"""(key, first byte, last byte inclusive) -> blocks of any size; errors as `ReadObject`, with the first block."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedObject:
-    """One object to be written. `running_crc32c` as in `LogSegmentData`, for the record bytes only."""
+    """One object to be written. `running_crc32c` as in `LogSegmentData`, for the record bytes only. `is_transformed`
+    as in `StoredObject`."""
 
     kind: ObjectKind
     key: str
     body: ByteSource
     crc32c: int
     running_crc32c: tuple[int, ...] = ()
+    is_transformed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +82,48 @@ class SegmentLayout(Protocol):
 
         Raises:
             RemoteChecksumError: metadata and data disagree about the segment's size.
+            SourceChangedError: the log is not what the check pass saw, where it is read for this.
+            SettingError: a key that is needed cannot be used.
         """
         ...
 
-    def log_key(self, metadata: RemoteLogSegmentMetadata, read: ReadObject) -> str:
-        """Key of the object that holds the record bytes as the broker wrote them.
+    def require_copyable(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """Raises CustomMetadataTooLargeError if brokers would not take what `custom_metadata` will give."""
+        ...
+
+    def custom_metadata(self, metadata: RemoteLogSegmentMetadata, stored_bytes: int) -> bytes | None:
+        """What this layout's RSM gives the broker for a segment whose objects have `stored_bytes` in all."""
+        ...
+
+    def log(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        first: int,
+        last: int,
+        *,
+        read: ReadObject,
+        stream: StreamObject,
+    ) -> Iterator[bytes]:
+        """Record bytes `first` to `last` (both inclusive, inside the segment) as the broker wrote them.
 
         Raises:
-            RemoteStorageError: another writer compressed or encrypted them; the text says which.
+            RemoteStorageError: the manifest cannot be used.
             RemoteResourceNotFoundError: the segment is not complete.
+            SegmentKeyError: its key is not at hand.
+            StoredChunkError: what is stored is not what the manifest says.
         """
+        ...
+
+    def transformed_sizes(self, metadata: RemoteLogSegmentMetadata, read: ReadObject) -> TransformedSizes | None:
+        """None if the log object is the segment file itself. Raises as `log` does."""
         ...
 
     def index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType, read: ReadObject) -> bytes | None:
-        """One index; None if the segment has no such index. Raises as `log_key` does."""
+        """One index; None if the segment has no such index. Raises as `log` does."""
+        ...
+
+    def whole(self, metadata: RemoteLogSegmentMetadata, kind: ObjectKind, read: ReadObject) -> bytes:
+        """An object beside the log as it must be stored, put together from what is read of it. Raises as `log` does."""
         ...
 
     def manifest_key(self, metadata: RemoteLogSegmentMetadata) -> str | None:

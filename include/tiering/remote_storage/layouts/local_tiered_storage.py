@@ -17,6 +17,7 @@ Source: `LocalTieredStorage` and `RemoteLogSegmentFileset` of Kafka 3.9 to 4.3.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from include.tiering.errors import RemoteChecksumError, RemoteResourceNotFoundError
@@ -24,8 +25,8 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
-from include.tiering.remote_storage.contract import ObjectKind
-from include.tiering.remote_storage.layouts.contract import PlannedObject, ReadObject, SegmentKey
+from include.tiering.remote_storage.contract import ObjectKind, TransformedSizes
+from include.tiering.remote_storage.layouts.contract import PlannedObject, ReadObject, SegmentKey, StreamObject
 from include.tiering.remote_storage.layouts.key_names import (
     PARTITION_PATTERN,
     SEGMENT_PATTERN,
@@ -86,8 +87,25 @@ class LocalTieredStorageLayout:
                 planned.append(PlannedObject(kind, _key(metadata, kind), BytesSource(content), crc32c_of(content)))
         return tuple(planned)
 
-    def log_key(self, metadata: RemoteLogSegmentMetadata, read: ReadObject) -> str:
-        return _key(metadata, ObjectKind.LOG)
+    def require_copyable(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """Brokers are given nothing."""
+
+    def custom_metadata(self, metadata: RemoteLogSegmentMetadata, stored_bytes: int) -> bytes | None:
+        return None
+
+    def log(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        first: int,
+        last: int,
+        *,
+        read: ReadObject,
+        stream: StreamObject,
+    ) -> Iterator[bytes]:
+        return stream(_key(metadata, ObjectKind.LOG), first, last)
+
+    def transformed_sizes(self, metadata: RemoteLogSegmentMetadata, read: ReadObject) -> TransformedSizes | None:
+        return None
 
     def index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType, read: ReadObject) -> bytes | None:
         try:
@@ -96,6 +114,9 @@ class LocalTieredStorageLayout:
             if index_type is IndexType.TRANSACTION:
                 return None
             raise
+
+    def whole(self, metadata: RemoteLogSegmentMetadata, kind: ObjectKind, read: ReadObject) -> bytes:
+        return read(_key(metadata, kind), 0, None)
 
     def manifest_key(self, metadata: RemoteLogSegmentMetadata) -> str | None:
         return None

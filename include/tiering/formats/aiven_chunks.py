@@ -1,0 +1,180 @@
+"""How a segment file was cut into chunks, and where each stored chunk begins: the `chunkIndex` of a manifest.
+
+A chunk that is neither compressed nor the last keeps its size, plus what encryption adds: such an index is `fixed`,
+four numbers. Compressed ones differ: a `variable` index holds all sizes, in base64 of one zstd frame of (big-endian)
+
+    chunks    content
+    0         int32 0
+    1         int32 1, int32 size
+    n         int32 n, int32 base, int8 width (1..4), n-1 times (size - base) in width bytes unsigned, int32 last size
+
+Base is the smallest of all but the last, width what the largest difference needs (0 needs 1).
+
+Source: Aiven's tiered-storage-for-apache-kafka 1.2, `manifest.index`.
+"""
+
+import base64
+import binascii
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+from include.tiering.errors import FormatError
+from include.tiering.formats import zstd_frame
+from include.tiering.units import GIB, MIB
+
+MAX_CHUNK_SIZE_BYTES: Final = GIB
+MAX_CHUNKS: Final = 2**20
+"""Of a variable index: 2 GiB in chunks of 2 KiB."""
+
+INT32_MAX: Final = 2**31 - 1
+IV_BYTES: Final = 12
+TAG_BYTES: Final = 16
+ENCRYPTION_OVERHEAD_BYTES: Final = IV_BYTES + TAG_BYTES
+"""The initialisation vector before a stored chunk or index, and the tag after it."""
+
+MAX_ENCODED_BYTES: Final = 10 * MIB
+_HEAD: Final = struct.Struct(">iiB")
+_INT32: Final = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One chunk: `position` and `size_bytes` in the segment file, the others in the stored object."""
+
+    number: int
+    position: int
+    size_bytes: int
+    stored_position: int
+    stored_size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FixedChunkIndex:
+    """Every stored chunk but the last has the same size: neither chunk nor file were compressed."""
+
+    original_chunk_size_bytes: int
+    original_file_size_bytes: int
+    transformed_chunk_size_bytes: int
+    final_transformed_chunk_size_bytes: int
+
+    @classmethod
+    def plain(cls, chunk_size_bytes: int, file_size_bytes: int, overhead_bytes: int = 0) -> "FixedChunkIndex":
+        """Of a file cut into chunks that each grow by `overhead_bytes`; a file that is an exact multiple ends in a
+        full chunk. Raises ValueError for an impossible chunk size."""
+        if not 0 < chunk_size_bytes <= MAX_CHUNK_SIZE_BYTES:
+            raise ValueError(f"chunk size {chunk_size_bytes} is outside 1..{MAX_CHUNK_SIZE_BYTES}")
+        final = file_size_bytes % chunk_size_bytes or min(chunk_size_bytes, file_size_bytes)
+        return cls(chunk_size_bytes, file_size_bytes, chunk_size_bytes + overhead_bytes, final + overhead_bytes)
+
+    @property
+    def stored_size_bytes(self) -> int:
+        """Length of the stored object."""
+        before_last = max(0, chunk_count(self) - 1)
+        return before_last * self.transformed_chunk_size_bytes + self.final_transformed_chunk_size_bytes
+
+    def stored_chunks(self, first: int) -> Iterator[tuple[int, int]]:
+        """(position, size) of the stored chunks from number `first` on."""
+        last = chunk_count(self) - 1
+        for number in range(first, last):
+            yield number * self.transformed_chunk_size_bytes, self.transformed_chunk_size_bytes
+        if first <= last:
+            yield last * self.transformed_chunk_size_bytes, self.final_transformed_chunk_size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class VariableChunkIndex:
+    """Stored chunks differ in size: the segment was compressed."""
+
+    original_chunk_size_bytes: int
+    original_file_size_bytes: int
+    stored_sizes_bytes: tuple[int, ...]
+
+    @property
+    def stored_size_bytes(self) -> int:
+        """Length of the stored object."""
+        return sum(self.stored_sizes_bytes)
+
+    def stored_chunks(self, first: int) -> Iterator[tuple[int, int]]:
+        """(position, size) of the stored chunks from number `first` on."""
+        before = sum(self.stored_sizes_bytes[:first])
+        sizes = self.stored_sizes_bytes[first:]
+        yield from zip(accumulate(sizes, initial=before), sizes, strict=False)
+
+
+ChunkIndex = FixedChunkIndex | VariableChunkIndex
+
+
+def chunk_count(index: ChunkIndex) -> int:
+    return -(-index.original_file_size_bytes // index.original_chunk_size_bytes)
+
+
+def chunks_over(index: ChunkIndex, first: int, last: int) -> Iterator[Chunk]:
+    """The chunks that hold bytes `first` to `last` (both inclusive, inside the file) of the segment file."""
+    number = first // index.original_chunk_size_bytes
+    for stored_position, stored_size_bytes in index.stored_chunks(number):
+        position = number * index.original_chunk_size_bytes
+        if position > last:
+            return
+        size_bytes = min(index.original_chunk_size_bytes, index.original_file_size_bytes - position)
+        yield Chunk(number, position, size_bytes, stored_position, stored_size_bytes)
+        number += 1
+
+
+def encode_sizes(sizes_bytes: Sequence[int]) -> str:
+    """`transformedChunks` of a variable index."""
+    return base64.b64encode(zstd_frame.compress(_packed(sizes_bytes))).decode()
+
+
+def decode_sizes(text: str, expected_chunks: int) -> tuple[int, ...]:
+    """The inverse of `encode_sizes`. Nothing is allocated by what the text claims.
+
+    Raises:
+        FormatError: not this encoding, not `expected_chunks` of them, more than `MAX_CHUNKS`, or a size below 1.
+    """
+    if expected_chunks > MAX_CHUNKS:
+        raise FormatError(f"{expected_chunks} chunks: at most {MAX_CHUNKS} are read")
+    try:
+        frame = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise FormatError("transformedChunks is not base64") from error
+    packed = zstd_frame.decompress(frame, most_bytes=MAX_ENCODED_BYTES)
+    sizes = _unpacked(packed, expected_chunks)
+    if sizes and min(sizes) < 1:
+        raise FormatError(f"transformedChunks has a chunk of {min(sizes)} bytes")
+    return sizes
+
+
+def _packed(sizes_bytes: Sequence[int]) -> bytes:
+    if len(sizes_bytes) < 2:
+        return b"".join(map(_INT32.pack, (len(sizes_bytes), *sizes_bytes)))
+    *differing, last = sizes_bytes
+    base = min(differing)
+    width = max(1, -(-(max(differing) - base).bit_length() // 8))
+    differences = b"".join((size - base).to_bytes(width, "big") for size in differing)
+    return _HEAD.pack(len(sizes_bytes), base, width) + differences + _INT32.pack(last)
+
+
+def _unpacked(packed: bytes, expected_chunks: int) -> tuple[int, ...]:
+    if len(packed) < _INT32.size:
+        raise FormatError(f"transformedChunks has {len(packed)} bytes")
+    (count,) = _INT32.unpack_from(packed)
+    if count != expected_chunks:
+        raise FormatError(f"transformedChunks says {count} chunks, the file has {expected_chunks}")
+    width = 0
+    if count > 1:
+        if len(packed) < _HEAD.size:
+            raise FormatError(f"transformedChunks has {len(packed)} bytes")
+        _, base, width = _HEAD.unpack_from(packed)
+        if not 1 <= width <= _INT32.size or base < 0:
+            raise FormatError(f"transformedChunks has base {base} and width {width}")
+    expected_bytes = _HEAD.size + (count - 1) * width + _INT32.size if count > 1 else _INT32.size * (1 + count)
+    if len(packed) != expected_bytes:
+        raise FormatError(f"transformedChunks has {len(packed)} bytes, {count} chunks need {expected_bytes}")
+    if not count:
+        return ()
+    (last,) = _INT32.unpack_from(packed, len(packed) - _INT32.size)
+    starts = range(_HEAD.size, len(packed) - _INT32.size, width) if count > 1 else ()
+    return (*(base + int.from_bytes(packed[at : at + width], "big") for at in starts), last)

@@ -1,0 +1,147 @@
+"""The key pairs for which data keys are wrapped: PEM files, read when they are first needed.
+
+One pair is active: new segments are encrypted for it. A segment names the pair of its own, so rotation is to add a pair
+and make it the active one; the old ones stay as long as segments name them. A private key is readable by its owner
+alone, and never leaves this module.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from Crypto.PublicKey import RSA
+
+from include.tiering.errors import FormatError, SegmentKeyError, SettingError, printable
+from include.tiering.formats.aiven_cipher import (
+    AAD_BYTES,
+    DATA_KEY_BYTES,
+    LEAST_MODULUS_BITS,
+    SegmentCipher,
+    unwrap,
+    wrap,
+)
+from include.tiering.formats.aiven_encryption import Encryption
+
+_MAX_FILE_BYTES: Final = 1 << 16
+_REMEMBERED: Final = 256
+_OTHERS_MAY_READ: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPairFiles:
+    """PEM files: SubjectPublicKeyInfo and PKCS#8. Without the private one nothing can be read back."""
+
+    key_pair_id: str
+    public_key: Path
+    private_key: Path | None = None
+
+
+class KeyRing:
+    """Key pairs by id. `active` is the id of the one for new segments; None: this process encrypts none."""
+
+    def __init__(
+        self,
+        pairs: Sequence[KeyPairFiles],
+        active: str | None = None,
+        *,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._pairs = {pair.key_pair_id: pair for pair in pairs}
+        self._active = active
+        self._random_bytes = random_bytes
+        self._public_key = lru_cache(maxsize=None)(_public_key)
+        self._private_key = lru_cache(maxsize=None)(_private_key)
+        self._remembered = lru_cache(maxsize=_REMEMBERED)(self._unwrapped)
+
+    def new_segment(self) -> tuple[Encryption, SegmentCipher]:
+        """A fresh data key, and how the manifest carries it.
+
+        Raises:
+            SettingError: no active pair, or its public key cannot be used.
+        """
+        pair = None if self._active is None else self._pairs.get(self._active)
+        if pair is None:
+            raise SettingError(
+                f"remote_storage.encryption_key_pair_id {self._active!r} is not in remote_storage.encryption_key_pairs"
+            )
+        cipher = SegmentCipher(self._random_bytes(DATA_KEY_BYTES), self._random_bytes(AAD_BYTES))
+        wrapped = wrap(cipher.key, self._public_key(pair.public_key), self._random_bytes)
+        return Encryption(pair.key_pair_id, wrapped, cipher.aad), cipher
+
+    def cipher(self, encryption: Encryption) -> SegmentCipher:
+        """What opens a segment's objects.
+
+        Raises:
+            SegmentKeyError: its key pair is not here, or without private key, or another one under the same id.
+            SettingError: the private key's file cannot be used.
+        """
+        return self._remembered(encryption)
+
+    def _unwrapped(self, encryption: Encryption) -> SegmentCipher:
+        name = encryption.key_pair_id
+        pair = self._pairs.get(name)
+        if pair is None:
+            known = ", ".join(sorted(self._pairs)) or "none"
+            raise SegmentKeyError(
+                f"it is encrypted for key pair {printable(name)!r}; in remote_storage.encryption_key_pairs: {known}"
+            )
+        if pair.private_key is None:
+            raise SegmentKeyError(
+                f"it is encrypted for key pair {name!r}, of which remote_storage.encryption_key_pairs names no private"
+                " key here: it cannot be read"
+            )
+        try:
+            key = unwrap(encryption.wrapped_key, self._private_key(pair.private_key))
+        except FormatError as error:
+            raise SegmentKeyError(f"it is encrypted for key pair {name!r}: {error}") from None
+        return SegmentCipher(key, encryption.aad)
+
+
+def _public_key(path: Path) -> RSA.RsaKey:
+    key = _imported(path, _content(path))
+    if key.has_private():
+        raise SettingError(f"{_shown(path)} holds a private key: name the file of the public one")
+    return key
+
+
+def _private_key(path: Path) -> RSA.RsaKey:
+    content = _content(path, is_secret=True)
+    key = _imported(path, content)
+    if not key.has_private():
+        raise SettingError(f"{_shown(path)} holds a public key: name the file of the private one")
+    return key
+
+
+def _content(path: Path, *, is_secret: bool = False) -> bytes:
+    try:
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            content = file.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise SettingError(f"key file {_shown(path)} cannot be read: {error.strerror or error}") from error
+    if is_secret and mode & _OTHERS_MAY_READ:
+        raise SettingError(
+            f"key file {_shown(path)} is a private key that others may read (mode {mode:04o}): chmod 600"
+        )
+    if len(content) > _MAX_FILE_BYTES:
+        raise SettingError(f"key file {_shown(path)} is larger than {_MAX_FILE_BYTES} bytes")
+    return content
+
+
+def _imported(path: Path, content: bytes) -> RSA.RsaKey:
+    """The text of an error never repeats what is in the file."""
+    try:
+        key = RSA.import_key(content)
+    except (ValueError, IndexError, TypeError):
+        raise SettingError(f"key file {_shown(path)} is no RSA key in PEM without a passphrase") from None
+    if key.size_in_bits() < LEAST_MODULUS_BITS:
+        raise SettingError(f"key file {_shown(path)}: {key.size_in_bits()} bits, {LEAST_MODULUS_BITS} are needed")
+    return key
+
+
+def _shown(path: Path) -> str:
+    return printable(str(path))

@@ -24,7 +24,7 @@ from include.tiering.cluster.brokers_contract import (
     PartitionOffsets,
 )
 from include.tiering.cluster.contract import PartitionFacts, TopicFacts
-from include.tiering.errors import BrokersError, BrokersRefusedError, UnknownTopicError
+from include.tiering.errors import BrokersError, BrokersForbiddenError, BrokersRefusedError, UnknownTopicError
 from include.tiering.model.ids import TopicIdPartition, Uuid
 
 CLUSTER_ID: Final = "bW9kZWwtYnJva2Vycy0wMA"
@@ -121,6 +121,7 @@ class ModelBrokers:
         self.topic_defaults = dict(topic_defaults)
         self.broker_defaults = dict(broker_defaults)
         self.broker_configs_set: dict[int | None, dict[str, str]] = {None: {}}
+        self.forbidden_topics: set[str] = set()
         self.calls: list[str] = []
         self.after_call: Callable[[str], None] = lambda _name: None
         self._topics: dict[str, _Topic] = {}
@@ -179,7 +180,8 @@ class ModelBrokers:
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicFacts]:
         with self._call("topics"):
-            wanted = self._topics if names is None else [name for name in names if name in self._topics]
+            all_seen = [name for name in self._topics if name not in self.forbidden_topics]
+            wanted = all_seen if names is None else [name for name in names if name in self._topics]
             return {name: self._facts(name) for name in wanted}
 
     def partition_offsets(self, partitions: Collection[TopicIdPartition]) -> OffsetsAnswer:
@@ -259,6 +261,8 @@ class ModelBrokers:
     def _topic(self, topic: str) -> _Topic:
         if topic not in self._topics:
             raise UnknownTopicError(f"there is no topic {topic}")
+        if topic in self.forbidden_topics:
+            raise BrokersForbiddenError(f"topic {topic}: not authorised for this topic")
         return self._topics[topic]
 
     def _partition(self, partition: TopicIdPartition) -> ModelPartition:
@@ -278,7 +282,7 @@ class ModelBrokers:
         return self.nodes[broker_id]
 
     def _facts(self, name: str) -> TopicFacts:
-        topic = self._topics[name]
+        topic = self._topic(name)
         partitions = {
             number: PartitionFacts(number, one.leader, one.leader_epoch, one.replicas, one.isr)
             for number, one in topic.partitions.items()

@@ -16,6 +16,7 @@ from tests.simulation.kernel.runtime import simulated_runtime
 from tests.simulation.kernel.scheduler import Scheduler
 from tests.simulation.world.database import Database, database
 from tests.simulation.world.events import Events
+from tests.simulation.world.gate import measuring_by
 from tests.simulation.world.runs import Runs
 from tests.simulation.world.world import World
 
@@ -49,7 +50,7 @@ def run_schedule(
     current: list[Scheduler] = []
     logging.disable(logging.CRITICAL)
     try:
-        with simulated_runtime(lambda: current[0]):
+        with simulated_runtime(lambda: current[0]), measuring_by(lambda: current[0].world):
             world = World(choices, db or database(), tracing=tracing)
             current.append(world.scheduler)
             steps = _play(world)

@@ -11,12 +11,15 @@ if TYPE_CHECKING:
     from tests.simulation.invariants.watch import Watch
 
 _LEASES = "SELECT topic_id, partition, role, token, expires_at_ms, run_id, batch_id FROM leases"
+_RELEASING = frozenset({"deletions.claim", "removals.claim"})
+_LEASING = frozenset({"work.claim", "work.renew", "work.release", *_RELEASING})
 _RELEASE = """
     SELECT r.needs_approval, a.plan_hash = r.plan_hash
     FROM runs r LEFT JOIN approvals a ON a.run_id = r.run_id WHERE r.run_id = ?
 """
-_LEASING = frozenset({"work.claim", "work.renew", "work.release", "deletions.claim"})
 _CHANGING = frozenset({"metadata.add_segment", "metadata.update_segment", "metadata.advance_deletion"})
+
+_REMOVING = frozenset({"removals.condemn", "removals.record_outcomes"})
 
 
 class Leases:
@@ -49,13 +52,13 @@ class Leases:
             if result is not None and label.endswith(".claim"):
                 self._tell_lease(process, result.fence)
                 self._claimed(process, result.fence)
-            if label == "deletions.claim" and result is not None:
+            if label in _RELEASING and result is not None:
                 self._require_released(result.run_id)
             self._before = self._rows()
         elif label == "work.holder" and result is None:
             self._saw_no_holder.add((process, args[0]))
-        fence = kwargs.get("fence")
-        if fence is not None and label in _CHANGING and wrote:
+        fence = args[0].fence if label in _REMOVING else kwargs.get("fence")
+        if fence is not None and (label in _CHANGING or label in _REMOVING) and wrote:
             self._fenced_change(process, fence, label)
 
     def is_valid(self, process: Process) -> bool:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from include.tiering.audit.guards import Guard
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_storage.marker import MARKER_KEY, marker_to_bytes
 from include.tiering.tasks.copy_plan import HeldBack
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from tests.simulation.world.world import World
 
 _ROUNDS = 6
+_SUFFIXES = ("log", "indexes", "rsm-manifest")
 _SLOTS = 8
 _LEASE_AND_MORE_MS = 31_000
 _SLACK_MS = 40_000
@@ -30,10 +32,13 @@ class Closing:
 
     def run(self) -> None:
         """Ends at once when something breaks on the way."""
+        world = self._world
         self._calm_down()
         if not self._until_idle("what runs when the faults stop comes to an end"):
             return
         if not self._rounds(self._runs.start_copy_run, "all eligible work finishes"):
+            return
+        if world.tempers.gates and not self._judged():
             return
         if any(row.state not in (FINISHED, GONE) for row in self._world.watch.rows.known.values()):
             self._world.scheduler.now_ms += _UNFINISHED_EXPIRY_MS
@@ -48,7 +53,30 @@ class Closing:
         self._require_all_copied()
         self._require_no_fork()
         self._require_expired()
+        if world.tempers.audits and not self._audited():
+            return
         self._require_clean()
+
+    def _judged(self) -> bool:
+        """All that passed is right; what is not is copied anew, or its partition stands still."""
+        world = self._world
+        self._runs.judge(None)
+        if not self._until_idle("what runs when the faults stop comes to an end"):
+            return False
+        if not self._rounds(self._runs.start_copy_run, "all eligible work finishes"):
+            return False
+        self._runs.judge(None)
+        if not self._until_idle("what runs when the faults stop comes to an end"):
+            return False
+        for row in world.watch.rows.known.values():
+            if row.state == FINISHED and row.verdict == "none":
+                world.watch.broken("what was copied is judged", str(row))
+        return True
+
+    def _audited(self) -> bool:
+        """Old enough by now is whatever was left anywhere, and nobody works on it."""
+        self._world.scheduler.now_ms += _UNFINISHED_EXPIRY_MS
+        return self._rounds(self._runs.start_audit, "all that nobody knows goes")
 
     def _calm_down(self) -> None:
         world = self._world
@@ -151,7 +179,8 @@ class Closing:
                     return
 
     def _require_expired(self) -> None:
-        """The oldest segment of a partition is not past its time."""
+        """The oldest segment of a partition is not past its time. Of copies that begin alike that is the longest: what it
+        covers stays as long."""
         world = self._world
         for partition, log in world.cluster.logs.items():
             place = (str(partition.topic_id), partition.partition)
@@ -165,7 +194,7 @@ class Closing:
             )
             if not finished or not settings or not is_ours or is_doubtful:
                 continue
-            oldest = min(finished, key=lambda row: (row.start_offset, row.end_offset))
+            oldest = min(finished, key=lambda row: (row.start_offset, -row.end_offset))
             retention_ms = settings[-1][2]
             age_ms = world.scheduler.now_ms - oldest.max_timestamp_ms
             if retention_ms is not None and age_ms > retention_ms + _SLACK_MS:
@@ -187,6 +216,9 @@ class Closing:
                 watch.broken("abandoned attempts are cleaned", str(row))
         if watch.foreign_history:
             return
+        if world.tempers.audits:
+            self._require_audited(keys, owners)
+            return
         gone_ids = {row.segment_id for row in watch.rows.known.values() if row.state == GONE}
         for key in sorted(set(world.store.objects) - keys):
             if key.rpartition("/")[2][21:43] in gone_ids - watch.wrote_late:
@@ -197,3 +229,25 @@ class Closing:
             row = watch.rows.known.get(upload.key.rpartition("/")[2][21:43])
             if row is not None and row.state == GONE and upload.listed and row.segment_id not in watch.wrote_late:
                 watch.broken("abandoned uploads are cleaned", upload.key)
+
+    def _require_audited(self, keys: set[str], owners: dict[str, TopicOwner]) -> None:
+        """Nothing is excused that an audit may remove: late writes, what a power failure took, what lists hid."""
+        world, watch = self._world, self._world.watch
+        refusals = [one.guard for one in self._runs.refusals]
+        if refusals == [Guard.EMPTY_DATABASE] and not watch.rows.known:
+            return  # all expired and its tombstones are forgotten: it looks like a database that was emptied
+        if refusals:
+            watch.broken("all that nobody knows goes", f"the audit refuses: {self._runs.refusals[0].sentence}")
+        held = {row.segment_id for row in watch.rows.known.values() if row.superseded_by is not None}
+        for key in sorted(set(world.store.objects) - keys - set(world.store.brokers_own)):
+            place, _, name = key.rpartition("/")
+            topic_id = place.partition("/")[0][-22:]
+            is_complete = all(f"{place}/{name[:43]}.{one}" in world.store.objects for one in _SUFFIXES)
+            is_ours = owners.get(topic_id, TopicOwner.NONE) in (TopicOwner.NONE, TopicOwner.PLATFORM)
+            if is_ours and not is_complete and name[21:43] not in held:
+                watch.broken("all that nobody knows goes", key)
+        for upload in world.store.uploads:
+            topic_id = upload.key.partition("/")[0][-22:]
+            is_ours = owners.get(topic_id, TopicOwner.NONE) in (TopicOwner.NONE, TopicOwner.PLATFORM)
+            if upload.listed and upload.process is not None and is_ours:
+                watch.broken("all that nobody knows goes", f"the upload of {upload.key}")

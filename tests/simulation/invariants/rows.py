@@ -19,7 +19,8 @@ _LEGAL = {(STARTED, FINISHED), (STARTED, DELETING), (FINISHED, DELETING), (DELET
 LOOKED_AT = ("segments", "partitions", "size_counters")
 _QUERY = """
     SELECT s.segment_id, s.topic_id, s.partition, t.name, s.start_offset, s.end_offset, s.size_bytes, s.leader_epochs,
-           s.state, s.max_timestamp_ms, s.fencing_token, s.verdict, s.superseded_by, s.given_up_at_ms IS NOT NULL
+           s.state, s.max_timestamp_ms, s.fencing_token, s.verdict, s.superseded_by, s.given_up_at_ms IS NOT NULL,
+           s.verdict_detail
     FROM segments s JOIN topics t ON t.cluster_id = s.cluster_id AND t.topic_id = s.topic_id
 """
 _SKIPPED = "SELECT first_offset, last_offset FROM skipped_offsets WHERE topic_id = ? AND partition = ?"
@@ -44,6 +45,7 @@ class Row(NamedTuple):
     verdict: str = "none"
     superseded_by: str | None = None
     given_up: int = 0
+    verdict_detail: str = ""
 
     @property
     def stops(self) -> bool:
@@ -109,8 +111,13 @@ class Rows:
             old = before.get(segment_id)
             if old is None:
                 self._added(row, process)
-            elif old.state != row.state:
+                continue
+            if old.state != row.state:
                 self._changed(old, row, log_starts, now, process)
+            if old.verdict != row.verdict:
+                self._watch.gate.judged(row, process)
+            if old.superseded_by not in (None, row.superseded_by):
+                self._watch.broken("a failed segment is superseded once", f"{old} by {row.superseded_by}, too")
         for segment_id, row in before.items():
             if segment_id not in now and row.state != GONE:
                 self._watch.broken("no row vanishes before it is a tombstone", f"{row} after {label}")
@@ -223,23 +230,30 @@ class Rows:
 
     def check_bytes(self, row: Row) -> None:
         """The objects of a FINISHED row."""
+        fault = self._fault(row)
+        if fault is not None:
+            self._watch.broken("FINISHED has its exact bytes", f"{row}: {fault}")
+
+    def is_right(self, row: Row) -> bool:
+        """Whether the store has what was written, now."""
+        return self._fault(row) is None
+
+    def _fault(self, row: Row) -> str | None:
         objects = self._world.store.objects
         partition = row.topic_id_partition
         records = self.records(row)
         if records is None:
-            self._watch.broken("FINISHED has its exact bytes", f"{row}: no epoch covers its start: {row.leader_epochs}")
-            return
+            return f"no epoch covers its start: {row.leader_epochs}"
         log = objects.get(row.key("log"))
         expected = bytes_of(partition, records)
         if log != expected or row.size_bytes != len(expected):
             found = "nothing" if log is None else f"{len(log)} bytes: {log[:60]!r}"
-            self._watch.broken(
-                "FINISHED has its exact bytes", f"{row}: stored is {found}, written was {expected[:60]!r}"
-            )
+            return f"stored is {found}, written was {expected[:60]!r}"
         indexes = objects.get(row.key("indexes"), b"")
         begins = index_bytes("index", records) + index_bytes("timeindex", records) + SNAPSHOT
         if not indexes.startswith(begins) or row.key("rsm-manifest") not in objects:
-            self._watch.broken("FINISHED has its exact bytes", f"{row}: its indexes or its manifest are not there")
+            return "its indexes or its manifest are not there"
+        return None
 
     def _compare_histories(self, histories: dict[tuple[str, int], str], now: dict[str, Row]) -> None:
         """What was archived under an epoch is known under it as long as it is there. An unclean election excepted."""

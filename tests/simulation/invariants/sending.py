@@ -96,13 +96,14 @@ class Sending:
             None if objects[MARKER_KEY] == marker_to_bytes(MARKER) else self._world.scheduler.now_ms
         )
 
-    def object_deleted(self, key: str, process: Process) -> None:
+    def object_goes(self, key: str, process: Process) -> None:
+        """It is there still."""
         since_ms = self._foreign_since_ms
         if since_ms is not None and self._marker_read_ms.get(process, 0) >= since_ms:
             self._watch.broken("nothing is deleted in a bucket that is not ours", f"{process.name}: {key}")
         if since_ms is not None and process not in self._marker_read_ms:
             self._watch.broken("nothing is deleted in a bucket that is not ours", f"{process.name} never asked: {key}")
-        if key in self._world.store.brokers_own:
+        if key in self._world.store.brokers_own and not self._watch.audits.cannot_know(key, process):
             self._watch.broken("what a broker wrote is not touched", f"{key} was deleted by {process.name}")
         name = key.rpartition("/")[2]
         segment_id = name[21:43]
@@ -112,7 +113,9 @@ class Sending:
             self._watch.broken("what was superseded is held", f"{name} of {row} goes already")
         if row is not None and row.state in (STARTED, FINISHED) and segment_id not in self._watch.may_leave_objects:
             self._watch.broken("no object of a live row is deleted", f"{name} of {row}")
-        if row is None and segment_id not in self._watch.never_begun and not self._watch.foreign_history:
+        if process.name.startswith("remover"):
+            self._watch.audits.removes(key, process)
+        elif row is None and segment_id not in self._watch.never_begun and not self._watch.foreign_history:
             self._watch.broken("no object of a live row is deleted", f"{key}: no row was ever begun for it")
 
     def upload_aborted(self, upload: Upload) -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionReason
+from tests.simulation.invariants.audits import Audits
+from tests.simulation.invariants.gate import Gate
 from tests.simulation.invariants.leases import Leases
 from tests.simulation.invariants.retention import require_justified
 from tests.simulation.invariants.rows import DELETING, FINISHED, LOOKED_AT, STARTED, Row, Rows
@@ -45,6 +47,8 @@ class Watch:
         self.rows = Rows(self)
         self.leases = Leases(self)
         self.sending = Sending(self)
+        self.gate = Gate(self)
+        self.audits = Audits(self)
         self.ever_finished: dict[tuple[str, int], dict[str, Row]] = {}
         self.were_finished: set[str] = set()
         """Ids of attempts that were FINISHED at some time."""

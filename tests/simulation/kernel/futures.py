@@ -1,6 +1,6 @@
 """What the product knows as `concurrent.futures`, over tasks of the simulation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tests.simulation.kernel.scheduler import Killed, Scheduler
@@ -67,6 +67,10 @@ class SimulatedExecutor:
             for thread in self._threads:
                 thread.start()
         return future
+
+    def map(self, call: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        futures = [self.submit(call, item) for item in items]
+        return (future.result() for future in futures)
 
     def __enter__(self) -> "SimulatedExecutor":
         return self

@@ -23,6 +23,7 @@ _WITH_THREADS: Final = (
     "tasks.send_gate",
     "tasks.copy_segments",
     "tasks.delete_batch",
+    "tasks.remove_strays",
     "quota.byte_bounded_queue",
 )
 

@@ -4,7 +4,8 @@ from typing import Final
 
 from tests.simulation.mutants.copying import COPYING
 from tests.simulation.mutants.expiring import EXPIRING
+from tests.simulation.mutants.judging import JUDGING
 from tests.simulation.mutants.mutant import Mutant
 from tests.simulation.mutants.owning import OWNING
 
-MUTANTS: Final[tuple[Mutant, ...]] = (*COPYING, *OWNING, *EXPIRING)
+MUTANTS: Final[tuple[Mutant, ...]] = (*COPYING, *OWNING, *EXPIRING, *JUDGING)

@@ -134,6 +134,31 @@ def _size_rounds_up() -> list[Patch]:
     return [(expiration._Scan, "_by_size", instead)]
 
 
+def _covered_too() -> list[Patch]:
+    """What goes along with a segment, because it covers it, is not counted."""
+    return [(expiration._Scan, "_passed_with", lambda _self, segment: [segment])]
+
+
+def _bytes_of_old_leaders() -> list[Patch]:
+    """Whoever leads by the facts is believed, whatever another replica knows."""
+
+    def instead(report: Any) -> Any:
+        replicas = () if report is None else report.replicas
+        return {replica.topic_id_partition: replica for replica in replicas if replica.chosen}
+
+    return [(plan_expiration, "_believed", instead)]
+
+
+def _bytes_below_log_starts() -> list[Patch]:
+    """A segment into which a log start fell counts whole."""
+
+    def instead(replica: Any, highest: int | None, _log_start_offset: int) -> int:
+        first = 0 if highest is None else highest + 1
+        return sum(segment.size_bytes for segment in replica.segments if segment.base_offset >= first)
+
+    return [(plan_expiration, "local_only_bytes", instead)]
+
+
 def _unfinished_is_size() -> list[Patch]:
     """Bytes of copies that never ended count towards retention.bytes."""
 
@@ -213,6 +238,9 @@ EXPIRING = (
     Mutant("foreign-topics", "nothing of another owner is deleted", "the owner is not asked", _not_our_topics),
     Mutant("age-zero", "retention.ms is kept", "everything is past it", _retention_is_age_zero),
     Mutant("size-rounds-up", "retention.bytes stay", "one segment more goes", _size_rounds_up),
+    Mutant("covered-too", "bytes that go along are counted", "they are not", _covered_too),
+    Mutant("old-leaders", "what an old leader holds is no local size", "it is", _bytes_of_old_leaders),
+    Mutant("below-log-start", "what a log start fell into is no local size", "it is", _bytes_below_log_starts),
     Mutant("unfinished-is-size", "only FINISHED bytes are size", "begun copies are, too", _unfinished_is_size),
     Mutant("short-history", "epochs are merged over time", "the last cache wins", _shortened_history),
     Mutant("brokers-log-start", "the broker's log start deletes nothing", "it is taken for ours", _brokers_log_start),

@@ -2,7 +2,6 @@
 
 from tests.simulation.world.brokers import PartitionLog
 from tests.simulation.world.event_source import EventSource
-from tests.simulation.world.object_store import Upload
 
 
 class BrokerEvents(EventSource):
@@ -35,10 +34,10 @@ class BrokerEvents(EventSource):
             self._after_election(log, "a clean election")
 
     def elect_unclean(self) -> None:
+        """Of whichever broker comes back first, with less than it had: the old leader's, too."""
         log = self._log()
-        others = [] if log is None else [one for one in log.brokers if one != log.leader]
-        if log is not None and others:
-            new = log.replicas[others[self._choices.number(len(others))]]
+        if log is not None:
+            new = log.replicas[log.brokers[self._choices.number(len(log.brokers))]]
             log.truncate(new, max(new.log_start, new.end - self._choices.number(11)))
             log.elect(new.broker_id, clean=False)
             log.unclean = True
@@ -146,11 +145,13 @@ class BrokerEvents(EventSource):
             log = tiered[self._choices.number(len(tiered))]
             tip = log.partition
             name = f"{tip.topic}-{tip.topic_id}/{tip.partition}/{log.high_watermark:020d}-{self._world.topic_id()}"
+            store, now_ms = self._world.store, self._world.scheduler.now_ms
             for suffix in ("log", "indexes", "rsm-manifest"):
-                self._world.store.brokers_own[f"{name}.{suffix}"] = b"a broker's"
-            self._world.store.objects.update(self._world.store.brokers_own)
+                key = f"{name}.{suffix}"
+                store.objects[key] = store.brokers_own[key] = b"a broker's"
+                store.written_ms[key] = now_ms
             if self._choices.number(3) == 1:
-                self._world.store.uploads.append(Upload(f"{name}-next.log", None, listed=True))
+                store.begin(f"{name}-next.log", None, listed=True, now_ms=now_ms)
             self._tell("a broker copies", tip, f"at {log.high_watermark}")
 
     def broker_expires(self) -> None:

@@ -126,13 +126,7 @@ class PartitionLog:
         leader = self.leading
         if leader is None or replica is leader:
             return
-        theirs = {offset: epoch for epoch, offset in leader.records()}
-        agreed = replica.end
-        for epoch, offset in replica.records():
-            if offset >= leader.log_start and theirs.get(offset) != epoch:
-                agreed = offset
-                break
-        self.truncate(replica, agreed)
+        self.truncate(replica, self._agreed_end(replica))
         if replica.end < leader.log_start:
             self._restart(replica, leader.log_start)
         for record in list(leader.records()):
@@ -191,10 +185,24 @@ class PartitionLog:
         self.advance_high_watermark()
 
     def checkpoint(self, replica: ReplicaLog) -> None:
-        """Write down what is true now."""
-        replica.checkpointed_high_watermark = min(self.high_watermark, replica.end)
+        """Write down what is true now, as far as it knows: an old leader that has not followed since learns of no
+        high watermark above what it shares with the new one."""
+        replica.checkpointed_high_watermark = min(self.high_watermark, self._agreed_end(replica))
         replica.checkpointed_log_start = replica.log_start
         replica.recovery_point = replica.end
+
+    def _agreed_end(self, replica: ReplicaLog) -> int:
+        """Up to where (exclusive) it has what the leader has."""
+        leader = self.leading
+        if leader is None or replica is leader:
+            return replica.end
+        if replica.epochs == leader.epochs:
+            return min(replica.end, leader.end)
+        theirs = {offset: epoch for epoch, offset in leader.records()}
+        for epoch, offset in replica.records():
+            if offset >= leader.log_start and theirs.get(offset) != epoch:
+                return offset
+        return replica.end
 
     def _append(self, replica: ReplicaLog, record: Record) -> None:
         if len(replica.files[-1].records) >= replica.roll_every:

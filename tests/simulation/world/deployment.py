@@ -19,6 +19,7 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.quota.sql_configs import SqlConfigStore
 from include.tiering.quota.topic_quota import Admission
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.remote_metadata.sql_audit import SqlSegmentFacts
 from include.tiering.remote_metadata.sql_failed_copies import SqlFailedCopies
 from include.tiering.remote_metadata.sql_topic_deletions import SqlTopicDeletions
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
@@ -26,12 +27,30 @@ from include.tiering.remote_storage.contract import StoreMarker
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.marker import GuardedStorage
 from include.tiering.remote_storage.segment_storage import SegmentStorage
+from include.tiering.remote_storage.strays import StoredStrays
 from include.tiering.settings import TieringSettings, load_settings
 from include.tiering.wiring import Tiering
 from include.tiering.work.sql import SqlWorkStore
+from include.tiering.work.sql_audits import SqlAuditStore
 from include.tiering.work.sql_deletions import SqlDeletionStore
+from include.tiering.work.sql_removals import SqlRemovalStore
+from tests.doubles.plain_judge import PlainJudge
 from tests.simulation.kernel.scheduler import Process, Verdict
+from tests.simulation.world.contracts import (
+    AUDITS,
+    DELETIONS,
+    FAILED_COPIES,
+    METADATA,
+    OPENED,
+    READ,
+    REGISTRY,
+    REMOVALS,
+    SEGMENT_FACTS,
+    WORK,
+    WRITE,
+)
 from tests.simulation.world.database import Database
+from tests.simulation.world.listing import ModelListing
 from tests.simulation.world.log_source import FactsView, ModelSource
 from tests.simulation.world.memory import Memory, Remembered
 from tests.simulation.world.object_store import ModelStore, perform
@@ -40,59 +59,6 @@ from tests.simulation.world.quotas import ModelQuotas
 CLUSTER_ID: Final = "simulated-cluster"
 MARKER: Final = StoreMarker(CLUSTER_ID, "simulated-store", 1)
 SOMEBODY_ELSES: Final = StoreMarker(CLUSTER_ID, "another-store", 1)
-
-_READ, _WRITE = "sql read", "sql write"
-METADATA: Final = {
-    "add_segment": _WRITE,
-    "update_segment": _WRITE,
-    "advance_deletion": _WRITE,
-    "raise_log_start": _WRITE,
-    "merge_leader_epochs": _WRITE,
-    "skip_offsets": _WRITE,
-    "forget_tombstones": _WRITE,
-    "skipped_offsets": _READ,
-    "partition_truth": _READ,
-    "segment": _READ,
-    "list_segments": _READ,
-    "partitions": _READ,
-    "highest_offset_for_epoch": _READ,
-    "highest_copied_offset": _READ,
-    "stopped_reason": _READ,
-}
-WORK: Final = {
-    "save_plan": _WRITE,
-    "claim": _WRITE,
-    "waits_longer": _READ,
-    "renew": _WRITE,
-    "release": _WRITE,
-    "holder": _READ,
-    "remaining": _READ,
-    "record_outcome": _WRITE,
-    "note_left": _WRITE,
-    "has_work": _READ,
-    "report_progress": _WRITE,
-    "paused_topics": _READ,
-    "pool_size": _READ,
-    "live_batches": _READ,
-    "pause": _WRITE,
-    "resume": _WRITE,
-}
-DELETIONS: Final = {
-    "save_plan": _WRITE,
-    "run": _READ,
-    "plan": _READ,
-    "totals": _READ,
-    "record_brake": _WRITE,
-    "approve": _WRITE,
-    "claim": _WRITE,
-    "remaining": _READ,
-    "record_outcomes": _WRITE,
-    "has_work": _READ,
-}
-FAILED_COPIES: Final = {"all": _READ, "note_losses": _WRITE, "give_up": _WRITE}
-REGISTRY: Final = {"owner": _READ, "set_owner": _WRITE}
-SOURCE: Final = {"scan": "source", "replica": "source", "open_segment": "source"}
-OPENED: Final = {"check": "source", "recheck": "source"}
 
 
 class Proxy:
@@ -188,7 +154,7 @@ def deploy(world: Any, process: Process) -> Tiering:
     memory: Memory = world.memory
 
     def calls(label: str, kind: str, target: Callable[..., Any]) -> Callable[..., Any]:
-        is_sql = kind == _WRITE
+        is_sql = kind == WRITE
         target = memory.over(label, target)
         if label == "work.report_progress" and not (world.tempers.keeps_progress or world.tempers.has_pools):
             return _not_kept
@@ -198,7 +164,7 @@ def deploy(world: Any, process: Process) -> Tiering:
             world.after_call(process, label, args, kwargs, result)
             return result
 
-        if kind == _READ and not world.tempers.reads_are_points:
+        if kind == READ and not world.tempers.reads_are_points:
             return read
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -227,15 +193,15 @@ def deploy(world: Any, process: Process) -> Tiering:
         return scheduler.now_ms
 
     facts = FactsView(world.cluster, world.facts)
-    store = SegmentStorage(
-        ModelStore(world.store, scheduler, process, world), AivenLayout(), random_bytes=world.choices.random_bytes
-    )
+    model_store = ModelStore(world.store, scheduler, process, world)
+    store = SegmentStorage(model_store, AivenLayout(), random_bytes=world.choices.random_bytes)
 
     def observe(step: Any, partition: Any, offset: int) -> None:
         process.last_step = str(step)
         world.step_reached(process, step, partition, offset)
         perform(scheduler, process, world, f"step {step}", f"{partition} {offset}", "step", lambda: None, error_of)
 
+    strays = StoredStrays(model_store, AivenLayout(), lambda: tiering.require_our_store())
     metadata = Remembered(memory, "metadata", _MigratedMetadata(db.engine, CLUSTER_ID, now_ms=now_ms))
     tiering = Tiering(_settings(), clock=process, random_bytes=world.choices.random_bytes, observe=observe)
     tiering.__dict__.update(
@@ -245,6 +211,10 @@ def deploy(world: Any, process: Process) -> Tiering:
         facts_memory=SimpleNamespace(remember=lambda: None),
         source=_Source(calls, ModelSource(world.cluster, facts)),
         storage=GuardedStorage(store, MARKER, process),
+        unguarded_storage=store,
+        _identity=lambda: MARKER,
+        object_listing=ModelListing(model_store),
+        strays=strays,
         metadata=Proxy(calls, "metadata", metadata, METADATA),
         registry=Proxy(calls, "registry", SqlTopicRegistry(db.engine, CLUSTER_ID, now_ms=now_ms), REGISTRY),
         failed_copies=Proxy(
@@ -252,6 +222,12 @@ def deploy(world: Any, process: Process) -> Tiering:
         ),
         work=Proxy(calls, "work", SqlWorkStore(db.engine, CLUSTER_ID, now_ms=now_ms), WORK),
         deletions=Proxy(calls, "deletions", SqlDeletionStore(db.engine, CLUSTER_ID, now_ms=now_ms), DELETIONS),
+        audits=Proxy(calls, "audits", SqlAuditStore(db.engine, CLUSTER_ID, now_ms=now_ms), AUDITS),
+        removals=Proxy(calls, "removals", SqlRemovalStore(db.engine, CLUSTER_ID, now_ms=now_ms), REMOVALS),
+        segment_facts=Proxy(
+            calls, "segment_facts", SqlSegmentFacts(db.engine, CLUSTER_ID, now_ms=now_ms), SEGMENT_FACTS
+        ),
+        segment_judge=lambda _results_dir=None: PlainJudge(),
         configs=Remembered(memory, "configs", SqlConfigStore(db.engine, CLUSTER_ID, now_ms=now_ms)),
         topic_deletions=Remembered(memory, "topic_deletions", SqlTopicDeletions(db.engine, CLUSTER_ID, now_ms=now_ms)),
         quotas=ModelQuotas(world, process),

@@ -136,6 +136,9 @@ class DirectConnection:
         cursor = self._typed(self._raw.execute, sql, values)
         return _Result(cursor.rowcount, shared.rows(cursor.fetchall()), shared.columns)
 
+    def scalars(self, statement: Any) -> "_Result":
+        return self.execute(statement).scalars()
+
     def _prepare(self, statement: Any, names: list[str], many: bool) -> "_Prepared":
         compiled, extracted, _, _ = statement._compile_w_cache(
             dialect=self.dialect, compiled_cache=self._compiled, column_keys=names, for_executemany=many

@@ -20,7 +20,7 @@ class Events(EventSource):
         self._operators = OperatorEvents(world, runs)
         quality = QualityEvents(world, runs)
         tempers = world.tempers
-        by_brokers, by_operators = tempers.brokers, tempers.operators
+        by_brokers, by_operators = tempers.brokers + 2 * tempers.by_size, tempers.operators
         self._menu = Menu(
             (self._runs.start_copy_run, 12),
             (self._runs.restart_a_batch, 18),
@@ -43,7 +43,7 @@ class Events(EventSource):
             (brokers.broker_copies, 6 * by_brokers),
             (brokers.broker_expires, by_brokers),
             (brokers.corrupt, by_brokers),
-            (brokers.facts_lag, 2 * by_brokers),
+            (brokers.facts_lag, 2 * by_brokers + 4 * tempers.by_size),
             (self._operators.retention_changes, 5 * by_operators + 4),
             (self._operators.quota_changes, 2 * by_operators),
             (self._operators.pause, 4 * by_operators),
@@ -57,6 +57,9 @@ class Events(EventSource):
             (self._operators.backup, by_operators),
             (self._operators.restore, by_operators),
             (self._operators.power_fails, 60 * tempers.loses_power),
+            (self._runs.start_gate, 14 * tempers.gates),
+            (quality.rots, 5 * tempers.gates),
+            (self._runs.start_audit, 12 * tempers.audits),
             (quality.fails, 4 * tempers.judges),
             (quality.passes, tempers.judges),
             (self._late_write, 10),
@@ -72,11 +75,11 @@ class Events(EventSource):
 
     def begin(self) -> None:
         """Half of the schedules have a retention from the start, so that something expires early."""
-        if self._choices.number(2) == 1:
+        if self._choices.number(2) == 1 or self._world.tempers.by_size:
             self._operators.retention_changes()
 
     def _late_write(self) -> None:
-        if self._world.store.land_late(self._world):
+        if self._world.store.land_late(self._world, self._world.scheduler.now_ms):
             self._world.coverage["event: a late write arrives"] += 1
 
     def _kill(self) -> None:

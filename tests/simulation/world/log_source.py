@@ -140,7 +140,7 @@ class ModelSource:
 
     def _judged_anew(self, log: PartitionLog) -> list[Replica]:
         found = [_found(self._cluster.cluster_id, log, replica) for replica in log.replicas.values()]
-        return judge(found, self._facts, named_topics=(), retention=no_retention)
+        return judge(found, self._facts, None, named_topics=(), retention=no_retention).replicas
 
 
 class ModelOpenSegment:

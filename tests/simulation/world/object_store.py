@@ -20,7 +20,7 @@ from include.tiering.quota.contract import ByteLimiter
 from include.tiering.remote_storage.bodies import blocks_of
 from include.tiering.remote_storage.contract import ProgressCallback
 from include.tiering.remote_storage.marker import MARKER_KEY
-from include.tiering.remote_storage.object_store import KeyFailure, ListedObject, ObjectStat, OpenUpload
+from include.tiering.remote_storage.object_store import KeyFailure, ListedObject, ObjectStat, OpenUpload, SeenObject
 from tests.simulation.kernel.choices import Choices, Menu
 from tests.simulation.kernel.scheduler import Killed, Process, Scheduler, Verdict
 from tests.simulation.world.records import crc32c
@@ -37,6 +37,7 @@ class Upload:
     complete: bool = False
     aborted: bool = False
     began_ms: int = 0
+    token: str = ""
 
 
 class StoreWatch(Protocol):
@@ -44,7 +45,9 @@ class StoreWatch(Protocol):
 
     def object_created(self, key: str, content: bytes, process: Process | None) -> None: ...
 
-    def object_deleted(self, key: str, process: Process) -> None: ...
+    def object_goes(self, key: str, process: Process) -> None:
+        """Right before it is not there any more."""
+        ...
 
     def bytes_sent(self, process: Process, size_bytes: int) -> None: ...
 
@@ -69,6 +72,8 @@ class StoreState:
 
     choices: Choices
     objects: dict[str, bytes] = field(default_factory=dict)
+    written_ms: dict[str, int] = field(default_factory=dict)
+    """By key, by the store's clock. What the schedule begins with has none."""
     uploads: list[Upload] = field(default_factory=list)
     late: list[Upload] = field(default_factory=list)
     """Writes whose process died: they may still arrive."""
@@ -79,8 +84,16 @@ class StoreState:
     damages: bool = False
     refuses_keys: bool = False
     full: bool = False
+    begun: int = 0
+    """Uploads so far."""
 
-    def land_late(self, watch: StoreWatch) -> bool:
+    def begin(self, key: str, process: Process | None, *, listed: bool, now_ms: int) -> Upload:
+        self.begun += 1
+        upload = Upload(key, process, listed=listed, began_ms=now_ms, token=f"upload-{self.begun}")
+        self.uploads.append(upload)
+        return upload
+
+    def land_late(self, watch: StoreWatch, now_ms: int) -> bool:
         """One write of a dead process arrives after all; False if there is none that can."""
         while self.late:
             upload = self.late.pop(self.choices.number(len(self.late)))
@@ -88,6 +101,7 @@ class StoreState:
                 continue
             self._remove(upload)
             self.objects[upload.key] = upload.content
+            self.written_ms[upload.key] = now_ms
             watch.note("store", "a late write arrives", upload.key, "")
             watch.object_created(upload.key, upload.content, None)
             return True
@@ -110,7 +124,7 @@ class ModelStore:
     """`ObjectStore` as one process sees it."""
 
     def __init__(self, state: StoreState, scheduler: Scheduler, process: Process, watch: StoreWatch) -> None:
-        self._state = state
+        self.state = state
         self._scheduler = scheduler
         self._process = process
         self._watch = watch
@@ -128,11 +142,10 @@ class ModelStore:
         on_sent: ProgressCallback,
         running_crc32c: Sequence[int] = (),
     ) -> bool:
-        state = self._state
-        self._request("store.put", key, "store write", lambda: None)
+        state = self.state
+        self.request("store.put", key, "store write", lambda: None)
         listed = state.choices.number(2) == 1
-        upload = Upload(key, self._process, listed=listed, began_ms=self._scheduler.now_ms)
-        state.uploads.append(upload)
+        upload = state.begin(key, self._process, listed=listed, now_ms=self._scheduler.now_ms)
         try:
             content = b""
             for block in blocks_of(body, 0, body.size_bytes, limiter):
@@ -140,7 +153,7 @@ class ModelStore:
                 self._watch.bytes_sent(self._process, len(block))
                 on_sent(len(block))
             upload.content, upload.complete = content, True
-            intact = self._request("store.put completes", key, "put", lambda: self._complete(upload, crc32c))
+            intact = self.request("store.put completes", key, "put", lambda: self._complete(upload, crc32c))
         except Killed:
             raise
         except BaseException:
@@ -151,14 +164,18 @@ class ModelStore:
         return state.confirms and intact
 
     def replace(self, key: str, content: bytes) -> None:
-        self._request("store.replace", key, "store write", lambda: self._state.objects.update({key: content}))
+        self.request("store.replace", key, "store write", lambda: self.state.objects.update({key: content}))
 
     def stat(self, key: str, *, read_back: bool = True) -> ObjectStat | None:
-        content = self._request("store.stat", key, "store read", lambda: self._state.objects.get(key))
+        content = self.request("store.stat", key, "store read", lambda: self.state.objects.get(key))
         return None if content is None else ObjectStat(len(content), crc32c(content))
 
+    def look(self, key: str) -> SeenObject | None:
+        content = self.request("store.look", key, "store read", lambda: self.state.objects.get(key))
+        return None if content is None else SeenObject(len(content), self.state.written_ms.get(key, 0))
+
     def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
-        content = self._request("store.read", key, "store read", lambda: self._state.objects.get(key))
+        content = self.request("store.read", key, "store read", lambda: self.state.objects.get(key))
         if key == MARKER_KEY:
             self._watch.marker_read(self._process)
         end = None if last is None else last + 1
@@ -167,43 +184,41 @@ class ModelStore:
         yield content[first:end]
 
     def delete(self, keys: Collection[str]) -> tuple[KeyFailure, ...]:
-        return self._request(
-            "store.delete", _shown(keys), "delete", lambda: self._delete(keys), self._delete_some(keys)
-        )
+        return self.request("store.delete", _shown(keys), "delete", lambda: self._delete(keys), self._delete_some(keys))
 
     def list_objects(self, prefix: str = "") -> Iterator[ListedObject]:
-        found = self._request("store.list", prefix, "store read", lambda: sorted(self._state.objects.items()))
+        found = self.request("store.list", prefix, "store read", lambda: sorted(self.state.objects.items()))
         return (ListedObject(key, len(content)) for key, content in found if key.startswith(prefix))
 
     def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:
-        found = self._request("store.list uploads", prefix, "store read", lambda: list(self._state.uploads))
+        found = self.request("store.list uploads", prefix, "store read", lambda: list(self.state.uploads))
         for upload in found:
             if upload.listed and upload.key.startswith(prefix):
-                if self._lags(upload):
+                if self.lags(upload):
                     self._watch.upload_hidden(upload.key)
                 else:
-                    yield OpenUpload(upload.key, str(id(upload)))
+                    yield OpenUpload(upload.key, upload.token)
 
-    def _lags(self, upload: Upload) -> bool:
+    def lags(self, upload: Upload) -> bool:
         """A list shows what began a while ago."""
         is_young = self._scheduler.now_ms - upload.began_ms < _LIST_LAG_MS
-        return self._state.lists_lag and is_young and not self._scheduler.quiet
+        return self.state.lists_lag and is_young and not self._scheduler.quiet
 
     def abort_upload(self, upload: OpenUpload) -> None:
         def abort() -> None:
-            for one in list(self._state.uploads):
-                if str(id(one)) == upload.token:
+            for one in list(self.state.uploads):
+                if one.token == upload.token:
                     one.aborted = True
                     self._watch.upload_aborted(one)
-                    self._state.uploads.remove(one)
+                    self.state.uploads.remove(one)
 
-        self._request("store.abort upload", upload.key, "delete", abort)
+        self.request("store.abort upload", upload.key, "delete", abort)
 
     def check_capacity(self) -> None:
         """There is always room."""
 
     def _complete(self, upload: Upload, expected_crc32c: int) -> bool:
-        state, key, content = self._state, upload.key, upload.content
+        state, key, content = self.state, upload.key, upload.content
         if upload.aborted:
             raise RemoteStorageError(f"{key}: no such upload")
         state._remove(upload)
@@ -220,16 +235,18 @@ class ModelStore:
             content = content[:-1] + bytes([content[-1] ^ 1])
         if damage != "vanished":
             state.objects[key] = content
+            state.written_ms[key] = self._scheduler.now_ms
             self._watch.object_created(key, content, self._process)
         return damage == "intact"
 
     def _delete(self, keys: Collection[str]) -> tuple[KeyFailure, ...]:
         failures = []
         for key in keys:
-            if self._state.refuses_keys and not self._scheduler.quiet and self._state.choices.number(6) == 1:
-                failures.append(KeyFailure(key, "access denied", retriable=self._state.choices.number(2) == 1))
-            elif self._state.objects.pop(key, None) is not None:
-                self._watch.object_deleted(key, self._process)
+            if self.state.refuses_keys and not self._scheduler.quiet and self.state.choices.number(6) == 1:
+                failures.append(KeyFailure(key, "access denied", retriable=self.state.choices.number(2) == 1))
+            elif key in self.state.objects:
+                self._watch.object_goes(key, self._process)
+                del self.state.objects[key]
         return tuple(failures)
 
     def _delete_some(self, keys: Collection[str]) -> Callable[[], None]:
@@ -238,7 +255,7 @@ class ModelStore:
 
         return some
 
-    def _request(
+    def request(
         self,
         label: str,
         detail: str,

@@ -18,6 +18,7 @@ from tests.simulation.world.world import World
 
 _RETENTION_MS = Menu((None, 30), (60_000, 20), (20_000, 20), (300_000, 20), (0, 5))
 _RETENTION_BYTES = Menu((None, 50), (150, 20), (60, 20), (400, 20), (0, 5))
+_FEW_BYTES = Menu((60, 30), (40, 20), (100, 20), (150, 30))
 _SLOTS = Menu((5, 30), (1, 30), (2, 20), (0, 20))
 _WEEKEND_MS = 49 * 60 * 60 * 1000
 _QUOTAS = Menu((None, 50), (30, 20), (200, 30))
@@ -36,8 +37,9 @@ class OperatorEvents(EventSource):
 
     def retention_changes(self) -> None:
         topic = self._topic()
-        retention_ms: Any = self._choices.pick(_RETENTION_MS)
-        retention_bytes: Any = self._choices.pick(_RETENTION_BYTES)
+        by_size = self._world.tempers.by_size
+        retention_ms: Any = None if by_size else self._choices.pick(_RETENTION_MS)
+        retention_bytes: Any = self._choices.pick(_FEW_BYTES if by_size else _RETENTION_BYTES)
         entity = ConfigEntity(EntityType.TOPICS, topic)
         changes = {
             "retention.ms": None if retention_ms is None else str(retention_ms),

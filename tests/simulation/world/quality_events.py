@@ -1,4 +1,4 @@
-"""Verdicts: a stored segment rots, and the gate sees it; what failed passes after all, or is copied anew."""
+"""What becomes of stored segments: they rot, and a gate should see it; a judge errs, in either way."""
 
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.verdict import Verdict
@@ -7,23 +7,29 @@ from tests.simulation.world.event_source import EventSource
 
 
 class QualityEvents(EventSource):
-    """What a quality gate would find in one world. The gate itself is not simulated, what follows from a verdict is."""
+    """Of one world. Verdicts here are of judges whose rules nobody knows; the gate's own are `Runs.judge`."""
 
-    def fails(self) -> None:
+    def rots(self) -> None:
+        """Nobody says so."""
         row = self._any(failed=False)
         if row is not None:
+            self._damage(row)
+            self._tell("a stored segment rots", row.topic_id_partition, f"{row.start_offset}..{row.end_offset}")
+
+    def fails(self) -> None:
+        """Rightly, or not."""
+        row = self._any(failed=False)
+        if row is not None:
+            if self._choices.number(2) == 1:
+                self._damage(row)
             self._world.watch.rotten.add(row.segment_id)
-            key = row.key("log")
-            content = self._world.store.objects.get(key)
-            if content and self._choices.number(2) == 1:
-                self._world.store.objects[key] = content[:-1] + bytes([content[-1] ^ 1])
             self._judge(row, Verdict.FAILED)
             self._tell("a segment fails", row.topic_id_partition, f"{row.start_offset}..{row.end_offset}")
 
     def passes(self) -> None:
         """Verified again: it was the judge who erred."""
         row = self._any(failed=True)
-        if row is not None:
+        if row is not None and self._world.watch.rows.is_right(row):
             self._judge(row, Verdict.PASSED)
             self._tell("a failed segment passes", row.topic_id_partition, f"{row.start_offset}..{row.end_offset}")
 
@@ -34,6 +40,19 @@ class QualityEvents(EventSource):
             if row.state == FINISHED and (row.verdict == Verdict.FAILED) == failed
         ]
         return found[self._choices.number(len(found))] if found else None
+
+    def _damage(self, row: Row) -> None:
+        """A bit flips, the end is cut off, or the log is gone."""
+        self._world.watch.rotten.add(row.segment_id)
+        objects, key = self._world.store.objects, row.key("log")
+        content = objects.get(key)
+        if not content:
+            return
+        how = self._choices.number(3)
+        if how == 2:
+            del objects[key]
+        else:
+            objects[key] = content[:-1] if how else content[:-1] + bytes([content[-1] ^ 1])
 
     def _judge(self, row: Row, verdict: Verdict) -> None:
         segment_id = RemoteLogSegmentId(row.topic_id_partition, Uuid.parse(row.segment_id))

@@ -1,5 +1,7 @@
-"""Runs as Airflow would start them: plan, then batches; a batch that ended or looks dead is started again."""
+"""Runs as Airflow would start them: plan, then batches; a batch that ended or looks dead is started again. Gates behind
+copies, and audits, whose plans a person answers."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from include.tiering.pools.contract import COPIER_POOL
@@ -8,7 +10,7 @@ from tests.simulation.world.world import World
 
 
 class Runs:
-    """Copy runs and expiration runs of one world."""
+    """All runs of one world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -19,6 +21,8 @@ class Runs:
         self._batches: list[tuple[str, str, str, Process]] = []
         self.empty_plans = 0
         self.held_back: list[Any] = []
+        self.refusals: Sequence[Any] = ()
+        """Of the last audit."""
 
     def create_topic(self, name: str) -> None:
         world = self._world
@@ -64,6 +68,41 @@ class Runs:
         self._world.happened("an expiration run begins", run_id)
         self._world.start("expirer", body)
 
+    def start_gate(self) -> None:
+        """Behind a copy run, as its DAG does; that of an old one, too."""
+        if self._copy_runs and len(self._world.alive("gate")) < 2:
+            self.judge(self._copy_runs[self._world.choices.number(len(self._copy_runs))])
+
+    def judge(self, run_id: str | None) -> None:
+        """The gate of a run; None: of all that has not passed."""
+
+        def body(tiering: Any, process: Process) -> None:
+            report = tiering.verify(run_id)
+            self._world.watch.gate.ended(process)
+            self._world.note(process.name, "judged", f"{report.segments}, {len(report.failed)} broken rules", "")
+
+        self._world.happened("a gate begins", run_id or "of all")
+        self._world.start("gate", body)
+
+    def start_audit(self) -> None:
+        """Look, and plan what goes; a person is asked always."""
+        if self._world.alive("auditor"):
+            return
+        run_id, audit_id = self._new_id("removal"), self._new_id("audit")
+
+        def body(tiering: Any, process: Process) -> None:
+            report = tiering.audit(audit_id)
+            self.refusals = report.record.refusals
+            plan = tiering.plan_removals(run_id, audit_id)
+            if not plan.removals:
+                self.empty_plans += 1
+                return
+            assert not tiering.removal_brake(run_id).is_released
+            self._waiting[run_id] = plan.plan_hash
+
+        self._world.happened("an audit begins", audit_id)
+        self._world.start("auditor", body)
+
     def approve(self) -> None:
         """Somebody answers the question of a run, after looking again as the DAG does."""
         if not self._waiting:
@@ -73,7 +112,10 @@ class Runs:
         plan_hash = self._waiting.pop(run_id)
 
         def body(tiering: Any, process: Process) -> None:
-            if not tiering.withdrawn(run_id):
+            if run_id.startswith("removal"):
+                tiering.approve_removals(run_id, plan_hash, author="operator")
+                self._start_batch("remover", run_id, f"{run_id}-0")
+            elif not tiering.withdrawn(run_id):
                 tiering.approve(run_id, plan_hash, author="operator")
                 self._begin_deleting(run_id, 1)
 
@@ -85,7 +127,8 @@ class Runs:
         if self._waiting:
             run_id = next(iter(self._waiting))
             self._world.happened("a batch is started without an approval", run_id)
-            self._start_batch("deleter", run_id, f"{run_id}-by-hand")
+            kind = "remover" if run_id.startswith("removal") else "deleter"
+            self._start_batch(kind, run_id, f"{run_id}-by-hand")
 
     def restart_a_batch(self) -> None:
         """Airflow's retry: under the same batch id, whether the first one is dead or only looks so."""
@@ -120,6 +163,9 @@ class Runs:
                     f"{len(result.copied)} copied, {len(result.failed)} failed",
                     str(result.ended),
                 )
+            elif kind == "remover":
+                result = tiering.remove_batch(run_id, batch_id)
+                self._world.note(process.name, "ended", f"{len(result.items)} settled, {len(result.waiting)} wait", "")
             else:
                 result = tiering.delete_batch(run_id, batch_id)
                 self._world.note(

@@ -32,6 +32,9 @@ class Tempers:
     keeps_progress: bool
     loses_power: bool
     judges: int
+    gates: bool
+    audits: bool
+    by_size: bool
     has_pools: bool
     lists_lag: bool
     brokers: int
@@ -58,6 +61,9 @@ class Tempers:
             keeps_progress=choices.number(8) == 1,
             loses_power=choices.number(6) == 1,
             judges=level() if choices.number(3) == 1 else 0,
+            gates=choices.number(3) == 1,
+            audits=choices.number(3) == 1,
+            by_size=choices.number(5) == 1,
             has_pools=choices.number(6) == 1,
             lists_lag=choices.number(6) == 1,
             brokers=level(),

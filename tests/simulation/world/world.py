@@ -151,8 +151,8 @@ class World:
     def object_created(self, key: str, content: bytes, process: Process | None) -> None:
         self.watch.sending.object_created(key, content, process)
 
-    def object_deleted(self, key: str, process: Process) -> None:
-        self.watch.sending.object_deleted(key, process)
+    def object_goes(self, key: str, process: Process) -> None:
+        self.watch.sending.object_goes(key, process)
 
     def bytes_sent(self, process: Process, size_bytes: int) -> None:
         self.watch.sending.bytes_sent(process, size_bytes)

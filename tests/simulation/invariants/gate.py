@@ -1,0 +1,66 @@
+"""The quality gate: what passes is what was written, what fails is not; of two looks the one that convicts is heard."""
+
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.invariants.rows import FINISHED, Row
+from tests.simulation.kernel.scheduler import Process
+
+if TYPE_CHECKING:
+    from tests.simulation.invariants.watch import Watch
+
+_ABOUT_NEIGHBOURS = ("Q301", "Q303")
+"""Rules that say nothing about the bytes of the segment that fails by them."""
+
+
+class Gate:
+    """Gates of one world, by what their measures were when they were taken."""
+
+    def __init__(self, watch: "Watch") -> None:
+        self._watch = watch
+        self._was_wrong: dict[tuple[Process, str], bool] = {}
+        self._ever_wrong: set[str] = set()
+        self._were_going: set[tuple[Process, str]] = set()
+        """Not FINISHED any more when they had been looked at."""
+        self._convicted: set[str] = set()
+
+    def looks(self, process: Process, metadata: Any) -> None:
+        """It is about to ask the store. What is wrong now stays so: nothing is written twice."""
+        segment_id = str(metadata.remote_log_segment_id.id)
+        self._was_wrong[process, segment_id] = self._is_wrong(segment_id)
+
+    def looked(self, process: Process, metadata: Any) -> None:
+        segment_id = str(metadata.remote_log_segment_id.id)
+        if self._is_wrong(segment_id):
+            self._ever_wrong.add(segment_id)
+        row = self._watch.rows.known.get(segment_id)
+        if row is None or row.state != FINISHED:
+            self._were_going.add((process, segment_id))
+
+    def judged(self, row: Row, process: Process | None) -> None:
+        """Its verdict is another one now."""
+        if process is None or not process.name.startswith("gate"):
+            return
+        if row.verdict == "passed" and self._was_wrong.get((process, row.segment_id)):
+            self._watch.broken("what passes is what was written", f"{row} passed {process.name}")
+        if row.verdict != "failed":
+            return
+        self._convicted.add(row.segment_id)
+        if (process, row.segment_id) in self._were_going:
+            self._watch.broken("what is being deleted is not convicted", f"{row} by {process.name}")
+        is_alone = not row.verdict_detail.startswith(_ABOUT_NEIGHBOURS)
+        if is_alone and row.segment_id not in self._ever_wrong:
+            self._watch.broken("what is right does not fail", f"{row} by {process.name}: {row.verdict_detail}")
+
+    def ended(self, process: Process) -> None:
+        """Nobody else is in the midst of it: then what one gate convicted is not acquitted by an older look."""
+        others = [one for one in self._watch.world.alive("gate") if one is not process]
+        if others or self._watch.foreign_history:
+            return
+        for row in self._watch.rows.known.values():
+            has_passed = row.state == FINISHED and row.verdict == "passed" and row.segment_id in self._convicted
+            if has_passed and not self._watch.rows.is_right(row):
+                self._watch.broken("of two looks the one that convicts is heard", f"{row} passed after all")
+
+    def _is_wrong(self, segment_id: str) -> bool:
+        row = self._watch.rows.known.get(segment_id)
+        return row is None or not self._watch.rows.is_right(row)

@@ -1,0 +1,101 @@
+"""Mutants of the quality gate and of audits."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from include.tiering.audit import unknown_segment
+from include.tiering.audit.context import AuditMoment
+from include.tiering.model.verdict import Verdict
+from include.tiering.remote_storage.strays import StoredStrays
+from include.tiering.tasks import plan_removals, record_verdicts, verify_segments
+from include.tiering.tasks.own_topics import SeenOwners
+from include.tiering.tasks.record_verdicts import Judged, Subject
+from include.tiering.wiring.audit_verbs import AuditVerbs
+from include.tiering.work.sql_removals import SqlRemovalStore
+from tests.simulation.mutants.mutant import Mutant, Patch, nothing
+
+_removes = StoredStrays.remove
+
+
+def _all_pass() -> list[Patch]:
+    return [(Judged, "verdict", property(lambda _self: Verdict.PASSED))]
+
+
+def _acquits_unread() -> list[Patch]:
+    """Whoever acquits does not read again what others found."""
+
+    def instead(metadata: Any, _subject: Any, judged: Any) -> Any:
+        metadata.record_verdict(judged.segment_id, judged.verdict, detail=record_verdicts._detail(judged.failed))
+        return judged
+
+    return [(record_verdicts, "_recorded", instead)]
+
+
+def _judges_what_goes() -> list[Patch]:
+    return [(record_verdicts, "_is_still_finished", lambda *_: True)]
+
+
+def _all_must_follow() -> list[Patch]:
+    """What lies below our log start, too."""
+
+    def instead(metadata: Any, partition: Any) -> Iterator[Subject]:
+        previous = None
+        finished = (row for row in metadata.list_segments(partition) if row.metadata.is_finished)
+        for row in sorted(finished, key=lambda row: row.metadata.end_offset):
+            yield Subject(row, previous)
+            previous = row.metadata
+
+    return [(verify_segments, "_finished", instead)]
+
+
+def _no_age_guard() -> list[Patch]:
+    return [(plan_removals, "_too_young", nothing), (AuditMoment, "is_young", lambda *_: False)]
+
+
+def _complete_copies_too() -> list[Patch]:
+    def instead(_attempt: Any, stored: Any, context: Any) -> Any:
+        return unknown_segment._orphans(stored, "nobody knows it", context)
+
+    return [(unknown_segment, "_complete", instead)]
+
+
+def _recorded_owners_alone() -> list[Patch]:
+    return [(SeenOwners, "_is_broker_tiered", lambda *_: False)]
+
+
+def _marker_not_read() -> list[Patch]:
+    def instead(self: Any, strays: Any) -> Any:
+        return _removes(StoredStrays(self._store, self.layout, nothing), strays)
+
+    return [(StoredStrays, "remove", instead)]
+
+
+def _rows_not_asked() -> list[Patch]:
+    """What is not a complete copy is an orphan, and condemned whatever metadata knows."""
+
+    def condemn(_self: Any, _lease: Any, segment_ids: Any) -> frozenset[Any]:
+        return frozenset(one.id for one in segment_ids)
+
+    def young(self: Any, _at_ms: int) -> bool:
+        return False
+
+    return [
+        (AuditVerbs, "_all_segments", lambda _self: iter(())),
+        (SqlRemovalStore, "condemn", condemn),
+        (AuditMoment, "is_young", young),
+    ]
+
+
+JUDGING = (
+    Mutant("all-pass", "what passes is what was written", "every segment passes", _all_pass),
+    Mutant("acquits-unread", "of two looks the one that convicts is heard", "the last one is", _acquits_unread),
+    Mutant("judges-what-goes", "what is being deleted is not convicted", "it is", _judges_what_goes),
+    Mutant("all-must-follow", "nothing follows what is below our log start", "all must", _all_must_follow),
+    Mutant("audit-young", "an audit leaves alone what is young", "it does not", _no_age_guard),
+    Mutant("audit-complete", "a complete copy is offered, not removed", "it is an orphan", _complete_copies_too),
+    Mutant(
+        "audit-brokers", "what the cluster says brokers tier is theirs", "the record counts", _recorded_owners_alone
+    ),
+    Mutant("audit-marker", "a removal reads the marker of the bucket", "it does not", _marker_not_read),
+    Mutant("audit-known", "an audit removes nothing that metadata knows", "metadata is not asked", _rows_not_asked),
+)

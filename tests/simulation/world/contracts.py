@@ -1,0 +1,79 @@
+"""Contracts whose calls are scheduling points: what kind of call each method is, which decides how it may fail."""
+
+from typing import Final
+
+READ: Final = "sql read"
+WRITE: Final = "sql write"
+
+METADATA: Final = {
+    "add_segment": WRITE,
+    "update_segment": WRITE,
+    "advance_deletion": WRITE,
+    "raise_log_start": WRITE,
+    "merge_leader_epochs": WRITE,
+    "skip_offsets": WRITE,
+    "forget_tombstones": WRITE,
+    "skipped_offsets": READ,
+    "partition_truth": READ,
+    "segment": READ,
+    "list_segments": READ,
+    "partitions": READ,
+    "highest_offset_for_epoch": READ,
+    "highest_copied_offset": READ,
+    "stopped_reason": READ,
+    "record_verdict": WRITE,
+    "record_quality_results": WRITE,
+    "quality_results": READ,
+    "segments_of_run": READ,
+    "unjudged_segments": READ,
+}
+WORK: Final = {
+    "save_plan": WRITE,
+    "claim": WRITE,
+    "waits_longer": READ,
+    "renew": WRITE,
+    "release": WRITE,
+    "holder": READ,
+    "remaining": READ,
+    "record_outcome": WRITE,
+    "note_left": WRITE,
+    "has_work": READ,
+    "report_progress": WRITE,
+    "paused_topics": READ,
+    "pool_size": READ,
+    "live_batches": READ,
+    "pause": WRITE,
+    "resume": WRITE,
+}
+DELETIONS: Final = {
+    "save_plan": WRITE,
+    "run": READ,
+    "plan": READ,
+    "totals": READ,
+    "record_brake": WRITE,
+    "approve": WRITE,
+    "claim": WRITE,
+    "remaining": READ,
+    "record_outcomes": WRITE,
+    "has_work": READ,
+}
+FAILED_COPIES: Final = {"all": READ, "note_losses": WRITE, "give_up": WRITE}
+AUDITS: Final = {"memory": READ, "record": WRITE, "audit": READ, "seen_by": READ, "acted": WRITE, "forget": WRITE}
+REMOVALS: Final = {
+    "save_plan": WRITE,
+    "run": READ,
+    "items": READ,
+    "totals": READ,
+    "record_brake": WRITE,
+    "approve": WRITE,
+    "claim": WRITE,
+    "remaining": READ,
+    "condemn": WRITE,
+    "record_outcomes": WRITE,
+    "has_work": READ,
+    "forget": WRITE,
+}
+SEGMENT_FACTS: Final = {"topics": READ, "worked_on": READ, "split": READ}
+REGISTRY: Final = {"owner": READ, "set_owner": WRITE}
+SOURCE: Final = {"scan": "source", "replica": "source", "open_segment": "source"}
+OPENED: Final = {"check": "source", "recheck": "source"}

@@ -1,10 +1,9 @@
 """From a URL to a store. A URL names a place and nothing else: credentials come from the environment."""
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -12,9 +11,11 @@ from include.tiering.errors import ObjectKeyError, SettingError
 from include.tiering.remote_storage.credentials import S3Credentials
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.file_listing import FileListing
-from include.tiering.remote_storage.layouts.aiven import AivenLayout
+from include.tiering.remote_storage.layouts.aiven import PLAIN, AivenLayout
+from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout
+from include.tiering.remote_storage.layouts.segment_keys import SegmentKeys
 from include.tiering.remote_storage.listing import ObjectListing
 from include.tiering.remote_storage.object_store import ObjectStore, checked_key
 from include.tiering.remote_storage.segment_storage import SegmentStorage
@@ -22,9 +23,7 @@ from include.tiering.remote_storage.strays import StoredStrays
 
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
 _MAX_PREFIX_LENGTH: Final = 512
-_LAYOUTS: Final[Mapping[str, type[SegmentLayout]]] = MappingProxyType(
-    {layout.name: layout for layout in (AivenLayout, LocalTieredStorageLayout)}
-)
+_LAYOUTS: Final = (AivenLayout.name, LocalTieredStorageLayout.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +74,18 @@ def open_storage(
     endpoint_url: str | None = None,
     region: str | None = None,
     credentials: S3Credentials | None = None,
-    layout: str = "aiven",
+    layout: str = AivenLayout.name,
+    form: AivenForm = PLAIN,
+    keys: SegmentKeys | None = None,
 ) -> SegmentStorage:
     """The storage that `url` names. Nothing is read, written or connected to yet.
 
-    Without `credentials` those of the SDK's own chain are used.
+    Without `credentials` those of the SDK's own chain are used. `form` and `keys` are for the aiven layout.
 
     Raises:
         SettingError: an unusable URL, endpoint or layout.
     """
-    chosen = _layout(layout)
+    chosen = _layout(layout, url, form, keys)
     return SegmentStorage(_open_store(url, endpoint_url, region, credentials, chosen.staging_prefix), chosen)
 
 
@@ -95,10 +96,12 @@ def open_strays(
     endpoint_url: str | None = None,
     region: str | None = None,
     credentials: S3Credentials | None = None,
-    layout: str = "aiven",
+    layout: str = AivenLayout.name,
+    form: AivenForm = PLAIN,
+    keys: SegmentKeys | None = None,
 ) -> StoredStrays:
     """What of the place that `url` names no metadata knows; see `open_storage` and `StoredStrays`."""
-    chosen = _layout(layout)
+    chosen = _layout(layout, url, form, keys)
     store = _open_store(url, endpoint_url, region, credentials, chosen.staging_prefix)
     return StoredStrays(store, chosen, require_ours)
 
@@ -109,12 +112,12 @@ def open_listing(
     endpoint_url: str | None = None,
     region: str | None = None,
     credentials: S3Credentials | None = None,
-    layout: str = "aiven",
+    layout: str = AivenLayout.name,
 ) -> ObjectListing[Any]:
     """Everything below the place that `url` names; see `open_storage`."""
     match parse_location(url):
         case FileLocation(root):
-            return FileListing(root, _layout(layout).staging_prefix)
+            return FileListing(root, _layout(layout, url).staging_prefix)
         case S3Location(bucket, prefix):
             from include.tiering.remote_storage.s3.listing import S3Listing
 
@@ -152,10 +155,14 @@ def open_inventory(
             return InventoryListing(BucketFiles(store), key.removesuffix("/"), place.bucket, place.prefix)
 
 
-def _layout(name: str) -> SegmentLayout:
-    if name not in _LAYOUTS:
-        raise SettingError(f"remote_storage.layout {name!r} is unknown: one of {', '.join(sorted(_LAYOUTS))}")
-    return _LAYOUTS[name]()
+def _layout(name: str, url: str, form: AivenForm = PLAIN, keys: SegmentKeys | None = None) -> SegmentLayout:
+    if name == LocalTieredStorageLayout.name:
+        return LocalTieredStorageLayout()
+    if name != AivenLayout.name:
+        raise SettingError(f"remote_storage.layout {name!r} is unknown: one of {', '.join(_LAYOUTS)}")
+    place = parse_location(url)
+    prefix = place.prefix if isinstance(place, S3Location) else ""
+    return AivenLayout(replace(form, brokers_prefix=prefix + form.key_prefix), keys)
 
 
 def _open_store(

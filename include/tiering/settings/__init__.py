@@ -13,11 +13,11 @@ from include.tiering.settings.model import (
     ClusterSettings,
     LogDir,
     MetadataSettings,
-    RemoteStorageSettings,
     TieringSettings,
     TopicsSettings,
 )
 from include.tiering.settings.operational import CopierSettings
+from include.tiering.settings.remote_storage import RemoteStorageSettings
 
 __all__ = [
     "ClusterSettings",

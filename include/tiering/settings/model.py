@@ -8,7 +8,7 @@ are dynamic may be changed while jobs run, by values in SQL that win over all ot
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import (
     BeforeValidator,
@@ -31,6 +31,7 @@ from include.tiering.settings.connections import (
     Servers,
 )
 from include.tiering.settings.data_docs import DataDocsSettings
+from include.tiering.settings.handover import HandoverSettings
 from include.tiering.settings.operational import (
     CopierSettings,
     CopyFairnessSettings,
@@ -45,13 +46,13 @@ from include.tiering.settings.operational import (
     TopicQuotasSettings,
     UnfinishedCopySettings,
 )
+from include.tiering.settings.remote_storage import RemoteStorageSettings
 from include.tiering.settings.rules import (
     QUEUE_NAME,
     SPARK_RESOURCE_NAME,
     check_directories,
     check_endpoint_url,
     check_metadata_url,
-    check_remote_storage_url,
     check_topic_pattern,
     default_metadata_url,
     split_commas,
@@ -128,40 +129,6 @@ class LogDir(Section):
     )
 
 
-class RemoteStorageSettings(Section):
-    """Where segments are copied to."""
-
-    url: Annotated[str, BeforeValidator(check_remote_storage_url)] | None = Field(
-        default=None,
-        description="`file:///directory` or `s3://bucket/prefix`. Needed by all that copies or reads remote data.",
-    )
-    endpoint_url: Annotated[str, BeforeValidator(check_endpoint_url)] | None = Field(
-        default=None, description="Address of an S3 server other than AWS, such as `https://s3.example.net:7070`."
-    )
-    region: str | None = Field(default=None, description="S3 region. Unset: the AWS SDK's own rules.")
-    layout: Literal["aiven", "local_tiered_storage"] = Field(
-        default="aiven",
-        description="Object names and forms, so that brokers read them: those of Aiven's tiered storage plugin, or of "
-        "Kafka's own test storage (`file://` only: `url` is the directory that `rsm.config.dir` names).",
-    )
-    access_key_id: str | None = Field(
-        default=None, description="S3 access key. Unset: the AWS SDK's own credential chain."
-    )
-    secret_access_key: SecretStr | None = Field(
-        default=None, description="S3 secret key that belongs to the access key."
-    )
-    session_token: SecretStr | None = Field(default=None, description="S3 session token of temporary credentials.")
-
-    def required_url(self) -> str:
-        """Raises SettingError if `remote_storage.url` is not set."""
-        if self.url is None:
-            raise SettingError(
-                "remote_storage.url is not set: say where segments go, file:///directory or s3://bucket/prefix "
-                "(in the configuration file, or as TIERING_REMOTE_STORAGE__URL)"
-            )
-        return self.url
-
-
 class MetadataSettings(Section):
     """Where the platform remembers what it did."""
 
@@ -225,6 +192,7 @@ class TieringSettings(Section):
     verdict: VerdictSettings = Field(default_factory=VerdictSettings)
     verify: VerifySettings = Field(default_factory=VerifySettings)
     data_docs: DataDocsSettings = Field(default_factory=DataDocsSettings)
+    handover: HandoverSettings = Field(default_factory=HandoverSettings)
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=lambda: MappingProxyType({}))
 

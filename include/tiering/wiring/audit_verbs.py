@@ -1,5 +1,6 @@
 """The verbs of audits: look, plan what goes, ask, remove."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -7,14 +8,16 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final
 
-from include.tiering.audit.context import AuditContext, AuditMoment
+from include.tiering.audit.context import AuditContext, AuditMoment, PassedOver
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.record_contract import AuditSource, AuditStore, FindingState, RecordedFinding
 from include.tiering.audit.removal_contract import RemovalOutcome, RemovalStore
 from include.tiering.audit.segment_facts import SegmentFact, SegmentFacts
 from include.tiering.audit.whole import gather, judge
+from include.tiering.errors import BrokersError, MetadataTopicError, SettingError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.observability.audit_metrics import publish_audit
 from include.tiering.observability.metrics import process_recorder
 from include.tiering.remote_metadata.sql_audit import SqlSegmentFacts
@@ -29,11 +32,13 @@ from include.tiering.tasks.plan_removals import RemovalPlan, plan_removals
 from include.tiering.tasks.removal_batch import RemovalBatch, RemovalResult
 from include.tiering.tasks.remove_strays import StrayRemover
 from include.tiering.wiring.batches import around_deletion
-from include.tiering.wiring.parts import Parts
+from include.tiering.wiring.ingestion_verbs import IngestionVerbs
+from include.tiering.wiring.layouts import layout_options
 from include.tiering.work.deletion_contract import DeletionRun
 from include.tiering.work.sql_audits import SqlAuditStore
 from include.tiering.work.sql_removals import SqlRemovalStore
 
+_log: Final = logging.getLogger(__name__)
 _AUTHOR: Final = "audit"
 _RANGES: Final = 8
 
@@ -42,7 +47,7 @@ def _ignore(*_: object) -> None:
     """For callers that do not watch."""
 
 
-class AuditVerbs(Parts):
+class AuditVerbs(IngestionVerbs):
     """Removes only what is planned, and only after a person approved the plan."""
 
     _observe: Callable[[StrEnum, TopicIdPartition, int], None]
@@ -74,7 +79,8 @@ class AuditVerbs(Parts):
     @cached_property
     def strays(self) -> StoredStrays:
         remote = self.settings.remote_storage
-        return open_strays(remote.required_url(), self.require_our_store, layout=remote.layout, **self._access())
+        options = layout_options(remote)
+        return open_strays(remote.required_url(), self.require_our_store, **self._access(), **options)
 
     def audit_moment(self, facts: ListingFacts) -> AuditMoment:
         """Of a listing that begins now, or of one that was taken before; by the database's clock."""
@@ -89,7 +95,8 @@ class AuditVerbs(Parts):
             topic_id: replace(topic, owner=owners.owner(Uuid.parse(topic_id)))
             for topic_id, topic in facts.topics().items()
         }
-        return AuditContext(moment, self.strays.layout, topics, facts.worked_on(), self.strays.manifest)
+        unread = frozenset((str(one.topic_id), one.partition) for one in self.ingestion.unread())
+        return AuditContext(moment, self.strays.layout, topics, facts.worked_on(), self.strays.manifest, unread)
 
     def audit(
         self,
@@ -134,6 +141,7 @@ class AuditVerbs(Parts):
     def conclude_audit(self, seen: SeenByAudit) -> AuditReport:
         """Look again, guard and record what an audit saw, wherever it looked; see the task. What ended longer ago than
         tombstones are kept is forgotten."""
+        seen = self._believed_of_brokers(seen)
         found = self.unguarded_storage.read_marker()
         report = AuditEnd(self.audits, self.metadata, self.strays, self._identity(), found).conclude(seen)
         ended_seconds, refusals = self.clock.now_ms() / 1000, len(report.record.refusals)
@@ -142,6 +150,29 @@ class AuditVerbs(Parts):
         self.removals.forget(remembered_ms)
         publish_audit(process_recorder(), self.audits.findings(), ended_seconds=ended_seconds, refusals=refusals)
         return report
+
+    def _believed_of_brokers(self, seen: SeenByAudit) -> SeenByAudit:
+        """An object of a broker's segment may be missing because the broker deleted it a moment ago: what it wrote is
+        read before the second look. While that cannot be, nobody can tell."""
+        owners = self._seen_owners
+        doubtful = [
+            one
+            for one in seen.findings
+            if one.kind is FindingKind.DANGLING_REFERENCE
+            and one.topic_id is not None
+            and owners.owner(one.topic_id) is TopicOwner.BROKER
+        ]
+        if not doubtful or self.ingestion.topic() is None:
+            return seen
+        try:
+            if not self.ingest().failed:
+                return seen
+        except (BrokersError, MetadataTopicError, SettingError) as error:
+            _log.warning("what dangles of brokers' topics is not believed: %s", error)
+        passed_over = Counter(seen.passed_over)
+        passed_over[PassedOver.UNREAD] += len(doubtful)
+        kept = [one for one in seen.findings if one not in doubtful]
+        return replace(seen, findings=kept, passed_over=passed_over)
 
     def audit_findings(self, run_id: str) -> Sequence[RecordedFinding]:
         """What this audit saw, as it stands now. Raises StateConflictError if a later one has looked since."""

@@ -53,6 +53,7 @@ from include.tiering.remote_storage.location import open_storage
 from include.tiering.remote_storage.marker import GuardedStorage
 from include.tiering.settings import RemoteStorageSettings, TieringSettings, with_dynamic
 from include.tiering.wiring.broker_parts import BrokerParts
+from include.tiering.wiring.layouts import layout_options
 from include.tiering.work.contract import ANYWHERE, Placement, WorkStore
 from include.tiering.work.deletion_contract import DeletionStore
 from include.tiering.work.sql import SqlWorkStore
@@ -199,7 +200,7 @@ class Parts(BrokerParts):
     def unguarded_storage(self) -> RemoteStorage:
         """For set-up alone, before there is a marker to compare with."""
         remote = self.settings.remote_storage
-        return open_storage(remote.required_url(), layout=remote.layout, **self._access())
+        return open_storage(remote.required_url(), **self._access(), **layout_options(remote))
 
     def require_our_store(self) -> None:
         """Raises ForeignStoreError unless the store's marker is this database's."""

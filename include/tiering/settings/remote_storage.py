@@ -1,0 +1,195 @@
+"""Where segments are copied to, and in which form. The names of the form's settings are those of Aiven's plugin."""
+
+import re
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Final, Literal, NamedTuple, TypeVar
+
+from pydantic import BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
+
+from include.tiering.errors import SettingError
+from include.tiering.settings.rules import check_endpoint_url, check_remote_storage_url, split_commas
+from include.tiering.settings.section import Section
+from include.tiering.units import MIB
+
+_T = TypeVar("_T")
+
+MOST_CHUNK_BYTES: Final = 1_073_741_823
+_RELEASE: Final = re.compile(r"[1-9][0-9]?\.[0-9]{1,2}(\.[0-9]{1,3})?\Z")
+_KEY_PREFIX: Final = re.compile(r"([A-Za-z0-9._-]+/)*[A-Za-z0-9._-]*\Z")
+_KEY_PAIR_ID: Final = re.compile(r"[^:,\s]{1,256}\Z")
+
+
+class KeyPairFiles(NamedTuple):
+    """One entry of `remote_storage.encryption_key_pairs`. Without the private key nothing can be read back."""
+
+    key_pair_id: str
+    public_key: Path
+    private_key: Path | None
+
+
+class RemoteStorageSettings(Section):
+    """Where segments are copied to, and in which form."""
+
+    url: Annotated[str, BeforeValidator(check_remote_storage_url)] | None = Field(
+        default=None,
+        description="`file:///directory` or `s3://bucket/prefix`. Needed by all that copies or reads remote data.",
+    )
+    endpoint_url: Annotated[str, BeforeValidator(check_endpoint_url)] | None = Field(
+        default=None, description="Address of an S3 server other than AWS, such as `https://s3.example.net:7070`."
+    )
+    region: str | None = Field(default=None, description="S3 region. Unset: the AWS SDK's own rules.")
+    layout: Literal["aiven", "local_tiered_storage"] = Field(
+        default="aiven",
+        description="Object names and forms, so that brokers read them: those of Aiven's tiered storage plugin, or of "
+        "Kafka's own test storage (`file://` only: `url` is the directory that `rsm.config.dir` names).",
+    )
+    key_prefix: str = Field(
+        default="",
+        description="Aiven layout: what segments' keys begin with inside `url`, glued on as it is. The brokers' "
+        "`key.prefix` is the prefix of `url` with a slash, then this. Change it nowhere once segments exist.",
+        json_schema_extra={"default_text": "empty"},
+    )
+    chunk_size: int = Field(
+        default=4 * MIB,
+        ge=1,
+        le=MOST_CHUNK_BYTES,
+        description="Aiven layout, the plugin's `chunk.size`, in bytes: how much a broker asks for at once, and what "
+        "is compressed and encrypted by itself (then at most 134217728).",
+    )
+    compression_enabled: bool = Field(
+        default=False, description="Aiven layout, the plugin's `compression.enabled`: zstd, chunk by chunk."
+    )
+    compression_heuristic_enabled: bool = Field(
+        default=False,
+        description="The plugin's `compression.heuristic.enabled`: only segments whose first batch is not compressed.",
+    )
+    encryption_key_pairs: Annotated[tuple[str, ...], BeforeValidator(split_commas)] = Field(
+        default=(),
+        description="Aiven layout: key pairs as `ID:PUBLIC.pem` or `ID:PUBLIC.pem:PRIVATE.pem` with absolute paths, "
+        "readable where jobs run, private ones by their owner alone (mode 0600). Pairs that stored segments name stay "
+        "in the list; without the private key nothing can be verified or fetched.",
+    )
+    encryption_key_pair_id: str | None = Field(
+        default=None,
+        description="The plugin's `encryption.key.pair.id`: the pair of that list for new segments.",
+    )
+    encryption_enabled: bool = Field(
+        default=False, description="The plugin's `encryption.enabled`: AES-256-GCM, with a key for each segment."
+    )
+    custom_metadata_fields_include: Annotated[
+        tuple[Literal["REMOTE_SIZE", "OBJECT_PREFIX", "OBJECT_KEY"], ...], BeforeValidator(split_commas)
+    ] = Field(
+        default=(),
+        description="Aiven layout, the plugin's `custom.metadata.fields.include`: what the record of a finished copy "
+        "tells brokers. Must be what theirs says.",
+    )
+    custom_metadata_max_bytes: int = Field(
+        default=128,
+        ge=0,
+        le=1 << 20,
+        description="The brokers' `remote.log.metadata.custom.metadata.max.bytes`: a copy that would need more is "
+        "refused before it begins.",
+    )
+    kafka_release: str | None = Field(
+        default=None,
+        description="Release of the brokers, such as `4.1`: from 4.0 on manifests have the member `txnIdxEmpty`, as "
+        "theirs do. No reader asks for it.",
+    )
+    access_key_id: str | None = Field(
+        default=None, description="S3 access key. Unset: the AWS SDK's own credential chain."
+    )
+    secret_access_key: SecretStr | None = Field(
+        default=None, description="S3 secret key that belongs to the access key."
+    )
+    session_token: SecretStr | None = Field(default=None, description="S3 session token of temporary credentials.")
+
+    @property
+    def key_pairs(self) -> tuple[KeyPairFiles, ...]:
+        return tuple(map(_key_pair, self.encryption_key_pairs))
+
+    @property
+    def brokers_write_txn_idx_empty(self) -> bool:
+        return self.kafka_release is not None and int(self.kafka_release.partition(".")[0]) >= 4
+
+    def required_url(self) -> str:
+        """Raises SettingError if `remote_storage.url` is not set."""
+        if self.url is None:
+            raise SettingError(
+                "remote_storage.url is not set: say where segments go, file:///directory or s3://bucket/prefix "
+                "(in the configuration file, or as TIERING_REMOTE_STORAGE__URL)"
+            )
+        return self.url
+
+    @field_validator("layout")
+    @classmethod
+    def _directories_only(cls, layout: str, info: ValidationInfo) -> str:
+        if layout != "aiven" and not str(info.data.get("url") or "file:").startswith("file:"):
+            raise ValueError("brokers open its files themselves: remote_storage.url must be file:///directory")
+        return layout
+
+    @field_validator("key_prefix")
+    @classmethod
+    def _legal_prefix(cls, prefix: str, info: ValidationInfo) -> str:
+        parts = prefix.split("/")
+        if len(prefix) > 512 or _KEY_PREFIX.match(prefix) is None or not {".", ".."}.isdisjoint(parts):
+            raise ValueError("accepted are letters, digits and . _ - / without . and .. as names, and no leading slash")
+        return _aiven_only(prefix, info)
+
+    @field_validator("compression_enabled")
+    @classmethod
+    def _in_the_aiven_layout(cls, value: bool, info: ValidationInfo) -> bool:
+        return _aiven_only(value, info)
+
+    @field_validator("compression_heuristic_enabled")
+    @classmethod
+    def _with_compression(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and not info.data.get("compression_enabled"):
+            raise ValueError("it needs remote_storage.compression_enabled")
+        return value
+
+    @field_validator("encryption_key_pairs")
+    @classmethod
+    def _distinct_pairs(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        ids = [_key_pair(entry).key_pair_id for entry in entries]
+        if twice := {one for one in ids if ids.count(one) > 1}:
+            raise ValueError(f"key pair {min(twice)} is listed twice")
+        return entries
+
+    @field_validator("encryption_enabled")
+    @classmethod
+    def _with_a_key(cls, value: bool, info: ValidationInfo) -> bool:
+        known = {_key_pair(entry).key_pair_id for entry in info.data.get("encryption_key_pairs", ())}
+        if value and info.data.get("encryption_key_pair_id") not in known:
+            raise ValueError(
+                "remote_storage.encryption_key_pair_id must name one of remote_storage.encryption_key_pairs"
+            )
+        return _aiven_only(value, info)
+
+    @field_validator("custom_metadata_fields_include")
+    @classmethod
+    def _fields_of_aiven(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        return _aiven_only(value, info)
+
+    @field_validator("kafka_release")
+    @classmethod
+    def _is_release(cls, value: str | None) -> str | None:
+        if value is not None and _RELEASE.match(value) is None:
+            raise ValueError("accepted is a release such as 3.9 or 4.1.0")
+        return value
+
+
+def _aiven_only(value: _T, info: ValidationInfo) -> _T:
+    if value and info.data.get("layout", "aiven") != "aiven":
+        raise ValueError(f"it is of the aiven layout, remote_storage.layout is {info.data['layout']}")
+    return value
+
+
+def _key_pair(entry: str) -> KeyPairFiles:
+    """Raises ValueError."""
+    key_pair_id, *paths = entry.split(":")
+    if _KEY_PAIR_ID.match(key_pair_id) is None or len(paths) not in (1, 2):
+        raise ValueError("accepted is ID:PUBLIC.pem or ID:PUBLIC.pem:PRIVATE.pem")
+    for path in paths:
+        if not path.startswith("/") or ".." in PurePosixPath(path).parts or "\0" in path:
+            raise ValueError(f"{path!r} is not an absolute path without '..'")
+    return KeyPairFiles(key_pair_id, Path(paths[0]), Path(paths[1]) if len(paths) == 2 else None)

@@ -1,0 +1,35 @@
+"""RSA key pairs of tests, made once for each process, and their PEM files."""
+
+from functools import cache
+from pathlib import Path
+
+from Crypto.PublicKey import RSA
+
+from include.tiering.remote_storage.layouts.key_ring import KeyPairFiles
+
+# Small, so that they are made quickly; enough for the wrapping of a data key.
+_BITS = 1536
+
+
+@cache
+def key_pair(name: str) -> RSA.RsaKey:
+    """The same pair for the same name."""
+    return RSA.generate(_BITS)
+
+
+def private_pem(name: str) -> bytes:
+    return key_pair(name).export_key(pkcs=8)
+
+
+def public_pem(name: str) -> bytes:
+    return key_pair(name).public_key().export_key()
+
+
+def key_files(directory: Path, name: str, *, called: str | None = None) -> KeyPairFiles:
+    """Files of the pair `name`, in the ring under `called`."""
+    public, private = directory / f"{name}.pub.pem", directory / f"{name}.pem"
+    public.write_bytes(public_pem(name))
+    private.touch(mode=0o600)
+    private.chmod(0o600)
+    private.write_bytes(private_pem(name))
+    return KeyPairFiles(called or name, public, private)

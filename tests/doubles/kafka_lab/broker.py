@@ -48,6 +48,7 @@ class KafkaBroker:
     tiering: bool
     heap_mib: int = 384
     jmx_port: int = 0
+    niceness: int = 10
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -142,7 +143,7 @@ class KafkaBroker:
         return {name: int(value) for name, value in (line.split(": ") for line in text.splitlines())}
 
     def _java(self, *options: str) -> list[str]:
-        return ["nice", "-n", "10", java(), *_SMALL_JVM, *options, "-cp", class_path(self.version)]
+        return ["nice", "-n", str(self.niceness), java(), *_SMALL_JVM, *options, "-cp", class_path(self.version)]
 
     def _jmx(self) -> list[str]:
         if not self.jmx_port:

@@ -157,6 +157,7 @@ def kafka_cluster(
     config: Mapping[str, str | int] | None = None,
     heap_mib: int = 384,
     jmx: bool = False,
+    niceness: int = 10,
 ) -> Iterator[KafkaCluster]:
     """Brokers that keep everything below `directory`; stopped, or killed, when the block ends.
 
@@ -170,7 +171,9 @@ def kafka_cluster(
     class_path(version)
     directory.mkdir(parents=True, exist_ok=True)
     for attempt in range(_START_ATTEMPTS):
-        cluster = _prepared(directory / f"try-{attempt}", version, brokers, remote_dir, config or {}, heap_mib, jmx)
+        cluster = _prepared(directory / f"try-{attempt}", version, brokers, remote_dir, config or {}, jmx=jmx)
+        for broker in cluster.brokers:
+            broker.heap_mib, broker.niceness = heap_mib, niceness
         try:
             for broker in cluster.brokers:
                 broker.format(cluster.cluster_id)
@@ -221,7 +224,7 @@ def _prepared(
     brokers: int,
     remote_dir: Path | None,
     config: Mapping[str, str | int],
-    heap_mib: int,
+    *,
     jmx: bool,
 ) -> KafkaCluster:
     if remote_dir is not None:
@@ -236,8 +239,8 @@ def _prepared(
         text = server_properties(node_id, Ports(port, controller), log_dir, remote_dir, config)
         (home / "server.properties").write_text(text)
         logging = logging_option(version, home, home / "server.log")
-        tiering, chosen_jmx_port = remote_dir is not None, jmx_port if jmx else 0
-        broker = KafkaBroker(node_id, version, home, log_dir, port, logging, tiering, heap_mib, chosen_jmx_port)
+        broker = KafkaBroker(node_id, version, home, log_dir, port, logging, tiering=remote_dir is not None)
+        broker.jmx_port = jmx_port if jmx else 0
         members.append(broker)
     cluster_id = base64.urlsafe_b64encode(b"\x01" + secrets.token_bytes(15)).decode().rstrip("=")
     return KafkaCluster(version, cluster_id, tuple(members), remote_dir)

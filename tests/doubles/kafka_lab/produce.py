@@ -16,7 +16,6 @@ from tests.doubles.kafka_lab.cluster import client_configuration
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PRODUCE_SECONDS: Final = 90
-_BATCH_BYTES: Final = 8_192
 
 
 @dataclass
@@ -28,6 +27,7 @@ class Writer:
     idempotent: bool = True
     transactional_id: str = ""
     seed: int = 0
+    batch_bytes: int = 8_192
     refused: list[str] = field(default_factory=list)
     sent: int = 0
 
@@ -36,7 +36,7 @@ class Writer:
             **client_configuration(self.bootstrap),
             "compression.type": self.codec,
             "enable.idempotence": self.idempotent or bool(self.transactional_id),
-            "batch.size": _BATCH_BYTES,
+            "batch.size": self.batch_bytes,
             "linger.ms": 5,
             "acks": "all",
             "message.timeout.ms": PRODUCE_SECONDS * 1000,

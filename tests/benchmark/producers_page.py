@@ -1,0 +1,130 @@
+"""The page and the plot of what producers notice of a copy, from the figures of `bench_producers`."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from tests.doubles.source_tree import ROOT
+
+PAGE: Final = ROOT / "docs" / "producers.md"
+PLOT: Final = ROOT / "docs" / "images" / "producers.svg"
+NAMES: Final = {"none": "no copy", "broker": "Kafka's own copy", "platform": "this platform"}
+NOISE: Final = 0.05
+"""Share by which rounds without any copy may differ before nothing of this size can be told apart."""
+_COLUMNS: Final = (
+    "p50, ms",
+    "p99, ms (least to most)",
+    "against no copy",
+    "broker reads, MiB/s",
+    "copier reads, MiB/s",
+    "copied, MiB/s",
+    "cores idle",
+)
+_BEGIN: Final = "<!-- figures: make bench-producers -->\n"
+_END: Final = "<!-- end of figures -->\n"
+_WIDTH, _HEIGHT, _BAR, _LEFT, _GROUND, _TALL = 720, 300, 44, 60, 240, 180
+_COLOURS: Final = {"none": "#9aa5b1", "broker": "#c0392b", "platform": "#1f5f99"}
+
+
+def write(result: Mapping[str, Any], machine: Mapping[str, Any]) -> None:
+    """Between the page's two marks, and the plot."""
+    page = PAGE.read_text()
+    head, _, rest = page.partition(_BEGIN)
+    _, _, tail = rest.partition(_END)
+    PAGE.write_text(head + _BEGIN + figures(result, machine) + _END + tail)
+    PLOT.write_text(plot(result["cases"]))
+
+
+def figures(result: Mapping[str, Any], machine: Mapping[str, Any]) -> str:
+    """A table and what it can tell."""
+    cases = result["cases"]
+    rounds = len(result["rounds"]) // len(cases)
+    conditions = (
+        f"Medians of {rounds} rounds of {result['seconds']:g} s, both quotas {result['rate_mib_per_second']} MiB/s; "
+        f"{machine['cores']} cores, {machine['cpu']}, Linux {machine['kernel']}."
+    )
+    lines = [
+        "",
+        conditions,
+        "",
+        f"| | {' | '.join(_COLUMNS)} |",
+        "|---|---|---|---|---|---|---|---|",
+        *(_row(case, cases) for case in NAMES),
+        "",
+        f"{_judgement(cases)}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _row(case: str, cases: Mapping[str, Mapping[str, float]]) -> str:
+    one = cases[case]
+    against = one["p99_ms"] / cases["none"]["p99_ms"] - 1
+    return (
+        f"| {NAMES[case]} | {one['p50_ms']:.2f} "
+        f"| {one['p99_ms']:.2f} ({one['p99_least_ms']:.2f} to {one['p99_most_ms']:.2f}) | {against:+.0%} "
+        f"| {one['broker_read_mib_per_second']:.2f} | {one['copier_read_mib_per_second']:.2f} "
+        f"| {one['copied_mib_per_second']:.1f} | {one['idle']:.0%} |"
+    )
+
+
+def _judgement(cases: Mapping[str, Mapping[str, float]]) -> str:
+    alone = cases["none"]
+    spread = (alone["p99_most_ms"] - alone["p99_least_ms"]) / alone["p99_ms"]
+    if spread > NOISE:
+        return (
+            f"The machine was too noisy to judge {NOISE:.0%}: rounds without any copy differ by {spread:.0%} of their "
+            "median. What differs by less than that says nothing."
+        )
+    within = cases["platform"]["p99_ms"] <= alone["p99_ms"] * (1 + NOISE)
+    verdict = "within" if within else "not within"
+    return f"Ours is {verdict} {NOISE:.0%} of no copy; rounds without a copy differ by {spread:.0%}."
+
+
+def plot(cases: Mapping[str, Mapping[str, float]]) -> str:
+    """The text of an SVG: p99 with the span of its rounds, and bytes read from storage."""
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}"',
+        'font-family="sans-serif" font-size="12">',
+        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
+        *_latency_bars(cases),
+        *_read_bars(cases),
+        *_legend(),
+        "</svg>\n",
+    ]
+    return "\n".join(parts)
+
+
+def _latency_bars(cases: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    highest = max(one["p99_most_ms"] for one in cases.values()) or 1.0
+    yield f'<text x="{_LEFT}" y="24" font-size="14">p99 of acknowledgements, ms</text>'
+    for place, (case, one) in enumerate(cases.items()):
+        x = _LEFT + place * (_BAR + 36)
+        yield from _bar(x, one["p99_ms"] / highest, f"{one['p99_ms']:.1f}", _COLOURS[case])
+        least, most = (_GROUND - _TALL * one[name] / highest for name in ("p99_least_ms", "p99_most_ms"))
+        middle = x + _BAR / 2
+        yield f'<line x1="{middle}" x2="{middle}" y1="{least:.1f}" y2="{most:.1f}" stroke="black"/>'
+
+
+def _read_bars(cases: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    names = {"broker_read_mib_per_second": "broker", "copier_read_mib_per_second": "copier"}
+    highest = max(one[name] for one in cases.values() for name in names) or 1.0
+    left = _WIDTH / 2 + 20
+    yield f'<text x="{left}" y="24" font-size="14">read from storage, MiB/s: broker, copier</text>'
+    for place, (case, one) in enumerate(cases.items()):
+        for offset, (name, who) in enumerate(names.items()):
+            x = left + place * 108 + offset * (_BAR + 4)
+            yield from _bar(x, one[name] / highest, f"{one[name]:.1f}", _COLOURS[case])
+            yield f'<text x="{x + _BAR / 2}" y="{_GROUND + 14}" text-anchor="middle" fill="#555">{who}</text>'
+
+
+def _bar(x: float, share: float, words: str, colour: str) -> Iterator[str]:
+    top = _GROUND - _TALL * share
+    yield f'<rect x="{x}" y="{top:.1f}" width="{_BAR}" height="{_GROUND - top:.1f}" fill="{colour}"/>'
+    yield f'<text x="{x + _BAR / 2}" y="{top - 6:.1f}" text-anchor="middle">{words}</text>'
+
+
+def _legend() -> Iterator[str]:
+    for number, (case, name) in enumerate(NAMES.items()):
+        x = _LEFT + number * 150
+        yield f'<rect x="{x}" y="{_HEIGHT - 26}" width="14" height="10" fill="{_COLOURS[case]}"/>'
+        yield f'<text x="{x + 18}" y="{_HEIGHT - 17}">{name}</text>'

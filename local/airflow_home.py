@@ -16,6 +16,8 @@ from local.processes import PLATFORM_MARK
 from local.secrets_store import ADMIN, OPERATOR, READER, AirflowSecrets, ensure_passwords, write_private
 
 _NOT_INHERITED: Final = ("AIRFLOW", "SPARK_", "PYTHONDONTWRITEBYTECODE", "PYSPARK_", "TMPDIR")
+_PARSE_SECONDS: Final = "300"
+"""A file takes one second of a core; cores may be busy."""
 
 
 def write_airflow_home(layout: Layout, *, port: int, copy_schedule: str, class_archive: Path | None) -> None:
@@ -59,8 +61,13 @@ def _sections(layout: Layout, port: int) -> dict[str, dict[str, str]]:
             "fernet_key": secrets.fernet_key,
             "simple_auth_manager_users": f"{ADMIN}:admin,{READER}:viewer,{OPERATOR}:op",
             "simple_auth_manager_passwords_file": str(layout.passwords),
+            "dagbag_import_timeout": _PARSE_SECONDS,
         },
-        "database": {"sql_alchemy_conn": f"sqlite:///{layout.airflow_home}/airflow.db"},
+        "database": {
+            "sql_alchemy_conn": f"sqlite:///{layout.airflow_home}/airflow.db",
+            "sql_alchemy_connect_args": "local.patient_sqlite.CONNECT_ARGS",
+            "sql_alchemy_connect_args_async": "local.patient_sqlite.CONNECT_ARGS",
+        },
         "api": {
             "host": "127.0.0.1",
             "port": str(port),
@@ -72,13 +79,14 @@ def _sections(layout: Layout, port: int) -> dict[str, dict[str, str]]:
         },
         "api_auth": {"jwt_secret": secrets.jwt_secret},
         "dag_processor": {
+            "dag_file_processor_timeout": _PARSE_SECONDS,
             "parsing_processes": "1",
             "refresh_interval": "30",
             "min_file_process_interval": "30",
             "print_stats_interval": "0",
         },
         # Busy cores must not look like a lost API server: tasks would be killed for it.
-        "workers": {"max_failed_heartbeats": "20"},
+        "workers": {"max_failed_heartbeats": "20", "execution_api_timeout": "60"},
         "logging": {"base_log_folder": str(layout.airflow_home / "logs")},
         "usage_data_collection": {"enabled": "False"},
     }

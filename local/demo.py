@@ -38,10 +38,10 @@ _COPY_DAG: Final = "tiering_copy"
 _SIZES_DAG: Final = "tiering_remote_log_sizes"
 _EXPIRATION_DAG: Final = "tiering_expiration"
 _TABLE_WIDTH: Final = 120
-_DAG_SECONDS: Final = 60.0
-_COPY_SECONDS: Final = 300.0
-_SIZES_SECONDS: Final = 120.0
-_EXPIRATION_SECONDS: Final = 180.0
+_DAG_SECONDS: Final = 300.0
+_COPY_SECONDS: Final = 900.0
+_SIZES_SECONDS: Final = 600.0
+_EXPIRATION_SECONDS: Final = 600.0
 _EXPIRED_TOPIC: Final = "orders"
 _RETENTION_BYTES: Final = 64 * KIB
 

@@ -21,7 +21,7 @@ COMPONENTS: Final[Mapping[str, Sequence[str]]] = {
     "triggerer": ("triggerer", "--skip-serve-logs"),
 }
 _HEALTH_PARTS: Final = ("metadatabase", "scheduler", "triggerer", "dag_processor")
-_START_SECONDS: Final = 120.0
+_START_SECONDS: Final = 300.0
 _TASKS_END_SECONDS: Final = 5.0
 _COMPONENTS_END_SECONDS: Final = 40.0
 _POLL_SECONDS: Final = 0.5
@@ -90,7 +90,7 @@ class Platform:
 def unhealthy_parts(base_url: str) -> list[str]:
     """Parts of Airflow that do not report themselves healthy; all of them while the API server is silent."""
     try:
-        answer = httpx.get(f"{base_url}/api/v2/monitor/health", timeout=5.0).json()
+        answer = httpx.get(f"{base_url}/api/v2/monitor/health", timeout=30.0).json()
     except (httpx.HTTPError, ValueError):
         return list(_HEALTH_PARTS)
     return [part for part in _HEALTH_PARTS if answer.get(part, {}).get("status") != "healthy"]

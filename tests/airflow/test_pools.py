@@ -9,6 +9,7 @@ from airflow.utils.session import create_session
 from include.tiering.errors import AirflowApiUnavailableError, MetadataUnavailableError
 from plugins.tiering_airflow.pools import COPIER_POOL, POOLS, PoolMirroring, create_missing_pools, suitable_slots
 from tests.doubles.airflow_home import airflow_database
+from tests.doubles.patience import PATIENCE_SECONDS
 
 
 def test_missing_pools_are_created_and_a_changed_size_stays() -> None:
@@ -49,13 +50,13 @@ def test_sizes_are_mirrored_at_once_and_again() -> None:
     mirror = _Mirror(None, None, None, None)
     with PoolMirroring(mirror, period_seconds=0.01).running():
         assert mirror.calls >= 1
-        assert mirror.exhausted.wait(10)
+        assert mirror.exhausted.wait(PATIENCE_SECONDS)
 
 
 def test_a_database_that_was_away_gets_the_sizes_later(caplog: pytest.LogCaptureFixture) -> None:
     mirror = _Mirror(MetadataUnavailableError("locked"), MetadataUnavailableError("locked"), None, None)
     with PoolMirroring(mirror, period_seconds=0.01).running():
-        assert mirror.exhausted.wait(10)
+        assert mirror.exhausted.wait(PATIENCE_SECONDS)
     assert [record.message for record in caplog.records] == ["Sizes of the pools are not mirrored: locked"]
 
 

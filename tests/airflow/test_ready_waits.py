@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -42,6 +41,7 @@ from plugins.tiering_airflow.triggers import MISSING_KEY, ReadinessTrigger
 from tests.doubles.airflow_api_server import AirflowApiServer, pool, serving
 from tests.doubles.airflow_home import Deployment, airflow_database, deployment
 from tests.doubles.broker_data import broker_data
+from tests.doubles.patience import PATIENCE_SECONDS, eventually
 from tests.doubles.refusing_s3_proxy import Refusal, Spoiler, refusing_s3_proxy
 from tests.doubles.s3_server import CREDENTIALS, MotoServer, moto_server, raw_client
 from tests.doubles.source_tree import ROOT
@@ -345,7 +345,7 @@ def _all_wait_and_go_on(said: Said, reason: str, mend: Mend, *, goes_on: Collect
         # Airflow's page shows the end of the log: the reason stays there, however often it is looked at.
         assert said.lines("")[shown:] == []
         mend()
-        events = await asyncio.wait_for(asyncio.gather(*triggers), 60)
+        events = await asyncio.wait_for(asyncio.gather(*triggers), PATIENCE_SECONDS)
         return [dict(event.payload) for event in events]
 
     for (wait, _), event in zip(waiting.values(), asyncio.run(scenario()), strict=True):
@@ -500,16 +500,13 @@ def test_airflows_own_runner_defers_the_run_and_takes_it_up_again(world: World, 
     seen: list[str] = []
 
     def person() -> None:
-        deadline = time.monotonic() + 60
-        while not seen and time.monotonic() < deadline:
-            time.sleep(0.1)
-            seen.extend(said.lines(WAITS))
+        seen.extend(eventually(lambda: said.lines(WAITS), "the sensor says why it waits"))
         mend()
 
     mending = threading.Thread(target=person, daemon=True)
     mending.start()
     run = dag.test()
-    mending.join(60)
+    mending.join()
     assert (str(run.state), len(seen)) == ("success", 1)
     assert "pool remote_log_expiration has 0 slots" in seen[0]
     (instance,) = run.get_task_instances()
@@ -561,4 +558,4 @@ def _event(trigger: ReadinessTrigger) -> dict[str, Any]:
         async with contextlib.aclosing(trigger.run()) as events:
             return dict((await anext(events)).payload)
 
-    return asyncio.run(asyncio.wait_for(first(), 60))
+    return asyncio.run(asyncio.wait_for(first(), PATIENCE_SECONDS))

@@ -27,7 +27,7 @@ def _modules_below(directory: str) -> list[str]:
 def _loaded_by(modules: list[str]) -> set[str]:
     program = f"import sys; {'; '.join(f'import {name}' for name in modules)}; print(*sys.modules)"
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     return {name.partition(".")[0] for name in done.stdout.split()}
 

@@ -18,6 +18,7 @@ from include.tiering.tasks.alter_configs import alter_configs
 from tests.doubles.databases import SHARED, AdjustableNow
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_configs import MemoryConfigStore
+from tests.doubles.patience import PATIENCE_SECONDS
 from tests.doubles.segments import CLUSTER_ID
 
 BROKER_FETCH = "remote.log.manager.fetch.max.bytes.per.second"
@@ -106,7 +107,7 @@ class TestChangesThatMeet:
 
             waiting = pool.submit(other)
             first.alter(ALL_BROKERS, {BROKER_FETCH: "10"}, author="ann", check=check)
-            waiting.result(timeout=30)
+            waiting.result(timeout=PATIENCE_SECONDS)
         assert seen_by_second == [{ALL_BROKERS: {BROKER_FETCH: "10"}, REPORTING: {CLIENT_FETCH: "20"}}]
 
     def test_announcements_that_cross_leave_the_newest_in_force(self, engines: tuple[Engine, Engine]) -> None:

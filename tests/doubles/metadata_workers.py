@@ -49,7 +49,7 @@ def run_together(processes: int, function: Callable[..., T], *arguments: Any) ->
     context = worker_context()
     barrier = context.Barrier(processes)
     with ProcessPoolExecutor(processes, context, initializer=_remember, initargs=(barrier,)) as pool:
-        return list(pool.map(function, range(processes), *([one] * processes for one in arguments), timeout=200))
+        return list(pool.map(function, range(processes), *([one] * processes for one in arguments), timeout=800))
 
 
 def _remember(barrier: Barrier) -> None:

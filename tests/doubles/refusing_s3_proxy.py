@@ -90,7 +90,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def forward(self, body: bytes) -> None:
         upstream = self.server.upstream
-        connection = HTTPConnection(upstream.hostname or "", upstream.port, timeout=30)
+        connection = HTTPConnection(upstream.hostname or "", upstream.port, timeout=240)
         connection.request(self.command, self.path, body, dict(self.headers))
         answer = connection.getresponse()
         content = answer.read()

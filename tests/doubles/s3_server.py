@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 import boto3
 from botocore.config import Config
 
+from local.ports import free_port
 from tests.doubles.storage_backdoor import Backdoor, DirectoryBackdoor
 
 ACCESS_KEY: Final = "test-access-key"
@@ -152,24 +153,18 @@ def versitygw_server(
     finally:
         process.terminate()
         try:
-            process.wait(timeout=10)
+            process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def await_listener(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     """Until somebody accepts connections on `port`. Raises RuntimeError with the process's words if it ended."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while True:
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            socket.create_connection(("127.0.0.1", port), timeout=10).close()
         except OSError:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the server did not start: {log.read_text(errors='replace')[-2000:]}") from None

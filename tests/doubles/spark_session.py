@@ -32,7 +32,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             session.stop()
             gateway.shutdown()
             gateway.proc.stdin.close()
-            gateway.proc.wait(timeout=30)
+            gateway.proc.wait(timeout=300)
             SparkContext._gateway = SparkContext._jvm = None
 
 

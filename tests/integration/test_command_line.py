@@ -32,7 +32,7 @@ def command_line(tmp_path: Path, log_dirs: Path) -> Command:
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [str(ROOT / "tiering"), "--config", str(config), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         assert "Traceback" not in done.stderr
         return done
 
@@ -153,7 +153,7 @@ def test_before_set_up_every_command_that_needs_the_database_is_refused(tmp_path
 def test_two_copies_at_once_make_one_set_of_objects(tiering: Command, tmp_path: Path) -> None:
     command = [str(ROOT / "tiering"), "--config", str(tmp_path / "tiering.toml"), "copy", "--topic", "orders", "--json"]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    documents = [json.loads(process.communicate(timeout=120)[0]) for process in running]
+    documents = [json.loads(process.communicate(timeout=600)[0]) for process in running]
     assert [process.returncode for process in running] == [0, 0]
     copied = [(c["partition"], c["start_offset"]) for d in documents for c in d["copied"]]
     assert len(copied) == len(set(copied)) > 0

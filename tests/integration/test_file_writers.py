@@ -55,7 +55,7 @@ def test_two_writers_of_one_attempt_make_one_set_of_objects(root: Path) -> None:
     writers = [writer(root) for _ in range(2)]
     for process in writers:
         begin(process)
-    outcomes = sorted(process.communicate(timeout=60)[0].strip() for process in writers)
+    outcomes = sorted(process.communicate(timeout=600)[0].strip() for process in writers)
     assert outcomes == ["RemoteObjectExistsError", "copied"]
 
     metadata, data = some_segment(SIZE_BYTES)

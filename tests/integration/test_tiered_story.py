@@ -9,7 +9,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,12 @@ from spark_jobs.remote_log_sizes_job import parse_arguments, recount
 from tests.doubles.broker_data import broker_data
 from tests.doubles.known_segments import KnownSegment, PartitionName, known_partitions
 from tests.doubles.listed_segments import Recount, listed_segments, recounted
-from tests.doubles.running_platform import COPY, EXPIRATION, SIZES, RunningPlatform, running_platform
+from tests.doubles.patience import eventually
+from tests.doubles.running_platform import COPY, EXPIRATION, SIZES, WAIT_SECONDS, RunningPlatform, running_platform
 
 POOL_SIZE = "remote.log.manager.copier.thread.pool.size"
 QUOTA = "tiering.copy.total.max.bytes.per.second"
-CRAWL, WALK, RUN = 2_000, 60_000, 100_000_000
+CRAWL, WALK, RUN = 2_000, 20_000, 100_000_000
 BATCHES = 5
 
 ALTER_TOPIC = ("configs", "--alter", "--entity-type", "topics", "--entity-name")
@@ -65,7 +66,7 @@ def tiering(running: RunningPlatform) -> Iterator[Tiering]:
         yield opened
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3000)
 def test_copied_and_expired_with_sizes_that_agree(
     running: RunningPlatform, tiering: Tiering, spark: SparkSession
 ) -> None:
@@ -79,7 +80,7 @@ def test_copied_and_expired_with_sizes_that_agree(
     gone = {name: story.beyond(name, retention_bytes) for name in story.there if name[0] == topic}
     assert {name: len(segments) for name, segments in gone.items()} == {(topic, 0): 4, (topic, 1): 2}
     run_id = story.begin()
-    _wait_until(lambda: story.is_asked(run_id), "nobody was asked")
+    _wait_until(lambda: story.is_asked(run_id), "a person is asked")
     # A plan that waits for its answer changes nothing: what agrees here is what was copied. The answer is late enough
     # as well: one that Airflow gets before it has seen the end of the process that asked counts as a failure of it.
     story.require_agreement()
@@ -127,26 +128,29 @@ def _copy_while_the_pool_is_resized(api: AirflowApi, tiering: Tiering) -> None:
     tiering.alter_configs(ALL_BROKERS, {POOL_SIZE: "1"}, author="test")
     tiering.alter_configs(ALL_BROKERS, {QUOTA: str(CRAWL)}, author="test")
     run_id = trigger(api, COPY, {})
-    _wait_until(lambda: live_jobs() == 1, "no job began")
+    _wait_until(lambda: live_jobs() == 1, "one job begins")
     assert (in_state("running"), len(batches())) == (1, BATCHES)
 
     grown_at = resize(4)
-    _wait_until(lambda: live_jobs() == 4 and in_state("running") == 4, "three more did not begin")
+    _wait_until(lambda: live_jobs() == 4 and in_state("running") == 4, "three more begin")
 
     shrunk_at = resize(2)
     tiering.alter_configs(ALL_BROKERS, {QUOTA: str(WALK)}, author="test")
-    _wait_until(lambda: in_state("running") == 2, "the surplus batches did not end")
+    _wait_until(lambda: live_jobs() == 2, "the surplus jobs end")
+    # However long Airflow takes to see it, work is left.
+    tiering.alter_configs(ALL_BROKERS, {QUOTA: str(CRAWL)}, author="test")
+    _wait_until(lambda: in_state("running") == 2, "the surplus batches end")
     assert tiering.work.has_work(run_id)
     assert in_state("success") == 2
     released_at = datetime.now().astimezone()
     tiering.alter_configs(ALL_BROKERS, {QUOTA: str(RUN)}, author="test")
-    assert wait_for_run(api, COPY, run_id, seconds=180, on_change=print).state == "success"
+    assert wait_for_run(api, COPY, run_id, seconds=WAIT_SECONDS, on_change=print).state == "success"
     assert not tiering.work.has_work(run_id)
 
     spans = sorted((_time(one["start_date"]), _time(one["end_date"])) for one in batches())
     first, *added, last = spans
     assert first[0] < grown_at
-    assert all(grown_at < start < grown_at + timedelta(seconds=60) for start, _ in added)
+    assert all(grown_at < start for start, _ in added)
     # Two ended after their segment, neither of them the one that held its slot first; nobody took their slots.
     surplus = [span for span in added if shrunk_at < span[1] < released_at]
     assert len(surplus) == 2
@@ -247,7 +251,7 @@ class _Story:
         assert summary["stored"] | stored == summary["stored"]
 
     def _succeeds(self, dag_id: str, run_id: str) -> None:
-        run = wait_for_run(self._api, dag_id, run_id, seconds=180, on_change=print)
+        run = wait_for_run(self._api, dag_id, run_id, seconds=WAIT_SECONDS, on_change=print)
         assert run.state == "success", list(errors_of(self._running.layout.airflow_home / "logs", run))
 
     def _states(self, run_id: str) -> dict[str, str]:
@@ -280,11 +284,8 @@ def _tasks(api: AirflowApi, dag_id: str, run_id: str) -> list[dict[str, Any]]:
     return list(api.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"])
 
 
-def _wait_until(holds: Callable[[], bool], what: str, *, seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.5)
+def _wait_until(holds: Callable[[], bool], what: str) -> None:
+    eventually(holds, what, seconds=WAIT_SECONDS, pause_seconds=0.5)
 
 
 def _name(partition: TopicIdPartition) -> PartitionName:

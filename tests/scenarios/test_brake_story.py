@@ -125,7 +125,7 @@ class TestCommandLine:
         terminal, side = pty.openpty()
         command = [str(ROOT / "tiering"), "--config", str(archive.config), "expire"]
         os.write(terminal, f"{answer}\n".encode())
-        done = subprocess.run(command, stdin=side, stderr=side, stdout=subprocess.PIPE, timeout=60, check=False)
+        done = subprocess.run(command, stdin=side, stderr=side, stdout=subprocess.PIPE, timeout=240, check=False)
         os.close(side)
         os.close(terminal)
         assert done.returncode == (0 if goes else 1)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.doubles.leftovers import MARK, new_root_entries, processes_left_behind, root_entries
+from tests.doubles.patience import PATIENCE_SECONDS
 
 _WAITS_FOR_ITS_INPUT = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 
@@ -16,7 +17,7 @@ def test_a_running_child_is_named_until_it_ends() -> None:
         (found,) = processes_left_behind("only-this-test", patience_seconds=0.0)
         assert found.startswith(f"{child.pid} ")
         assert processes_left_behind("another-run", patience_seconds=0.0) == []
-    assert processes_left_behind("only-this-test", patience_seconds=1.0) == []
+    assert processes_left_behind("only-this-test", patience_seconds=PATIENCE_SECONDS) == []
 
 
 def test_new_names_at_the_top_are_reported(tmp_path: Path) -> None:

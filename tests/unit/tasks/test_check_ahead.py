@@ -13,9 +13,9 @@ from include.tiering.tasks.check_ahead import FRESH_SECONDS, CheckAhead
 from include.tiering.work.contract import PlannedSegment
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_source import MemoryOpenSegment, MemorySource
+from tests.doubles.patience import PATIENCE_SECONDS
 
 SIZE = 1000
-SECONDS = 10.0
 
 
 class Watched(MemorySource):
@@ -105,12 +105,12 @@ def test_the_next_one_is_checked_while_one_is_in_use_and_no_other(source, clock,
         with ahead.open_segment(orders, 0) as opened:
             assert source.open_now == [0]
             opened.check()
-            assert source.checked[10].wait(SECONDS)
+            assert source.checked[10].wait(PATIENCE_SECONDS)
             assert source.open_now == [0, 10]
             clock.advance(0.5)
         with ahead.open_segment(orders, 10) as opened:
             opened.check()
-            assert source.checked[20].wait(SECONDS)
+            assert source.checked[20].wait(PATIENCE_SECONDS)
             assert source.opened == [0, 10, 20]
 
 
@@ -154,7 +154,7 @@ def test_damage_is_told_in_its_turn_and_nothing_behind_it_is_read(source, clock,
     with expecting(source, clock, orders) as ahead:
         with ahead.open_segment(orders, 0) as opened:
             opened.check()
-            assert source.checked[10].wait(SECONDS)
+            assert source.checked[10].wait(PATIENCE_SECONDS)
         with ahead.open_segment(orders, 10) as opened, pytest.raises(CorruptFileError):
             opened.check()
     assert source.opened == [0, 10]
@@ -174,7 +174,7 @@ def test_what_was_opened_long_ago_is_compared_before_it_is_used(source, clock, o
     with expecting(source, clock, orders) as ahead:
         with ahead.open_segment(orders, 0) as opened:
             opened.check()
-            assert source.checked[10].wait(SECONDS)
+            assert source.checked[10].wait(PATIENCE_SECONDS)
         source.generation += 1
         clock.advance(FRESH_SECONDS + 0.1)
         with pytest.raises(SourceChangedError), ahead.open_segment(orders, 10):
@@ -186,7 +186,7 @@ def test_the_same_segment_again_is_opened_again_and_what_was_ahead_in_its_turn(s
         for _ in range(2):
             with ahead.open_segment(orders, 0) as opened:
                 opened.check()
-                assert source.checked[10].wait(SECONDS)
+                assert source.checked[10].wait(PATIENCE_SECONDS)
         with ahead.open_segment(orders, 10) as opened:
             opened.check()
     assert source.opened == [0, 10, 0, 10]

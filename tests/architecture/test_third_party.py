@@ -24,6 +24,7 @@ _ALLOWED: Final[dict[str, frozenset[str]]] = {
     "include/tiering/remote_metadata": frozenset({"sqlalchemy"}),
     "include/tiering/work": frozenset({"sqlalchemy"}),
     "include/tiering/quota": frozenset({"sqlalchemy"}),
+    "include/tiering/cluster/kafka_records.py": frozenset({"confluent_kafka"}),
     "include/tiering/metadata_topic/kafka.py": frozenset({"confluent_kafka"}),
     "include/tiering/metadata_topic/kafka_errors.py": frozenset({"confluent_kafka"}),
     "include/tiering/pools/airflow_api.py": frozenset({"httpx"}),

@@ -30,6 +30,7 @@ from include.tiering.model.handover import HandoverStep
 from include.tiering.model.handover_facts import StoreFacts
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.record_digest import RangeDigest
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
@@ -40,7 +41,7 @@ from include.tiering.remote_metadata.sql_publication import SqlPublicationStore
 from include.tiering.tasks.copy_one_segment import SegmentCopier
 from include.tiering.tasks.handover.drive import carry_on, undo_handover
 from include.tiering.tasks.handover.gather import gather
-from include.tiering.tasks.handover.ports import CopyRound, HandoverLimits, HandoverPorts, RangeDigest
+from include.tiering.tasks.handover.ports import CopyRound, HandoverLimits, HandoverPorts
 from include.tiering.work.handover_contract import Handover, LocalRetention, SeededPartition
 from include.tiering.work.sql_handovers import SqlHandoverStore
 from tests.doubles.copy_world import CLUSTER, World, copy_world

@@ -14,6 +14,7 @@ from include.tiering.cli.commands.delete_records import delete_records
 from include.tiering.cli.commands.doctor import doctor
 from include.tiering.cli.commands.expire import expire
 from include.tiering.cli.commands.fetch import fetch
+from include.tiering.cli.commands.handover import handover
 from include.tiering.cli.commands.ingest import ingest
 from include.tiering.cli.commands.log_dirs import log_dirs
 from include.tiering.cli.commands.migrate import migrate
@@ -90,6 +91,7 @@ COMMANDS: Final = (
     (status, "Show settings with their origin, and what runs.", "status --json"),
     (pools, "Show the pools that batches run in.", "pools"),
     (migrate, "Set up or upgrade the database and the store.", "migrate"),
+    (handover, "Give a topic to its brokers, step by step.", "handover orders --dry-run"),
     (ingest, "Read what brokers tell of their segments.", "ingest --sizes"),
     (audit, "Compare the store with the metadata.", "audit --delete-orphans"),
     (rebuild, "Make metadata anew from the store alone.", "rebuild --dry-run"),

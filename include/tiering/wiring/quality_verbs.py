@@ -22,14 +22,14 @@ from include.tiering.tasks.record_verdicts import finding_of_result, only_deep_a
 from include.tiering.tasks.verify_partitions import PartitionReport, nobody_knows, verify_partitions
 from include.tiering.tasks.verify_planned import MeasureAll, ToMeasure, measure_planned, measured_here, verify_planned
 from include.tiering.tasks.verify_segments import Measurer, VerifyReport, verify_segments
-from include.tiering.wiring.parts import Parts
+from include.tiering.wiring.ingestion_verbs import IngestionVerbs
 from include.tiering.work.sql_verifications import SqlVerificationStore
 from include.tiering.work.verification_contract import VerificationStore
 
 _EXPIRED_AT_ONCE: Final = 500
 
 
-class QualityVerbs(Parts):
+class QualityVerbs(IngestionVerbs):
     """Part of `Tiering`."""
 
     @cached_property
@@ -108,7 +108,7 @@ class QualityVerbs(Parts):
             self.verifications,
             self.metadata,
             self.segment_judge(results_dir),
-            measure_all or measured_here(self._measurer, on_read),
+            measure_all or measured_here(self.measurer, on_read),
             clock=self.clock,
             streams=streams,
             on_group=on_group,
@@ -116,7 +116,7 @@ class QualityVerbs(Parts):
 
     def measure_planned(self, planned: ToMeasure) -> SegmentMeasure | None:
         """Take one measure in this process, which is charged for it. None if the segment is not FINISHED any more."""
-        return measure_planned(self._measurer, planned)
+        return measure_planned(self.measurer, planned)
 
     def findings_of(self, run_id: str) -> list[tuple[Severity, QualityFinding]]:
         """What the segments that a planned run has verified so far, in all of its tries, break now."""
@@ -134,12 +134,15 @@ class QualityVerbs(Parts):
         look_at_log_dirs: bool = True,
         results_dir: Path | None = None,
     ) -> PartitionReport:
-        """Judge partitions as a whole, without any every one that has segments. Ends of logs are read where log dirs
+        """Judge partitions as a whole, without any every one that has segments; those of brokers whose metadata was not
+        read are left out. Ends of logs are read where log dirs
         are, unless it is not wanted."""
+        unread = self.ingestion.unread()
+        asked = self.metadata.partitions() if partitions is None else partitions
         return verify_partitions(
             self.metadata,
             self.partition_judge(results_dir),
-            self.metadata.partitions() if partitions is None else partitions,
+            [one for one in asked if one not in unread],
             log_ends=self._log_ends if look_at_log_dirs and self.settings.log_dirs else nobody_knows,
         )
 
@@ -150,7 +153,8 @@ class QualityVerbs(Parts):
         return LateJudge(partial(_great_expectations, PARTITION_SUITES, results_dir))
 
     @property
-    def _measurer(self) -> Measurer:
+    def measurer(self) -> Measurer:
+        """Takes measures of segments in this process."""
         return Measurer(self.metadata, self.storage, self.quotas, self.require_our_store)
 
     def _log_ends(self, topics: Collection[str]) -> Mapping[TopicIdPartition, int]:
@@ -159,8 +163,9 @@ class QualityVerbs(Parts):
         return {replica.topic_id_partition: replica.log_end_offset for replica in replicas if replica.chosen}
 
     def _rows(self, sample: Sample) -> Iterator[SegmentRow]:
+        unread = self.ingestion.unread()
         for partition in self.metadata.partitions():
-            if sample.is_about(partition):
+            if partition not in unread and sample.is_about(partition):
                 yield from self.metadata.list_segments(partition)
 
 

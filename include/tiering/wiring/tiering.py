@@ -34,8 +34,9 @@ from include.tiering.tasks.remember_epochs import remember_leader_epochs
 from include.tiering.tasks.skip_offsets import Skip, plan_skip, skip_offsets
 from include.tiering.wiring.audit_verbs import AuditVerbs
 from include.tiering.wiring.batches import gate_and_heartbeat
+from include.tiering.wiring.broker_verbs import BrokerVerbs
 from include.tiering.wiring.expiration_verbs import ExpirationVerbs
-from include.tiering.wiring.ingestion_verbs import IngestionVerbs
+from include.tiering.wiring.handover_verbs import HandoverVerbs
 from include.tiering.wiring.quality_verbs import QualityVerbs
 from include.tiering.wiring.readiness_verbs import ReadinessVerbs
 from include.tiering.wiring.recovery_verbs import RecoveryVerbs
@@ -57,7 +58,9 @@ def _count(result: BatchResult) -> None:
         recorder.copy_failed(failure.item.topic_id_partition.topic, str(failure.item.error))
 
 
-class Tiering(ReadinessVerbs, ExpirationVerbs, QualityVerbs, SizeVerbs, AuditVerbs, RecoveryVerbs, IngestionVerbs):
+class Tiering(
+    ReadinessVerbs, BrokerVerbs, ExpirationVerbs, QualityVerbs, SizeVerbs, AuditVerbs, RecoveryVerbs, HandoverVerbs
+):
     """The library as its entry points see it. Close it, or use `open_tiering`."""
 
     def __init__(
@@ -139,7 +142,7 @@ class Tiering(ReadinessVerbs, ExpirationVerbs, QualityVerbs, SizeVerbs, AuditVer
             self, run_id, batch_id, pool=pool, lease_ms=copier.lease_ms, parent_alive=parent_alive
         )
         result = CopyBatch(
-            self._segment_copier(),
+            self.segment_copier(),
             self.work,
             self.quotas,
             gate,
@@ -214,7 +217,8 @@ class Tiering(ReadinessVerbs, ExpirationVerbs, QualityVerbs, SizeVerbs, AuditVer
             max_new_copies=self.effective_settings().superseded.max_copies,
         )
 
-    def _segment_copier(self) -> SegmentCopier:
+    def segment_copier(self) -> SegmentCopier:
+        """Copies one segment, or removes what copies left."""
         return SegmentCopier(
             self.source, self.storage, self.metadata, self.registry, self.clock, self._random_bytes, self._observe
         )

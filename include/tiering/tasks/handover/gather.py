@@ -21,6 +21,7 @@ from include.tiering.model.handover_facts import (
     SeededSegment,
 )
 from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import LeaseRole, RemoteLogMetadata, SegmentRow
 from include.tiering.tasks.handover.metadata_scan import scan_metadata_topic
@@ -88,7 +89,8 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
 def seed_rows(metadata: RemoteLogMetadata, partition: TopicIdPartition, log_start_offset: int) -> list[SegmentRow]:
     """FINISHED segments that reach into the broker's log, in the order in which they became it; what was archived below
     its log start stays the platform's."""
-    finished = [row for row in metadata.list_segments(partition) if row.metadata.is_finished]
+    rows = metadata.list_segments(partition)
+    finished = [row for row in rows if row.metadata.is_finished and row.origin is SegmentOrigin.PLATFORM]
     reaching = [row for row in finished if row.metadata.end_offset >= log_start_offset]
     return sorted(reaching, key=lambda row: row.metadata.end_offset)
 

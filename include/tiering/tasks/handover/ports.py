@@ -14,6 +14,7 @@ from include.tiering.model.handover import HandoverStep
 from include.tiering.model.handover_check import CheckResult
 from include.tiering.model.handover_facts import StoreFacts
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.record_digest import RangeDigest
 from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata, TopicRegistry
 from include.tiering.remote_metadata.publication_contract import PublicationStore
 from include.tiering.work.contract import WorkStore
@@ -33,14 +34,6 @@ class CopyRound:
     failed: tuple[str, ...] = ()
     held_back: tuple[str, ...] = ()
     worth_retrying: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class RangeDigest:
-    """Records of a range of offsets, control records left out, and SHA-256 over all that a consumer sees of them."""
-
-    records: int
-    sha256: str
 
 
 class Verbs(Protocol):

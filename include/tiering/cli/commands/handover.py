@@ -1,0 +1,192 @@
+"""`./tiering handover`: give a topic to its brokers, step by step."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from include.tiering.cli.confirm import Approve, agrees, is_asked_on_a_terminal
+from include.tiering.cli.exit_codes import ExitCode
+from include.tiering.cli.options import Json
+from include.tiering.cli.output import finish, output_for
+from include.tiering.cli.session import author, session_of
+from include.tiering.errors import LeaseLostError, SettingError, StateConflictError
+
+if TYPE_CHECKING:
+    from include.tiering.reports.handover import HandoverView
+    from include.tiering.wiring import Tiering
+    from include.tiering.work.handover_contract import Handover
+
+_POLL_SECONDS = 1.0
+_LEASE_WAIT_SECONDS = 40.0
+
+
+def handover(
+    ctx: typer.Context,
+    topic: Annotated[str, typer.Argument(help="Name of the topic.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Make every check that can be made now; change nothing.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the hand-over of this topic that stopped, waits or died.")
+    ] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Go back as far as possible, or say why not.")] = False,
+    local_retention_ms: Annotated[
+        int | None,
+        typer.Option("--local-retention-ms", min=0, help="local.retention.ms at the end.", metavar="MS"),
+    ] = None,
+    local_retention_bytes: Annotated[
+        int | None,
+        typer.Option("--local-retention-bytes", min=0, help="local.retention.bytes at the end.", metavar="BYTES"),
+    ] = None,
+    approve: Approve = False,
+    approve_plan: Annotated[
+        str | None,
+        typer.Option("--approve-plan", help="Agree to the plan with this hash and to no other.", metavar="HASH"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Hand a topic over to its brokers: they serve, copy and expire it, with all that was copied here.
+
+    Thirteen steps, each of which may be cut off and is done again by --resume: checks, guards on the topic's retention
+    (old values are stored first), copy, gate, your approval, fence, checks once more, publish, remote.storage.enable,
+    watch, owner, retention as it was, local retention lowered in steps while what is remote only is consumed and
+    compared. A check that refuses stops it before the switch; the text says what to do.
+
+    It asks before the topic leaves the platform; without a terminal it takes --approve, or --approve-plan with the hash
+    that is shown. Until the first record is published --undo goes all the way back. See docs/handover.md.
+
+    Exit codes: 0 handed over, 1 refused or waiting for you, 3 worth trying again with --resume.
+    """
+    _require_one(dry_run=dry_run, resume=resume, undo=undo, approve=approve, approve_plan=approve_plan)
+    with session_of(ctx).opened((topic,)) as tiering:
+        if dry_run:
+            _show_checks(tiering, topic, as_json=as_json)
+            return
+        if undo:
+            _undo(tiering, topic, approve=approve, as_json=as_json)
+            return
+        from include.tiering.work.handover_contract import LocalRetention
+
+        wanted = LocalRetention(local_retention_ms, local_retention_bytes)
+        begun = _to_resume(tiering, topic) if resume else tiering.begin_handover(topic, wanted, author=author())
+        carried = _carry_on(tiering, begun, resume=resume)
+        refusal = None
+        if _waits_for_a_person(carried):
+            refusal = _refusal(tiering, carried, approve=approve, approve_plan=approve_plan, as_json=as_json)
+            if refusal is None:
+                carried = _carry_on(tiering, carried, resume=False)
+        view = _view(tiering, carried, refusal)
+    _finish(view, as_json=as_json)
+
+
+def _require_one(*, dry_run: bool, resume: bool, undo: bool, approve: bool, approve_plan: str | None) -> None:
+    if dry_run + resume + undo > 1:
+        raise SettingError("--dry-run, --resume and --undo exclude each other")
+    if approve and approve_plan is not None:
+        raise SettingError("--approve and --approve-plan exclude each other")
+
+
+def _to_resume(tiering: "Tiering", topic: str) -> "Handover":
+    found = tiering.handover_of(topic)
+    if found is None or found.state.has_ended:
+        raise StateConflictError(f"no hand-over of {topic} is on its way")
+    return found
+
+
+def _carry_on(tiering: "Tiering", handover: "Handover", *, resume: bool) -> "Handover":
+    """Waits for the lease of a driver that died."""
+    from include.tiering.reports.handover import step_line
+
+    deadline = tiering.clock.monotonic() + _LEASE_WAIT_SECONDS
+    while True:
+        try:
+            return tiering.carry_handover_on(
+                handover.handover_id,
+                resume=resume,
+                on_step=lambda one: typer.echo(step_line(one), err=True),
+                told=lambda line: typer.echo(f"    {line}", err=True),
+            )
+        except LeaseLostError:
+            if tiering.clock.monotonic() > deadline:
+                raise
+            tiering.clock.sleep(_POLL_SECONDS)
+
+
+def _waits_for_a_person(handover: "Handover") -> bool:
+    from include.tiering.model.handover import HandoverState, HandoverStep
+
+    is_here = handover.state is HandoverState.ACTIVE and handover.step is HandoverStep.APPROVAL
+    return is_here and handover.plan_hash is not None and handover.approval is None
+
+
+def _refusal(
+    tiering: "Tiering", handover: "Handover", *, approve: bool, approve_plan: str | None, as_json: bool
+) -> str | None:
+    """Why it does not go on; None once somebody agreed, which is recorded."""
+    if approve_plan is not None and approve_plan != handover.plan_hash:
+        return f"the plan is {handover.plan_hash} now, another one than was approved"
+    if not approve and approve_plan is None:
+        if not is_asked_on_a_terminal():
+            return f"it needs --resume with --approve, or with --approve-plan {handover.plan_hash}"
+        if not _agrees(_view(tiering, handover, None), as_json=as_json):
+            return "not confirmed; --resume asks again, --undo goes back"
+    tiering.approve_handover(handover.handover_id, handover.plan_hash or "", author=author())
+    return None
+
+
+def _agrees(view: "HandoverView", *, as_json: bool) -> bool:
+    from include.tiering.reports.handover import present_handover
+
+    if not as_json:
+        output_for(as_json=False, is_terminal=True).show(present_handover(view))
+    return agrees(f"Hand {view.handover.topic} over to its brokers? Kafka knows no way back that keeps what is remote.")
+
+
+def _undo(tiering: "Tiering", topic: str, *, approve: bool, as_json: bool) -> None:
+    from include.tiering.reports.handover import undo_sentence
+
+    found = _to_resume(tiering, topic)
+    planned = tiering.possible_undo(found)
+    sentence = undo_sentence(found, planned)
+    if planned.ends_as is not None and not approve:
+        if not is_asked_on_a_terminal():
+            raise SettingError(f"without a terminal --undo needs --approve; it would: {sentence}")
+        if not agrees(f"{sentence}. Go back?"):
+            raise typer.Exit(ExitCode.FINDINGS)
+    tiering.undo_handover(found.handover_id, told=lambda line: typer.echo(f"    {line}", err=True))
+    from include.tiering.reports.handover import present_handover
+
+    finish(present_handover(_view(tiering, tiering.handovers.handover(found.handover_id), None)), as_json=as_json)
+
+
+def _show_checks(tiering: "Tiering", topic: str, *, as_json: bool) -> None:
+    from include.tiering.model.handover import HandoverStep
+    from include.tiering.model.handover_check import results_of
+    from include.tiering.model.handover_pitfalls import CHECKS
+    from include.tiering.reports.handover import present_checks
+    from include.tiering.tasks.handover.guards import wanted_guards
+
+    facts = tiering.handover_facts(topic)
+    results = results_of(CHECKS, HandoverStep.PRECONDITIONS, facts)
+    guards = wanted_guards(tiering.brokers.topic_configs(topic))
+    to_copy = sum(len(one.replica.waiting) for one in facts.partitions if one.replica is not None)
+    finish(present_checks(topic, results, guards, to_copy), as_json=as_json)
+
+
+def _view(tiering: "Tiering", handover: "Handover", refusal: str | None) -> "HandoverView":
+    from include.tiering.reports.handover import HandoverView
+
+    store = tiering.handovers
+    handover_id = handover.handover_id
+    checks = store.checks(handover_id, handover.step) or store.checks(handover_id)
+    return HandoverView(handover, checks, store.guards(handover_id), store.seed(handover_id), refusal)
+
+
+def _finish(view: "HandoverView", *, as_json: bool) -> None:
+    """Waiting is worth another try, unless a person has to act."""
+    from include.tiering.model.handover import HandoverState
+    from include.tiering.reports.handover import present_handover
+
+    is_a_persons = view.refusal is not None or _waits_for_a_person(view.handover)
+    waits = view.handover.state is HandoverState.ACTIVE and not is_a_persons
+    finish(present_handover(view), as_json=as_json, otherwise=ExitCode.RETRY if waits else ExitCode.FINDINGS)

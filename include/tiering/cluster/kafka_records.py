@@ -1,0 +1,105 @@
+"""`ServedRecords` over librdkafka: a consumer without a group, that commits nothing."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaException, Message, TopicPartition
+
+from include.tiering.clock import Clock, SystemClock
+from include.tiering.errors import BrokersRefusedError, BrokersUnavailableError
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.record_digest import SeenRecord
+
+CLIENT_ID: Final = "tiering-served-records"
+DEFAULT_TIMEOUT_MS: Final = 60_000
+_AT_ONCE: Final = 1_000
+_POLL_SECONDS: Final = 0.2
+_PASSING: Final = frozenset({"_PARTITION_EOF", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE"})
+
+
+class KafkaServedRecords:
+    """A client for each call: ranges are read seldom, and nothing is kept between them.
+
+    Args:
+        config: of a librdkafka client: addresses, TLS and SASL. It is shown nowhere.
+        timeout_ms: for how long nothing may come.
+    """
+
+    def __init__(
+        self, config: Mapping[str, str | int], *, timeout_ms: int = DEFAULT_TIMEOUT_MS, clock: Clock | None = None
+    ) -> None:
+        self._config = dict(config)
+        self._timeout_seconds = timeout_ms / 1000
+        self._clock = clock or SystemClock()
+
+    def read(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> Iterator[SeenRecord]:
+        try:
+            consumer = Consumer({**self._config, **_READING})
+        except KafkaException as error:
+            raise BrokersRefusedError(f"{partition}: {error.args[0]}") from error
+        try:
+            consumer.assign([TopicPartition(partition.topic, partition.partition, start_offset)])
+            yield from self._read(consumer, partition, end_offset)
+        except KafkaException as error:
+            raise BrokersUnavailableError(f"{partition}: {error.args[0]}") from error
+        finally:
+            consumer.close()
+
+    def _read(self, consumer: Consumer, partition: TopicIdPartition, end_offset: int) -> Iterator[SeenRecord]:
+        deadline = self._clock.monotonic() + self._timeout_seconds
+        while True:
+            messages = consumer.consume(_AT_ONCE, timeout=_POLL_SECONDS)
+            for message in messages:
+                offset = _offset_of(message, partition)
+                if offset is None:
+                    continue
+                deadline = self._clock.monotonic() + self._timeout_seconds
+                if offset <= end_offset and message.error() is None:
+                    yield _record_of(message, offset)
+                if offset >= end_offset:
+                    return
+            if self._has_passed(consumer, partition, end_offset):
+                return
+            if self._clock.monotonic() > deadline:
+                raise BrokersUnavailableError(f"{partition}: nothing came for {self._timeout_seconds:g} s")
+
+    def _has_passed(self, consumer: Consumer, partition: TopicIdPartition, end_offset: int) -> bool:
+        """Whether the consumer is behind the range though its last offsets held no record: markers of transactions."""
+        (position,) = consumer.position([TopicPartition(partition.topic, partition.partition)])
+        return position.offset > end_offset
+
+
+_READING: Final[Mapping[str, str | int]] = {
+    "client.id": CLIENT_ID,
+    "group.id": CLIENT_ID,
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "isolation.level": "read_uncommitted",
+    "enable.partition.eof": True,
+    "check.crcs": True,
+}
+
+
+def _offset_of(message: Message, partition: TopicIdPartition) -> int | None:
+    """Of a record, or of the end of the partition; None for what passes by itself."""
+    error = message.error()
+    if error is None:
+        return message.offset()
+    if error.retriable() or error.name() in _PASSING:
+        return None
+    raise BrokersRefusedError(f"{partition}: {error.str()}")
+
+
+def _record_of(message: Message, offset: int) -> SeenRecord:
+    kind, timestamp_ms = message.timestamp()
+    found = message.headers() or []
+    pairs = found.items() if isinstance(found, dict) else found
+    headers = tuple((name.encode(), _bytes(value)) for name, value in pairs)
+    return SeenRecord(
+        offset, kind == TIMESTAMP_LOG_APPEND_TIME, timestamp_ms, _bytes(message.key()), _bytes(message.value()), headers
+    )
+
+
+def _bytes(content: str | bytes | None) -> bytes | None:
+    return content.encode() if isinstance(content, str) else content

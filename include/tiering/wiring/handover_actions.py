@@ -1,0 +1,90 @@
+"""What the platform does for a hand-over: copy, verify, publish, read back, look at disks."""
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from include.tiering.cluster.records_contract import ServedRecords
+from include.tiering.model.depth import Depth
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.record_digest import RangeDigest, RecordDigest
+from include.tiering.remote_metadata.contract import Fence
+from include.tiering.tasks.batch_room import BatchEnd
+from include.tiering.tasks.copy_plan import CopyPlan
+from include.tiering.tasks.copy_segments import BatchResult
+from include.tiering.tasks.handover.ports import CopyRound
+from include.tiering.tasks.handover.stored_records import stored_digest
+from include.tiering.tasks.publish import Publisher
+from include.tiering.tasks.record_verdicts import Subject, judge_and_record
+from include.tiering.tasks.verify_segments import GROUP_SEGMENTS, subjects_of
+from include.tiering.work.handover_contract import SeededPartition
+
+if TYPE_CHECKING:
+    from include.tiering.wiring.tiering import Tiering
+
+
+class HandoverActions:
+    """`Verbs` of one deployment, in this process."""
+
+    def __init__(self, tiering: "Tiering", publisher: Publisher, served: ServedRecords) -> None:
+        self._tiering = tiering
+        self._publisher = publisher
+        self._served = served
+
+    def copy_round(self, topic: str, run_id: str) -> CopyRound:
+        plan = self._tiering.plan_copy(run_id, topics=(topic,))
+        results: list[BatchResult] = []
+        while plan.partitions and (not results or results[-1].ended is BatchEnd.TIME_OVER):
+            results.append(self._tiering.copy_batch(run_id, f"{run_id}.{len(results)}"))
+        copied = sum(len(result.copied) for result in results)
+        failures = [failure for result in results for failure in result.failed]
+        failed = tuple(f"{one.item.topic_id_partition}: {one.item.error}: {one.item.message}" for one in failures)
+        return CopyRound(copied, failed, _held_back(plan), all(one.retriable for one in failures))
+
+    def verify(self, segments: Mapping[TopicIdPartition, frozenset[RemoteLogSegmentId]]) -> None:
+        tiering, judge = self._tiering, self._tiering.segment_judge()
+        subjects: Iterator[Subject] = subjects_of(tiering.metadata, segments)
+        while group := list(islice(subjects, GROUP_SEGMENTS)):
+            measured = [(one, tiering.measurer.of(one, Depth.SHALLOW)) for one in group]
+            judge_and_record(tiering.metadata, judge, measured)
+
+    def abandon_leftovers(self, fence: Fence) -> int:
+        return self._tiering.segment_copier().abandon_leftovers(fence)
+
+    def publish(self, seeded: SeededPartition, segments: Sequence[RemoteLogSegmentId]) -> None:
+        partition = seeded.topic_id_partition
+        run_id = f"handover-publish-{partition.topic_id}"
+        self._publisher.publish(
+            partition,
+            log_start_offset=seeded.log_start_offset,
+            run_id=run_id,
+            batch_id=f"{run_id}-{partition.partition}",
+        )
+        self._publisher.confirm(partition)
+
+    def stored_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> RangeDigest:
+        tiering = self._tiering
+        limiter = tiering.quotas.fetch(0, partition.topic)
+        return stored_digest(tiering.metadata, tiering.storage, limiter, partition, start_offset, end_offset)
+
+    def served_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> RangeDigest:
+        digest = RecordDigest()
+        for record in self._served.read(partition, start_offset, end_offset):
+            digest.add(record)
+        return digest.result()
+
+    def free_bytes(self, broker_id: int) -> int | None:
+        known = self._tiering.effective_settings().handover.free_bytes
+        found = [] if known < 0 else [known]
+        for log_dir in self._tiering.settings.log_dirs:
+            if log_dir.broker_id == broker_id and known < 0:
+                with suppress(OSError):
+                    found.append(shutil.disk_usage(log_dir.path).free)
+        return min(found, default=None)
+
+
+def _held_back(plan: CopyPlan) -> tuple[str, ...]:
+    held = [f"{one.topic_id_partition}, offset {one.next_offset}: {one.reason}: {one.detail}" for one in plan.held_back]
+    return (*held, *(f"{error.path}: {error.message}" for error in plan.errors))

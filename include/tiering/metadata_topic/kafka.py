@@ -26,7 +26,7 @@ from confluent_kafka.admin import AdminClient
 from include.tiering.clock import Clock, SystemClock
 from include.tiering.errors import MetadataTopicError, MetadataTopicRangeError, MetadataTopicUnavailableError
 from include.tiering.metadata_topic.contract import METADATA_TOPIC, OffsetBounds, TopicRecord
-from include.tiering.metadata_topic.kafka_errors import END_OF_PARTITION, LOGIN, error_for
+from include.tiering.metadata_topic.kafka_errors import END_OF_PARTITION, LOGIN, UNKNOWN_PARTITION, error_for
 from include.tiering.model.ids import Uuid
 
 CLIENT_ID: Final = "tiering-metadata-topic"
@@ -35,6 +35,10 @@ DEFAULT_TIMEOUT_MS: Final = 30_000
 _LOG: Final = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 0.1
 _RECORDS_AT_ONCE: Final = 1_000
+_TOPIC_APPEARS_MS: Final = 3_000
+"""One that the brokers do not know for so long does not exist."""
+_FETCH_WAIT_MS: Final = 50
+"""An assignment takes effect when the request before it came back."""
 _HALF: Final = (1 << 64) - 1
 _GRACE_SECONDS: Final = 5.0
 """A delivery report comes when a message has timed out, and a little later."""
@@ -99,14 +103,14 @@ class KafkaMetadataTopic:
         return len(found.partitions)
 
     def offsets(self, partition: int) -> OffsetBounds:
-        what = f"offsets of partition {partition}"
-        with self._typed_errors(what):
-            bounds = self._reader().get_watermark_offsets(
-                TopicPartition(self._topic, partition), timeout=self._timeout_seconds, cached=False
-            )
-        if bounds is None:
-            raise self._error(what, None)
-        return OffsetBounds(*bounds)
+        deadline = self._clock.monotonic() + self._timeout_seconds
+        while True:
+            try:
+                return self._offsets(partition)
+            except MetadataTopicUnavailableError:
+                if self._clock.monotonic() > deadline:
+                    raise
+                self._clock.sleep(_POLL_SECONDS)
 
     def read(self, partition: int, start_offset: int, *, end_offset: int) -> Iterator[TopicRecord]:
         begin, end = self.offsets(partition)
@@ -138,6 +142,22 @@ class KafkaMetadataTopic:
             raise self._error(what, error)
         return offset
 
+    def _offsets(self, partition: int) -> OffsetBounds:
+        what = f"offsets of partition {partition}"
+        with self._typed_errors(what):
+            try:
+                bounds = self._reader().get_watermark_offsets(
+                    TopicPartition(self._topic, partition), timeout=self._timeout_seconds, cached=False
+                )
+            except KafkaException as error:
+                # A client that lost its brokers says so, too.
+                if error.args[0].name() != UNKNOWN_PARTITION or partition >= self.partition_count():
+                    raise
+                raise MetadataTopicUnavailableError(f"{self._topic}: {what}: it has no leader just now") from error
+        if bounds is None:
+            raise self._error(what, None)
+        return OffsetBounds(*bounds)
+
     def _read(self, partition: int, start_offset: int, end_offset: int) -> Iterator[TopicRecord]:
         what = f"partition {partition} from offset {start_offset}"
         position = start_offset
@@ -148,7 +168,8 @@ class KafkaMetadataTopic:
                 if self._next != (partition, position):
                     consumer.assign([TopicPartition(self._topic, partition, position)])
                 self._next = None
-                messages = consumer.consume(_RECORDS_AT_ONCE, timeout=_POLL_SECONDS)
+                first = consumer.poll(_POLL_SECONDS)
+                messages = [] if first is None else [first, *consumer.consume(_RECORDS_AT_ONCE, timeout=0)]
             for message in messages:
                 position = self._position_after(message, what, position)
                 if position > end_offset:
@@ -184,6 +205,7 @@ class KafkaMetadataTopic:
                     "enable.partition.eof": True,
                     "allow.auto.create.topics": False,
                     "check.crcs": True,
+                    "fetch.wait.max.ms": _FETCH_WAIT_MS,
                 }
             )
         return self._consumer
@@ -198,6 +220,7 @@ class KafkaMetadataTopic:
                     "max.in.flight.requests.per.connection": 1,
                     "linger.ms": 0,
                     "message.timeout.ms": int(self._timeout_seconds * 1000),
+                    "topic.metadata.propagation.max.ms": _TOPIC_APPEARS_MS,
                 }
             )
         return self._producer

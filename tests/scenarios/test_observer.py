@@ -1,13 +1,21 @@
 """A broker tiers by itself, and the platform looks: its records, its objects, and what is wrong with them."""
 
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
+from include.tiering.errors import MetadataTopicUnavailableError
+from include.tiering.formats.remote_log_conversion import update_record
+from include.tiering.formats.remote_log_metadata import encode
+from include.tiering.metadata_topic.partitioner import metadata_partition_of
 from include.tiering.model.broker_cache import BROKER_COUNTED_STATES
+from include.tiering.pools.contract import READER_POOL
+from include.tiering.remote_metadata.ingestion_contract import MetadataTopicIdentity
+from include.tiering.tasks.partition_readiness import NotReady
 from tests.doubles.kafkas_remote_store import ABANDONED
 from tests.doubles.observed_cluster import ObservedCluster
-from tests.doubles.segments import FINISHED
+from tests.doubles.segments import DELETE_FINISHED, DELETE_STARTED, FINISHED, update_of
 from tests.doubles.tiered_topic import replayed_caches
 
 pytestmark = pytest.mark.integration
@@ -77,3 +85,69 @@ def test_nothing_of_a_brokers_topic_is_copied_expired_truncated_or_removed(obser
     removed = observed.document("audit", "--delete-orphans", "--approve", code=1)
     assert removed["findings"]
     assert {path: path.stat().st_size for path in observed.store.rglob("*") if path.is_file()} == before
+
+
+class TestBehind:
+    """The broker goes on, and the platform has not read it yet."""
+
+    @pytest.fixture
+    def behind(self, tmp_path: Path) -> ObservedCluster:
+        """Everything was read; then the broker deleted a segment of tier-a-0, objects first for whoever looks now."""
+        cluster = ObservedCluster(tmp_path)
+        cluster.document("ingest")
+        with cluster.opened() as tiering:
+            tier_a = next(one for one in tiering.metadata.partitions() if str(one) == "tier-a-0")
+            segment = next(row.metadata for row in tiering.metadata.list_segments(tier_a) if row.metadata.is_finished)
+            number = metadata_partition_of(tier_a, cluster.topic.partition_count())
+        for state in (DELETE_STARTED, DELETE_FINISHED):
+            cluster.topic.append(number, encode(update_record(update_of(segment, state))))
+        for path in cluster.store.rglob(f"*{segment.remote_log_segment_id.id}*"):
+            path.unlink()
+        return cluster
+
+    def test_an_audit_reads_what_the_broker_wrote_before_it_believes_that_an_object_is_lost(
+        self, behind: ObservedCluster
+    ):
+        document = behind.document("audit", code=1)
+        assert [one["kind"] for one in document["findings"]] == ["abandoned-copy"]
+
+    def test_an_audit_that_cannot_read_it_believes_nothing_of_the_kind(self, behind: ObservedCluster):
+        def away(_call: str) -> None:
+            raise MetadataTopicUnavailableError("no answer")
+
+        behind.topic.fault = away
+        document = behind.document("audit", code=1)
+        assert [one["kind"] for one in document["findings"]] == ["abandoned-copy"]
+        assert document["passed_over"]["unread"] > 0
+
+    def test_what_is_known_to_be_unread_is_left_out_until_it_is_read(self, behind: ObservedCluster):
+        with behind.opened() as tiering:
+            topic = tiering.metadata_topic_reader
+            tiering.ingestion.look(
+                MetadataTopicIdentity(topic.topic_id(), topic.partition_count()), tiering.metadata_topic_bounds()
+            )
+            unread = {str(one) for one in tiering.ingestion.unread()}
+            waiting = {str(one.topic_id_partition): one.reason for one in tiering.readiness(pool=READER_POOL).waiting}
+            assert not any(tiering.metadata.is_ready(one) for one in tiering.ingestion.unread())
+        assert "tier-a-0" in unread
+        assert waiting == dict.fromkeys(unread, NotReady.UNREAD)
+        sizes = behind.document("sizes")
+        assert {f"{one['topic']}-{one['partition']}" for one in sizes["unread"]} == unread
+        assert not unread & {f"{one['topic']}-{one['partition']}" for one in sizes["partitions"]}
+        planned = behind.document("verify", "--all", "--dry-run")
+        assert planned["segments"] == sum(one["segments"] for one in sizes["partitions"])
+        behind.document("ingest")
+        sizes = behind.document("sizes")
+        assert "unread" not in sizes
+        assert unread <= {f"{one['topic']}-{one['partition']}" for one in sizes["partitions"]}
+
+
+def test_a_lagging_topic_of_a_broker_holds_up_no_copy_of_ours(tmp_path: Path):
+    cluster = ObservedCluster(tmp_path)
+    cluster.document("ingest")
+    with cluster.opened() as tiering:
+        tiering.read_metadata_topic_again(author="test")
+        readiness = tiering.readiness(topics=("*",))
+        reasons = {str(one.topic_id_partition): one.reason for one in readiness.partitions}
+    assert reasons["tier-a-0"] is NotReady.NOT_OURS
+    assert reasons["local-only-0"] is None

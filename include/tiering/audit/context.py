@@ -50,13 +50,15 @@ class AuditMoment:
 
 @dataclass(frozen=True, slots=True)
 class AuditContext:
-    """`worked_on`: partitions with a live lease, asked for after the segments were read."""
+    """`worked_on`: partitions with a live lease, asked for after the segments were read. `unread`: those that brokers
+    tier and of which not all was read that brokers wrote."""
 
     moment: AuditMoment
     layout: SegmentLayout
     topics: Mapping[str, AuditedTopic]
     worked_on: frozenset[PartitionText]
     read_manifest: ManifestReader = no_manifest
+    unread: frozenset[PartitionText] = frozenset()
 
     def topic(self, topic_id: str) -> AuditedTopic:
         """Of a segment of the metadata.
@@ -82,6 +84,9 @@ class PassedOver(StrEnum):
     OF_BROKERS = "of-brokers"
     """Unknown segment ids of a topic that is handed over, or its brokers': they write objects that no metadata here
     knows."""
+
+    UNREAD = "unread"
+    """Of a partition that brokers tier, and of which not all was read that they wrote: ./tiering ingest."""
 
 
 @dataclass(frozen=True, slots=True)

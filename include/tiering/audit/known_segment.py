@@ -4,10 +4,11 @@ Its objects are never orphans, whatever its state. A FINISHED one must have all 
 that is being copied or deleted may have any of them; nothing else may stand under its id.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from include.tiering.audit.context import AuditContext, AuditOutcome
+from include.tiering.audit.context import AuditContext, AuditOutcome, PassedOver
 from include.tiering.audit.finding import AuditFinding, FindingKind
 from include.tiering.audit.segment_facts import SegmentFact
 from include.tiering.errors import FormatError, RemoteStorageError
@@ -25,6 +26,8 @@ _NOTHING: Final = AuditOutcome()
 def judge_known(facts: Sequence[SegmentFact], objects: Sequence[ListedObject], context: AuditContext) -> AuditOutcome:
     """`facts` share one segment id and are no tombstones (more than one only in a damaged database); `objects` are the
     current objects that name this id."""
+    if any((fact.topic_id, fact.partition) in context.unread for fact in facts):
+        return AuditOutcome((), Counter({PassedOver.UNREAD: len(objects)}))
     by_key = {listed.key: listed for listed in objects}
     findings: list[AuditFinding] = []
     expected_keys: set[str] = set()

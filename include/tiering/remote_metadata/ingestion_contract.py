@@ -214,6 +214,11 @@ class MetadataIngestion(Protocol):
         was read: their metadata partition was not read to the end that the cluster last named."""
         ...
 
+    def unread(self) -> Mapping[TopicIdPartition, str]:
+        """Every partition with segments that is `not_ready`, with why, by topic and partition. Mostly none, which is
+        cheap to say."""
+        ...
+
     def broker_view(self, partition: TopicIdPartition) -> BrokerView:
         """Empty for a partition that no record told of."""
         ...

@@ -117,6 +117,10 @@ class SqlMetadataIngestion:
         with reading(self._engine) as connection:
             return sql_metadata_positions.not_ready_reason(connection, self._cluster_id, partition)
 
+    def unread(self) -> Mapping[TopicIdPartition, str]:
+        with reading(self._engine) as connection:
+            return sql_metadata_positions.unread_partitions(connection, self._cluster_id)
+
     def broker_view(self, partition: TopicIdPartition) -> BrokerView:
         with reading(self._engine) as connection:
             return BrokerView(partition, load_cache(connection, self._cluster_id, partition, (), whole=True).state)

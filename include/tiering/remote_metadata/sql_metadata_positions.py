@@ -3,10 +3,18 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, delete, insert, select, update
 
 from include.tiering.database.events import record_event
-from include.tiering.database.schema import ingested_records, metadata_positions, metadata_topics, topics
+from include.tiering.database.partition_rows import partition_from
+from include.tiering.database.schema import (
+    PARTITION_TOTAL,
+    ingested_records,
+    metadata_positions,
+    metadata_topics,
+    size_counters,
+    topics,
+)
 from include.tiering.database.statements import insert_for, stored_text, upsert
 from include.tiering.errors import StateConflictError
 from include.tiering.metadata_topic.contract import METADATA_TOPIC, OffsetBounds
@@ -35,6 +43,18 @@ _CHANGE: Final = update(metadata_positions).where(
 _TOPIC: Final = select(metadata_topics).where(metadata_topics.c.cluster_id == bindparam("of_cluster"))
 _OWNER: Final = select(topics.c.owner).where(
     topics.c.cluster_id == bindparam("of_cluster"), topics.c.topic_id == bindparam("of_topic")
+)
+
+_OF_BROKERS: Final = (
+    select(size_counters.c.topic_id, size_counters.c.partition, topics.c.name)
+    .join(
+        topics,
+        and_(topics.c.cluster_id == size_counters.c.cluster_id, topics.c.topic_id == size_counters.c.topic_id),
+    )
+    .where(size_counters.c.cluster_id == bindparam("of_cluster"), topics.c.owner == TopicOwner.BROKER)
+    .where(size_counters.c.leader_epoch == PARTITION_TOTAL, size_counters.c.segments > 0)
+    .distinct()
+    .order_by(topics.c.name, size_counters.c.topic_id, size_counters.c.partition)
 )
 
 
@@ -170,7 +190,24 @@ def not_ready_reason(connection: Connection, cluster_id: str, partition: TopicId
         return None
     number = metadata_partition_of(partition, topic.partition_count)
     row = connection.execute(_ONE, {"of_cluster": cluster_id, "of_number": number}).one_or_none()
-    return f"{METADATA_TOPIC}-{number} was never looked at" if row is None else _incomplete(_position_of(row))
+    return _why_incomplete({} if row is None else {number: _position_of(row)}, number)
+
+
+def unread_partitions(connection: Connection, cluster_id: str) -> dict[TopicIdPartition, str]:
+    """See `MetadataIngestion.unread`."""
+    topic = topic_read(connection, cluster_id)
+    if topic is None:
+        return {}
+    positions = {one.metadata_partition: one for one in positions_of(connection, cluster_id)}
+    if len(positions) == topic.partition_count and all(one.is_complete for one in positions.values()):
+        return {}
+    unread = {}
+    for row in connection.execute(_OF_BROKERS, {"of_cluster": cluster_id}):
+        partition = partition_from(row.topic_id, row.partition, row.name)
+        why = _why_incomplete(positions, metadata_partition_of(partition, topic.partition_count))
+        if why is not None:
+            unread[partition] = why
+    return unread
 
 
 def say(
@@ -179,8 +216,10 @@ def say(
     record_event(connection, cluster_id, EVENT, subject, detail, author, now_ms)
 
 
-def _incomplete(position: IngestPosition) -> str | None:
-    where = f"{METADATA_TOPIC}-{position.metadata_partition}"
+def _why_incomplete(positions: Mapping[int, IngestPosition], number: int) -> str | None:
+    position, where = positions.get(number), f"{METADATA_TOPIC}-{number}"
+    if position is None:
+        return f"{where} was never looked at: ./tiering ingest"
     if position.stopped is not None:
         return f"{where} is stopped at offset {position.next_offset}: {position.stopped}"
     if position.rereading_to is not None:

@@ -1,10 +1,11 @@
 """Remote log size of each partition and leader epoch; what waits, what is stored twice, what it costs."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 
 from include.tiering.model.cost import CostEstimate
+from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.lag import PartitionLag
 from include.tiering.model.sizes import PartitionSize
 from include.tiering.model.verdict import VerdictTotal
@@ -24,7 +25,8 @@ from include.tiering.units import format_bytes, format_duration
 @dataclass(frozen=True, slots=True)
 class SizeReport:
     """`sizes` counts FINISHED segments, `verdicts` the same by verdict: only those that passed count as safe. None of
-    some topics alone. `tiers` is None if the log dirs were not looked at, `cost` without prices.
+    some topics alone. `tiers` is None if the log dirs were not looked at, `cost` without prices. `unread`: partitions
+    that brokers tier and that are not in `sizes`, because not all is read that brokers wrote, with why.
     """
 
     sizes: Sequence[PartitionSize]
@@ -32,6 +34,7 @@ class SizeReport:
     tiers: TierComparison | None = None
     cost: CostEstimate | None = None
     verdicts: Sequence[VerdictTotal] = ()
+    unread: Mapping[TopicIdPartition, str] = field(default_factory=dict)
 
 
 def present_sizes(report: SizeReport) -> Presentation:
@@ -45,6 +48,8 @@ def present_sizes(report: SizeReport) -> Presentation:
         words.append(f"{format_bytes(sum(lag.size_bytes for lag in report.tiers.copy_lags))} wait for a copy")
     if report.cost is not None and report.cost.storage_per_month is not None:
         words.append(f"about {_money(report.cost.storage_per_month)} {report.cost.currency} a month")
+    if report.unread:
+        words.append(f"{count(len(report.unread), 'partition')} of brokers left out")
     return Presentation(lambda: _document(report), lambda: _tables(report), ", ".join(words))
 
 
@@ -65,6 +70,8 @@ def _document(report: SizeReport) -> Document:
         "delete_lag": _lag_documents(report.delete_lags),
         "cost": None if report.cost is None else _cost_document(report.cost),
     }
+    if report.unread:
+        document["unread"] = [{**labels(partition), "reason": why} for partition, why in report.unread.items()]
     if report.verdicts:
         document["safe_bytes"] = _safe_bytes(report)
         document["verdicts"] = [_verdict_document(total) for total in report.verdicts]
@@ -125,6 +132,9 @@ def _tables(report: SizeReport) -> tuple[Table, ...]:
     )
     sizes = Table("remote log size", ("partition", "segments>", "bytes>", "by leader epoch"), rows)
     deletes = (*_verdict_table(report.verdicts), *_lag_table("waits to be deleted", report.delete_lags))
+    unread = tuple((str(partition), why) for partition, why in report.unread.items())
+    if unread:
+        deletes = (Table("left out: brokers' metadata is not read", ("partition", "why"), unread), *deletes)
     if report.tiers is None:
         return (sizes, *deletes)
     copies = _lag_table("waits to be copied", report.tiers.copy_lags)

@@ -30,6 +30,7 @@ class NotReady(StrEnum):
     FACTS = "topic facts are unknown or contradict what is on disk"
     NO_LEADER_REPLICA = "its leader's replica is not found in a readable log directory"
     NOT_OURS = "another owner works on this topic"
+    UNREAD = "not all is read that its brokers wrote about it"
     STOPPED = "stopped until a person decides"
     PAUSED = "paused"
 
@@ -111,6 +112,11 @@ def partition_readiness(
     return tuple(judged)
 
 
+def unread_partitions(unread: Mapping[TopicIdPartition, str]) -> tuple[PartitionReadiness, ...]:
+    """Partitions that work which reads back (sizes, quality, audits) leaves out, with why."""
+    return tuple(PartitionReadiness(partition, NotReady.UNREAD, why) for partition, why in unread.items())
+
+
 def _first(obstacles: Iterator[tuple[NotReady, str]]) -> tuple[NotReady | None, str]:
     return next(obstacles, (None, ""))
 
@@ -124,8 +130,10 @@ def _obstacles(
     paused: Collection[str],
     goes_on: Callable[[Replica | None], bool],
 ) -> Iterator[tuple[NotReady, str]]:
-    """In the order in which one would mend them."""
-    if not metadata.is_ready(partition):
+    """In the order in which one would mend them. Of a topic of brokers nothing is copied or expired here, whatever else
+    it waits for."""
+    is_brokers = registry.owner(partition.topic_id) is TopicOwner.BROKER
+    if not is_brokers and not metadata.is_ready(partition):
         yield NotReady.METADATA, ""
     contradictions = sorted(_reasons(replicas) & _CONTRADICTIONS)
     chosen = next((replica for replica in replicas if replica.chosen), None)

@@ -156,10 +156,10 @@ class ExpirationPlanner:
         return ExpirationPlan(run_id, tuple(expirations), tuple(unknowns), tuple(waiting), tuple(held))
 
     def _waits(self, partition: TopicIdPartition) -> Iterator[tuple[Waits, str]]:
-        if not self.metadata.is_ready(partition):
+        standing, owner = self._standing(partition), self.registry.owner(partition.topic_id)
+        if owner is not TopicOwner.BROKER and not self.metadata.is_ready(partition):
             yield Waits.NOT_READY, "./tiering ready"
             return
-        standing, owner = self._standing(partition), self.registry.owner(partition.topic_id)
         if standing.is_broker_tiered and owner is TopicOwner.PLATFORM:
             yield Waits.NOT_OURS, "remote.storage.enable is true"
         elif owner is not TopicOwner.PLATFORM:

@@ -14,9 +14,10 @@ from include.tiering.pools.contract import COPIER_POOL, EXPIRATION_POOL, READER_
 from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.tasks.copy_plan import CopyPlan
 from include.tiering.tasks.diagnose import Diagnosis, Evidence, diagnose
-from include.tiering.tasks.partition_readiness import partition_readiness
+from include.tiering.tasks.partition_readiness import partition_readiness, unread_partitions
 from include.tiering.tasks.plan_copy import plan_copy
 from include.tiering.tasks.readiness import Readiness, run_checks
+from include.tiering.wiring.ingestion_verbs import IngestionVerbs
 from include.tiering.wiring.pool_verbs import PoolVerbs
 from include.tiering.wiring.set_up import LOG_DIRS, PAUSE, TOPIC_FACTS, readiness_probes
 
@@ -34,7 +35,7 @@ _DOES_WITHOUT: Final[Mapping[str | None, Mapping[str, str]]] = MappingProxyType(
 """What need not hold for the work behind a pool, and what it means that it does not."""
 
 
-class ReadinessVerbs(PoolVerbs):
+class ReadinessVerbs(PoolVerbs, IngestionVerbs):
     """Part of `Tiering`."""
 
     def require_schema(self) -> None:
@@ -45,15 +46,17 @@ class ReadinessVerbs(PoolVerbs):
         """Schema, store, log dirs, topic facts, pause and, if one is named, the pool; then partition by partition.
 
         `pool` says what work is asked about: without one, or with the copier pool, copying; expiration and what reads
-        back do without some of it. Without `topics` (patterns) those of `topics.include`, for expiration all that is
-        archived.
+        back do without some of it. What reads back leaves out partitions of brokers of which not all is read. Without
+        `topics` (patterns) those of `topics.include`, for expiration all that is archived.
         """
         checks = run_checks(
             readiness_probes(self, pool, needs_log_dirs=pool not in _DOES_WITHOUT),
             does_without=_DOES_WITHOUT.get(pool, {}),
         )
-        if pool == READER_POOL or not all(check.holds for check in checks):
+        if not all(check.holds for check in checks):
             return Readiness(checks)
+        if pool == READER_POOL:
+            return Readiness(checks, unread_partitions(self.ingestion.unread()), needs_one=False)
         deletes = pool == EXPIRATION_POOL
         wanted = tuple(topics or (("*",) if deletes else self.settings.topics.include))
         partitions = partition_readiness(

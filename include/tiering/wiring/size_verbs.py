@@ -26,13 +26,13 @@ from include.tiering.remote_metadata.sql_sizes import SqlRemoteLogSizes
 from include.tiering.reports.sizes import SizeReport
 from include.tiering.tasks.compare_tiers import TierComparison, compare_tiers
 from include.tiering.tasks.describe_log_dirs import KnownLogDir, LogDirDescription, describe_log_dirs
-from include.tiering.wiring.parts import Parts
+from include.tiering.wiring.ingestion_verbs import IngestionVerbs
 
 NO_DUPLICATES: Final[Mapping[str, int]] = MappingProxyType({})
 _HISTORY: Final = "sizes-history"
 
 
-class SizeVerbs(Parts):
+class SizeVerbs(IngestionVerbs):
     """Part of `Tiering`."""
 
     @cached_property
@@ -40,12 +40,19 @@ class SizeVerbs(Parts):
         return SqlRemoteLogSizes(self.engine, self.cluster_id)
 
     def sizes(self) -> Sequence[PartitionSize]:
-        """FINISHED sizes from the counters, published as RemoteLogSizeBytes (KIP-852), with what failed of them."""
+        """FINISHED sizes from the counters, published as RemoteLogSizeBytes (KIP-852), with what failed of them.
+
+        Partitions that brokers tier are left out while not all is read that brokers wrote, and of their topics nothing
+        is published.
+        """
+        unread = self.ingestion.unread()
+        of_unread = {one.topic for one in unread}
         states = self.remote_log_sizes.partition_states()
-        SizeGauges(process_recorder()).sizes(states)
-        topics = {one.topic_id_partition.topic for one in states}
+        published = [one for one in states if one.topic_id_partition.topic not in of_unread]
+        SizeGauges(process_recorder()).sizes(published)
+        topics = {one.topic_id_partition.topic for one in published}
         publish_failed_copies(process_recorder(), self.failed_copies.all(), topics)
-        return [one.finished for one in states if one.finished.segments]
+        return [one.finished for one in states if one.finished.segments and one.topic_id_partition not in unread]
 
     def size_report(self, topics: Collection[str] = (), *, look_at_log_dirs: bool = True) -> SizeReport:
         """Sizes, what waits and what it costs, of all topics or of those that match a pattern; published without
@@ -61,7 +68,8 @@ class SizeVerbs(Parts):
             sum(size.size_bytes for size in sizes), sum(size.segments for size in sizes), self.settings.prices.table()
         )
         lags = [lag for lag in delete_lags if is_asked(lag.topic_id_partition.topic)]
-        report = SizeReport(sizes, lags, tiers, cost, () if topics else self.metadata.verdict_totals())
+        unread = {one: why for one, why in self.ingestion.unread().items() if is_asked(one.topic)}
+        report = SizeReport(sizes, lags, tiers, cost, () if topics else self.metadata.verdict_totals(), unread)
         if not topics:
             self._publish(report)
         return report

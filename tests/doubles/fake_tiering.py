@@ -16,8 +16,10 @@ from include.tiering.model.turn import Turn
 from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity
 from include.tiering.quota.topic_quota import NO_TOPIC_QUOTAS
 from include.tiering.remote_storage.contract import StoreMarker
+from include.tiering.reports.broker_configs import BrokerListing
 from include.tiering.reports.sizes import SizeReport
 from include.tiering.settings import TieringSettings, with_dynamic
+from include.tiering.tasks.alter_broker_configs import AlteredBrokerConfigs, alter_broker_configs
 from include.tiering.tasks.alter_configs import AlteredConfigs, alter_configs
 from include.tiering.tasks.batch_room import BatchEnd
 from include.tiering.tasks.copy_plan import CopyPlan
@@ -40,6 +42,7 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_configs import MemoryConfigStore, ScriptedLedger
 from tests.doubles.memory_pools import MemoryMirror, MemoryPools
 from tests.doubles.memory_topic_deletions import MemoryTopicDeletions
+from tests.doubles.model_brokers import ModelBrokers
 
 
 class FakeWork:
@@ -107,6 +110,7 @@ class FakeTiering:
         self.fetched: list[FetchedSegment] = []
         self.answer: Callable[[PartitionFetch], FetchedRecords] = FetchedRecords.without_records
         self.configs = MemoryConfigStore()
+        self.brokers = ModelBrokers()
         self.quota_ledger = ScriptedLedger()
         self.topic_quotas = NO_TOPIC_QUOTAS
         self.topic_deletions = MemoryTopicDeletions()
@@ -225,6 +229,17 @@ class FakeTiering:
         return alter_configs(
             entity, changes, store=self.configs, ledger=self.quota_ledger, clock=ManualClock(), author=author
         )
+
+    def alter_broker_configs(
+        self, entity: ConfigEntity, changes: Mapping[str, str | None], *, dry_run: bool = False
+    ) -> AlteredBrokerConfigs:
+        self._called("alter_broker_configs", {"entity": entity, "changes": changes, "dry_run": dry_run})
+        return alter_broker_configs(entity, changes, brokers=self.brokers, clock=ManualClock(), dry_run=dry_run)
+
+    def describe_broker_configs(self, entity: ConfigEntity | None = None) -> tuple[BrokerListing, ...]:
+        self._called("describe_broker_configs", {"entity": entity})
+        nodes = self.brokers.describe().brokers
+        return tuple(BrokerListing(one, self.brokers.broker_configs(one.broker_id)) for one in nodes)
 
     def migrate(self) -> StoreMarker:
         self._called("migrate", {})

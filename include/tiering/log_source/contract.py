@@ -137,12 +137,14 @@ class ScanReport:
 class UnfinishedTransaction:
     """One that is open below a replica's high watermark: nothing at or above `first_offset` is stable.
 
-    `since_ms` is the timestamp of its first batch, as its producer set it; -1 if that is not found any more.
+    `since_ms` is when it began: by its coordinator's clock where that was asked, else the timestamp of a batch as its
+    producer set it; -1 if that is not found any more. `transactional_id` is None where nobody could be asked.
     """
 
     producer_id: int
     first_offset: int
     since_ms: int
+    transactional_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from include.tiering.errors import printable
 from include.tiering.log_source.contract import IneligibleReason, Replica, UnfinishedTransaction
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.quota.contract import QuotasInForce
@@ -174,9 +175,10 @@ def _unstable(evidence: Evidence, replica: Replica) -> Line:
     if oldest.since_ms >= 0:
         age = f" for {format_duration(max(0, evidence.now_ms - oldest.since_ms) / 1000)}"
     others = f", and {more} more" if more else ""
-    finding = (
-        f"open transaction of producer {oldest.producer_id}{age} from offset {oldest.first_offset}{others}; {stable}"
-    )
+    whose = f"producer {oldest.producer_id}"
+    if oldest.transactional_id is not None:
+        whose += f" ({printable(oldest.transactional_id)})"
+    finding = f"open transaction of {whose}{age} from offset {oldest.first_offset}{others}; {stable}"
     topic, number = replica.topic_id_partition.topic, replica.topic_id_partition.partition
     advice = (
         f"if its producer is gone: kafka-transactions.sh abort --topic {topic} --partition {number} "

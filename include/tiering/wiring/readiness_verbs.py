@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from include.tiering.database.migrations import require_head
-from include.tiering.errors import AirflowApiError, MetadataUnavailableError, SourceError
+from include.tiering.errors import AirflowApiError, BrokersError, MetadataUnavailableError, SourceError
 from include.tiering.log_source.contract import Replica, UnfinishedTransaction
 from include.tiering.log_source.topic_patterns import matches
 from include.tiering.model.failed_copies import by_partition
@@ -115,7 +115,14 @@ class ReadinessVerbs(PoolVerbs, IngestionVerbs):
         )
 
     def _unfinished_transactions(self, replica: Replica) -> Sequence[UnfinishedTransaction]:
-        """None where the replica goes away meanwhile."""
+        """As the leader and the coordinators say, or where they may not be asked, as the log shows; none where the
+        replica goes away meanwhile."""
+        with suppress(BrokersError):
+            if self.has_brokers:
+                return [
+                    UnfinishedTransaction(one.producer_id, one.start_offset, one.since_ms, one.transactional_id)
+                    for one in self.brokers.open_transactions(replica.topic_id_partition)
+                ]
         try:
             return self.source.unfinished_transactions(replica.replica_id)
         except SourceError:

@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from include.tiering.errors import AirflowApiUnavailableError, MetadataUnavailableError
+from include.tiering.errors import (
+    AirflowApiUnavailableError,
+    BrokersRefusedError,
+    BrokersUnavailableError,
+    MetadataUnavailableError,
+)
 from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from tests.doubles.fake_tiering import FakeTiering
 from tests.doubles.memory_configs import ScriptedLedger
@@ -80,6 +85,17 @@ def test_alter_is_refused_by_a_rule_with_the_numbers(run: Run, tiering: FakeTier
         (("--describe", "--entity-name", "1"), "need --entity-type"),
         (("--describe", "--entity-type", "users"), "accepted: brokers, topics, clients"),
         (("--describe", "--entity-type", "brokers", "--entity-name", "one"), "'one' is no broker"),
+        (
+            ("--alter", *BROKERS, "--dry-run", "--add-config", f"{COPY}=1"),
+            "--dry-run goes with --alter --target brokers",
+        ),
+        (("--describe", "--target", "brokers", "--dry-run"), "--dry-run goes with --alter --target brokers"),
+        (("--describe", "--target", "both", "--entity-type", "topics"), "--target both is about brokers"),
+        (("--alter", "--target", "brokers", *REPORTING, "--add-config", f"{COPY}=1"), "this platform's alone"),
+        (
+            ("--alter", "--target", "both", *BROKERS, "--add-config", "queued.max.bytes=1"),
+            "no config of tiered storage",
+        ),
     ],
 )
 def test_usage(run: Run, tiering: FakeTiering, arguments: tuple[str, ...], words: str) -> None:
@@ -213,3 +229,60 @@ def test_without_airflow_a_size_cannot_be_changed_but_is_shown(
     assert (result.exit_code, result.stderr) == (3, "error: away\n")
     shown = {config["name"]: config for config in document("configs", "--describe", *BROKERS)["configs"]}
     assert (shown[COPIER]["value"], shown[COPIER]["source"]) == ("2", "Airflow pool, as seen last")
+
+
+def test_kafkas_own_configs_change_only_when_the_target_says_so(run: Run, tiering: FakeTiering) -> None:
+    arguments = ("configs", "--alter", *BROKERS, "--add-config", f"{COPY}=10")
+    assert run(*arguments).exit_code == 0
+    assert tiering.brokers.calls == []
+    result = run(*arguments, "--target", "brokers")
+    assert result.exit_code == 0
+    assert tiering.brokers.broker_configs_set[None] == {COPY: "10"}
+    assert f"Kafka's own {COPY} changed on the default of all brokers: in force on 1 broker" in result.stdout
+    assert "dynamic default of all brokers" in result.stdout
+    assert len(tiering.configs.history()) == 1
+
+
+def test_both_are_changed_by_one_command_and_shown_apart(run: Run, document: Document, tiering: FakeTiering) -> None:
+    shown = document("configs", "--alter", "--target", "both", *BROKERS, "--add-config", f"{COPY}=10")
+    assert tiering.configs.of_entity(ALL_BROKERS) == {COPY: "10"}
+    assert tiering.brokers.broker_configs_set[None] == {COPY: "10"}
+    assert [change["new_value"] for change in shown["platform"]["changed"]] == ["10"]
+    (broker,) = shown["brokers"]["brokers"]
+    assert (broker["broker_id"], broker["old_value"], broker["old_source"]) == (1, str(2**63 - 1), "default")
+    assert (broker["new_value"], broker["taken"]) == ("10", True)
+    described = document("configs", "--describe", "--target", "both", *BROKERS)
+    assert {"platform", "brokers"} == described.keys()
+
+
+def test_what_brokers_refuse_is_not_changed_here_either(run: Run, tiering: FakeTiering) -> None:
+    tiering.brokers.fail("alter_broker_configs", BrokersRefusedError("configs of broker 1: invalid request"))
+    result = run("configs", "--alter", "--target", "both", *BROKERS, "--add-config", f"{COPY}=10")
+    assert result.exit_code == 1
+    assert tiering.configs.history() == []
+
+
+def test_brokers_that_go_away_after_our_own_change_are_said_to_be_unchanged(run: Run, tiering: FakeTiering) -> None:
+    def goes_away(method: str) -> None:
+        if method == "alter_broker_configs":
+            tiering.brokers.fail("describe", BrokersUnavailableError("no bootstrap server answers"))
+
+    tiering.brokers.after_call = goes_away
+    result = run("configs", "--alter", "--target", "both", *BROKERS, "--add-config", f"{COPY}=10")
+    assert result.exit_code == 3
+    assert "this platform's own were changed" in result.stderr
+    assert "Kafka's were not: no bootstrap server answers" in result.stderr
+    assert tiering.configs.of_entity(ALL_BROKERS) == {COPY: "10"}
+
+
+def test_a_dry_run_says_what_would_be(run: Run, document: Document, tiering: FakeTiering) -> None:
+    arguments = ("configs", "--alter", "--target", "brokers", "--dry-run", *BROKER_1, "--add-config", f"{COPY}=10")
+    assert "would be changed on broker 1: the brokers accept it; nothing was changed" in run(*arguments).stdout
+    assert document(*arguments)["brokers"][0]["requested"] == "10"
+    assert tiering.brokers.broker_configs_set == {None: {}}
+
+
+def test_kafkas_own_configs_are_listed_with_the_release(run: Run) -> None:
+    shown = run("configs", "--describe", "--target", "brokers").stdout
+    assert "Kafka 4.2" in shown
+    assert COPY in shown

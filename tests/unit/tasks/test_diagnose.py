@@ -121,6 +121,13 @@ def test_damage_names_the_file() -> None:
             "open transaction of producer 7 from offset 20; last stable offset 20, high watermark 35",
         ),
         (
+            [UnfinishedTransaction(7, 20, NOW_MS - 60_000, "payments\x1b-1")],
+            (
+                "open transaction of producer 7 (payments\\x1b-1) for 1m 00s from offset 20; "
+                "last stable offset 20, high watermark 35"
+            ),
+        ),
+        (
             [UnfinishedTransaction(7, 20, NOW_MS + 5)],
             "open transaction of producer 7 for 0.0s from offset 20; last stable offset 20, high watermark 35",
         ),

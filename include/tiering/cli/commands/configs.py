@@ -1,6 +1,7 @@
 """`./tiering configs`: quotas and dynamic settings, with the flags of kafka-configs."""
 
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -8,7 +9,7 @@ import typer
 from include.tiering.cli.options import Json
 from include.tiering.cli.output import finish
 from include.tiering.cli.session import author, session_of
-from include.tiering.errors import SettingError
+from include.tiering.errors import BrokersError, SettingError
 
 if TYPE_CHECKING:
     from include.tiering.quota.config_store import ConfigEntity
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
     from include.tiering.wiring import Tiering
 
 LATEST_CHANGES: Final = 20
+
+
+class Target(StrEnum):
+    """Whose configs a command is about."""
+
+    PLATFORM = "platform"
+    BROKERS = "brokers"
+    BOTH = "both"
 
 
 def configs(
@@ -40,6 +49,12 @@ def configs(
     history: Annotated[
         bool, typer.Option("--history", help=f"All changes; without it the latest {LATEST_CHANGES}.")
     ] = False,
+    target: Annotated[
+        Target, typer.Option("--target", help="Whose: this platform's, Kafka's own on its brokers, or both.")
+    ] = Target.PLATFORM,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --target brokers: let the brokers check it, and change nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show or change quotas and settings while jobs run. A change is checked against all others, stored with who made
@@ -54,6 +69,12 @@ def configs(
       remote.log.manager.copier.thread.pool.size=4`; 0 is a pause
     * no longer: `./tiering configs --alter --entity-type clients --entity-name reporting --delete-config
       tiering.fetch.max.bytes.per.second`
+
+    These are the platform's own. Kafka's brokers have configs of the same names for what they copy themselves; those
+    are changed only if `--target brokers` or `--target both` says so, by the brokers' admin API:
+
+    * what each broker's own copies may send: `./tiering configs --target brokers --alter --entity-type brokers
+      --entity-default --add-config remote.log.manager.copy.max.bytes.per.second=52428800`; `--dry-run` has it checked
 
     All names are in docs/settings.md. A name that is not set is unlimited, or what the settings say. Exit codes: 0
     done, 1 refused by a rule or not taken by all, 2 unknown name or invalid value, 3 the database does not answer.
@@ -71,18 +92,51 @@ def configs(
             raise SettingError("--alter needs --add-config NAME=VALUE or --delete-config NAME")
     elif changes:
         raise SettingError("--add-config and --delete-config go with --alter")
+    if dry_run and (not alter or target is not Target.BROKERS):
+        raise SettingError("--dry-run goes with --alter --target brokers")
     with session_of(ctx).opened() as tiering:
         if alter and entity is not None:
-            presentation = _altered(tiering, entity, changes)
+            presentation = _altered(tiering, entity, changes, target, dry_run=dry_run)
         else:
-            presentation = _described(tiering, entity_type, entity, whole_history=history)
+            presentation = _shown(tiering, entity_type, entity, target, whole_history=history)
     finish(presentation, as_json=as_json)
 
 
-def _altered(tiering: "Tiering", entity: "ConfigEntity", changes: dict[str, str | None]) -> "Presentation":
+def _altered(
+    tiering: "Tiering", entity: "ConfigEntity", changes: dict[str, str | None], target: Target, *, dry_run: bool
+) -> "Presentation":
+    """With both, the brokers are asked first whether they would take it, and changed last."""
+    from include.tiering.reports.broker_configs import present_broker_alteration, together
     from include.tiering.reports.configs import present_alteration
 
-    return present_alteration(tiering.alter_configs(entity, changes, author=author()))
+    if target is Target.PLATFORM:
+        return present_alteration(tiering.alter_configs(entity, changes, author=author()))
+    if target is Target.BROKERS:
+        return present_broker_alteration(tiering.alter_broker_configs(entity, changes, dry_run=dry_run))
+    tiering.alter_broker_configs(entity, changes, dry_run=True)
+    platform = present_alteration(tiering.alter_configs(entity, changes, author=author()))
+    try:
+        brokers = present_broker_alteration(tiering.alter_broker_configs(entity, changes))
+    except BrokersError as error:
+        raise type(error)(
+            f"this platform's own were changed ({platform.summary}), Kafka's were not: {error}"
+        ) from error
+    return together(platform, brokers)
+
+
+def _shown(
+    tiering: "Tiering", entity_type: str | None, entity: "ConfigEntity | None", target: Target, *, whole_history: bool
+) -> "Presentation":
+    from include.tiering.reports.broker_configs import present_broker_configs, together
+
+    if target is Target.PLATFORM:
+        return _described(tiering, entity_type, entity, whole_history=whole_history)
+    if entity_type not in (None, "brokers"):
+        raise SettingError(f"--entity-type {entity_type} is this platform's alone: --target {target} is about brokers")
+    brokers = present_broker_configs(tiering.describe_broker_configs(entity))
+    if target is Target.BROKERS:
+        return brokers
+    return together(_described(tiering, entity_type, entity, whole_history=whole_history), brokers)
 
 
 def _described(

@@ -6,7 +6,8 @@
 | certificate that is not trusted, of another host, or demanded of us; SASL | BrokersLoginError |
 | bytes that are no answer; an API that the broker is too old for | BrokersRefusedError |
 
-What is met on the wire leaves the connection closed. Nothing that was sent or received is ever part of an error or a log line.
+What is met on the wire leaves the connection closed. Nothing that was sent or received is ever part of an error or of a
+log line.
 """
 
 import secrets

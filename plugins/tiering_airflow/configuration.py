@@ -9,6 +9,7 @@ What is said here concerns Airflow alone; everything about Kafka and remote stor
 | expiration_approvers | unset | user ids with commas: who may approve; empty: whoever may answer in this Airflow |
 | expiration_approval_hours | `24` | how long an expiration waits for an approval; then it is rejected |
 | audit_schedule | `30 3 * * *` | when `tiering_audit` runs (UTC); empty: only when asked |
+| ingest_schedule | `*/5 * * * *` | when `tiering_ingest` runs where brokers are set (UTC); empty: only when asked |
 | quality_schedule | `30 2 * * *` | when `tiering_quality` runs (UTC); empty: only when asked |
 | sizes_schedule | `0 * * * *` | when `tiering_remote_log_sizes` runs beside copies (UTC); empty: after copies alone |
 | api_login_file | `$AIRFLOW_HOME/tiering-api-login.json` | login that reads pool sizes, private to its owner |
@@ -56,6 +57,16 @@ def expiration_approval_wait() -> timedelta:
 
 def audit_schedule() -> str | None:
     return _option("audit_schedule", "30 3 * * *") or None
+
+
+def ingest_schedule() -> str | None:
+    """None where the library's settings name no brokers, too: read when the DAG is parsed, from the environment and the
+    settings file. Raises SettingError."""
+    from include.tiering.settings import load_settings
+
+    if load_settings().cluster.bootstrap_servers is None:
+        return None
+    return _option("ingest_schedule", "*/5 * * * *") or None
 
 
 def quality_schedule() -> str | None:

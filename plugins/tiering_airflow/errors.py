@@ -39,6 +39,16 @@ class RemovalUnfinishedError(TieringError):
     retriable = True
 
 
+class IngestFindingsError(TieringError):
+    """What brokers wrote about their segments needs a person: one line each. What could be read was read."""
+
+
+class IngestUnfinishedError(TieringError):
+    """A partition of the brokers' metadata topic could not be read to its end this time."""
+
+    retriable = True
+
+
 class SizeDifferenceError(TieringError):
     """The sizes counted by Spark differ from the counters: a finding, never silently corrected."""
 

@@ -117,6 +117,14 @@ def test_queues_cost_one_look_at_the_settings_file(racks: Path) -> None:
     assert "include.tiering.wiring" not in parsed["modules"]
 
 
+def test_the_metadata_topic_is_read_on_a_schedule_where_there_are_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _bag().dags["tiering_ingest"].schedule is None
+    monkeypatch.setenv("TIERING_CLUSTER__BOOTSTRAP_SERVERS", "broker:9092")
+    bag = DagBag(str(ROOT / "dags" / "tiering_ingest.py"))
+    assert bag.import_errors == {}
+    assert bag.dags["tiering_ingest"].schedule == "*/5 * * * *"
+
+
 def test_without_queues_there_is_one_copy_task() -> None:
     assert [task.task_id for task in _bag().dags["tiering_copy"].tasks if task.is_mapped] == ["copy"]
 
@@ -202,6 +210,7 @@ def test_plans_to_delete_are_made_one_at_a_time() -> None:
         ("tiering_expiration", "dry_run", 1),
         ("tiering_audit", "delete_orphans", "yes"),
         ("tiering_audit", "inventory", ""),
+        ("tiering_ingest", "from_beginning", "yes"),
         ("tiering_quality", "depth", "medium"),
         ("tiering_quality", "share", 1.5),
         ("tiering_quality", "which", "none"),

@@ -72,12 +72,12 @@ class World:
         gate = SendGate(clock)
         identity = BatchProgress(run_id, batch_id, limits.get("pool"), "host", 1, "", 0, 0, 0.0, False)
         heartbeat = BatchHeartbeat(
-            self.work, gate, clock, identity=identity, lease_ms=30_000, parent_alive=lambda: True
+            self.work, gate, clock, identity=identity, lease_ms=600_000, parent_alive=lambda: True
         )
         copier = SegmentCopier(
             self.source, self.storage, self.metadata, self.registry, clock, self._random_bytes, self._reached
         )
-        made = BatchLimits(**{"max_seconds": 60.0, "lease_ms": 30_000, **limits})
+        made = BatchLimits(**{"max_seconds": 600.0, "lease_ms": 600_000, **limits})
         return CopyBatch(
             copier,
             self.work,

@@ -1,6 +1,9 @@
 """What several processes do to one database at once. Each function runs in a process of its own."""
 
+import os
 import random
+import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -189,14 +192,23 @@ def finish_or_delete(number: int, url: str, copying: Fence, expiring: Fence, cou
     return won
 
 
-def copy_for_ever(url: str, run_id: str) -> None:
-    """Until somebody kills this process."""
+def copy_until_killed(url: str, run_id: str, segments: int) -> None:
+    """A thread of this process kills it, wherever it is, once so many segments were copied."""
+    enough = threading.Event()
+    threading.Thread(target=_kill_when, args=(enough,), daemon=True).start()
     engine = open_engine(url)
     work, metadata = SqlWorkStore(engine, CLUSTER_ID), SqlRemoteLogMetadata(engine, CLUSTER_ID)
     lease = work.claim(run_id, "batch-1", lease_ms=600_000)
     assert lease is not None
-    for planned in work.remaining(lease):
+    for number, planned in enumerate(work.remaining(lease)):
+        if number == segments:
+            enough.set()
         _copy(work, metadata, lease, planned.base_offset, random.Random(planned.base_offset))
+
+
+def _kill_when(enough: threading.Event) -> None:
+    enough.wait()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _held(lease: Lease, since: float) -> Held:

@@ -153,7 +153,7 @@ class World:
         gate = SendGate(clock)
         identity = BatchProgress(run_id, f"{run_id}/0", None, "host", 1, "", 0, 0, 0.0, False)
         heartbeat = BatchHeartbeat(
-            self.work, gate, clock, identity=identity, lease_ms=30_000, parent_alive=lambda: True
+            self.work, gate, clock, identity=identity, lease_ms=600_000, parent_alive=lambda: True
         )
         room = BatchRoom(self.work, gate, clock, batch_id=f"{run_id}/0", pool=None, max_seconds=max_seconds)
         deleter = SegmentDeleter(
@@ -168,7 +168,7 @@ class World:
             room,
             run_id=run_id,
             batch_id=f"{run_id}/0",
-            lease_ms=30_000,
+            lease_ms=600_000,
             segments_per_group=self.segments_per_group,
         ).run()
 

@@ -129,7 +129,7 @@ class World:
         gate = SendGate(clock)
         identity = BatchProgress("run", "batch", None, "host", 1, "", 0, 0, 0.0, False)
         heartbeat = BatchHeartbeat(
-            self.work, gate, clock, identity=identity, lease_ms=60_000, parent_alive=lambda: True
+            self.work, gate, clock, identity=identity, lease_ms=600_000, parent_alive=lambda: True
         )
         remover = StrayRemover(self.strays, self.removals, self.audits, self.registry, self.reached)
         return RemovalBatch(
@@ -138,11 +138,11 @@ class World:
             SameLimiter(UnlimitedBytes()),
             gate,
             heartbeat,
-            BatchRoom(self.work, gate, clock, batch_id="batch", pool=None, max_seconds=60.0),
+            BatchRoom(self.work, gate, clock, batch_id="batch", pool=None, max_seconds=600.0),
             clock,
             run_id="run",
             batch_id="batch",
-            lease_ms=60_000,
+            lease_ms=600_000,
             attempts_per_group=self.attempts_per_group,
         ).run()
 

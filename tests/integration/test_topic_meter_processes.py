@@ -19,6 +19,7 @@ from include.tiering.quota.topic_thresholds import TOTAL_THRESHOLD
 from tests.doubles import databases
 from tests.doubles.databases import POSTGRESQL, SQLITE_FILE
 from tests.doubles.metadata_workers import run_together, worker_context
+from tests.doubles.patience import eventually
 from tests.doubles.segments import CLUSTER_ID
 from tests.doubles.topic_quota_workers import Counted, bring_in, bring_in_for_ever
 
@@ -84,10 +85,7 @@ def test_a_killed_process_leaves_topics_and_total_in_step(quotas, database_url):
     worker = worker_context().Process(target=bring_in_for_ever, args=(database_url,))
     worker.start()
     try:
-        deadline = time.monotonic() + 60
-        while not quotas.report().brokers:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        eventually(lambda: quotas.report().brokers, "something is counted")
         time.sleep(0.2)
     finally:
         os.kill(worker.pid, signal.SIGKILL)

@@ -80,7 +80,8 @@ def judge(gathered: Gathered, facts: Iterable[SegmentFact], context: AuditContex
     nameless = judge_uploads((), gathered.uploads.pop(None, ()), context)
     findings += nameless.findings
     passed_over.update(nameless.passed_over)
-    for segment_id in by_segment.keys() | gathered.by_segment.keys() | {one for one in gathered.uploads if one}:
+    uploaded = {one for one in gathered.uploads if one}
+    for segment_id in sorted(by_segment.keys() | gathered.by_segment.keys() | uploaded):
         outcome = judge_segment(
             by_segment.get(segment_id, ()),
             gathered.by_segment.get(segment_id, ()),

@@ -179,8 +179,8 @@ class Closing:
                     return
 
     def _require_expired(self) -> None:
-        """The oldest segment of a partition is not past its time. Of copies that begin alike that is the longest: what it
-        covers stays as long."""
+        """The oldest segment of a partition is not past its time. Of copies that begin alike that is the longest: what
+        it covers stays as long."""
         world = self._world
         for partition, log in world.cluster.logs.items():
             place = (str(partition.topic_id), partition.partition)

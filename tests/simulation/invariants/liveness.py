@@ -236,6 +236,8 @@ class Closing:
         refusals = [one.guard for one in self._runs.refusals]
         if refusals == [Guard.EMPTY_DATABASE] and not watch.rows.known:
             return  # all expired and its tombstones are forgotten: it looks like a database that was emptied
+        if refusals == [Guard.OLDER_DATABASE] and watch.never_begun:
+            return  # a power failure took the row of a copy that is complete: it looks like a restored one
         if refusals:
             watch.broken("all that nobody knows goes", f"the audit refuses: {self._runs.refusals[0].sentence}")
         held = {row.segment_id for row in watch.rows.known.values() if row.superseded_by is not None}

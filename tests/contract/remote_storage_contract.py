@@ -3,25 +3,40 @@
 A subclass gives fixtures `storage` and `backdoor`, and the `kinds` of its layout, in the order of writing.
 """
 
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
 
 from include.tiering.errors import RemoteObjectExistsError, RemoteResourceNotFoundError, SendingStoppedError
 from include.tiering.formats.manifest import parse_manifest
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_data import IndexType
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.segment_data import IndexType, LogSegmentData
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quota.contract import UnlimitedBytes
-from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoreMarker
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoreMarker, TransformedSizes
 from include.tiering.remote_storage.marker import MARKER_KEY
 from tests.doubles.storage_backdoor import Backdoor
-from tests.doubles.storage_segments import TOPIC_ID, CountingLimiter, some_bytes, some_segment
+from tests.doubles.storage_segments import TOPIC_ID, CountingLimiter, some_bytes, some_segment, some_uuid
 
 MARKER = StoreMarker("7ZtY2gLkQ0mV3c1f6b8d9A", "store-1", 0)
 
 
+def stopped_after_the_log(
+    storage: RemoteStorage, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
+) -> CountingLimiter:
+    """Grants what the log of this segment has when it is stored, and one byte."""
+    twin = replace(metadata, remote_log_segment_id=RemoteLogSegmentId(metadata.topic_id_partition, some_uuid("twin")))
+    sent = storage.copy_log_segment(twin, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+    assert storage.delete_log_segments([twin]) == ()
+    return CountingLimiter(allowance=sent[0].size_bytes + 1, error=SendingStoppedError("paused"))
+
+
 class SegmentContract:
+    """`is_plain` False: the stored log is compressed or encrypted."""
+
     kinds: ClassVar = (ObjectKind.LOG, ObjectKind.INDEXES, ObjectKind.MANIFEST)
+    is_plain = True
 
     def test_a_copy_is_what_was_sent_and_reads_back(self, storage: RemoteStorage, backdoor: Backdoor) -> None:
         metadata, data = some_segment(300_000, with_transactions=True)
@@ -33,10 +48,16 @@ class SegmentContract:
         assert backdoor.raw_keys() == {stored.key for stored in sent}
         assert sum(progress) == sum(stored.size_bytes for stored in sent)
         log = some_bytes(300_000, "a")
-        assert backdoor.raw_read(sent[0].key) == log
+        assert (backdoor.raw_read(sent[0].key) == log) is self.is_plain
+        assert [stored.is_transformed for stored in sent] == [not self.is_plain, *(False for _ in sent[1:])]
         assert b"".join(storage.fetch_log_segment(metadata, limiter=UnlimitedBytes())) == log
         for index_type in IndexType:
             assert storage.fetch_index(metadata, index_type) == data.index(index_type)
+        reader = storage.open_log_segment(metadata, limiter=UnlimitedBytes())
+        for stored in sent[1:]:
+            assert reader.whole(stored.kind) == backdoor.raw_read(stored.key)
+        sizes = reader.transformed_sizes()
+        assert sizes == (None if self.is_plain else TransformedSizes(sent[0].size_bytes, 300_000))
 
     def test_a_segment_without_transactions_has_no_such_index(self, storage: RemoteStorage) -> None:
         metadata, data = some_segment()
@@ -81,8 +102,11 @@ class SegmentContract:
         assert reader.bytes_read == limiter.total_bytes == sum(one.size_bytes for one in sent[1:])
         assert [reader.read_crc32c(one.key) for one in sent] == [None, *(one.crc32c for one in sent[1:])]
         assert b"".join(reader.log(0, 299_999)) == log
+        assert reader.bytes_read == limiter.total_bytes == sum(stored.size_bytes for stored in sent)
         assert b"".join(reader.log(70, 79)) == log[70:80]
-        assert reader.bytes_read == limiter.total_bytes == sum(stored.size_bytes for stored in sent) + 10
+        read_again_bytes = reader.bytes_read - sum(stored.size_bytes for stored in sent)
+        assert read_again_bytes == 10 if self.is_plain else 10 < read_again_bytes < 100_000
+        assert reader.bytes_read == limiter.total_bytes
         with pytest.raises(ValueError, match="positions"):
             next(reader.log(0, 300_000))
 
@@ -113,7 +137,7 @@ class SegmentContract:
         self, storage: RemoteStorage, backdoor: Backdoor
     ) -> None:
         metadata, data = some_segment(100_000)
-        limiter = CountingLimiter(allowance=100_010, error=SendingStoppedError("paused"))
+        limiter = stopped_after_the_log(storage, metadata, data)
         with pytest.raises(SendingStoppedError):
             storage.copy_log_segment(metadata, data, limiter=limiter, on_sent=lambda _: None)
         assert [stored.kind for stored in storage.stat_log_segment(metadata)] == [ObjectKind.LOG]
@@ -161,7 +185,7 @@ class ManifestContract:
 
     def test_without_its_manifest_nothing_of_a_segment_is_read(self, storage: RemoteStorage) -> None:
         metadata, data = some_segment(100_000)
-        limiter = CountingLimiter(allowance=100_010, error=SendingStoppedError("paused"))
+        limiter = stopped_after_the_log(storage, metadata, data)
         with pytest.raises(SendingStoppedError):
             storage.copy_log_segment(metadata, data, limiter=limiter, on_sent=lambda _: None)
         reader = storage.open_log_segment(metadata, limiter=UnlimitedBytes())

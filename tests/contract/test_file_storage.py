@@ -1,5 +1,6 @@
 """The contracts over a directory, in each layout that directories have."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,6 +11,8 @@ from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
+from include.tiering.remote_storage.layouts.aiven_form import AivenForm
+from include.tiering.remote_storage.layouts.key_ring import KeyRing
 from include.tiering.remote_storage.layouts.local_tiered_storage import STAGING_PREFIX, LocalTieredStorageLayout
 from include.tiering.remote_storage.marker import MARKER_KEY, GuardedStorage
 from include.tiering.remote_storage.segment_storage import SegmentStorage
@@ -21,6 +24,7 @@ from tests.contract.remote_storage_contract import (
     RemoteStorageContract,
     SegmentContract,
 )
+from tests.doubles.key_pairs import key_files
 from tests.doubles.storage_backdoor import DirectoryBackdoor
 from tests.doubles.storage_segments import some_segment
 
@@ -97,3 +101,23 @@ class TestLocalTieredStorage(SegmentContract, MarkerContract):
         storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
         assert storage.fetch_manifest(metadata) is None
         assert storage.open_log_segment(metadata, limiter=UnlimitedBytes()).manifest() is None
+
+
+COMPRESSED, ENCRYPTED = AivenForm(30_000, compresses=True), AivenForm(30_000, encrypts=True)
+FORMS = {
+    "compressed": COMPRESSED,
+    "encrypted": ENCRYPTED,
+    "both": replace(ENCRYPTED, compresses=True),
+    "both, below a prefix": replace(ENCRYPTED, compresses=True, key_prefix="tiered/of-"),
+}
+
+
+class TestTransformedSegments(SegmentContract, ManifestContract):
+    """Compressed, encrypted, both: nobody who reads through the contract can tell."""
+
+    is_plain = False
+
+    @pytest.fixture(params=FORMS)
+    def storage(self, request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> SegmentStorage:
+        keys = KeyRing([key_files(tmp_path, "one")], "one")
+        return SegmentStorage(FileObjectStore(root), AivenLayout(FORMS[request.param], keys))

@@ -24,6 +24,7 @@ from include.tiering.remote_storage.bodies import BytesSource
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
+from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from tests.doubles.broker_data import broker_data, expected
 from tests.doubles.storage_segments import some_uuid
@@ -44,9 +45,11 @@ class CopiedPartition:
         return found
 
 
-def copied_partition(root: Path, name: str = PAYMENTS, *, segments: int | None = None) -> CopiedPartition:
+def copied_partition(
+    root: Path, name: str = PAYMENTS, *, segments: int | None = None, layout: SegmentLayout | None = None
+) -> CopiedPartition:
     """Copy the first rolled segments of one replica of the bundled `public` set into a file store below `root`."""
-    storage = SegmentStorage(FileObjectStore(root), AivenLayout(AivenForm(with_txn_index_empty=True)))
+    storage = SegmentStorage(FileObjectStore(root), layout or AivenLayout(AivenForm(with_txn_index_empty=True)))
     rows = []
     for metadata, data in rolled_segments(name)[:segments]:
         storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)

@@ -1,0 +1,177 @@
+"""A log on its way through compression and encryption: what is sent, from which reads, and what stops it."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.tiering.errors import SettingError, SourceChangedError
+from include.tiering.formats.aiven_chunks import FixedChunkIndex, VariableChunkIndex
+from include.tiering.formats.aiven_cipher import SegmentCipher
+from include.tiering.formats.crc32c import extend_crc32c
+from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES, ByteSource, LogSegmentData
+from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
+from include.tiering.remote_storage.layouts import transformed_log
+from include.tiering.remote_storage.layouts.aiven_form import AivenForm
+from include.tiering.remote_storage.layouts.transformed_log import StoredLog, stored_log
+from include.tiering.units import MIB
+from tests.doubles.aiven_reader import decompressed, opened
+from tests.doubles.record_batches import record_batch
+from tests.doubles.storage_segments import some_bytes, some_segment
+
+KEY, AAD = bytes(range(32)), bytes(range(32, 64))
+
+
+@dataclass
+class WatchedSource:
+    """Remembers what was read, and may have other bytes from the second reading on."""
+
+    content: bytes
+    later: bytes | None = None
+    reads: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.content)
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        if position == 0 and self.later is not None and self.reads:
+            self.content, self.later = self.later, None
+        part = self.content[position : position + len(buffer)]
+        buffer[: len(part)] = part
+        self.reads.append((position, len(part)))
+        return len(part)
+
+
+def data_of(log: ByteSource, content: bytes) -> LogSegmentData:
+    return replace(some_segment()[1], log=log, log_crc32c=crc32c_of(content), log_running_crc32c=())
+
+
+def stored(content: bytes, form: AivenForm, source: ByteSource | None = None) -> StoredLog:
+    cipher = SegmentCipher(KEY, AAD) if form.encrypts else None
+    return stored_log("orders-3", data_of(source or BytesSource(content), content), form, cipher, os.urandom)
+
+
+def body_of(log: StoredLog, step: int) -> bytes:
+    content = bytearray()
+    while len(content) < log.body.size_bytes:
+        buffer = bytearray(step)
+        filled = log.body.read_into(len(content), memoryview(buffer))
+        assert filled
+        content += buffer[:filled]
+    return bytes(content)
+
+
+@given(
+    st.binary(min_size=1, max_size=400),
+    st.integers(1, 90),
+    st.booleans(),
+    st.booleans(),
+    st.integers(1, 200),
+    st.integers(0, 400),
+)
+def test_any_reads_give_the_same_bytes_and_they_hold_the_log(
+    content: bytes, chunk_size: int, compresses: bool, encrypts: bool, step: int, kept_bytes: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transformed_log, "KEPT_BYTES", kept_bytes)
+        log = stored(content, AivenForm(chunk_size, compresses=compresses, encrypts=encrypts))
+        sent = body_of(log, step)
+        assert sent == body_of(log, 10_000)
+        position = len(sent) // 2
+        buffer = bytearray(len(sent))
+        assert log.body.read_into(position, memoryview(buffer)) == len(sent) - position
+        assert bytes(buffer[: len(sent) - position]) == sent[position:]
+    assert log.crc32c == crc32c_of(sent)
+    assert log.chunk_index.stored_size_bytes == len(sent)
+    plain = b""
+    for at, size in log.chunk_index.stored_chunks(0):
+        chunk = opened(sent[at : at + size], KEY, AAD) if encrypts else sent[at : at + size]
+        plain += decompressed(chunk) if compresses else chunk
+    assert plain == content
+
+
+def test_checksums_of_its_parts_are_those_of_what_is_sent() -> None:
+    content = some_bytes(20 * MIB + 5)
+    log = stored(content, AivenForm(3 * MIB, encrypts=True))
+    sent = body_of(log, 4 * MIB)
+    steps = range(RUNNING_CRC32C_STEP_BYTES, len(sent) + 1, RUNNING_CRC32C_STEP_BYTES)
+    assert log.running_crc32c == tuple(crc32c_of(sent[:end]) for end in steps)
+    assert len(log.running_crc32c) == 2
+
+
+def test_what_is_neither_compressed_nor_encrypted_is_the_file_itself() -> None:
+    content = some_bytes(1000)
+    source = WatchedSource(content)
+    log = stored(content, AivenForm(300), source)
+    assert log.body is source
+    assert (source.reads, log.crc32c) == ([], crc32c_of(content))
+    assert log.chunk_index == FixedChunkIndex(300, 1000, 300, 100)
+
+
+def test_a_small_log_is_compressed_once_and_a_large_one_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = some_bytes(10_000)
+    source = WatchedSource(content)
+    body_of(stored(content, AivenForm(1000, compresses=True), source), 700)
+    assert source.reads == [(at, 1000) for at in range(0, 10_000, 1000)]
+    monkeypatch.setattr(transformed_log, "KEPT_BYTES", 2_500)
+    source = WatchedSource(content)
+    body_of(stored(content, AivenForm(1000, compresses=True), source), 700)
+    again = source.reads[10:]
+    assert again == [(at, 1000) for at in range(2000, 10_000, 1000)]
+
+
+def test_a_log_that_is_not_what_was_checked_is_not_sent() -> None:
+    content = some_bytes(1000)
+    other = BytesSource(content[:500] + b"x" + content[501:])
+    with pytest.raises(SourceChangedError, match="when it was checked"):
+        stored(content, AivenForm(100, compresses=True), other)
+
+
+def test_a_chunk_that_changed_since_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An initialisation vector would be used for two contents."""
+    monkeypatch.setattr(transformed_log, "KEPT_BYTES", 0)
+    content = some_bytes(1000)
+    source = WatchedSource(content, later=b"x" + content[1:])
+    log = stored(content, AivenForm(100, encrypts=True), source)
+    with pytest.raises(SourceChangedError, match="chunk 0 is not what it was"):
+        body_of(log, 100)
+
+
+@pytest.mark.parametrize(
+    ("head", "is_compressed"),
+    [
+        (lambda: record_batch(0, count=3, attributes=0), True),
+        (lambda: record_batch(0, count=3, attributes=1), False),
+        (lambda: record_batch(0, count=3, attributes=4), False),
+        (lambda: b"no batch", False),
+        (lambda: bytes(100), False),
+    ],
+    ids=["plain", "gzip", "zstd", "short", "none"],
+)
+def test_the_heuristic_looks_at_the_first_batch(head: Callable[[], bytes], is_compressed: bool) -> None:
+    content = head() + bytes(50)
+    form = AivenForm(100, compresses=True, unless_compressed=True)
+    assert isinstance(stored(content, form).chunk_index, VariableChunkIndex) is is_compressed
+    assert isinstance(stored(content, replace(form, unless_compressed=False)).chunk_index, VariableChunkIndex)
+
+
+def test_chunks_that_must_be_held_are_bounded() -> None:
+    AivenForm(512 * MIB)
+    for form in ({"compresses": True}, {"encrypts": True}):
+        with pytest.raises(SettingError, match=r"remote_storage\.chunk_size"):
+            AivenForm(129 * MIB, **form)
+    for size in (0, 2**30):
+        with pytest.raises(SettingError):
+            AivenForm(size)
+
+
+def test_every_chunk_has_an_initialisation_vector_of_its_own() -> None:
+    content = bytes(10_000)
+    log = stored(content, AivenForm(100, encrypts=True))
+    sent = body_of(log, 999)
+    assert len({sent[at : at + 12] for at in range(0, len(sent), 128)}) == 100
+    assert extend_crc32c(0, sent) == log.crc32c

@@ -22,6 +22,7 @@ from include.tiering.work.sql import SqlWorkStore
 from tests.doubles.segments import CLUSTER_ID, fence_of, finish, segment_of
 
 BROKER_ID: Final = 424_242
+LOG_START_OFFSET: Final = 100
 RANGES: Final = ((100, 199), (200, 299), (300, 420))
 
 

@@ -14,12 +14,21 @@ from typing import NoReturn
 
 import boto3
 
-from tests.doubles import copy_worker, delete_worker, ingest_worker, rebuild_worker, removal_worker, verify_worker
+from tests.doubles import (
+    copy_worker,
+    delete_worker,
+    ingest_worker,
+    publish_worker,
+    rebuild_worker,
+    removal_worker,
+    verify_worker,
+)
 
 WORKERS = {
     "copy_worker": copy_worker,
     "delete_worker": delete_worker,
     "ingest_worker": ingest_worker,
+    "publish_worker": publish_worker,
     "rebuild_worker": rebuild_worker,
     "removal_worker": removal_worker,
     "verify_worker": verify_worker,

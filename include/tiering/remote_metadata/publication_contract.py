@@ -107,13 +107,12 @@ class PublicationStore(Protocol):
     def intend(self, fence: Fence, sequence: int, intent: Intent) -> JournalRecord:
         """Write down what is to be sent next, before it is sent. Repeating the call is harmless.
 
-        STARTED and FINISHED are for topics that are HANDING_OVER alone, deletions for those of a BROKER too; the owner
-        is read in the same transaction.
+        The topic's owner is read in the same transaction.
 
         Raises:
             LeaseLostError
-            PublicationRefusedError: the owner forbids it; a record before it is pending; or the journal has another
-                record under this number, or ends before it.
+            PublicationRefusedError: the topic is not HANDING_OVER; a record before it is pending; or the journal has
+                another record under this number, or ends before it.
         """
         ...
 

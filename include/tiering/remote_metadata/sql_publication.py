@@ -26,8 +26,6 @@ from include.tiering.remote_metadata.publication_contract import Intent, Journal
 from include.tiering.work import sql_lease_rows
 from include.tiering.work.contract import PartitionLease
 
-_MAY_BEGIN: Final = frozenset({TopicOwner.HANDING_OVER})
-_MAY_DELETE: Final = frozenset({TopicOwner.HANDING_OVER, TopicOwner.BROKER})
 _OWNER: Final = (
     select(topics.c.owner)
     .where(topics.c.cluster_id == bindparam("of_cluster"), topics.c.topic_id == bindparam("of_topic"))
@@ -110,7 +108,7 @@ class SqlPublicationStore:
         key = key_of(self._cluster_id, partition)
         with writing(self._engine) as connection:
             self._hold(connection, fence)
-            self._require_owner(connection, partition, intent)
+            self._require_owner(connection, partition)
             row = connection.execute(_LAST, key).one_or_none()
             last = None if row is None else _record_from(row)
             if last is not None and last.sequence == sequence and last.intent == intent:
@@ -163,15 +161,12 @@ class SqlPublicationStore:
         ):
             raise PublicationRefusedError(f"{fence.topic_id_partition}: nothing was begun to be published")
 
-    def _require_owner(self, connection: Connection, partition: TopicIdPartition, intent: Intent) -> None:
+    def _require_owner(self, connection: Connection, partition: TopicIdPartition) -> None:
         key = {"of_cluster": self._cluster_id, "of_topic": str(partition.topic_id)}
         stored = connection.execute(_OWNER, key).scalar_one_or_none()
         owner = TopicOwner.NONE if stored is None else TopicOwner(stored)
-        is_deletion = intent.state >= RemoteLogSegmentState.DELETE_SEGMENT_STARTED
-        if owner not in (_MAY_DELETE if is_deletion else _MAY_BEGIN):
-            raise PublicationRefusedError(
-                f"{partition}: its topic's owner is {owner}; {intent.state.name} is published during a hand-over"
-            )
+        if owner is not TopicOwner.HANDING_OVER:
+            raise PublicationRefusedError(f"{partition}: its topic's owner is {owner}, not {TopicOwner.HANDING_OVER}")
 
     def _require_found_before(self, connection: Connection, fence: Fence, found: int) -> None:
         """The same answer again is harmless."""

@@ -8,8 +8,9 @@ ascending, without a gap, each begun, then finished, before the next begins. So:
 - ends ascend strictly: an id that ends lower than another of the same start is leaked by the brokers' cache;
 - what failed, was not verified or is missing ends the list; what comes behind it waits.
 
-What is being deleted here, or is gone, is deleted there, lowest first, before anything is added. A withdrawal takes
-everything back, highest first, so that what is left begins where it began.
+What is being deleted here, or is gone, is deleted there, lowest first, before anything is added. Nothing else is ever
+taken back: brokers remember the highest offset that was FINISHED under each epoch, whatever is deleted later, and would
+take local segments up to there for tiered.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,7 +66,7 @@ class PublicationPlan:
         live: what the topic has of the partition before them, ascending.
         end_offset: the highest end in the topic after them; None if it then has nothing.
         remembered_end_offset: the highest end that was ever FINISHED there, these steps included. Brokers take
-            everything up to it for tiered, even if its segments were deleted since.
+            everything up to it for tiered, deleted or not.
         withheld: where and why the list ends before the last segment.
         refused: why nothing may be sent at all.
     """
@@ -121,13 +122,6 @@ def plan_publication(
         )
         return _plan(partition, journal, known, (), withheld, refused)
     return _plan(partition, journal, known, steps, withheld)
-
-
-def plan_withdrawal(partition: TopicIdPartition, journal: Journal | None) -> PublicationPlan:
-    """What to send so that the topic has nothing of the partition any more."""
-    known = {} if journal is None else announced_segments(journal)
-    steps = [step for _, one in reversed(_ascending(known)) for step in _deletion(one, None)]
-    return _plan(partition, journal, known, steps, None)
 
 
 def _plan(

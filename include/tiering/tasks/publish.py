@@ -37,12 +37,7 @@ from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.remote_metadata.publication_contract import Intent, Journal, JournalRecord, PublicationStore
-from include.tiering.tasks.plan_publication import (
-    PublicationPlan,
-    PublicationStep,
-    plan_publication,
-    plan_withdrawal,
-)
+from include.tiering.tasks.plan_publication import PublicationPlan, PublicationStep, plan_publication
 from include.tiering.tasks.publication_records import intent_for
 from include.tiering.tasks.read_back import read_back, require_published
 from include.tiering.work.contract import ALL_TOPICS, PartitionLease, WorkStore
@@ -116,30 +111,26 @@ class Publisher:
             LeaseLostError: somebody else publishes it.
             SendingStoppedError: paused.
         """
-        self._require_owner(partition, TopicOwner.HANDING_OVER)
-        return self._carry_out(
-            partition,
-            lambda journal: self._planned(partition, journal, log_start_offset),
-            run_id,
-            batch_id,
-            on_progress,
-        )
-
-    def withdraw(self, partition: TopicIdPartition, *, run_id: str, batch_id: str) -> Published:
-        """Publish the deletion of everything that is published, highest first; our objects and metadata stay.
-
-        The caller knows that no broker has remote storage enabled for the topic. Brokers go on to remember the highest
-        offset that was ever FINISHED (`PublicationPlan.remembered_end_offset`): switched on without publishing anew at
-        least up to there, they would take what is below it for tiered, and delete it.
-
-        Raises:
-            PublicationRefusedError: the topic's owner is neither HANDING_OVER nor BROKER.
-            ForeignRecordError, LeaseLostError, SendingStoppedError
-        """
-        self._require_owner(partition, TopicOwner.HANDING_OVER, TopicOwner.BROKER)
-        return self._carry_out(
-            partition, lambda journal: plan_withdrawal(partition, journal), run_id, batch_id, lambda _done, _of: None
-        )
+        owner = self.registry.owner(partition.topic_id)
+        if owner is not TopicOwner.HANDING_OVER:
+            raise PublicationRefusedError(f"{partition}: its topic's owner is {owner}, not {TopicOwner.HANDING_OVER}")
+        lease = self.journals.claim(partition, run_id=run_id, batch_id=batch_id, lease_ms=self.lease_ms)
+        if lease is None:
+            raise LeaseLostError(f"{partition}: somebody else publishes it now")
+        try:
+            journal, repeated = self._caught_up(lease, partition)
+            plan = self._planned(partition, journal, log_start_offset)
+            if plan.refused is not None:
+                raise PublicationRefusedError(f"{partition}: {plan.refused}. Nothing was sent")
+            journal = self._without_stale_intent(lease, journal, plan)
+            for done, step in enumerate(plan.steps):
+                self._require_not_paused(partition)
+                lease, deadline = self._renewed(lease)
+                journal = self._send(lease, journal, step, deadline)
+                on_progress(done + 1, len(plan.steps))
+            return Published(plan, len(plan.steps), repeated)
+        finally:
+            self.work.release(lease)
 
     def confirm(self, partition: TopicIdPartition) -> Journal | None:
         """Read everything that was published once more. None: nothing ever was.
@@ -156,32 +147,6 @@ class Publisher:
         read = read_back(self.topic, partition, journal)
         require_published(self.topic, partition, replace(journal, next_offset=read.next_offset))
         return journal
-
-    def _carry_out(
-        self,
-        partition: TopicIdPartition,
-        decide: Callable[[Journal], PublicationPlan],
-        run_id: str,
-        batch_id: str,
-        on_progress: PublishProgress,
-    ) -> Published:
-        lease = self.journals.claim(partition, run_id=run_id, batch_id=batch_id, lease_ms=self.lease_ms)
-        if lease is None:
-            raise LeaseLostError(f"{partition}: somebody else publishes it now")
-        try:
-            journal, repeated = self._caught_up(lease, partition)
-            plan = decide(journal)
-            if plan.refused is not None:
-                raise PublicationRefusedError(f"{partition}: {plan.refused}. Nothing was sent")
-            journal = self._without_stale_intent(lease, journal, plan)
-            for done, step in enumerate(plan.steps):
-                self._require_not_paused(partition)
-                lease, deadline = self._renewed(lease)
-                journal = self._send(lease, journal, step, deadline)
-                on_progress(done + 1, len(plan.steps))
-            return Published(plan, len(plan.steps), repeated)
-        finally:
-            self.work.release(lease)
 
     def _caught_up(self, lease: PartitionLease, partition: TopicIdPartition) -> tuple[Journal, int]:
         """The journal with all that the topic has by now."""
@@ -262,11 +227,6 @@ class Publisher:
         if journal is None:
             raise PublicationRefusedError(f"{partition}: its journal is gone")
         return journal
-
-    def _require_owner(self, partition: TopicIdPartition, *owners: TopicOwner) -> None:
-        owner = self.registry.owner(partition.topic_id)
-        if owner not in owners:
-            raise PublicationRefusedError(f"{partition}: its topic's owner is {owner}, not {' or '.join(owners)}")
 
     def _require_not_paused(self, partition: TopicIdPartition) -> None:
         if {ALL_TOPICS, partition.topic} & self.work.paused_topics():

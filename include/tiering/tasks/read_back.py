@@ -45,23 +45,14 @@ def read_back(
     """
     end = topic.offsets(journal.metadata_partition).end if end_offset is None else end_offset
     pending = journal.pending
-    intents = {record.intent.value: record.intent for record in journal.records}
-    last = {record.intent.segment_id: record.intent.state for record in journal.records}
     found, repeated = None, []
     for record in topic.read(journal.metadata_partition, journal.next_offset, end_offset=end):
         if not _is_about(partition, record):
             continue
-        intent = intents.get(record.value)
-        if intent is None:
-            raise _foreign(partition, record.partition, record.offset)
-        if pending is not None and found is None and intent == pending.intent:
+        if found is None and pending is not None and record.value == pending.intent.value:
             found = record.offset
-        elif intent.state is _STARTED and last[intent.segment_id] is _DELETE_FINISHED:
-            raise ForeignRecordError(
-                f"{partition}: a record that begins segment {intent.segment_id} came once more at offset"
-                f" {record.offset} of {METADATA_TOPIC}-{record.partition}, after its deletion: brokers know it again"
-            )
         else:
+            _require_harmless(partition, journal, record)
             repeated.append(record.offset)
     return ReadBack(end, found, tuple(repeated))
 
@@ -93,6 +84,19 @@ def require_published(topic: MetadataTopic, partition: TopicIdPartition, journal
     for offset, value in seen.items():
         if value not in values:
             raise _foreign(partition, journal.metadata_partition, offset)
+
+
+def _require_harmless(partition: TopicIdPartition, journal: Journal, record: TopicRecord) -> None:
+    """A record of ours that came once more says nothing new, unless it begins a segment that brokers have forgotten."""
+    mine = next((one.intent for one in journal.records if one.intent.value == record.value), None)
+    if mine is None:
+        raise _foreign(partition, record.partition, record.offset)
+    last = [one.intent.state for one in journal.records if one.intent.segment_id == mine.segment_id][-1]
+    if mine.state is _STARTED and last is _DELETE_FINISHED:
+        raise ForeignRecordError(
+            f"{partition}: a record that begins segment {mine.segment_id} came once more at offset {record.offset} of"
+            f" {METADATA_TOPIC}-{record.partition}, after its deletion: brokers know it again"
+        )
 
 
 def _foreign(partition: TopicIdPartition, metadata_partition: int, offset: int) -> ForeignRecordError:

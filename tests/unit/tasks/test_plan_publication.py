@@ -16,7 +16,6 @@ from include.tiering.tasks.plan_publication import (
     PublicationStep,
     Withheld,
     plan_publication,
-    plan_withdrawal,
 )
 from include.tiering.tasks.publication_records import intent_for
 from tests.doubles.publication_world import BROKER_ID, orders
@@ -187,13 +186,7 @@ def test_a_deletion_that_was_told_in_part_comes_to_its_end() -> None:
     assert _told(_plan(journal, _rows(B), 200)) == [(100, _DELETE_FINISHED)]
 
 
-def test_a_withdrawal_takes_all_back_from_the_highest() -> None:
-    plan = plan_withdrawal(_PARTITION, _journal(*_both(A, B), (C, _STARTED)))
-    assert _told(plan) == [(start, state) for start in (300, 200, 100) for state in (_DELETE_STARTED, _DELETE_FINISHED)]
-    assert (plan.end_offset, plan.remembered_end_offset) == (None, 299)
-
-
-def test_what_was_withdrawn_is_published_again_under_the_same_id() -> None:
+def test_what_was_deleted_there_and_is_here_is_published_again_under_the_same_id() -> None:
     journal = _journal(*_both(A), (A, _DELETE_STARTED), (A, _DELETE_FINISHED))
     plan = _plan(journal, _rows(A, B))
     assert _told(plan) == [(100, 0), (100, 1), (200, 0), (200, 1)]
@@ -206,7 +199,7 @@ def test_custom_metadata_come_with_what_finishes_a_segment_and_stay_until_its_en
     assert journal.records[0].intent.value.count(b"key") == 0
     finishing = _plan(journal, _rows(custom)).steps[0]
     assert finishing.segment.custom_metadata == b"key"
-    (begun,) = plan_withdrawal(_PARTITION, _journal(*_both(custom))).steps[:1]
+    begun = _plan(_journal(*_both(custom)), {}, 200).steps[0]
     assert begun.segment.custom_metadata == b"key"
 
 

@@ -29,7 +29,7 @@ from tests.doubles.databases import AdjustableNow, empty
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.publication_world import RANGES, PublicationWorld, ignore, orders
-from tests.doubles.segments import DELETE_STARTED, FINISHED, segment_of, update_of
+from tests.doubles.segments import DELETE_STARTED, FINISHED, delete, segment_of, update_of
 from tests.doubles.topic_oracle import records_about, require_valid_prefix
 
 _PARTITION = orders()
@@ -260,14 +260,15 @@ def test_the_same_bytes_are_sent_again_so_one_that_comes_late_all_the_same_says_
 def test_a_late_beginning_of_a_segment_that_was_deleted_is_an_alarm(
     world: PublicationWorld, topic: MemoryMetadataTopic, clock: ManualClock
 ) -> None:
-    world.copied(_PARTITION)
+    segments, fence = world.copied(_PARTITION)
     publisher = world.publisher(topic, clock)
     _publish(publisher)
     first = records_about(topic, _PARTITION)[0].value
-    publisher.withdraw(_PARTITION, run_id="run", batch_id="batch")
+    delete(world.metadata, segments[0], fence)
+    _publish(publisher, log_start_offset=200)
     topic.append(_CHOSEN, first)
     with pytest.raises(ForeignRecordError, match="brokers know it again"):
-        _publish(publisher)
+        _publish(publisher, log_start_offset=200)
 
 
 def test_what_is_not_to_be_sent_any_more_is_forgotten(
@@ -410,21 +411,6 @@ def test_a_lease_is_prolonged_while_it_works(
         now.advance(20_000)
 
     _publish(world.publisher(topic, clock, observe=work_on))
-    assert _finished(topic) == list(RANGES)
-
-
-def test_what_is_withdrawn_is_gone_for_brokers_and_can_be_published_again(
-    world: PublicationWorld, topic: MemoryMetadataTopic, clock: ManualClock
-) -> None:
-    world.copied(_PARTITION)
-    publisher = world.publisher(topic, clock)
-    _publish(publisher)
-    withdrawn = publisher.withdraw(_PARTITION, run_id="run", batch_id="batch")
-    assert (withdrawn.records, withdrawn.plan.remembered_end_offset) == (6, 420)
-    assert _finished(topic) == []
-    assert publisher.withdraw(_PARTITION, run_id="run", batch_id="batch").records == 0
-    again = _publish(publisher)
-    assert (again.records, again.plan.end_offset, again.plan.remembered_end_offset) == (6, 420, 420)
     assert _finished(topic) == list(RANGES)
 
 

@@ -98,7 +98,7 @@ simulate: setup ## the protocols against a model world: SEEDS=1000 schedules, re
 	@nice $(PYTHON) -m tests.simulation run --seeds $${SEEDS:-1000} --first $${FIRST:-0} --processes $${PROCESSES:-$$(nproc)}
 
 simulate-mutants: setup ## broken rules of the protocols, each caught by a schedule; writes the tables of docs/simulation.md
-	@nice $(PYTHON) -m tests.simulation mutants --write
+	@nice $(PYTHON) -m tests.simulation mutants --write --processes $${PROCESSES:-$$(nproc)}
 
 lint: setup ## ruff, mypy, import contracts, docs and requirements.txt fresh, compose file valid
 	@ruff check .

@@ -2,7 +2,7 @@
 
 run [--seeds N] [--first SEED] [--processes P]    schedules, resumable; exit code 1 if one fails
 story SEED [--mutant NAME] [--whole]              what happened, made short unless --whole
-mutants [NAME ...] [--most N]                     the first schedule that catches each; exit code 1 if one survives
+mutants [NAME ...] [--most N] [--processes P]     the first schedule that catches each; exit code 1 if one survives
 coverage                                          how often what happened, over all runs
 """
 
@@ -12,7 +12,7 @@ from contextlib import nullcontext
 
 from tests.simulation.coverage import report
 from tests.simulation.documented import write_part
-from tests.simulation.hunt import hunt, mutant_named, shortest, table
+from tests.simulation.hunt import hunted, mutant_named, shortest, table
 from tests.simulation.mutants.all import MUTANTS
 from tests.simulation.runner import by_version, run, say
 from tests.simulation.schedule import run_schedule
@@ -34,6 +34,7 @@ def main() -> int:
     hunting = commands.add_parser("mutants")
     hunting.add_argument("names", nargs="*")
     hunting.add_argument("--most", type=int, default=10_000)
+    hunting.add_argument("--processes", type=int, default=1)
     hunting.add_argument("--write", action="store_true")
     covering = commands.add_parser("coverage")
     covering.add_argument("--write", action="store_true")
@@ -44,7 +45,7 @@ def main() -> int:
     if arguments.command == "story":
         return _story(arguments.seed, arguments.mutant, whole=arguments.whole)
     if arguments.command == "mutants":
-        return _mutants(arguments.names, arguments.most, write=arguments.write)
+        return _mutants(arguments.names, arguments.most, arguments.processes, write=arguments.write)
     covered = report(by_version())
     say(covered)
     if arguments.write:
@@ -63,20 +64,17 @@ def _story(seed: int, mutant_name: str | None, *, whole: bool) -> int:
     return 0 if found.violation is None else 1
 
 
-def _mutants(names: list[str], most: int, *, write: bool) -> int:
+def _mutants(names: list[str], most: int, processes: int, *, write: bool) -> int:
     caught = []
-    for mutant in MUTANTS:
-        if names and mutant.name not in names:
-            continue
-        one = hunt(mutant, most)
+    for one in hunted([mutant.name for mutant in MUTANTS if not names or mutant.name in names], most, processes):
         caught.append(one)
-        say(f"{mutant.name}: {one.invariant or 'survives'} after {one.schedules} schedules, {one.seconds:.0f} s")
+        say(f"{one.name}: {one.invariant or 'survives'} after {one.schedules} schedules, {one.seconds:.0f} s")
         if names and one.seed is not None:
-            say(told(shortest(mutant, one.seed)))
+            say(told(shortest(mutant_named(one.name), one.seed)))
     say(table(caught))
     if write and not names:
         write_part("mutants", table(caught))
-    return 0 if all(one.seed is not None for one in caught) else 1
+    return 0 if all(one.is_caught for one in caught) else 1
 
 
 if __name__ == "__main__":

@@ -9,17 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.errors import (
+    CustomMetadataTooLargeError,
     ObjectKeyError,
     RemoteChecksumError,
     RemoteResourceNotFoundError,
     RemoteStorageError,
+    SettingError,
 )
+from include.tiering.formats.aiven_custom_metadata import CustomMetadataField, encode
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid, is_legal_topic_name
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.remote_storage.bodies import crc32c_of
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
+from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.layouts.contract import PlannedObject
 from include.tiering.remote_storage.object_store import checked_key
 from tests.doubles.storage_segments import some_metadata, some_segment
@@ -213,3 +217,55 @@ def test_the_log_of_a_segment_data_is_never_loaded() -> None:
 
     data = LogSegmentData(Unreadable(), 0, b"", b"", b"", b"0\n1\n0 0\n")
     assert len(LAYOUT.objects(some_metadata(100), data)) == 3
+
+
+ALL_FIELDS = AivenForm(custom_metadata=frozenset(CustomMetadataField), brokers_prefix="pre/")
+
+
+@pytest.mark.parametrize(("length", "fits"), [(30, True), (41, True), (42, False), (249, False)])
+def test_all_custom_metadata_fit_while_the_names_are_short(length: int, fits: bool) -> None:
+    """Prefix, topic and partition have about 46 characters then, as the plugin's facts say."""
+    metadata = metadata_of(TopicIdPartition(Uuid(bytes(range(16))), 3, "t" * length), SEGMENT_ID)
+    layout = AivenLayout(ALL_FIELDS)
+    encoded = layout.custom_metadata(metadata, 2**31)
+    assert encoded is not None
+    assert (len(encoded) <= 128) is fits
+    if fits:
+        layout.require_copyable(metadata)
+    else:
+        with pytest.raises(CustomMetadataTooLargeError, match="brokers take 128"):
+            layout.require_copyable(metadata)
+    AivenLayout(replace(ALL_FIELDS, custom_metadata_max_bytes=400)).require_copyable(metadata)
+
+
+def test_custom_metadata_name_the_object_without_prefix_and_suffix() -> None:
+    metadata = metadata_of(TopicIdPartition(Uuid(bytes(range(1, 17))), 3, "orders"), SEGMENT_ID, 7)
+    encoded = AivenLayout(replace(ALL_FIELDS, key_prefix="t-")).custom_metadata(metadata, 100)
+    assert encoded == encode(
+        {
+            CustomMetadataField.REMOTE_SIZE: 100,
+            CustomMetadataField.OBJECT_PREFIX: "pre/",
+            CustomMetadataField.OBJECT_KEY: "orders-AQIDBAUGBwgJCgsMDQ4PEA/3/00000000000000000007-" + str(SEGMENT_ID),
+        }
+    )
+    assert LAYOUT.custom_metadata(metadata, 100) is None
+
+
+def test_a_key_prefix_is_glued_on_and_asked_for() -> None:
+    layout = AivenLayout(AivenForm(key_prefix="tiered/of-"))
+    metadata = metadata_of(TopicIdPartition(Uuid(bytes(range(1, 17))), 3, "orders"), SEGMENT_ID, 7)
+    partition = metadata.topic_id_partition
+    for (kind, key), (_, plain) in zip(layout.keys(metadata), LAYOUT.keys(metadata), strict=True):
+        assert key == f"tiered/of-{plain}"
+        assert key.startswith(layout.partition_prefix(partition))
+        assert layout.parse_key(key) == LAYOUT.parse_key(plain)
+        assert layout.parse_key(key).kind is kind
+        with pytest.raises(ObjectKeyError, match="does not begin with"):
+            layout.parse_key(plain)
+    ids = ("orders", "AQIDBAUGBwgJCgsMDQ4PEA", 3, 7, str(SEGMENT_ID))
+    assert layout.keys_of(*ids) == layout.keys(metadata)
+
+
+def test_an_encrypted_form_needs_keys() -> None:
+    with pytest.raises(SettingError, match="encryption_key_pairs"):
+        AivenLayout(AivenForm(encrypts=True))

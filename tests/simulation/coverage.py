@@ -5,6 +5,7 @@ from typing import Final
 
 from include.tiering.tasks.copy_one_segment import CopyStep
 from include.tiering.tasks.delete_segments import DeleteStep
+from include.tiering.tasks.remove_strays import RemovalStep
 from tests.simulation.runner import Tally
 
 BROKER_EVENTS: Final = (
@@ -26,12 +27,30 @@ BROKER_EVENTS: Final = (
     "the metadata log lags",
     "the metadata log catches up",
 )
-CRASH_POINTS: Final = (*CopyStep, *DeleteStep)
+OTHER_EVENTS: Final = (
+    "a gate begins",
+    "a stored segment rots",
+    "a segment fails",
+    "an audit begins",
+    "strays come to light",
+    "a plan is approved",
+    "a late write arrives",
+    "the power fails",
+    "the database is restored from a backup",
+    "the owner is changed",
+    "the copy quota is changed",
+    "the copier pool is resized",
+    "work is paused",
+    "retention is changed",
+    "delete-records is asked for",
+)
+CRASH_POINTS: Final = tuple(dict.fromkeys(map(str, (*CopyStep, *DeleteStep, *RemovalStep))))
+"""Outcomes are recorded by deletions and by removals."""
 
 
 def missing(tally: Tally) -> list[str]:
     """What never happened and should have."""
-    wanted = [f"event: {event}" for event in BROKER_EVENTS]
+    wanted = [f"event: {event}" for event in (*BROKER_EVENTS, *OTHER_EVENTS)]
     wanted += [f"killed after: {step}" for step in CRASH_POINTS]
     wanted += [f"pair: {event} after {step}" for event in BROKER_EVENTS for step in CopyStep]
     return [name for name in wanted if not tally.coverage[name]]

@@ -8,6 +8,7 @@ from tests.simulation.world.event_source import EventSource
 from tests.simulation.world.operator_events import OperatorEvents
 from tests.simulation.world.quality_events import QualityEvents
 from tests.simulation.world.runs import Runs
+from tests.simulation.world.stray_events import StrayEvents
 from tests.simulation.world.world import World
 
 
@@ -59,7 +60,8 @@ class Events(EventSource):
             (self._operators.power_fails, 60 * tempers.loses_power),
             (self._runs.start_gate, 14 * tempers.gates),
             (quality.rots, 5 * tempers.gates),
-            (self._runs.start_audit, 12 * tempers.audits),
+            (self._runs.start_audit, 16 * tempers.audits),
+            (StrayEvents(world, runs).appear, 12 * tempers.audits),
             (quality.fails, 4 * tempers.judges),
             (quality.passes, tempers.judges),
             (self._late_write, 10),

@@ -21,6 +21,7 @@ from include.tiering.cli.commands.migrate import migrate
 from include.tiering.cli.commands.pause import pause, resume
 from include.tiering.cli.commands.plan import plan
 from include.tiering.cli.commands.pools import pools
+from include.tiering.cli.commands.publish import publish
 from include.tiering.cli.commands.ready import ready
 from include.tiering.cli.commands.rebuild import rebuild
 from include.tiering.cli.commands.scan import scan
@@ -92,6 +93,7 @@ COMMANDS: Final = (
     (pools, "Show the pools that batches run in.", "pools"),
     (migrate, "Set up or upgrade the database and the store.", "migrate"),
     (handover, "Give a topic to its brokers, step by step.", "handover orders --dry-run"),
+    (publish, "Tell the brokers what of a topic is remote.", "publish orders --dry-run"),
     (ingest, "Read what brokers tell of their segments.", "ingest --sizes"),
     (audit, "Compare the store with the metadata.", "audit --delete-orphans"),
     (rebuild, "Make metadata anew from the store alone.", "rebuild --dry-run"),

@@ -62,6 +62,8 @@ from include.tiering.settings.section import MOST_INT, Section
 from include.tiering.settings.verification import VerdictSettings, VerifySettings
 
 DEFAULT_ORIGIN: Final = "default"
+DEFAULT_PUBLISHER_ID: Final = 424_242
+DEFAULT_SETTLE_MS: Final = 40_000
 
 TopicPattern = Annotated[str, BeforeValidator(check_topic_pattern)]
 
@@ -95,6 +97,20 @@ class MetadataTopicSettings(ConnectionSettings):
         description="`host:port,host:port`, where the publisher has a listener of its own. What is unset in this "
         "section is the cluster's; but user and password go together, and so do certificate, key and its password: "
         "with one of them set here, none is the cluster's.",
+    )
+    broker_id: int = Field(
+        default=DEFAULT_PUBLISHER_ID,
+        ge=0,
+        le=MOST_INT,
+        description="`broker.id` that published records carry: one that no broker of the cluster has, so that anybody "
+        "sees who wrote them.",
+    )
+    settle_ms: int = Field(
+        default=DEFAULT_SETTLE_MS,
+        ge=0,
+        le=MOST_INT,
+        description="How long after a publisher died a record of it may still arrive, in milliseconds: the next one "
+        "waits so long before it reads what is there.",
     )
 
 

@@ -21,7 +21,7 @@ _FIRST_LEVELS: Final = (
     (30, "4.3"),
     (31, "4.4"),
 )
-_LAST_KNOWN_LEVEL: Final = 31
+_LAST_KNOWN_LEVEL: Final = 33
 
 
 def release_of(broker: BrokerNode) -> str:

@@ -16,6 +16,13 @@ class MetadataTopicContract:
         assert topic.topic_id() == topic.topic_id()
         assert not topic.topic_id().is_zero
 
+    def test_what_was_closed_is_opened_by_the_next_call(self, topic: MetadataTopic) -> None:
+        topic.append(0, b"a")
+        topic.close()
+        topic.close()
+        assert values_of(topic, 0, 0, 1) == [(0, b"a")]
+        assert topic.append(0, b"b") == 1
+
     def test_an_empty_partition_has_nothing_to_read(self, topic: MetadataTopic) -> None:
         assert topic.offsets(0) == (0, 0)
         assert values_of(topic, 0, 0, 0) == []

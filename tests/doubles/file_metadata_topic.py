@@ -51,6 +51,9 @@ class FileMetadataTopic:
             os.fsync(file.fileno())
         return offset
 
+    def close(self) -> None:
+        """There is nothing to give back."""
+
     def _records(self, partition: int) -> list[TopicRecord]:
         path = self._path(partition)
         content = path.read_bytes() if path.exists() else b""

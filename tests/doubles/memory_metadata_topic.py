@@ -68,6 +68,9 @@ class MemoryMetadataTopic:
         self.fault("appended")
         return end
 
+    def close(self) -> None:
+        """There is nothing to give back."""
+
     def leave_hole(self, partition: int) -> None:
         """An offset without a record, as the marker of a transaction takes it."""
         begin, end = self._bounds.get(partition, OffsetBounds(0, 0))

@@ -73,3 +73,7 @@ class MetadataTopic(Protocol):
             MetadataTopicRefusedError: it did not arrive.
         """
         ...
+
+    def close(self) -> None:
+        """Give connections back; a later call connects anew. Raises nothing."""
+        ...

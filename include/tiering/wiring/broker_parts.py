@@ -55,3 +55,6 @@ class BrokerParts:
     def close_brokers(self) -> None:
         if isinstance(brokers := self.__dict__.get("brokers"), KafkaBrokers):
             brokers.close()
+        for topic in ("metadata_topic_reader", "metadata_topic_writer"):
+            if topic in self.__dict__:
+                self.__dict__[topic].close()

@@ -39,6 +39,8 @@ def hunt(mutant: Mutant, most: int, first_seed: int = 1) -> Caught:
     """
     began = time.process_time()
     for tried, seed in enumerate(range(first_seed, first_seed + most), start=1):
+        if not mutant.is_reached_in(seed):
+            continue
         with mutant.active():
             outcome = run_schedule(seed)
         is_caught = outcome.violation is not None and outcome.violation.invariant != UNTYPED

@@ -215,7 +215,9 @@ COPYING = (
     Mutant("no-fork", "a fork of the history holds the copy back", "nobody looks for one", _forks_ignored),
     Mutant("late-fork", "a fork is named at once", "once there is something to copy behind it", _late_forks),
     Mutant("stale-plan", "a copy looks for a fork, too", "plans alone do", _forks_of_the_plan),
-    Mutant("lost-answer", "FINISHED stays FINISHED", "a lost answer counts as a failure", _lost_answers),
+    Mutant(
+        "lost-answer", "FINISHED stays FINISHED", "a lost answer counts as a failure", _lost_answers, needs="database"
+    ),
     Mutant("both-stay", "a new copy takes the place of a failed one", "both stay FINISHED", _both_stay),
     Mutant("no-stop", "a failed segment stops its partition", "it does not", _never_stopped),
     Mutant("any-offsets", "a new copy is of what failed", "of whatever begins there", _any_offsets),

@@ -87,15 +87,39 @@ def _rows_not_asked() -> list[Patch]:
 
 
 JUDGING = (
-    Mutant("all-pass", "what passes is what was written", "every segment passes", _all_pass),
-    Mutant("acquits-unread", "of two looks the one that convicts is heard", "the last one is", _acquits_unread),
-    Mutant("judges-what-goes", "what is being deleted is not convicted", "it is", _judges_what_goes),
-    Mutant("all-must-follow", "nothing follows what is below our log start", "all must", _all_must_follow),
-    Mutant("audit-young", "an audit leaves alone what is young", "it does not", _no_age_guard),
-    Mutant("audit-complete", "a complete copy is offered, not removed", "it is an orphan", _complete_copies_too),
+    Mutant("all-pass", "what passes is what was written", "every segment passes", _all_pass, needs="gates"),
     Mutant(
-        "audit-brokers", "what the cluster says brokers tier is theirs", "the record counts", _recorded_owners_alone
+        "acquits-unread",
+        "of two looks the one that convicts is heard",
+        "the last one is",
+        _acquits_unread,
+        needs="gates",
     ),
-    Mutant("audit-marker", "a removal reads the marker of the bucket", "it does not", _marker_not_read),
-    Mutant("audit-known", "an audit removes nothing that metadata knows", "metadata is not asked", _rows_not_asked),
+    Mutant("judges-what-goes", "what is being deleted is not convicted", "it is", _judges_what_goes, needs="gates"),
+    Mutant(
+        "all-must-follow", "nothing follows what is below our log start", "all must", _all_must_follow, needs="gates"
+    ),
+    Mutant("audit-young", "an audit leaves alone what is young", "it does not", _no_age_guard, needs="audits"),
+    Mutant(
+        "audit-complete",
+        "a complete copy is offered, not removed",
+        "it is an orphan",
+        _complete_copies_too,
+        needs="audits",
+    ),
+    Mutant(
+        "audit-brokers",
+        "what the cluster says brokers tier is theirs",
+        "the record counts",
+        _recorded_owners_alone,
+        needs="audits",
+    ),
+    Mutant("audit-marker", "a removal reads the marker of the bucket", "it does not", _marker_not_read, needs="audits"),
+    Mutant(
+        "audit-known",
+        "an audit removes nothing that metadata knows",
+        "metadata is not asked",
+        _rows_not_asked,
+        needs="audits",
+    ),
 )

@@ -9,18 +9,29 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+from tests.simulation.kernel.choices import Choices
+from tests.simulation.world.tempers import Tempers
+
 Patch = tuple[Any, str, Any]
 """Where, which attribute, what instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`rule` is what the product promises, `broken` what this mutant does instead."""
+    """`rule` is what the product promises, `broken` what this mutant does instead.
+
+    `needs` names a temper: in schedules without it what is replaced is never reached, so they need not be run to know
+    that they catch nothing.
+    """
 
     name: str
     rule: str
     broken: str
     patches: Callable[[], list[Patch]]
+    needs: str = ""
+
+    def is_reached_in(self, seed: int) -> bool:
+        return not self.needs or bool(getattr(Tempers.drawn(Choices(seed)), self.needs))
 
     def active(self) -> AbstractContextManager[Any]:
         stack = ExitStack()

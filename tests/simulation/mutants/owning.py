@@ -121,15 +121,26 @@ OWNING = (
     Mutant("no-pause", "a pause stops the sending", "the gate does not close", _pause_not_seen),
     Mutant("no-marker", "a bucket that is not ours is left alone", "its marker is not read", _marker_not_asked),
     Mutant("all-uploads", "uploads of others are left alone", "all in the partition's place go", _all_uploads_aborted),
-    Mutant("hasty-finished", "FINISHED is on disk", "it is not waited for", lambda: _does_not_wait("update_segment")),
+    Mutant(
+        "hasty-finished",
+        "FINISHED is on disk",
+        "it is not waited for",
+        lambda: _does_not_wait("update_segment"),
+        needs="loses_power",
+    ),
     Mutant(
         "hasty-deletion",
         "DELETE_STARTED is on disk before an object goes",
         "it is not waited for",
         lambda: _does_not_wait("advance_deletion"),
+        needs="loses_power",
     ),
     Mutant(
-        "hasty-log-start", "the log start is on disk", "it is not waited for", lambda: _does_not_wait("raise_log_start")
+        "hasty-log-start",
+        "the log start is on disk",
+        "it is not waited for",
+        lambda: _does_not_wait("raise_log_start"),
+        needs="loses_power",
     ),
     Mutant("counters-grow", "counters equal a recount", "what leaves a state stays counted", _counters_only_grow),
     Mutant("count-started", "only FINISHED counts as size", "STARTED does, too", _started_counts),

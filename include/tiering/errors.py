@@ -52,6 +52,7 @@ TieringError
 |-- LeaseLostError                   the fencing token is no longer the newest (retriable)
 |-- QuotaExceededError               a topic brings in more than its threshold  (retriable)
 |-- ApprovalRequiredError            a plan that deletes was stopped by the brake and nobody approved it
+|-- HandoverForgottenError           a topic's retention is held back and nobody carries its hand-over on
 |-- DataDocsError                    the pages about quality runs cannot be written
 |-- JudgeError                       a quality rule could not be applied: no verdict is given
 `-- SendingStoppedError              paused, or the parent process died       (retriable)
@@ -359,6 +360,10 @@ class QuotaExceededError(TieringError):
 class ApprovalRequiredError(TieringError):
     """A plan that deletes may not be carried out: the brake stopped it, or has not looked at it, and nobody approved
     exactly this plan."""
+
+
+class HandoverForgottenError(TieringError):
+    """A hand-over holds a topic's retention back, and nobody carries it on: a person has to resume or undo it."""
 
 
 class DataDocsError(TieringError):

@@ -9,6 +9,7 @@ What is said here concerns Airflow alone; everything about Kafka and remote stor
 | expiration_approvers | unset | user ids with commas: who may approve; empty: whoever may answer in this Airflow |
 | expiration_approval_hours | `24` | how long an expiration waits for an approval; then it is rejected |
 | audit_schedule | `30 3 * * *` | when `tiering_audit` runs (UTC); empty: only when asked |
+| handover_watch_schedule | `*/10 * * * *` | when `tiering_handover_watch` runs, if there are brokers as above |
 | ingest_schedule | `*/5 * * * *` | when `tiering_ingest` runs where brokers are set (UTC); empty: only when asked |
 | quality_schedule | `30 2 * * *` | when `tiering_quality` runs (UTC); empty: only when asked |
 | sizes_schedule | `0 * * * *` | when `tiering_remote_log_sizes` runs beside copies (UTC); empty: after copies alone |
@@ -62,11 +63,12 @@ def audit_schedule() -> str | None:
 def ingest_schedule() -> str | None:
     """None where the library's settings name no brokers, too: read when the DAG is parsed, from the environment and the
     settings file. Raises SettingError."""
-    from include.tiering.settings import load_settings
+    return _where_there_are_brokers("ingest_schedule", "*/5 * * * *")
 
-    if load_settings().cluster.bootstrap_servers is None:
-        return None
-    return _option("ingest_schedule", "*/5 * * * *") or None
+
+def handover_watch_schedule() -> str | None:
+    """As `ingest_schedule`."""
+    return _where_there_are_brokers("handover_watch_schedule", "*/10 * * * *")
 
 
 def quality_schedule() -> str | None:
@@ -113,6 +115,14 @@ def spark_class_archive() -> Path | None:
     """None unless one is configured and exists: without it a job starts slower, no more."""
     archive = _option("spark_class_archive")
     return Path(archive) if archive and Path(archive).is_file() else None
+
+
+def _where_there_are_brokers(name: str, default: str) -> str | None:
+    from include.tiering.settings import load_settings
+
+    if load_settings().cluster.bootstrap_servers is None:
+        return None
+    return _option(name, default) or None
 
 
 def _option(name: str, default: str = "") -> str:

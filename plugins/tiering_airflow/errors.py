@@ -39,6 +39,16 @@ class RemovalUnfinishedError(TieringError):
     retriable = True
 
 
+class HandoverRefusedError(TieringError):
+    """A hand-over stopped: a check refused, or a person has to act. Its guards hold until it goes on or is undone."""
+
+
+class HandoverWaitsError(TieringError):
+    """A hand-over waits for brokers, a lease or a checkpoint: another try goes on with it."""
+
+    retriable = True
+
+
 class IngestFindingsError(TieringError):
     """What brokers wrote about their segments needs a person: one line each. What could be read was read."""
 

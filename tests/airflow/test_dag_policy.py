@@ -148,7 +148,7 @@ def test_is_tagged_and_owned(dag: DAG) -> None:
 
 
 def test_bounds_what_runs_at_once(dag: DAG) -> None:
-    assert dag.max_active_runs == (16 if dag.dag_id == "tiering_expiration" else 1)
+    assert dag.max_active_runs == (16 if dag.dag_id in ("tiering_expiration", "tiering_handover") else 1)
     assert dag.catchup is False
     # The pool bounds mapped tasks: the DAG's own limit, 16 unless it is set, must not be in its way.
     assert dag.max_active_tasks >= (64 if any(task.is_mapped for task in dag.tasks) else 1)
@@ -210,6 +210,9 @@ def test_plans_to_delete_are_made_one_at_a_time() -> None:
         ("tiering_expiration", "dry_run", 1),
         ("tiering_audit", "delete_orphans", "yes"),
         ("tiering_audit", "inventory", ""),
+        ("tiering_handover", "topic", ""),
+        ("tiering_handover", "local_retention_ms", -1),
+        ("tiering_handover", "local_retention_bytes", "many"),
         ("tiering_ingest", "from_beginning", "yes"),
         ("tiering_quality", "depth", "medium"),
         ("tiering_quality", "share", 1.5),

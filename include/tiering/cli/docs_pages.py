@@ -1,4 +1,4 @@
-"""Writes docs/settings.md, metrics.md, handover-checks.md from declarations: `python -m include.tiering.cli.docs_pages`.
+"""Writes settings.md, metrics.md, handover-checks.md of docs/: `python -m include.tiering.cli.docs_pages`.
 
 With `--check` nothing is written; the exit code is 1 if a page is stale.
 """

@@ -8,10 +8,12 @@ from typing import Final
 
 from include.tiering.observability.audit_metrics import AUDIT_METRICS
 from include.tiering.observability.failed_copy_metrics import FAILED_COPY_METRICS
+from include.tiering.observability.handover_metrics import HANDOVER_METRICS
 from include.tiering.observability.ingest_metrics import INGEST_METRICS
 from include.tiering.observability.metric import Across as Across
 from include.tiering.observability.metric import Metric as Metric
 from include.tiering.observability.metric import MetricKind as MetricKind
+from include.tiering.observability.publication_metrics import PUBLICATION_METRICS
 from include.tiering.observability.size_metrics import SIZE_METRICS
 from include.tiering.observability.verdict_metrics import VERDICT_METRICS
 
@@ -184,6 +186,8 @@ METRICS: Final = (
     *FAILED_COPY_METRICS,
     *AUDIT_METRICS,
     *INGEST_METRICS,
+    *PUBLICATION_METRICS,
+    *HANDOVER_METRICS,
     TOPIC_BYTES_IN,
     TOPIC_RECORDS_IN,
     COPY_BYTE_RATE,

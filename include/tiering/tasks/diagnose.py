@@ -27,6 +27,7 @@ class Cause(StrEnum):
 
     NOT_FOUND = "not found"
     NOT_INCLUDED = "not included"
+    HANDOVER = "hand-over under way"
     PLATFORM = "platform not ready"
     NOT_READY = "partition not ready"
     OPEN_TRANSACTION = "open transaction"

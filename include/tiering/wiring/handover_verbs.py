@@ -13,6 +13,8 @@ from include.tiering.metadata_topic.contract import MetadataTopic
 from include.tiering.model.handover import HandoverStep, Undo
 from include.tiering.model.handover_facts import HandoverFacts, StoreFacts
 from include.tiering.model.ids import Uuid
+from include.tiering.observability.handover_metrics import publish_handovers
+from include.tiering.observability.metrics import process_recorder
 from include.tiering.remote_metadata.publication_contract import PublicationStore
 from include.tiering.remote_metadata.sql_publication import SqlPublicationStore
 from include.tiering.tasks.handover.drive import carry_on, undo_handover
@@ -168,8 +170,11 @@ class HandoverVerbs(Parts):
         return gather(self.handover_ports, topic, topic_id, handover)
 
     def forgotten_handovers(self) -> Sequence[ForgottenHandover]:
-        """Those that hold a topic's retention back while nobody carries them on."""
-        return forgotten_handovers(self.handovers.open_handovers(), self.handovers.now_ms())
+        """Those that hold a topic's retention back while nobody carries them on; also a metric of this process."""
+        under_way = self.handovers.open_handovers()
+        forgotten = forgotten_handovers(under_way, self.handovers.now_ms())
+        publish_handovers(process_recorder(), [(one.state, one.step) for one in under_way], len(forgotten))
+        return forgotten
 
     def _store_facts(self) -> StoreFacts:
         remote = self.settings.remote_storage

@@ -14,12 +14,14 @@ from include.tiering.pools.contract import COPIER_POOL, EXPIRATION_POOL, READER_
 from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.tasks.copy_plan import CopyPlan
 from include.tiering.tasks.diagnose import Diagnosis, Evidence, diagnose
+from include.tiering.tasks.handover.watchdog import diagnose_handovers
 from include.tiering.tasks.partition_readiness import partition_readiness, unread_partitions
 from include.tiering.tasks.plan_copy import plan_copy
 from include.tiering.tasks.readiness import Readiness, run_checks
 from include.tiering.wiring.ingestion_verbs import IngestionVerbs
 from include.tiering.wiring.pool_verbs import PoolVerbs
-from include.tiering.wiring.set_up import LOG_DIRS, PAUSE, TOPIC_FACTS, readiness_probes
+from include.tiering.wiring.set_up import HANDOVERS, LOG_DIRS, PAUSE, TOPIC_FACTS, readiness_probes
+from include.tiering.work.sql_handovers import SqlHandoverStore
 
 _DELETES_WITHOUT: Final = {
     LOG_DIRS: "what was archived outlives its broker; bytes that are not copied yet count as 0, which deletes less",
@@ -33,6 +35,7 @@ _DOES_WITHOUT: Final[Mapping[str | None, Mapping[str, str]]] = MappingProxyType(
     {EXPIRATION_POOL: _DELETES_WITHOUT, READER_POOL: _READS_WITHOUT}
 )
 """What need not hold for the work behind a pool, and what it means that it does not."""
+_NEVER_NEEDED: Final = {HANDOVERS: "other topics do not wait for it"}
 
 
 class ReadinessVerbs(PoolVerbs, IngestionVerbs):
@@ -51,7 +54,7 @@ class ReadinessVerbs(PoolVerbs, IngestionVerbs):
         """
         checks = run_checks(
             readiness_probes(self, pool, needs_log_dirs=pool not in _DOES_WITHOUT),
-            does_without=_DOES_WITHOUT.get(pool, {}),
+            does_without={**_DOES_WITHOUT.get(pool, {}), **_NEVER_NEEDED},
         )
         if not all(check.holds for check in checks):
             return Readiness(checks)
@@ -73,7 +76,14 @@ class ReadinessVerbs(PoolVerbs, IngestionVerbs):
         return Readiness(checks, partitions, needs_one=not deletes)
 
     def diagnose(self, topic: str) -> tuple[Diagnosis, ...]:
-        """Why this topic (a name) is not tiered. Nothing is stored."""
+        """Why this topic (a name) is not tiered; first what a hand-over of it waits for. Nothing is stored."""
+        with suppress(MetadataUnavailableError):
+            store = SqlHandoverStore(self.engine, self.cluster_id)
+            handovers = [one for one in store.open_handovers() if one.topic == topic]
+            return (*diagnose_handovers(handovers), *self._diagnose_copies(topic))
+        return self._diagnose_copies(topic)
+
+    def _diagnose_copies(self, topic: str) -> tuple[Diagnosis, ...]:
         included = matches(topic, self.settings.topics.include)
         with suppress(AirflowApiError, MetadataUnavailableError):
             self.mirror_pools()

@@ -7,6 +7,7 @@ from include.tiering.database.migrations import HEAD, require_head, upgrade
 from include.tiering.database.store_identity import StoreIdentities, known_clusters, require_whole
 from include.tiering.errors import (
     ForeignStoreError,
+    HandoverForgottenError,
     SendingStoppedError,
     SettingError,
     SourceError,
@@ -15,12 +16,15 @@ from include.tiering.log_source.log_dir.dirs import identify
 from include.tiering.model.ids import Uuid
 from include.tiering.pools.contract import BATCH_SLOTS
 from include.tiering.remote_storage.contract import StoreMarker
+from include.tiering.tasks.handover.watchdog import forgotten_handovers
 from include.tiering.wiring.parts import Parts
 from include.tiering.work.contract import ALL_TOPICS
+from include.tiering.work.sql_handovers import SqlHandoverStore
 
 LOG_DIRS: Final = "log dirs"
 TOPIC_FACTS: Final = "topic facts"
 PAUSE: Final = "pause"
+HANDOVERS: Final = "hand-overs"
 
 
 def set_up(parts: Parts, random_bytes: Callable[[int], bytes]) -> StoreMarker:
@@ -68,6 +72,7 @@ def readiness_probes(parts: Parts, pool: str | None, *, needs_log_dirs: bool = T
         LOG_DIRS: lambda: _log_dirs(parts) if needs_log_dirs or parts.settings.log_dirs else "none is set",
         TOPIC_FACTS: lambda: _topic_facts(parts),
         PAUSE: lambda: _pause(parts),
+        HANDOVERS: lambda: _handovers(parts),
     }
     if pool is not None:
         probes["pool"] = lambda: _pool(parts, pool)
@@ -117,6 +122,15 @@ def _pause(parts: Parts) -> str:
     if ALL_TOPICS in paused:
         raise SendingStoppedError("all topics are paused: ./tiering resume")
     return f"paused topics: {', '.join(sorted(paused))}" if paused else "nothing is paused"
+
+
+def _handovers(parts: Parts) -> str:
+    """One that nobody carries on holds up nothing else, but its topic's retention."""
+    store = SqlHandoverStore(parts.engine, parts.cluster_id)
+    under_way = store.open_handovers()
+    if forgotten := forgotten_handovers(under_way, store.now_ms()):
+        raise HandoverForgottenError("; ".join(one.message for one in forgotten))
+    return ", ".join(f"{one.topic} is at {one.step}" for one in under_way) or "none is on its way"
 
 
 def _pool(parts: Parts, pool: str) -> str:

@@ -1,0 +1,194 @@
+"""The tasks of `tiering_handover` and its watchdog. Each opens the library, carries one step on, says the result.
+
+XCom carries the id of the hand-over and the question to a person; steps, old values, checks and approvals are in the
+platform's own database, so a run that died is followed by any other run, or by `./tiering handover`.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.providers.standard.operators.branch import BaseBranchOperator
+from airflow.sdk import BaseOperator
+
+from include.tiering.errors import HandoverForgottenError, SettingError
+from include.tiering.model.handover import HandoverState, HandoverStep, is_before
+from include.tiering.model.ids import Uuid
+from include.tiering.reports.handover import HandoverView, handover_question, present_handover, step_line
+from include.tiering.reports.text import as_text
+from include.tiering.work.handover_contract import Handover, LocalRetention
+from plugins.tiering_airflow.config_operator import author
+from plugins.tiering_airflow.errors import ApprovalMissingError, HandoverRefusedError, HandoverWaitsError
+from plugins.tiering_airflow.expiration_operators import ANSWER_KEY, SHOWN_PLAN_KEY
+from plugins.tiering_airflow.hook import TieringHook
+from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID, QUESTION_KEY
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from include.tiering.wiring import Tiering
+
+BEGIN_TASK_ID: Final = "begin"
+ASK_TASK_ID: Final = "ask"
+AGREED_TASK_ID: Final = "agreed"
+HANDOVER_KEY: Final = "tiering_handover"
+HANDOVER_ID: Final = f"{{{{ ti.xcom_pull(task_ids='{BEGIN_TASK_ID}', key='{HANDOVER_KEY}') }}}}"
+
+
+class BeginHandoverOperator(BaseOperator):
+    """Begins the hand-over that the form asks for, or goes on with the one of this topic that has not ended."""
+
+    def execute(self, context: "Context") -> dict[str, str]:
+        """Raises UnknownTopicError, SettingError, LeaseLostError: somebody drives it now."""
+        params = context["params"]
+        topic = params["topic"]
+        if topic is None:
+            raise SettingError("say which topic is to be handed over")
+        wanted = LocalRetention(params["local_retention_ms"], params["local_retention_bytes"])
+        with TieringHook().open() as tiering:
+            found = tiering.handover_of(topic)
+            if found is None or found.state.has_ended:
+                found = tiering.begin_handover(topic, wanted, author=author(context["dag_run"]))
+            else:
+                self.log.info("A hand-over is %s at %s: going on", found.state, found.step)
+                found = tiering.carry_handover_on(
+                    found.handover_id, until=HandoverStep.PRECONDITIONS, resume=True, driver=driver(context)
+                )
+        context["ti"].xcom_push(key=HANDOVER_KEY, value=str(found.handover_id))
+        return {"handover_id": str(found.handover_id), "step": found.step.value, "state": found.state.value}
+
+
+class HandoverStepOperator(BaseOperator):
+    """Carries the hand-over on up to one step, and shows the checklist. A step that is done already costs a look."""
+
+    template_fields: Sequence[str] = ("handover_id",)
+
+    def __init__(self, *, step: HandoverStep, handover_id: str = HANDOVER_ID, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.step = step
+        self.handover_id = handover_id
+
+    def execute(self, context: "Context") -> dict[str, str]:
+        """Raises HandoverRefusedError, HandoverWaitsError (retriable), LeaseLostError (retriable)."""
+        with TieringHook().open() as tiering:
+            done = tiering.carry_handover_on(
+                Uuid.parse(self.handover_id),
+                until=self.step,
+                driver=driver(context),
+                on_step=lambda one: self.log.info("%s", step_line(one)),
+                told=lambda line: self.log.info("    %s", line),
+            )
+            view = view_of(tiering, done)
+        for line in as_text(present_handover(view)).splitlines():
+            self.log.info("%s", line)
+        _require_done(done, self.step)
+        return {"step": done.step.value, "state": done.state.value}
+
+
+class AskApprovalOperator(BaseBranchOperator):
+    """Puts the plan before a person: `APPROVAL_TASK_ID`. One that was approved, or is past it, goes on at once."""
+
+    template_fields: Sequence[str] = ("handover_id",)
+
+    def __init__(self, *, handover_id: str = HANDOVER_ID, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.handover_id = handover_id
+
+    def choose_branch(self, context: "Context") -> str:
+        """Raises HandoverRefusedError, HandoverWaitsError."""
+        with TieringHook().open() as tiering:
+            handover_id = Uuid.parse(self.handover_id)
+            found = tiering.carry_handover_on(handover_id, until=HandoverStep.APPROVAL, driver=driver(context))
+            view = view_of(tiering, found)
+        waits = found.state is HandoverState.ACTIVE and found.step is HandoverStep.APPROVAL
+        if not waits or found.plan_hash is None:
+            _require_done(found, HandoverStep.APPROVAL)
+            return AGREED_TASK_ID
+        question = handover_question(view)
+        value = {"plan_hash": found.plan_hash, "subject": question.subject, "body": question.body}
+        context["ti"].xcom_push(key=QUESTION_KEY, value=value)
+        return APPROVAL_TASK_ID
+
+
+class HandoverAgreedOperator(BaseOperator):
+    """Records who approved which plan, if somebody was asked: an approval counts for the plan that was shown."""
+
+    template_fields: Sequence[str] = ("handover_id",)
+
+    def __init__(self, *, handover_id: str = HANDOVER_ID, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.handover_id = handover_id
+
+    def execute(self, context: "Context") -> None:
+        """Raises StateConflictError for an approval of another plan."""
+        answer = context["ti"].xcom_pull(task_ids=APPROVAL_TASK_ID, key=ANSWER_KEY)
+        if not answer:
+            self.log.info("Approved before")
+            return
+        shown = context["ti"].xcom_pull(task_ids=APPROVAL_TASK_ID, key=SHOWN_PLAN_KEY)
+        who = f"{answer['user']} ({self.dag_id} {context['run_id']}, answered {answer['answered_at']})"
+        with TieringHook().open() as tiering:
+            tiering.approve_handover(Uuid.parse(self.handover_id), shown, author=who)
+        self.log.info("Plan %s was approved by %s", shown, who)
+
+
+class HandoverOutcomeOperator(BaseOperator):
+    """The last task, whose state is the run's: it fails if nobody answered, or the topic is not handed over."""
+
+    template_fields: Sequence[str] = ("handover_id",)
+
+    def __init__(self, *, handover_id: str = HANDOVER_ID, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.handover_id = handover_id
+
+    def execute(self, context: "Context") -> dict[str, str]:
+        """Raises ApprovalMissingError, HandoverRefusedError."""
+        with TieringHook().open() as tiering:
+            found = tiering.handovers.handover(Uuid.parse(self.handover_id))
+        if found.state is HandoverState.DONE:
+            self.log.info("%s is handed over", found.topic)
+            return {"topic": found.topic, "state": found.state.value}
+        answer = context["ti"].xcom_pull(task_ids=APPROVAL_TASK_ID, key=ANSWER_KEY)
+        if answer and answer["user"] is None:
+            raise ApprovalMissingError(
+                f"nobody said whether {found.topic} is handed over: its guards hold. Another run asks again, "
+                f"./tiering handover {found.topic} --undo puts its configs back"
+            )
+        raise HandoverRefusedError(
+            f"{found.topic} is not handed over: {found.state} at {found.step}: {found.detail or 'rejected'}. "
+            f"Its guards hold until another run goes on, or ./tiering handover {found.topic} --undo"
+        )
+
+
+class ForgottenHandoversOperator(BaseOperator):
+    """Fails if a hand-over holds a topic's retention back and nobody carries it on; publishes how many there are."""
+
+    def execute(self, context: "Context") -> dict[str, int]:
+        """Raises HandoverForgottenError with one line for each."""
+        with TieringHook().open() as tiering:
+            under_way = tiering.handovers.open_handovers()
+            forgotten = tiering.forgotten_handovers()
+        if forgotten:
+            raise HandoverForgottenError("\n".join(one.message for one in forgotten))
+        return {"under_way": len(under_way)}
+
+
+def driver(context: "Context") -> str:
+    """The same in every try: one that is started again takes over the lease of its dead self at once."""
+    return f"{context['dag_run'].dag_id} {context['run_id']}"
+
+
+def view_of(tiering: "Tiering", handover: Handover) -> HandoverView:
+    """With all that was stored about it."""
+    store, handover_id = tiering.handovers, handover.handover_id
+    return HandoverView(handover, store.checks(handover_id), store.guards(handover_id), store.seed(handover_id))
+
+
+def _require_done(handover: Handover, step: HandoverStep) -> None:
+    if handover.state.has_ended or is_before(step, handover.step):
+        return
+    if handover.state is HandoverState.ACTIVE:
+        raise HandoverWaitsError(f"{handover.topic} waits at {handover.step}: {handover.detail}")
+    raise HandoverRefusedError(
+        f"{handover.topic} is {handover.state} at {handover.step}: {handover.detail}. "
+        f"Mend it and trigger a run again, or ./tiering handover {handover.topic} --undo"
+    )

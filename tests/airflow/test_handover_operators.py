@@ -1,0 +1,215 @@
+"""The tasks of `tiering_handover` over brokers, disks and a store that act as real ones do."""
+
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import TriggerRule
+
+from include.tiering.errors import HandoverForgottenError, SettingError
+from include.tiering.model.handover import STEPS, HandoverState, HandoverStep
+from include.tiering.model.topic_owner import TopicOwner
+from plugins.tiering_airflow import handover_operators
+from plugins.tiering_airflow.errors import ApprovalMissingError, HandoverRefusedError, HandoverWaitsError
+from plugins.tiering_airflow.expiration_operators import ANSWER_KEY, SHOWN_PLAN_KEY
+from plugins.tiering_airflow.handover_operators import (
+    AGREED_TASK_ID,
+    HANDOVER_KEY,
+    AskApprovalOperator,
+    BeginHandoverOperator,
+    ForgottenHandoversOperator,
+    HandoverAgreedOperator,
+    HandoverOutcomeOperator,
+    HandoverStepOperator,
+)
+from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID, QUESTION_KEY
+from tests.doubles.handover_tiering import WorldTiering
+from tests.doubles.handover_world import OLD_RETENTION, TOPIC, handover_world
+from tests.doubles.source_tree import ROOT
+
+pytestmark = pytest.mark.airflow
+BEFORE = STEPS[: STEPS.index(HandoverStep.APPROVAL)]
+AFTER = STEPS[STEPS.index(HandoverStep.FENCE) :]
+
+
+class _Run:
+    """One DAG run: its XComs, and its tasks by what they do."""
+
+    def __init__(self, run_id: str = "manual-1", **params: Any) -> None:
+        self.pushed: dict[str, Any] = {}
+        form = {"topic": TOPIC, "local_retention_ms": None, "local_retention_bytes": None, **params}
+        dag_run = SimpleNamespace(dag_id="tiering_handover", run_id=run_id, triggering_user_name="ada")
+        self.context: Any = {"ti": self, "run_id": run_id, "dag_run": dag_run, "params": form}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+    def xcom_pull(self, task_ids: str, key: str) -> Any:
+        return self.pushed.get(key)
+
+    def begin(self) -> dict[str, str]:
+        return BeginHandoverOperator(task_id="begin").execute(self.context)
+
+    def step(self, step: HandoverStep) -> dict[str, str]:
+        return HandoverStepOperator(task_id=step.value, step=step, handover_id=self._id).execute(self.context)
+
+    def ask(self) -> str:
+        return AskApprovalOperator(task_id="ask", handover_id=self._id).choose_branch(self.context)
+
+    def answer(self, user: str | None = "grace") -> None:
+        self.pushed[SHOWN_PLAN_KEY] = self.pushed[QUESTION_KEY]["plan_hash"]
+        self.pushed[ANSWER_KEY] = {"user": user, "answered_at": "2026-01-31T23:59:59+00:00"}
+
+    def agree(self) -> None:
+        HandoverAgreedOperator(task_id="agreed", handover_id=self._id, dag=None).execute(self.context)
+
+    def outcome(self) -> dict[str, str]:
+        return HandoverOutcomeOperator(task_id="outcome", handover_id=self._id).execute(self.context)
+
+    @property
+    def _id(self) -> str:
+        return self.pushed[HANDOVER_KEY]
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with handover_world(tmp_path, partitions=1, segments=2) as made:
+        tiering = WorldTiering(made)
+        monkeypatch.setattr(handover_operators, "TieringHook", lambda: SimpleNamespace(open=tiering.opened))
+        monkeypatch.setattr(HandoverAgreedOperator, "dag_id", "tiering_handover")
+        yield made
+
+
+def open_one(world):
+    (found,) = world.handovers.open_handovers()
+    return found
+
+
+def test_a_run_from_the_form_to_the_end(world):
+    run = _Run(local_retention_bytes=1_000)
+    assert run.begin()["step"] == "preconditions"
+    for step in BEFORE:
+        run.step(step)
+    assert run.ask() == APPROVAL_TASK_ID
+    assert TOPIC in run.pushed[QUESTION_KEY]["subject"]
+    run.answer()
+    run.agree()
+    assert open_one(world).approval.author.startswith("grace (tiering_handover manual-1")
+    for step in AFTER:
+        run.step(step)
+    assert run.outcome() == {"topic": TOPIC, "state": "done"}
+    assert world.owner is TopicOwner.BROKER
+    assert world.configs["local.retention.bytes"] == "1000"
+
+
+def test_a_form_without_a_topic_is_refused(world):
+    with pytest.raises(SettingError, match="which topic"):
+        _Run(topic=None).begin()
+
+
+def test_a_run_that_died_is_followed_by_another(world):
+    first = _Run("manual-1")
+    first.begin()
+    first.step(HandoverStep.GUARDS)
+    second = _Run("manual-2")
+    assert second.begin() == {"handover_id": first.pushed[HANDOVER_KEY], "step": "copy", "state": "active"}
+    for step in BEFORE:
+        second.step(step)
+    assert open_one(world).step is HandoverStep.APPROVAL
+
+
+def test_one_that_was_approved_is_not_asked_again(world):
+    run = _Run()
+    run.begin()
+    run.step(HandoverStep.GATE)
+    run.ask()
+    run.answer()
+    run.agree()
+    later = _Run("manual-2")
+    later.begin()
+    assert later.ask() == AGREED_TASK_ID
+    later.agree()
+    later.step(HandoverStep.LOCAL_RETENTION)
+    assert later.outcome()["state"] == "done"
+
+
+def test_what_refuses_fails_the_task_and_goes_on_when_it_is_mended(world):
+    world.brokers.broker_defaults["remote.log.storage.system.enable"] = "false"
+    run = _Run()
+    run.begin()
+    with pytest.raises(HandoverRefusedError, match="brokers-have-remote-storage"):
+        run.step(HandoverStep.PRECONDITIONS)
+    with pytest.raises(HandoverRefusedError, match="stopped at preconditions"):
+        run.outcome()
+    world.brokers.broker_defaults["remote.log.storage.system.enable"] = "true"
+    again = _Run("manual-2")
+    again.begin()
+    assert again.step(HandoverStep.GUARDS)["step"] == "copy"
+
+
+def test_what_waits_is_worth_another_try(world):
+    run = _Run()
+    run.begin()
+    run.step(HandoverStep.GATE)
+    run.ask()
+    run.answer()
+    run.agree()
+    world.forgetful = True
+    with pytest.raises(HandoverWaitsError, match="latest-tiered-covers-seed") as waits:
+        run.step(HandoverStep.WATCH)
+    assert waits.value.retriable
+    world.forgetful = False
+    assert run.step(HandoverStep.WATCH)["step"] == "take-over"
+
+
+def test_a_reject_and_no_answer_leave_the_guards_and_fail_the_run(world):
+    run = _Run()
+    run.begin()
+    run.step(HandoverStep.GATE)
+    run.ask()
+    with pytest.raises(HandoverRefusedError, match="guards hold"):
+        run.outcome()
+    run.answer(user=None)
+    with pytest.raises(ApprovalMissingError, match="--undo"):
+        run.outcome()
+    assert world.configs["retention.bytes"] == "-1"
+    assert world.owner is TopicOwner.PLATFORM
+
+
+def test_the_watch_alarms_for_what_nobody_carries_on(world, monkeypatch):
+    watch = ForgottenHandoversOperator(task_id="forgotten")
+    assert watch.execute({}) == {"under_way": 0}
+    run = _Run()
+    run.begin()
+    run.step(HandoverStep.COPY)
+    assert watch.execute({}) == {"under_way": 1}
+    real = type(world.handovers).now_ms
+    monkeypatch.setattr(type(world.handovers), "now_ms", lambda self: real(self) + 6 * 60_000)
+    with pytest.raises(HandoverForgottenError, match=r"orders has no driver any more, at gate .* --resume, or --undo"):
+        watch.execute({})
+    assert world.configs != OLD_RETENTION
+    assert open_one(world).state is HandoverState.ACTIVE
+
+
+def test_the_dag_has_a_task_for_each_step_in_order_and_asks_before_the_fence():
+    bag = DagBag(str(ROOT / "dags" / "tiering_handover.py"))
+    assert bag.import_errors == {}
+    dag = bag.dags["tiering_handover"]
+    for step in STEPS:
+        if step is not HandoverStep.APPROVAL:
+            assert dag.get_task(step.value).step is step
+    chain = [*BEFORE, *AFTER]
+    for before, after in pairwise(chain):
+        if after is not HandoverStep.FENCE:
+            assert dag.get_task(after.value).upstream_task_ids == {before.value}
+    agreed, approval = dag.get_task("agreed"), dag.get_task("approval")
+    assert (agreed.upstream_task_ids, agreed.trigger_rule) == (
+        {"ask", "approval"},
+        TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
+    )
+    assert (approval.upstream_task_ids, approval.defaults) == ({"ask"}, ["Reject"])
+    assert dag.get_task("fence").upstream_task_ids == {"agreed"}
+    assert dag.get_task("copy").pool == "remote_log_copier"

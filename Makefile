@@ -18,7 +18,7 @@ export PATH := $(ROOT)/.venv/bin:$(ROOT)/.cache/bin:$(ROOT)/.cache/uv/bin:$(PATH
 export UV_PYTHON_PREFERENCE := only-system
 
 .PHONY: help setup demo up down test test-unit test-integration test-kafka test-browser simulate simulate-mutants lint check docs requirements \
-        bench bench-audit bench-check bench-copy bench-delete bench-producers bench-queue bench-quota bench-quota-airflow bench-scan bench-sizes bench-start bench-verify s3-server clean
+        bench bench-audit bench-check bench-copy bench-delete bench-forms bench-producers bench-queue bench-quota bench-quota-airflow bench-scan bench-sizes bench-start bench-verify s3-server clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target sentence; do \
@@ -144,6 +144,9 @@ bench-copy: setup s3-server .cache/bin/.rclone-$(RCLONE_VERSION) ## upload and c
 
 bench-delete: setup s3-server ## expiration of 3,000 segments on a real S3 server, beside one call for each object
 	@$(BENCH) delete
+
+bench-forms: setup ## what compression and encryption of segments cost, and how much they hold in memory
+	@$(BENCH) forms
 
 bench-producers: setup ## what producers notice: no copy, the broker's own, ours at the same rate; a real broker (10 minutes)
 	@$(BENCH) producers

@@ -128,7 +128,7 @@ def compare_with_store(
     stored = stored_segments.stored_segments(session.read.parquet(str(target)), tiering.storage.required_kinds)
     rows = read_segments(session, tiering, ranges=options.ranges, config=options.config)
     compared = stored_segments.beside_rows(stored, rows)
-    suspects = compared.where(functions.col("suspicion").isNotNull()).select(*stored_segments.SUSPECT_COLUMNS)
+    suspects = stored_segments.listed_suspects(compared, names, options.config)
     if options.from_storage == MANIFESTS:
         suspects = suspects.unionByName(stored_segments.manifest_suspects(compared, names, options.config))
     most = stored_segments.MOST_SUSPECTS

@@ -3,7 +3,7 @@
 The listing is taken first and kept as Parquet; the rows are read after it. Only suspects come back to the driver.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +19,7 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, SegmentObject
 from include.tiering.settings import load_settings
-from include.tiering.tasks.compare_stored import Suspicion, manifest_suspicion
+from include.tiering.tasks.compare_stored import Suspicion, explains_length, manifest_suspicion
 from include.tiering.wiring import Tiering, open_tiering
 from spark_jobs.parent_watch import ParentWatch
 
@@ -46,6 +46,9 @@ _SUSPECT: Final = pa.schema(
         ("suspicion", pa.string()),
     ]
 )
+SuspicionOf = Callable[[Mapping[str, Any], RemoteLogSegmentMetadata, bytes | None], Suspicion | None]
+"""Of a segment by its row beside the listing, its metadata and its manifest."""
+
 SUSPECT_COLUMNS: Final = tuple(_SUSPECT.names)
 
 
@@ -81,18 +84,36 @@ def beside_rows(stored: DataFrame, rows: DataFrame) -> DataFrame:
     )
 
 
+def listed_suspects(compared: DataFrame, names: Mapping[Uuid, str], config: Path | None) -> DataFrame:
+    """`SUSPECTS` that the listing shows. Of a log of another length the manifest is read where a task runs: it may be
+    compressed or encrypted, and as long as it must be."""
+    is_other_size = functions.col("suspicion") == Suspicion.OTHER_SIZE.value
+    others = compared.where(functions.col("suspicion").isNotNull() & ~is_other_size).select(*SUSPECT_COLUMNS)
+    return others.unionByName(_asked(compared.where(is_other_size), names, config, _length_suspicion))
+
+
 def manifest_suspects(compared: DataFrame, names: Mapping[Uuid, str], config: Path | None) -> DataFrame:
     """`SUSPECTS` of segments whose objects are all there: each manifest is read where a task runs."""
+    unsuspected = compared.where(functions.col("suspicion").isNull())
+    return _asked(unsuspected, names, config, _manifest_suspicion)
+
+
+def _asked(
+    rows: DataFrame,
+    names: Mapping[Uuid, str],
+    config: Path | None,
+    suspicion_of: SuspicionOf,
+) -> DataFrame:
+    """`SUSPECTS` among these segments, each with its manifest."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with ParentWatch(), open_tiering(load_settings(config)) as tiering:
             for batch in batches:
-                found = [_suspect(row, names, tiering) for row in batch.to_pylist()]
+                found = [_suspect(row, names, tiering, suspicion_of) for row in batch.to_pylist()]
                 yield pa.RecordBatch.from_pylist([row for row in found if row is not None], schema=_SUSPECT)
 
-    unsuspected = compared.where(functions.col("suspicion").isNull())
-    columns = unsuspected.select("topic", *_KEY, "start_offset", "end_offset", "size_bytes", "epoch_starts")
-    return columns.mapInArrow(read, SUSPECTS)
+    names_of_columns = ("topic", *_KEY, "start_offset", "end_offset", "size_bytes", "log_bytes", "epoch_starts")
+    return rows.select(*names_of_columns).mapInArrow(read, SUSPECTS)
 
 
 def _listed(found: SegmentObject) -> dict[str, Any]:
@@ -116,14 +137,32 @@ def _suspicion() -> Column:
     )
 
 
-def _suspect(row: Mapping[str, Any], names: Mapping[Uuid, str], tiering: Tiering) -> dict[str, Any] | None:
+def _length_suspicion(
+    row: Mapping[str, Any], metadata: RemoteLogSegmentMetadata, manifest: bytes | None
+) -> Suspicion | None:
+    is_explained = explains_length(manifest, metadata.segment_size_bytes, row["log_bytes"])
+    return None if is_explained else Suspicion.OTHER_SIZE
+
+
+def _manifest_suspicion(
+    row: Mapping[str, Any], metadata: RemoteLogSegmentMetadata, manifest: bytes | None
+) -> Suspicion | None:
+    return None if manifest is None else manifest_suspicion(metadata, manifest)
+
+
+def _suspect(
+    row: Mapping[str, Any],
+    names: Mapping[Uuid, str],
+    tiering: Tiering,
+    suspicion_of: SuspicionOf,
+) -> dict[str, Any] | None:
     metadata = _metadata_of(row, names)
     try:
         manifest = tiering.storage.fetch_manifest(metadata)
     except RemoteResourceNotFoundError:
         suspicion: Suspicion | None = Suspicion.MISSING
     else:
-        suspicion = None if manifest is None else manifest_suspicion(metadata, manifest)
+        suspicion = suspicion_of(row, metadata, manifest)
     return (
         None if suspicion is None else {name: row[name] for name in ("topic", *_KEY)} | {"suspicion": suspicion.value}
     )

@@ -42,7 +42,8 @@ class SegmentCipher:
         if len(stored) < ENCRYPTION_OVERHEAD_BYTES:
             raise FormatError(f"{len(stored)} bytes are too few for an encrypted chunk")
         try:
-            return AESGCM(self.key).decrypt(bytes(stored[:IV_BYTES]), bytes(stored[IV_BYTES:]), self.aad)
+            view = memoryview(stored)
+            return AESGCM(self.key).decrypt(view[:IV_BYTES], view[IV_BYTES:], self.aad)
         except InvalidTag:
             raise FormatError("its tag is wrong: it was changed or cut, or sealed with another key") from None
 

@@ -77,6 +77,19 @@ def manifest_suspicion(metadata: RemoteLogSegmentMetadata, manifest: bytes) -> S
     return None
 
 
+def explains_length(manifest: bytes | None, log_bytes: int, stored_bytes: int) -> bool:
+    """Whether the manifest says that a log of `log_bytes` is compressed or encrypted to `stored_bytes`."""
+    if manifest is None:
+        return False
+    try:
+        parsed = parse_manifest(manifest)
+    except FormatError:
+        return False
+    chunks = parsed.chunk_index
+    lengths = (chunks.original_file_size_bytes, chunks.stored_size_bytes)
+    return not parsed.is_plain and lengths == (log_bytes, stored_bytes)
+
+
 def _identity(metadata: RemoteLogSegmentMetadata) -> tuple[object, ...]:
     return (
         metadata.remote_log_segment_id,
@@ -105,10 +118,11 @@ def _ask_again(
             raise
         return Suspicion.UNREADABLE
     if suspicion is not Suspicion.UNREADABLE and suspicion is not Suspicion.OTHER_EPOCHS:
-        log = [one for one in storage.stat_log_segment(row.metadata) if one.kind is ObjectKind.LOG]
-        if not log:
+        sizes = {one.kind: one.size_bytes for one in storage.stat_log_segment(row.metadata)}
+        if not storage.required_kinds <= sizes.keys():
             return Suspicion.MISSING
-        if log[0].size_bytes != row.metadata.segment_size_bytes:
+        log_bytes, stored_bytes = row.metadata.segment_size_bytes, sizes[ObjectKind.LOG]
+        if stored_bytes != log_bytes and not explains_length(manifest, log_bytes, stored_bytes):
             return Suspicion.OTHER_SIZE
     return None if manifest is None else manifest_suspicion(row.metadata, manifest)
 

@@ -15,8 +15,10 @@ from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
+from include.tiering.remote_storage.layouts.aiven_form import AivenForm
+from include.tiering.remote_storage.location import open_storage
 from include.tiering.remote_storage.segment_storage import SegmentStorage
-from include.tiering.tasks.compare_stored import Suspicion, manifest_suspicion, settle_stored
+from include.tiering.tasks.compare_stored import Suspicion, explains_length, manifest_suspicion, settle_stored
 from tests.doubles.memory_metadata import MemoryMetadata
 from tests.doubles.plain_judge import PlainJudge
 from tests.doubles.storage_decorators import StorageDecorator
@@ -81,6 +83,34 @@ def test_another_length_is_a_finding(root, stored, storage) -> None:
     with only(root, "log").open("ab") as log:
         log.write(b"more")
     assert settled(stored, Suspicion.OTHER_SIZE, rows(stored), storage) == [("S203", "other_size")]
+
+
+def test_a_compressed_log_has_the_length_that_its_manifest_says(root) -> None:
+    storage = SegmentStorage(FileObjectStore(root), AivenLayout(AivenForm(500, compresses=True)))
+    metadata, data = some_segment(2_000)
+    storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+    row = replace(metadata, state=FINISHED)
+    assert only(root, "log").stat().st_size != 2_000
+    assert settled(row, Suspicion.OTHER_SIZE, rows(row), storage) == []
+    with only(root, "log").open("ab") as log:
+        log.write(b"more")
+    assert settled(row, Suspicion.OTHER_SIZE, rows(row), storage) == [("S203", "other_size")]
+
+
+@pytest.mark.parametrize("manifest", [None, b"{"])
+def test_without_a_manifest_another_length_is_not_explained(manifest: bytes | None) -> None:
+    assert not explains_length(manifest, 100, 90)
+
+
+def test_a_layout_without_manifests_has_its_objects_counted(root) -> None:
+    storage = open_storage(root.as_uri(), layout="local_tiered_storage")
+    metadata, data = some_segment(2_000)
+    storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+    row = replace(metadata, state=FINISHED)
+    for suspicion in Suspicion:
+        assert settled(row, suspicion, rows(row), storage) == []
+    only(root, "snapshot").unlink()
+    assert settled(row, Suspicion.MISSING, rows(row), storage) == [("S201", "missing")]
 
 
 def test_a_manifest_of_other_epochs_is_a_finding(stored, storage) -> None:

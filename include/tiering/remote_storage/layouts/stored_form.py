@@ -47,13 +47,9 @@ class StoredForm:
         for chunk in chunks:
             self._require_bounded(chunk)
         end = chunks[-1].stored_position + chunks[-1].stored_size_bytes - 1
-        blocks = stream(key, chunks[0].stored_position, end)
-        held = bytearray()
+        blocks = _Blocks(stream(key, chunks[0].stored_position, end))
         for chunk in chunks:
-            while len(held) < chunk.stored_size_bytes:
-                held += self._next_block(blocks, chunk)
-            content = self._content(chunk, bytes(held[: chunk.stored_size_bytes]))
-            del held[: chunk.stored_size_bytes]
+            content = self._content(chunk, self._stored(chunk, blocks))
             yield content[max(0, first - chunk.position) : last + 1 - chunk.position]
 
     def index(self, key: str, index_type: IndexType, read: ReadObject) -> bytes | None:
@@ -85,14 +81,14 @@ class StoredForm:
             raise StoredChunkError(f"{self._named(chunk)}: {error}") from None
         return content
 
-    def _next_block(self, blocks: Iterator[bytes], chunk: Chunk) -> bytes:
+    def _stored(self, chunk: Chunk, blocks: "_Blocks") -> bytes:
         try:
-            block = next(blocks, b"")
+            stored = blocks.take(chunk.stored_size_bytes)
         except RemoteResourceNotFoundError as error:
             raise RemoteResourceNotFoundError(f"{self._named(chunk)}: {error}") from error
-        if not block:
+        if len(stored) != chunk.stored_size_bytes:
             raise StoredChunkError(f"{self._named(chunk)}: the object ends inside it")
-        return block
+        return stored
 
     def _require_bounded(self, chunk: Chunk) -> None:
         """What zstd makes of bytes that cannot be compressed, and no more."""
@@ -109,6 +105,27 @@ class StoredForm:
 
     def _named(self, chunk: Chunk) -> str:
         return f"{self._name}: chunk {chunk.number} of {chunk_count(self._manifest.chunk_index)}"
+
+
+class _Blocks:
+    """Blocks of any size, taken in other sizes."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks = blocks
+        self._rest = memoryview(b"")
+
+    def take(self, size_bytes: int) -> bytes:
+        """The next `size_bytes`, fewer at the end."""
+        parts: list[memoryview] = []
+        while size_bytes:
+            if not self._rest:
+                self._rest = memoryview(next(self._blocks, b""))
+                if not self._rest:
+                    break
+            parts.append(self._rest[:size_bytes])
+            self._rest = self._rest[size_bytes:]
+            size_bytes -= len(parts[-1])
+        return b"".join(parts)
 
 
 def _cipher(name: str, manifest: SegmentManifest, keys: SegmentKeys | None) -> Cipher | None:

@@ -22,7 +22,7 @@ from include.tiering.tasks.delete_segments import DeleteStep
 from include.tiering.wiring import Tiering, open_tiering
 from include.tiering.work.deletion_contract import DeletionOutcome
 from tests.doubles.airflow_home import Deployment, deployment, task_environment
-from tests.doubles.airflow_person import person_says
+from tests.doubles.airflow_person import person_says, turns_with_tasks
 from tests.doubles.source_tree import ROOT
 
 # Airflow's in-process API server warns of its own dependencies while it is imported.
@@ -190,17 +190,20 @@ def _scheduler_that_sweeps() -> Iterator[None]:
 
     scheduler, ended = SchedulerJobRunner(Job()), threading.Event()
 
-    def sweep() -> None:
-        while not ended.wait(0.5):
-            scheduler.check_awaiting_input_timeouts()
+    with turns_with_tasks() as turn:
 
-    thread = threading.Thread(target=sweep, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+        def sweep() -> None:
+            while not ended.wait(0.5):
+                with turn:
+                    scheduler.check_awaiting_input_timeouts()
+
+        thread = threading.Thread(target=sweep, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
 
 def test_an_approval_goes_on_with_the_plan_that_was_shown(careful: Deployment) -> None:

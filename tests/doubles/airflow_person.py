@@ -3,15 +3,38 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import pytest
 from sqlalchemy import select
 
 
-class Person(threading.Thread):
-    """Waits for the question in Airflow's database and answers as Airflow's REST API does it."""
+@contextmanager
+def turns_with_tasks() -> Iterator[threading.Lock]:
+    """A lock that Airflow's DAG runner for tests holds while it runs a task.
 
-    def __init__(self, option: str, before: Callable[[], None] = lambda: None) -> None:
+    It then writes the state in which it saw the task end, whatever became of it meanwhile: an answer, or the end of the
+    wait for one, that came in between would be lost, and the run would wait for ever.
+    """
+    from airflow.sdk.definitions import dag
+
+    turn, run_task = threading.Lock(), dag._run_task
+
+    def run_task_in_turn(**arguments: Any) -> Any:
+        with turn:
+            return run_task(**arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dag, "_run_task", run_task_in_turn)
+        yield turn
+
+
+class Person(threading.Thread):
+    """Waits for the question in Airflow's database and answers as Airflow's REST API does it, in its `turn`."""
+
+    def __init__(self, option: str, turn: threading.Lock, before: Callable[[], None] = lambda: None) -> None:
         super().__init__(daemon=True)
+        self.turn = turn
         self.option = option
         self.before = before
         self.questions: list[tuple[str, str]] = []
@@ -20,12 +43,13 @@ class Person(threading.Thread):
 
     def run(self) -> None:
         while not self.gone_home.wait(0.5):
-            waiting = self._waiting()
-            if waiting is not None:
-                self.before()
-                for user in ("mallory", "olga"):
-                    if self._answers(user, *waiting):
-                        return
+            with self.turn:
+                waiting = self._waiting()
+                if waiting is not None:
+                    self.before()
+                    for user in ("mallory", "olga"):
+                        if self._answers(user, *waiting):
+                            return
 
     def _waiting(self) -> tuple[str, str, str] | None:
         from airflow.models.hitl import HITLDetail
@@ -66,10 +90,11 @@ class Person(threading.Thread):
 
 @contextmanager
 def person_says(option: str, before: Callable[[], None] = lambda: None) -> Iterator[Person]:
-    person = Person(option, before)
-    person.start()
-    try:
-        yield person
-    finally:
-        person.gone_home.set()
-        person.join()
+    with turns_with_tasks() as turn:
+        person = Person(option, turn, before)
+        person.start()
+        try:
+            yield person
+        finally:
+            person.gone_home.set()
+            person.join()

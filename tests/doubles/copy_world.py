@@ -31,6 +31,7 @@ from include.tiering.tasks.plan_replacements import remember_losses
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.work.contract import BatchProgress, SegmentOutcome
 from include.tiering.work.sql import SqlWorkStore
+from tests.doubles.databases import AdjustableNow
 from tests.doubles.memory_source import MemorySource
 from tests.doubles.quotas import SameLimiter
 
@@ -124,7 +125,8 @@ def copy_world(directory: Path) -> Iterator[World]:
         SqlRemoteLogMetadata(engine, CLUSTER),
         SqlFailedCopies(engine, CLUSTER),
         SqlTopicRegistry(engine, CLUSTER),
-        SqlWorkStore(engine, CLUSTER),
+        # Its clock stands still: however long a step takes, leases last and batches are alive.
+        SqlWorkStore(engine, CLUSTER, now_ms=AdjustableNow()),
         SqlPoolMirror(engine, CLUSTER),
         {},
         UnlimitedBytes(),

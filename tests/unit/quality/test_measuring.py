@@ -169,6 +169,19 @@ def test_a_missing_log_is_not_measured_and_fails(partition: CopiedPartition) -> 
     assert "not in the store" in dict(deep.remarks)["stored_log_size_bytes"]
 
 
+def test_brokers_that_do_not_say_whether_the_transaction_index_is_empty_contradict_nothing(
+    partition: CopiedPartition,
+) -> None:
+    row = next(row for row in partition.rows if row.metadata.txn_index_empty)
+    unsaid = dataclasses.replace(row.metadata, txn_index_empty=False)
+    of_a_broker = dataclasses.replace(row, metadata=unsaid, log_crc32c=None)
+    assert "Q224" in broken(measured(partition, dataclasses.replace(row, metadata=unsaid)))
+    assert "Q224" not in broken(measured(partition, of_a_broker))
+    full = next(row for row in partition.rows if not row.metadata.txn_index_empty)
+    wrong = dataclasses.replace(full.metadata, txn_index_empty=True)
+    assert "Q224" in broken(measured(partition, dataclasses.replace(full, metadata=wrong, log_crc32c=None)))
+
+
 def test_a_checksum_that_nobody_recorded_fails(partition: CopiedPartition) -> None:
     row = dataclasses.replace(partition.rows[1], log_crc32c=None)
     (breach,) = PlainJudge().judge([measured(partition, row)])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 REMOTE_STORAGE_CONNECTION: Final = "tiering_remote_storage"
 METADATA_CONNECTION: Final = "tiering_metadata"
-_AIRFLOW_VARIABLES: Final = "TIERING_AIRFLOW__"
+_NOT_FOR_JOBS: Final = ("TIERING_AIRFLOW__", "TIERING_METADATA_TOPIC__")
 
 
 class TieringHook(BaseHook):
@@ -46,12 +46,12 @@ class TieringHook(BaseHook):
     def job_environment(self) -> dict[str, str]:
         """`TIERING_...` variables with which a job on another machine has the same settings. Holds secrets.
 
-        What leads to Airflow is not among them: a job never asks it.
+        Neither what leads to Airflow is among them, nor the principal that publishes: no job does either.
         """
         from include.tiering.settings import to_environment
 
         variables = to_environment(self.settings())
-        return {name: value for name, value in variables.items() if not name.startswith(_AIRFLOW_VARIABLES)}
+        return {name: value for name, value in variables.items() if not name.startswith(_NOT_FOR_JOBS)}
 
 
 def connection_settings() -> dict[str, Any]:

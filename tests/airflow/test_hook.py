@@ -71,6 +71,16 @@ def test_without_a_login_in_the_settings_airflows_own_is_used_and_no_job_gets_it
     assert not [name for name in TieringHook().job_environment() if name.startswith("TIERING_AIRFLOW")]
 
 
+def test_a_job_may_ask_the_brokers_and_does_not_get_the_principal_that_publishes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TIERING_CLUSTER__SASL_PASSWORD", "of-the-reader")
+    monkeypatch.setenv("TIERING_METADATA_TOPIC__SASL_PASSWORD", "of-the-publisher")
+    environment = TieringHook().job_environment()
+    assert environment["TIERING_CLUSTER__SASL_PASSWORD"] == "of-the-reader"
+    assert not [name for name, value in environment.items() if "METADATA_TOPIC" in name or value == "of-the-publisher"]
+
+
 def test_a_login_in_the_settings_stays_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIERING_AIRFLOW__LOGIN_FILE", "/etc/operator.json")
     monkeypatch.setenv("TIERING_AIRFLOW__URL", "http://elsewhere:8080")

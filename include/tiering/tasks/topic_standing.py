@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from include.tiering.cluster.contract import ClusterFacts
+from include.tiering.cluster.contract import ClusterFacts, TopicFacts
 from include.tiering.errors import ClusterFactsError
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.retention import DeletionReason
@@ -59,7 +59,10 @@ class TopicWatch:
             return
         recorded = self.deletions.all()
         for topic_id, topic in _names(partitions).items():
-            is_there = self.facts.topic(topic_id) is not None
+            answered, facts, _ = self._facts_of(topic_id, topic)
+            is_there = facts is not None
+            if not answered:
+                continue
             if is_there and topic_id in recorded:
                 _log.warning("topic %s (%s) was recorded as deleted, and is there", topic, topic_id)
                 self.deletions.withdraw(topic_id, evidence="the cluster's metadata has the topic", author=author)
@@ -78,13 +81,12 @@ class TopicWatch:
         taken = _held_twice(names)
         standings = {}
         for topic_id, topic in names.items():
-            facts = self.facts.topic(topic_id) if can_answer else None
-            named = self.facts.topic_named(topic) if can_answer else None
+            answered, facts, named = self._facts_of(topic_id, topic) if can_answer else (False, None, None)
             deletion = recorded.get(topic_id)
             kept_because = ""
             if deletion is not None and expire_after_days is not None:
                 due_ms = deletion.seen_at_ms + expire_after_days * _DAY_MS
-                kept_because = _kept_because(deletion, due_ms, now_ms, can_answer=can_answer, is_there=bool(facts))
+                kept_because = _kept_because(deletion, due_ms, now_ms, can_answer=answered, is_there=bool(facts))
             standings[topic_id] = TopicStanding(
                 is_broker_tiered=facts is not None and facts.is_remote_storage_enabled,
                 is_name_taken=(
@@ -94,6 +96,14 @@ class TopicWatch:
                 kept_because=kept_because,
             )
         return standings
+
+    def _facts_of(self, topic_id: Uuid, topic: str) -> tuple[bool, TopicFacts | None, TopicFacts | None]:
+        """Whether there is an answer about one topic; what has its id, and what has its name now."""
+        try:
+            return True, self.facts.topic(topic_id), self.facts.topic_named(topic)
+        except ClusterFactsError as error:
+            _log.info("topic %s cannot be asked about: %s", topic, error)
+            return False, None, None
 
     def _can_answer(self) -> bool:
         try:

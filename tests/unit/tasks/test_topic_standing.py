@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from include.tiering.cluster.contract import TopicFacts
-from include.tiering.errors import ClusterFactsError
+from include.tiering.errors import BrokersForbiddenError, ClusterFactsError
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.retention import DeletionReason
 from include.tiering.remote_metadata.topic_deletions_contract import TopicDeletion
@@ -30,6 +30,7 @@ class Facts:
     removed: set[Uuid] = field(default_factory=set)
     cluster: str | None = CLUSTER
     is_away: bool = False
+    hidden: set[Uuid] = field(default_factory=set)
 
     def have(self, partition: TopicIdPartition, **configs: str) -> None:
         self.topics[partition.topic_id] = TopicFacts(partition.topic, partition.topic_id, configs)
@@ -42,6 +43,8 @@ class Facts:
         return self.cluster
 
     def topic(self, topic_id: Uuid) -> TopicFacts | None:
+        if topic_id in self.hidden:
+            raise BrokersForbiddenError("not authorised for this topic")
         return self.topics.get(topic_id)
 
     def topic_named(self, name: str) -> TopicFacts | None:
@@ -103,6 +106,12 @@ class TestRecording:
         watch.record([ORDERS], author="me")
         assert deletions.known == {}
 
+    def test_a_topic_about_which_nothing_may_be_asked_hides_no_other(self, watch, facts, deletions):
+        facts.removed |= {ORDERS.topic_id, OTHERS.topic_id}
+        facts.hidden.add(ORDERS.topic_id)
+        watch.record([ORDERS, OTHERS], author="me")
+        assert deletions.known.keys() == {OTHERS.topic_id}
+
     def test_a_topic_that_is_there_takes_the_record_back(self, watch, facts, deletions):
         deletions.record(ORDERS.topic_id, "orders", evidence=EVIDENCE, author="me")
         facts.have(ORDERS)
@@ -131,6 +140,12 @@ class TestWhatFollows:
         facts.have(ORDERS)
         found = standing(watch)
         assert (found.deletion_due, found.kept_because) == (False, "the cluster's metadata has the topic again")
+
+    def test_nothing_while_nothing_may_be_asked_about_it(self, watch, facts):
+        unseen = standing(watch, OTHERS)
+        facts.hidden.add(ORDERS.topic_id)
+        assert not standing(watch, ORDERS, OTHERS).deletion_due
+        assert standing(watch, OTHERS, ORDERS) == unseen
 
     @pytest.mark.parametrize("away", [{"is_away": True}, {"cluster": None}, {"cluster": "another"}])
     def test_nothing_while_nobody_can_be_asked(self, watch, facts, away):

@@ -27,13 +27,17 @@ class LossyProxy:
         self._sockets: list[socket.socket] = []
         self.lost: list[str] = []
         self.endpoint_url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def lose(self, pattern: str) -> None:
         with self._lock:
             self._rules.append(re.compile(pattern.encode()))
 
     def close(self) -> None:
+        # Awake before the descriptor is given to somebody else: it would go on accepting there.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
         self._listener.close()
         with self._lock:
             for opened in self._sockets:

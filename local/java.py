@@ -38,7 +38,7 @@ def java_environment() -> dict[str, str]:
 def _major_version(java: Path) -> int:
     """0 if it cannot be run."""
     try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=300, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return 0
     found = _VERSION.search(done.stderr)

@@ -30,8 +30,9 @@ _KEEP_ALIVE: Final = {
     "tcp_user_timeout": 30_000,
 }
 """A server that vanished without a word is noticed within half a minute, not after the kernel's two hours."""
-_WAL_ATTEMPTS: Final = 200
 _WAL_PAUSE_SECONDS: Final = 0.05
+_WAL_ATTEMPTS: Final = round(LOCK_WAIT_MS / 1000 / _WAL_PAUSE_SECONDS)
+"""As patient as with any other lock."""
 
 
 def open_engine(

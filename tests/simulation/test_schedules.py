@@ -14,6 +14,8 @@ SEEDS: Final = range(1, 61)
 FOUND: Final = {
     6: "a copy that covers another one took it along, and less stayed than retention.bytes",
     100: "two processes of one batch took the lease from each other for ever",
+    293: "a gate named a hole between segments that were expiring, and their partition stood still",
+    353: "an audit removed what brokers had stored of a topic whose owner no plan had recorded yet",
     355: "a fork of the history was named only when there was something to copy behind it",
     1543: "a restore gave a fencing token a second time",
     2099: "an attempt lost its objects because the answer to its FINISHED was lost",

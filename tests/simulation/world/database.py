@@ -58,7 +58,9 @@ class Database:
         return backup
 
     def restore(self, backup: sqlite3.Connection) -> None:
+        """What is there then is on disk."""
         backup.backup(self.raw)
+        self._not_on_disk.clear()
         self.versions.update(self._tables)
 
     def reset(self) -> None:
@@ -119,7 +121,6 @@ class Database:
     def lose_power(self, kept: int) -> None:
         """All of them but the first `kept` are gone."""
         self.restore(self._not_on_disk[kept])
-        self._not_on_disk.clear()
 
     def before_each(self) -> None:
         if self.fuse is None:

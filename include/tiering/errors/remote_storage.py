@@ -1,0 +1,53 @@
+"""One remote object, or the store."""
+
+from include.tiering.errors.root import TieringError
+
+
+class RemoteStorageError(TieringError):
+    """The remote store refused or failed an operation on one object."""
+
+
+class RemoteResourceNotFoundError(RemoteStorageError):
+    """No object under this key, or the object lacks the asked part."""
+
+
+class RemoteObjectExistsError(RemoteStorageError):
+    """A conditional write met an object that is already there."""
+
+
+class RemoteChecksumError(RemoteStorageError):
+    """Length or CRC-32C of an object differs from the source's."""
+
+
+class RemoteStorageFullError(RemoteStorageError):
+    """No space left, or a storage quota is exhausted."""
+
+
+class RemoteStoreMissingError(RemoteStorageError):
+    """There is no such bucket. One that is made now is empty: without our marker, without anything that was copied."""
+
+
+class RemoteStorageUnavailableError(RemoteStorageError):
+    """The store did not answer or asked to slow down."""
+
+    retriable = True
+
+
+class ObjectKeyError(RemoteStorageError):
+    """A key that this layout would never write, or a name that would reach outside the prefix."""
+
+
+class SegmentKeyError(RemoteStorageError):
+    """A segment is encrypted for a key pair that is not at hand, or not the one it says."""
+
+
+class StoredChunkError(RemoteStorageError):
+    """A part of a compressed or encrypted segment is not what its manifest says: changed, cut, or sealed otherwise."""
+
+
+class CustomMetadataTooLargeError(RemoteStorageError):
+    """Brokers would not take what they are to remember of a segment, delete the copy and stop copying the partition."""
+
+
+class ForeignStoreError(RemoteStorageError):
+    """The store's marker names another cluster, store or generation: nothing is written or deleted."""

@@ -1,12 +1,16 @@
 """What was changed live is what batches, plans and limiters go by, in the joined library."""
 
+import sqlite3
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from include.tiering.quota.scopes import Scope
+from include.tiering.quota.sql_ledger import PATIENCE_MS
 from include.tiering.settings import load_settings
 from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.log_dirs import BrokerLogDir
@@ -45,3 +49,17 @@ def test_a_change_of_a_quota_is_announced_to_the_ledger_that_workers_share(tieri
     in_force = tiering.quota_ledger.in_force()
     assert first.version < second.version == in_force.version
     assert [in_force.of(Scope.parse(f"copy/broker/{broker_id}")) for broker_id in (1, 2)] == [50, 100]
+
+
+def test_a_change_waits_for_a_worker_that_holds_the_ledger_for_longer_than_a_round(
+    tiering: Tiering, tmp_path: Path
+) -> None:
+    tiering.quota_ledger.in_force()
+    ledger = tmp_path / "metadata-quota.sqlite"
+    with closing(sqlite3.connect(ledger, isolation_level=None, check_same_thread=False)) as worker:
+        worker.execute("BEGIN IMMEDIATE")
+        end = threading.Timer(2 * PATIENCE_MS / 1000, worker.execute, args=("ROLLBACK",))
+        end.start()
+        tiering.alter_configs(ALL_BROKERS, {COPY: "70"}, author="ann")
+        end.join()
+    assert tiering.quota_ledger.in_force().of(Scope.parse("copy/broker/1")) == 70

@@ -9,12 +9,16 @@ disks what local retention lets go and they know to be remote.
 """
 
 import hashlib
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from include.tiering.database.engine import open_engine
+from include.tiering.database.migrations import upgrade
 from include.tiering.formats.remote_log_metadata import decode, encode
 from include.tiering.formats.remote_log_metadata_records import (
     EpochEntry,
@@ -286,6 +290,7 @@ class WorldVerbs:
 @contextmanager
 def handover_world(directory: Path, *, partitions: int = 2, segments: int = 3) -> Iterator[HandoverWorld]:
     """The topic has a limited retention.bytes and local.retention.bytes of its own."""
+    (directory / "metadata.sqlite").write_bytes(_migrated())
     with copy_world(directory) as copying:
         engine = copying.work._engine
         defaults = {
@@ -309,6 +314,17 @@ def handover_world(directory: Path, *, partitions: int = 2, segments: int = 3) -
         for partition in range(partitions):
             world.put(partition, segments)
         yield world
+
+
+@cache
+def _migrated() -> bytes:
+    """A new database: made once, as that takes longer than most tests."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "new.sqlite"
+        engine = open_engine(f"sqlite:///{file}")
+        upgrade(engine)
+        engine.dispose()
+        return file.read_bytes()
 
 
 class ActingBrokers(ModelBrokers):

@@ -40,11 +40,9 @@ def _covered(facts: HandoverFacts) -> Iterator[Remark]:
 
 
 def _known_to_brokers(facts: HandoverFacts) -> Iterator[Remark]:
-    """For a topic that was switched by hand: brokers know how far they are once something is tiered."""
-    if facts.frozen:
-        return
+    """Of what was switched on before we published it: brokers know how far they are once something is tiered."""
     for one in facts.partitions:
-        if one.replica is None or one.offsets is None:
+        if one.partition in facts.frozen or one.replica is None or one.offsets is None:
             continue
         if one.replica.active_base > one.offsets.earliest and one.offsets.latest_tiered is None:
             yield Remark("nothing is tiered yet", "the brokers upload it", one.partition, CheckOutcome.WAITING)

@@ -15,6 +15,7 @@ from include.tiering.work.handover_contract import LocalRetention
 from tests.doubles.copy_world import Crash
 from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, handover_world
 
+pytestmark = pytest.mark.chaos
 WANTED = LocalRetention(None, 2_000)
 PARTITIONS = [TopicIdPartition(TOPIC_ID, number, TOPIC) for number in (0, 1)]
 

@@ -57,7 +57,7 @@ def require_sound(value: bytes, meant: Meant) -> None:
         said = _Layout(value).read()
     except (struct.error, IndexError) as error:
         raise _refusal(meant, f"its {len(value)} bytes end too early") from error
-    except _BrokenLayoutError as error:
+    except ValueError as error:
         raise _refusal(meant, str(error)) from error
     for broken in (*_broken_rules(said), *_differences(said, meant)):
         raise _refusal(meant, broken)
@@ -66,12 +66,10 @@ def require_sound(value: bytes, meant: Meant) -> None:
         raise _refusal(meant, f"brokers look for it in partition {chosen}, not {meant.metadata_partition}")
 
 
-class _BrokenLayoutError(Exception):
-    """The bytes are not laid out as this platform writes them."""
-
-
 @dataclass(slots=True)
 class _Layout:
+    """Raises ValueError for bytes that are not laid out as this platform writes them."""
+
     value: bytes
     at: int = 0
     said: dict[str, Any] = field(default_factory=dict)
@@ -79,7 +77,7 @@ class _Layout:
     def read(self) -> dict[str, Any]:
         frame, key, version = self.value[0], self.value[1], self.value[2]
         if (frame, version) != (1, 0) or key not in (_SEGMENT, _UPDATE):
-            raise _BrokenLayoutError(f"frame {frame}, key {key}, version {version} is no record of a segment")
+            raise ValueError(f"frame {frame}, key {key}, version {version} is no record of a segment")
         self.at, self.said = 3, {"key": key}
         self.said["topic"] = self._take(self._count())
         topic_id, partition, end, segment_id, other_end = self._unpack(_IDS)
@@ -108,7 +106,7 @@ class _Layout:
         self.said["state"] = self.value[self.at]
         rest = self.value[self.at + 1 :]
         if rest != b"\x00" and not (flag_allowed and rest == b"\x01\x00\x01\x01"):
-            raise _BrokenLayoutError(f"it ends in {rest[:8].hex() or 'nothing'}")
+            raise ValueError(f"it ends in {rest[:8].hex() or 'nothing'}")
         self.said["txn_index_empty"] = rest != b"\x00"
 
     def _count(self, *, null_allowed: bool = False) -> int:
@@ -122,9 +120,9 @@ class _Layout:
             if byte < 128:
                 break
         else:
-            raise _BrokenLayoutError(f"a count of more than three bytes at byte {self.at - 3}")
+            raise ValueError(f"a count of more than three bytes at byte {self.at - 3}")
         if stored == 0 and not null_allowed:
-            raise _BrokenLayoutError(f"a null at byte {self.at - 1}")
+            raise ValueError(f"a null at byte {self.at - 1}")
         return stored - 1
 
     def _unpack(self, form: struct.Struct) -> tuple[Any, ...]:
@@ -139,7 +137,7 @@ class _Layout:
 
     def _require_ends(self, *ends: int) -> None:
         if any(ends):
-            raise _BrokenLayoutError(f"a tagged field before byte {self.at}")
+            raise ValueError(f"a tagged field before byte {self.at}")
 
 
 def _broken_rules(said: dict[str, Any]) -> Iterator[str]:

@@ -83,7 +83,7 @@ class KafkaMetadataTopic:
         consumer, self._consumer, self._next, self._admin = self._consumer, None, None, None
         if consumer is not None:
             consumer.close()
-        self._drop_producer()
+        self._producer = None
 
     def topic_id(self) -> Uuid:
         what = "its id"
@@ -122,6 +122,14 @@ class KafkaMetadataTopic:
         return self._read(partition, start_offset, end_offset)
 
     def append(self, partition: int, value: bytes) -> int:
+        try:
+            return self._append(partition, value)
+        except MetadataTopicError:
+            # What was not acknowledged must not be sent later: a client that is gone takes its queue along.
+            self._producer = None
+            raise
+
+    def _append(self, partition: int, value: bytes) -> int:
         what = f"a record for partition {partition}"
         delivered: list[tuple[KafkaError | None, Message]] = []
         with self._typed_errors(what):
@@ -138,7 +146,6 @@ class KafkaMetadataTopic:
         error, message = delivered[0] if delivered else (None, None)
         offset = None if message is None else message.offset()
         if error is not None or offset is None:
-            self._drop_producer()
             raise self._error(what, error)
         return offset
 
@@ -232,13 +239,6 @@ class KafkaMetadataTopic:
     def _note(self, error: KafkaError) -> None:
         if self._complaint is None or error.name() in LOGIN:
             self._complaint = error
-
-    def _drop_producer(self) -> None:
-        """What was not acknowledged must not be sent later."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            producer.purge()
-            producer.poll(0)
 
     @contextmanager
     def _typed_errors(self, what: str) -> Iterator[None]:

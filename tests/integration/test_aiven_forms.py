@@ -146,12 +146,13 @@ def test_a_copy_that_is_found_in_the_store_is_complete_as_its_manifest_says(copi
     assert faulty.error == "RemoteChecksumError"
 
 
-def test_a_wrong_key_is_a_clear_error(encrypted: CopiedPartition, tmp_path: Path, pair: KeyPairFiles) -> None:
+def test_a_key_that_is_not_at_hand_is_named_and_judges_nothing(
+    encrypted: CopiedPartition, tmp_path: Path, pair: KeyPairFiles
+) -> None:
     (row,) = encrypted.rows
     rings = {
         "no keys are set": None,
         "in remote_storage.encryption_key_pairs: two": KeyRing([key_files(tmp_path, "two")]),
-        "wrapped for another key": KeyRing([key_files(tmp_path, "two", called="one")]),
         "names no private key": KeyRing([KeyPairFiles("one", pair.public_key)]),
     }
     for words, ring in rings.items():
@@ -159,15 +160,30 @@ def test_a_wrong_key_is_a_clear_error(encrypted: CopiedPartition, tmp_path: Path
         for ask in (
             lambda storage=storage: read_back(storage, row),
             lambda storage=storage: storage.fetch_index(row.metadata, IndexType.OFFSET),
+            lambda storage=storage: broken_rules(storage, row, Depth.SHALLOW),
+            lambda storage=storage: broken_rules(storage, row, Depth.DEEP),
         ):
             with pytest.raises(SegmentKeyError, match=words) as raised:
                 ask()
             assert str(row.metadata.remote_log_segment_id) in str(raised.value)
-        for depth in Depth:
-            broken, remarks = broken_rules(storage, row, depth)
-            assert {"Q103", "Q201"} <= broken
-            assert words in remarks
-            assert "Q101" not in broken
+
+
+def test_a_wrong_key_is_a_clear_error(encrypted: CopiedPartition, tmp_path: Path) -> None:
+    (row,) = encrypted.rows
+    ring = KeyRing([key_files(tmp_path, "two", called="one")])
+    storage = SegmentStorage(FileObjectStore(encrypted.root), AivenLayout(keys=ring))
+    for ask in (
+        lambda: read_back(storage, row),
+        lambda: storage.fetch_index(row.metadata, IndexType.OFFSET),
+    ):
+        with pytest.raises(StoredChunkError, match=r"key pair 'one': .*wrapped for another key") as raised:
+            ask()
+        assert str(row.metadata.remote_log_segment_id) in str(raised.value)
+    for depth in Depth:
+        broken, remarks = broken_rules(storage, row, depth)
+        assert {"Q103", "Q201"} <= broken
+        assert "wrapped for another key" in remarks
+        assert "Q101" not in broken
 
 
 def _flip(position: int) -> Callable[[bytes], bytes]:

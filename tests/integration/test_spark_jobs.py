@@ -33,6 +33,7 @@ from spark_jobs.remote_log_sizes_job import parse_arguments, recount
 from spark_jobs.remote_log_sizes_transform import PARTIAL_SIZES, added_up, remote_log_sizes
 from spark_jobs.segment_rows import batch_of, partial_sizes
 from spark_jobs.size_summary import recounted_partitions
+from tests.doubles.aiven_writer import write_segment
 from tests.doubles.patience import eventually
 from tests.doubles.planned_run import RUN_ID, planned_run, settings_of
 from tests.doubles.s3_server import (
@@ -247,7 +248,8 @@ def test_the_store_is_compared_segment_by_segment(
         assert equal["stored"]["objects"] == 3 * equal["segments"]
         assert equal["stored"]["bytes"] > equal["bytes"]
         remote = tmp_path / "store"
-        first, second, third = sorted(remote.rglob("*.log"))[:3]
+        first, second, third, fourth = sorted(remote.rglob("*.log"))[:4]
+        as_a_broker_compresses(fourth)
         first.with_suffix(".indexes").unlink()
         with second.open("ab") as log:
             log.write(b"more")
@@ -262,6 +264,23 @@ def test_the_store_is_compared_segment_by_segment(
     if depth == "manifests":
         expected[third] = "other_epochs"
     assert kinds == {path.stem[21:]: kind for path, kind in expected.items()}
+
+
+def as_a_broker_compresses(log: Path) -> None:
+    """The same segment, by an independent writer: its log has another length, which its manifest explains."""
+    manifest = log.with_suffix(".rsm-manifest")
+    described, indexes = json.loads(manifest.read_text()), log.with_suffix(".indexes").read_bytes()
+    parts = {
+        name: None if place is None else indexes[place["position"] :][: place["size"]]
+        for name, place in described["segmentIndexes"].items()
+    }
+    size_bytes = log.stat().st_size
+    written = write_segment(
+        log.read_bytes(), parts, described["remoteLogSegmentMetadata"], chunk_size=4096, compress=True
+    )
+    for suffix, content in written.items():
+        log.with_suffix(f".{suffix}").write_bytes(content)
+    assert log.stat().st_size != size_bytes
 
 
 def test_an_object_store_is_compared_too(tmp_path: Path, config: Path, spark: SparkSession) -> None:

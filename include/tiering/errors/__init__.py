@@ -2,6 +2,7 @@
 
 TieringError
 |-- SettingError                     a setting or argument is wrong: exit code 2
+|   `-- SegmentKeyError              the key pair of an encrypted segment is not at hand
 |-- ConfigRefusedError               dynamic configs break a rule together
 |-- ConfigNotTakenError              running workers have not taken a change  (retriable)
 |-- FormatError                      bytes break a Kafka format (position, message; knows no path)
@@ -28,8 +29,7 @@ TieringError
 |   |-- RemoteStoreMissingError      no such bucket
 |   |-- RemoteStorageUnavailableError  time-out, 503, connection refused      (retriable)
 |   |-- ObjectKeyError               a key that cannot be built or parsed
-|   |-- SegmentKeyError              the key of an encrypted segment is missing, or another one
-|   |-- StoredChunkError             a stored chunk that cannot be opened
+|   |-- StoredChunkError             a stored chunk, index or wrapped key that cannot be opened
 |   |-- CustomMetadataTooLargeError  more than the brokers take
 |   `-- ForeignStoreError            the store's marker is not the one this database knows
 |-- RemoteMetadataError

@@ -1,6 +1,7 @@
 """One remote object, or the store."""
 
 from include.tiering.errors.root import TieringError
+from include.tiering.errors.work import SettingError
 
 
 class RemoteStorageError(TieringError):
@@ -37,12 +38,13 @@ class ObjectKeyError(RemoteStorageError):
     """A key that this layout would never write, or a name that would reach outside the prefix."""
 
 
-class SegmentKeyError(RemoteStorageError):
-    """A segment is encrypted for a key pair that is not at hand, or not the one it says."""
+class SegmentKeyError(SettingError):
+    """A segment is encrypted for a key pair that is not at hand: this says nothing about what is stored."""
 
 
 class StoredChunkError(RemoteStorageError):
-    """A part of a compressed or encrypted segment is not what its manifest says: changed, cut, or sealed otherwise."""
+    """A part of a compressed or encrypted segment is not what its manifest says: changed, cut, or sealed with another
+    key."""
 
 
 class CustomMetadataTooLargeError(RemoteStorageError):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.errors import SegmentKeyError, SettingError
+from include.tiering.errors import FormatError, SegmentKeyError, SettingError
 from include.tiering.remote_storage.layouts.key_ring import KeyPairFiles, KeyRing
 from tests.doubles.key_pairs import key_files, private_pem, public_pem
 
@@ -51,7 +51,7 @@ def test_a_pair_that_is_not_in_the_ring_is_named(one: KeyPairFiles, two: KeyPair
 
 def test_another_pair_under_the_same_id_opens_nothing(one: KeyPairFiles, tmp_path: Path) -> None:
     encryption, _ = KeyRing([one], "one").new_segment()
-    with pytest.raises(SegmentKeyError, match=r"'one': .*wrapped for another key") as raised:
+    with pytest.raises(FormatError, match=r"'one': .*wrapped for another key") as raised:
         KeyRing([key_files(tmp_path, "two", called="one")]).cipher(encryption)
     assert raised.value.__cause__ is None
 

@@ -76,8 +76,9 @@ class KeyRing:
         """What opens a segment's objects.
 
         Raises:
-            SegmentKeyError: its key pair is not here, or without private key, or another one under the same id.
+            SegmentKeyError: its key pair is not here, or without its private key.
             SettingError: the private key's file cannot be used.
+            FormatError: its key was wrapped for another pair of this id, or changed.
         """
         return self._remembered(encryption)
 
@@ -97,7 +98,7 @@ class KeyRing:
         try:
             key = unwrap(encryption.wrapped_key, self._private_key(pair.private_key))
         except FormatError as error:
-            raise SegmentKeyError(f"it is encrypted for key pair {name!r}: {error}") from None
+            raise FormatError(f"it is encrypted for key pair {name!r}: {error}") from None
         return SegmentCipher(key, encryption.aad)
 
 

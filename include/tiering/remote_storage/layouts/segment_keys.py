@@ -33,5 +33,6 @@ class SegmentKeys(Protocol):
 
         Raises:
             SegmentKeyError, SettingError: its key is not at hand.
+            FormatError: its key was wrapped for another pair of this id, or changed.
         """
         ...

@@ -30,6 +30,7 @@ class StoredForm:
 
     Raises:
         SegmentKeyError: it is encrypted, and its key is not at hand.
+        StoredChunkError: its key was wrapped for another pair of the same id, or changed.
     """
 
     def __init__(self, name: str, manifest: SegmentManifest, keys: SegmentKeys | None) -> None:
@@ -140,6 +141,8 @@ def _cipher(name: str, manifest: SegmentManifest, keys: SegmentKeys | None) -> C
         return keys.cipher(manifest.encryption)
     except SegmentKeyError as error:
         raise SegmentKeyError(f"{name}: {error}") from None
+    except FormatError as error:
+        raise StoredChunkError(f"{name}: {error}") from None
 
 
 def _slice(key: str, index: IndexPosition, read: ReadObject) -> bytes:

@@ -25,15 +25,21 @@ class BoundedReplica:
 
 
 def bounded(found: FoundReplica, facts: PartitionFacts | None, answer: OffsetsAnswer | None) -> BoundedReplica:
-    """The leader's replica with exact bounds; any other, and every one without an answer, as it was found.
+    """The leader's replica with exact bounds; another's, and every one if nobody is asked, as it was found. Without a
+    leader there is nothing to bound it by.
 
     Args:
         facts: of its partition; None = unknown.
         answer: of the brokers, asked before the replica was read; None = nobody is asked.
     """
-    if answer is None or facts is None or facts.leader != found.identity.broker_id:
+    if answer is None:
         return BoundedReplica(found)
     partition = found.topic_id_partition
+    if facts is None or facts.leader < 0:
+        finding = "brokers do not know this partition of its topic id" if facts is None else "it has no leader just now"
+        return BoundedReplica(found, refusal=IneligibleReason.OFFSETS_UNKNOWN, finding=finding)
+    if facts.leader != found.identity.broker_id:
+        return BoundedReplica(found)
     said = answer.offsets.get(partition)
     if said is None:
         refusal = answer.refused.get(partition, "it was not asked: it appeared meanwhile")

@@ -41,7 +41,7 @@ class World:
     def source(self) -> LogDirSource:
         paths = [self.log_dir.path]
         facts = AdminFacts(self.brokers, MetadataLog(paths))
-        return LogDirSource([LogDir(1, path) for path in paths], facts, brokers=self.brokers)
+        return LogDirSource([LogDir(1, path) for path in paths], facts, brokers=self.brokers, named_topics=["orders"])
 
     def scan(self) -> ScanReport:
         return self.source().scan()
@@ -144,6 +144,22 @@ def test_a_replica_that_is_not_the_leaders_has_lower_bounds_and_no_error(world: 
     assert replica.bounds is BoundsQuality.LOWER
     assert set(_reasons(replica)) == {IneligibleReason.NOT_LEADER}
     assert report.errors == ()
+
+
+def test_without_a_leader_a_replica_is_not_read_by_lower_bounds(world: World) -> None:
+    world.leader.leader = -1
+    report = world.scan()
+    assert set(_reasons(report.replicas[0])) == {IneligibleReason.OFFSETS_UNKNOWN}
+    assert [error.message for error in report.errors] == ["it has no leader just now"]
+
+
+def test_naming_a_topic_does_not_stand_in_for_brokers_that_do_not_know_it(world: World) -> None:
+    world.brokers.delete_topic("orders")
+    report = world.scan()
+    assert set(_reasons(report.replicas[0])) == {IneligibleReason.OFFSETS_UNKNOWN}
+    assert "do not know this partition of its topic id" in report.errors[0].message
+    world.brokers.create_topic("orders")
+    assert set(_reasons(world.replica())) == {IneligibleReason.TOPIC_REMOVED}
 
 
 def test_without_an_answer_there_is_no_scan_and_no_lower_bound(world: World) -> None:

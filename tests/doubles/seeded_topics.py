@@ -18,7 +18,7 @@ from include.tiering.model.segment_state import RemoteLogSegmentState
 from tests.doubles.broker_deployment import BrokerDeployment
 from tests.doubles.kafka_lab.cluster import KafkaCluster, client_configuration, wait_until
 
-_PRODUCE_SECONDS = 60
+_PRODUCE_SECONDS = 240
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,6 @@
 - `produce.Writer`: one producer (codec, plain, idempotent, transactional, a transaction left open by `begin`).
 - `serde_judge.judge(values)` asks Kafka's own serde of `__remote_log_metadata`; `reassign.move(...)` moves replicas.
 
-Every wait has a deadline of 60 to 120 s. A broker takes 400 to 500 MB and a few seconds of two cores to start: give a
+Every wait has a deadline of 240 or 300 s. A broker takes 400 to 500 MB and a few seconds of two cores to start: give a
 module of tests one cluster (a module fixture), and each test topics of its own.
 """

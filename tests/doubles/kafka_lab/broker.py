@@ -10,8 +10,8 @@ from typing import Final
 
 from tests.doubles.kafka_lab.artifacts import class_path, java
 
-START_SECONDS: Final = 120
-_STOP_SECONDS: Final = 60
+START_SECONDS: Final = 300
+_STOP_SECONDS: Final = 240
 _READY: Final = "Kafka Server started"
 # Said later. A broker that is stopped before it has read its remote log metadata takes a minute to stop.
 _READY_TO_TIER: Final = "Initialized topic-based RLMM resources successfully"
@@ -84,7 +84,7 @@ class KafkaBroker:
         """Returns when it says that it has started, and knows its remote segments if it tiers.
 
         Raises:
-            BrokerFailedError: it ended, or was not ready within 120 s.
+            BrokerFailedError: it ended, or was not ready within `START_SECONDS`.
         """
         already_said = self.log.stat().st_size if self.log.exists() else 0
         heap = (f"-Xms{self.heap_mib // 2}m", f"-Xmx{self.heap_mib}m")
@@ -101,7 +101,7 @@ class KafkaBroker:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """As an operator does: TERM, then waits; kills after 60 s. Nothing if it does not run."""
+        """As an operator does: TERM, then waits; kills it after `_STOP_SECONDS`. Nothing if it does not run."""
         if self.process is None or self.process.poll() is not None:
             return
         self.process.send_signal(signal.SIGTERM)

@@ -27,7 +27,7 @@ from tests.doubles.kafka_lab.artifacts import class_path
 from tests.doubles.kafka_lab.broker import KafkaBroker, PortTakenError
 from tests.doubles.kafka_lab.properties import Ports, logging_option, server_properties
 
-WAIT_SECONDS: Final = 90
+WAIT_SECONDS: Final = 240
 METADATA_TOPIC: Final = "__remote_log_metadata"
 # Below what the kernel hands out to clients, so that a port is still free when a broker comes back.
 _PORTS: Final = range(20_000, 31_000)

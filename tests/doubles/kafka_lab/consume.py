@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from tests.doubles.kafka_lab.cluster import client_configuration
 
-DIGEST_SECONDS: Final = 120
+DIGEST_SECONDS: Final = 300
 Isolation = Literal["read_uncommitted", "read_committed"]
 _ABSENT: Final = b"\xff\xff\xff\xff"
 

@@ -8,7 +8,7 @@ from typing import Final
 from tests.doubles.kafka_lab.artifacts import LabUnavailableError, class_path, java
 
 _PROGRAMS: Final = Path(__file__).parent / "java"
-_RUN_SECONDS: Final = 120
+_RUN_SECONDS: Final = 300
 
 
 def run_program(name: str, *arguments: str, given: bytes = b"", version: str = "4.3.1") -> bytes:

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException, Producer
 from tests.doubles.kafka_lab.cluster import client_configuration
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
-PRODUCE_SECONDS: Final = 90
+PRODUCE_SECONDS: Final = 240
 
 
 @dataclass

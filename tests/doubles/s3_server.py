@@ -164,7 +164,7 @@ def await_listener(port: int, process: subprocess.Popen[bytes], log: Path) -> No
     deadline = time.monotonic() + 120
     while True:
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=10).close()
+            socket.create_connection(("127.0.0.1", port), timeout=60).close()
         except OSError:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the server did not start: {log.read_text(errors='replace')[-2000:]}") from None

@@ -1,4 +1,4 @@
-"""A real broker takes over what this platform copied, in short; `make test-kafka` is the long way."""
+"""A topic handed over to a real broker, in short; `make test-kafka` is the long way."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,6 @@ from tests.doubles.kafka_lab.cluster import kafka_cluster
 from tests.doubles.kafka_lab.consume import both_digests
 from tests.doubles.kafka_lab.produce import mixed_records
 from tests.doubles.kafka_lab.skipping import require_kafka
-from tests.doubles.seeded_topics import seed, switch_on
 
 pytestmark = pytest.mark.kafka
 TOPIC, PARTITIONS = "orders", (0, 1)
@@ -31,13 +30,15 @@ def test_handed_over_and_served_from_our_objects(deployment: BrokerDeployment) -
     mixed_records(cluster.bootstrap, TOPIC, PARTITIONS, seed=1, count=10)
     before = [both_digests(cluster.bootstrap, TOPIC, partition) for partition in PARTITIONS]
 
-    seeded = seed(deployment, TOPIC)
-    assert {segment.partition for segment in seeded} == set(PARTITIONS)
-    switch_on(cluster, TOPIC, PARTITIONS)
+    done = deployment.document("handover", TOPIC, "--approve", "--local-retention-bytes", "1")
+    seed = {found["partition"]: found for found in done["partitions"]}
+    assert [seed[partition]["start_offset"] for partition in PARTITIONS] == [0, 0]
 
-    assert [both_digests(cluster.bootstrap, TOPIC, partition) for partition in PARTITIONS] == before
     for partition in PARTITIONS:
+        assert both_digests(cluster.bootstrap, TOPIC, partition) == before[partition]
         assert cluster.earliest(TOPIC, partition) == 0
+        assert cluster.local_segments(TOPIC, partition)[0] > 0
         bases = [base for base, _ in cluster.remote_segments(TOPIC, partition)]
-        assert len(set(bases)) == len(bases)
+        assert len(set(bases)) == len(bases), "an offset that was handed over was copied again"
+    assert cluster.topic_config(TOPIC)["retention.bytes"] == "-1"
     assert cluster.errors() == []

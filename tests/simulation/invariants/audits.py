@@ -37,6 +37,8 @@ class Audits:
         age_ms = self._world.scheduler.now_ms - self._world.store.written_ms.get(key, 0)
         if age_ms < _MIN_AGE_MS:
             self._watch.broken("an audit removes nothing young", f"{key} was written {age_ms} ms ago")
+        if not self._watch.sending.has_asked_for_requests(process):
+            self._watch.broken("deletions keep to their rate", f"{key}: {process.name} asked for no request before")
         objects = self._world.store.objects
         is_complete = all(f"{place}.{suffix}" in objects for suffix in _SUFFIXES)
         is_sound = not (self._world.tempers.store_damages or segment_id in self._watch.rotten)

@@ -142,6 +142,9 @@ class Sending:
         if self._sent[process] > self._granted[process]:
             self._watch.broken("no byte is sent that was not granted", f"{process.name}: {self._sent[process]} bytes")
 
+    def has_asked_for_requests(self, process: Process) -> bool:
+        return process in self._owner_at_request
+
     def request_granted(self, process: Process, topic: str) -> None:
         found = self._world.db.rows(_OWNER_OF_EXPIRING, topic)
         self._owner_at_request[process] = found[0][0] if found else TopicOwner.PLATFORM

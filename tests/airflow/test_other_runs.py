@@ -249,7 +249,7 @@ def test_two_released_plans_of_the_same_segments_delete_each_once(deployed: Depl
             tiering.plan_expiration(run_id, topics=[SMALL])
             tiering.brake(run_id)
         partition = tiering.deletions.plan("one")[0].topic_id_partition
-        lease = tiering.deletions.claim("one", "one/0", lease_ms=60_000)
+        lease = tiering.deletions.claim("one", "one/0", lease_ms=600_000)
         assert lease is not None
         assert _claimed(tiering, "two") not in (None, lease.fence.topic_id_partition, partition)
         tiering.work.release(lease)
@@ -261,7 +261,7 @@ def test_two_released_plans_of_the_same_segments_delete_each_once(deployed: Depl
 
 def _claimed(tiering: Tiering, run_id: str) -> TopicIdPartition | None:
     """The partition that another run gets meanwhile; given back."""
-    lease = tiering.deletions.claim(run_id, f"{run_id}/x", lease_ms=60_000)
+    lease = tiering.deletions.claim(run_id, f"{run_id}/x", lease_ms=600_000)
     if lease is None:
         return None
     tiering.work.release(lease)

@@ -129,7 +129,7 @@ def test_a_missing_producer_snapshot(tiering: Tiering, brokers: Path) -> None:
 def test_a_batch_holds_it_under_a_quota(tiering: Tiering) -> None:
     tiering.alter_configs(ALL_BROKERS, {"remote.log.manager.copy.max.bytes.per.second": "1024"}, author="ada")
     tiering.plan_copy("run-1", topics=["bigrecs"])
-    lease = tiering.work.claim("run-1", "run-1/0", lease_ms=30_000)
+    lease = tiering.work.claim("run-1", "run-1/0", lease_ms=600_000)
     assert lease is not None
     found = one(tiering, "bigrecs")
     assert (found.cause, found.cause.tiers) == (Cause.BEING_COPIED, True)

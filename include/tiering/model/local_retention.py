@@ -40,7 +40,8 @@ def levels(has_bytes: int, wants_bytes: int, steps: int) -> list[int]:
     if wants_bytes >= has_bytes:
         return []
     gap = has_bytes - wants_bytes
-    return sorted({has_bytes - gap * step // steps for step in range(1, steps + 1)}, reverse=True)
+    found = {has_bytes - gap * step // steps for step in range(1, steps + 1)}
+    return sorted(found - {has_bytes}, reverse=True)
 
 
 def next_local_start(segments: Sequence[LocalSegment], level: int, latest_tiered: int | None) -> int | None:

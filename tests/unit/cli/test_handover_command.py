@@ -1,0 +1,139 @@
+"""`./tiering handover` over brokers, disks and a store that act as real ones do."""
+
+import json
+from contextlib import contextmanager
+
+import pytest
+from typer.testing import CliRunner
+
+from include.tiering.cli.app import app
+from include.tiering.cli.exit_codes import ExitCode
+from include.tiering.cli.session import Session
+from tests.doubles.handover_tiering import WorldTiering
+from tests.doubles.handover_world import OLD_RETENTION, TOPIC, handover_world
+
+
+@pytest.fixture
+def world(tmp_path):
+    with handover_world(tmp_path, partitions=1, segments=2) as made:
+        yield made
+
+
+@pytest.fixture
+def run(world):
+    tiering = WorldTiering(world)
+
+    @contextmanager
+    def opened(_settings):
+        yield tiering
+
+    def invoke(*arguments):
+        runner = CliRunner(env={"COLUMNS": "200"})
+        return runner.invoke(app, ["handover", *arguments], obj=Session(open_tiering=opened), prog_name="./tiering")
+
+    return invoke
+
+
+def document(result):
+    return json.loads(result.stdout)
+
+
+def test_a_dry_run_shows_every_check_and_changes_nothing(run, world):
+    result = run(TOPIC, "--dry-run", "--json")
+    assert result.exit_code == ExitCode.DONE
+    shown = document(result)
+    assert {one["outcome"] for one in shown["checks"]} == {"passed"}
+    assert shown["segments_to_copy"] == 2
+    assert [one["key"] for one in shown["guards"]] == ["local.retention.bytes", "retention.bytes", "retention.ms"]
+    assert world.configs == OLD_RETENTION
+    assert world.handovers.open_handovers() == []
+
+
+def test_a_dry_run_that_would_be_refused_says_so(run, world):
+    world.brokers.broker_defaults["remote.log.storage.system.enable"] = "false"
+    result = run(TOPIC, "--dry-run")
+    assert result.exit_code == ExitCode.FINDINGS
+    assert "1 check refused" in result.stdout
+    assert "restart the broker" in result.stdout
+
+
+def test_without_a_terminal_it_asks_for_a_flag_and_then_goes_on(run, world):
+    asked = run(TOPIC, "--json")
+    assert asked.exit_code == ExitCode.FINDINGS
+    plan = document(asked)
+    assert (plan["step"], plan["state"]) == ("approval", "active")
+    assert "step 4 of 13, gate" in asked.stderr
+    assert plan["plan_hash"] in plan["refusal"]
+
+    other = run(TOPIC, "--resume", "--approve-plan", "0" * 64)
+    assert other.exit_code == ExitCode.FINDINGS
+    assert "another one than was approved" in other.stdout
+
+    done = run(TOPIC, "--resume", "--approve-plan", plan["plan_hash"], "--json")
+    assert done.exit_code == ExitCode.DONE
+    assert document(done)["state"] == "done"
+    assert document(done)["approved_by"]
+
+
+def test_all_at_once_with_what_is_wanted(run, world):
+    result = run(TOPIC, "--approve", "--local-retention-bytes", "1000")
+    assert result.exit_code == ExitCode.DONE
+    assert "is handed over" in result.stdout
+    assert world.configs["local.retention.bytes"] == "1000"
+
+
+def test_a_second_one_is_refused_and_names_the_way_on(run):
+    run(TOPIC)
+    again = run(TOPIC)
+    assert again.exit_code == ExitCode.FINDINGS
+    assert "--resume" in again.stderr
+
+
+def test_what_waits_is_worth_another_try(run, world):
+    run(TOPIC)
+    world.forgetful = True
+    waiting = run(TOPIC, "--resume", "--approve")
+    assert waiting.exit_code == ExitCode.RETRY
+    assert "waits at watch" in waiting.stdout
+    world.forgetful = False
+    assert run(TOPIC, "--resume").exit_code == ExitCode.DONE
+
+
+def test_undo_says_what_it_would_do_and_does_it(run, world):
+    run(TOPIC)
+    asked = run(TOPIC, "--undo")
+    assert asked.exit_code == ExitCode.USAGE
+    assert "put the topic's configs back" in asked.stderr
+    undone = run(TOPIC, "--undo", "--approve", "--json")
+    assert undone.exit_code == ExitCode.DONE
+    assert document(undone)["state"] == "undone"
+    assert world.configs == OLD_RETENTION
+
+
+def test_undo_behind_the_switch_says_why_not(run, world):
+    run(TOPIC)
+    world.forgetful = True
+    run(TOPIC, "--resume", "--approve")
+    refused = run(TOPIC, "--undo", "--approve")
+    assert refused.exit_code == ExitCode.FINDINGS
+    assert "remote.log.delete.on.disable" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "flags", [("--dry-run", "--undo"), ("--resume", "--undo"), ("--approve", "--approve-plan", "x")]
+)
+def test_flags_that_exclude_each_other(run, flags):
+    assert run(TOPIC, *flags).exit_code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("flag", ["--resume", "--undo"])
+def test_there_is_nothing_to_go_on_with(run, flag):
+    refused = run(TOPIC, flag)
+    assert refused.exit_code == ExitCode.FINDINGS
+    assert "no hand-over of orders is on its way" in refused.stderr
+
+
+def test_an_unknown_topic_is_named(run):
+    refused = run("unknown", "--dry-run")
+    assert refused.exit_code == ExitCode.FINDINGS
+    assert "the brokers know no topic unknown" in refused.stderr

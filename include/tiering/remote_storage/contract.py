@@ -259,9 +259,10 @@ class RemoteStorage(Protocol):
         ...
 
     def check_writable(self) -> None:
-        """Prove that objects can be written and removed here, and that there is space.
+        """Prove that objects can be written and removed here, that there is space, and that keys can be used.
 
         Raises:
+            SettingError: a key of new segments cannot be used.
             RemoteStorageError: what stands in the way.
         """
         ...

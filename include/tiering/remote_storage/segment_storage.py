@@ -169,6 +169,7 @@ class SegmentStorage:
         return self.read_marker()
 
     def check_writable(self) -> None:
+        self._layout.check()
         self._store.check_capacity()
         key = f"_tiering-probe-{self._random_bytes(8).hex()}"
         self._put_small(key, _PROBE)

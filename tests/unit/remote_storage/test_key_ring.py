@@ -5,7 +5,11 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import FormatError, SegmentKeyError, SettingError
+from include.tiering.remote_storage.file import FileObjectStore
+from include.tiering.remote_storage.layouts.aiven import AivenLayout
+from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.layouts.key_ring import KeyPairFiles, KeyRing
+from include.tiering.remote_storage.segment_storage import SegmentStorage
 from tests.doubles.key_pairs import key_files, private_pem, public_pem
 
 
@@ -112,6 +116,20 @@ def test_public_and_private_are_not_taken_for_each_other(one: KeyPairFiles) -> N
     one.public_key.write_bytes(private_pem("one"))
     with pytest.raises(SettingError, match="holds a private key"):
         KeyRing([one], "one").new_segment()
+
+
+def test_files_that_are_no_pair_are_found_before_anything_is_encrypted(
+    one: KeyPairFiles, two: KeyPairFiles, tmp_path: Path
+) -> None:
+    KeyRing([one], "one").check()
+    KeyRing([KeyPairFiles("one", one.public_key)], "one").check()
+    mixed = KeyRing([KeyPairFiles("one", one.public_key, two.private_key)], "one")
+    with pytest.raises(SettingError, match="'one' are no pair"):
+        mixed.check()
+    layout = AivenLayout(AivenForm(encrypts=True), mixed)
+    with pytest.raises(SettingError, match="are no pair"):
+        SegmentStorage(FileObjectStore(tmp_path / "store"), layout).check_writable()
+    SegmentStorage(FileObjectStore(tmp_path / "store"), AivenLayout(keys=mixed)).check_writable()
 
 
 def test_a_file_that_is_not_there_is_named(one: KeyPairFiles) -> None:

@@ -123,6 +123,10 @@ class AivenLayout:
             self._in_memory(metadata, ObjectKind.MANIFEST, manifest),
         )
 
+    def check(self) -> None:
+        if self._keys is not None and self._form.encrypts:
+            self._keys.check()
+
     def require_copyable(self, metadata: RemoteLogSegmentMetadata) -> None:
         encoded = self.custom_metadata(metadata, MAX_REMOTE_SIZE_BYTES)
         if encoded is not None and len(encoded) > self._form.custom_metadata_max_bytes:

@@ -87,6 +87,10 @@ class SegmentLayout(Protocol):
         """
         ...
 
+    def check(self) -> None:
+        """Raises SettingError: segments cannot be written in this form, or what is written not be read."""
+        ...
+
     def require_copyable(self, metadata: RemoteLogSegmentMetadata) -> None:
         """Raises CustomMetadataTooLargeError if brokers would not take what `custom_metadata` will give."""
         ...

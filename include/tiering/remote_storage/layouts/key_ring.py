@@ -72,6 +72,25 @@ class KeyRing:
         wrapped = wrap(cipher.key, self._public_key(pair.public_key), self._random_bytes)
         return Encryption(pair.key_pair_id, wrapped, cipher.aad), cipher
 
+    def check(self) -> None:
+        """Wrap a key and unwrap it, as far as there is a private one.
+
+        Raises:
+            SettingError: as `new_segment`; or the two files of the active pair are not a pair.
+        """
+        encryption, cipher = self.new_segment()
+        if self._pairs[encryption.key_pair_id].private_key is None:
+            return
+        try:
+            found = self._unwrapped(encryption)
+        except FormatError:
+            found = None
+        if found != cipher:
+            raise SettingError(
+                f"remote_storage.encryption_key_pairs: the keys of {encryption.key_pair_id!r} are no pair:"
+                " what is encrypted with the public one cannot be read with the private one"
+            )
+
     def cipher(self, encryption: Encryption) -> SegmentCipher:
         """What opens a segment's objects.
 

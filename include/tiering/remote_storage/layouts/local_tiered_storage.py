@@ -87,6 +87,9 @@ class LocalTieredStorageLayout:
                 planned.append(PlannedObject(kind, _key(metadata, kind), BytesSource(content), crc32c_of(content)))
         return tuple(planned)
 
+    def check(self) -> None:
+        """There is one form, and no key."""
+
     def require_copyable(self, metadata: RemoteLogSegmentMetadata) -> None:
         """Brokers are given nothing."""
 

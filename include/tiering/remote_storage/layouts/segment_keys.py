@@ -28,6 +28,10 @@ class SegmentKeys(Protocol):
         """
         ...
 
+    def check(self) -> None:
+        """Raises SettingError: new segments cannot be encrypted, or not be read with what is here."""
+        ...
+
     def cipher(self, encryption: Encryption) -> Cipher:
         """What opens a segment.
 

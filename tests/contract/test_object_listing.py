@@ -10,6 +10,7 @@ import pytest
 
 from include.tiering.errors import RemoteStorageError
 from include.tiering.remote_storage.file_listing import FileListing
+from include.tiering.remote_storage.layouts.local_tiered_storage import STAGING_PREFIX
 from include.tiering.remote_storage.listing import KeyInterval
 from include.tiering.remote_storage.s3.listing import S3Listing
 from tests.contract.object_listing_contract import ObjectListingContract, keys, listed
@@ -61,6 +62,30 @@ class TestFileListing(ObjectListingContract):
         (root / os.fsdecode(b"odd-\xff")).mkdir()
         (root / os.fsdecode(b"odd-\xff") / "x").touch()
         assert keys(FileListing(root), 3) == ["odd-\\xff/x"]
+
+
+class TestFileListingWithStaging(ObjectListingContract):
+    """What is being written stands in a directory of its own."""
+
+    many = 100
+
+    @pytest.fixture
+    def backdoor(self, tmp_path: Path) -> Backdoor:
+        return DirectoryBackdoor(tmp_path)
+
+    @pytest.fixture
+    def listing(self, tmp_path: Path) -> FileListing:
+        return FileListing(tmp_path, STAGING_PREFIX)
+
+    @pytest.fixture
+    def begin_upload(self, tmp_path: Path) -> Callable[[str], str]:
+        def begin(key: str) -> str:
+            path = tmp_path / STAGING_PREFIX / f"{key}.~0123"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"12345")
+            return path.name
+
+        return begin
 
 
 @pytest.mark.integration

@@ -23,6 +23,7 @@ from include.tiering.remote_storage.file_listing import FileListing
 from include.tiering.remote_storage.layouts.local_tiered_storage import STAGING_PREFIX, LocalTieredStorageLayout
 from include.tiering.remote_storage.location import open_listing, open_storage, open_strays
 from include.tiering.remote_storage.object_store import checked_key
+from include.tiering.remote_storage.strays import Stray, StrayKind
 from tests.doubles.storage_segments import CountingLimiter, some_metadata, some_segment
 
 LAYOUT = LocalTieredStorageLayout()
@@ -149,6 +150,23 @@ def test_what_a_dead_writer_left_is_an_open_upload_beside_the_tree(tmp_path: Pat
     assert list(storage.list_objects()) == []
     assert storage.delete_log_segments([metadata]) == ()
     assert not left.exists()
+
+
+def test_what_no_metadata_knows_is_looked_at_and_removed(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path.as_uri(), layout=NAME)
+    metadata, data = some_segment(1_000, with_transactions=True)
+    sent = storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+    left = tmp_path / STAGING_PREFIX / f"{sent[0].key}.~0123456789abcdef"
+    left.write_bytes(b"half")
+    strays = open_strays(tmp_path.as_uri(), lambda: None, layout=NAME)
+    assert {key: seen.size_bytes for key, seen in strays.attempt(sent[3].key).items()} == {
+        one.key: one.size_bytes for one in sent
+    }
+    with pytest.raises(ObjectKeyError, match="no manifest"):
+        strays.manifest(sent[0].key)
+    doomed = [Stray(StrayKind.UPLOAD, sent[0].key, left.name), *(Stray(StrayKind.OBJECT, one.key) for one in sent)]
+    assert strays.remove(doomed) == ()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_a_temporary_name_in_the_tree_itself_is_somebody_elses_object(tmp_path: Path) -> None:

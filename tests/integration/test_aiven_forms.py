@@ -277,6 +277,23 @@ def test_a_manifest_cannot_make_a_reader_hold_more_than_a_chunk(tmp_path: Path, 
         read_back(copied.storage, row)
 
 
+def test_a_manifest_cannot_make_a_reader_count_to_billions(tmp_path: Path, pair: KeyPairFiles) -> None:
+    layout = AivenLayout(FORMS["encrypted"], KeyRing([pair], "one"))
+    copied = copied_partition(tmp_path, NAME, segments=1, layout=layout)
+    (row,) = copied.rows
+    path = copied.object_path(row, "rsm-manifest")
+    manifest = json.loads(path.read_text())
+    manifest["chunkIndex"] |= {
+        "originalChunkSize": 1,
+        "originalFileSize": 2**31 - 1,
+        "transformedChunkSize": 29,
+        "finalTransformedChunkSize": 29,
+    }
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(StoredChunkError, match="2147483647 chunks: at most"):
+        read_back(copied.storage, row, 0, 0)
+
+
 def test_a_manifest_of_a_shorter_log_is_no_end_of_the_segment(tmp_path: Path) -> None:
     copied = copied_partition(tmp_path, NAME, segments=1, layout=AivenLayout(FORMS["compressed"]))
     (row,) = copied.rows

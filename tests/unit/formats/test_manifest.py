@@ -139,6 +139,25 @@ def test_an_encrypted_manifest_is_recognised_and_named() -> None:
     assert "secret" not in repr(manifest)
 
 
+def test_an_encrypted_and_compressed_manifest_has_its_members_in_the_plugins_order() -> None:
+    content = build_manifest(
+        METADATA,
+        index_positions(SIZES),
+        VariableChunkIndex(10, 25, (19, 300, 14)),
+        encryption=Encryption("key-1", b"secret", b"aad"),
+        with_txn_index_empty=False,
+    )
+    head, encryption, tail = (
+        b'{"version":"1","chunkIndex":{"type":"variable","originalChunkSize":10,"originalFileSize":25,'
+        b'"transformedChunks":"KLUv/SARiQAAAAAAAwAAABMCAAABGQAAAA4="},"segmentIndexes":',
+        b',"compression":true,"encryption":{"dataKey":"key-1:c2VjcmV0","aad":"YWFk"},"remoteLogSegmentMetadata":',
+        GOLDEN.partition(b'"remoteLogSegmentMetadata":')[2],
+    )
+    indexes = GOLDEN.partition(b'"segmentIndexes":')[2].partition(b',"compression"')[0]
+    assert content == head + indexes + encryption + tail
+    assert parse_manifest(content).chunk_index.stored_size_bytes == 333
+
+
 def test_a_compressed_manifest_is_recognised() -> None:
     # Chunk sizes 1000000, 1000010, 400000, packed by the plugin.
     packed = "KLUv/SAPeQAAAAAAAwAPQkABAAoABhqA"

@@ -169,6 +169,15 @@ def test_chunks_that_must_be_held_are_bounded() -> None:
             AivenForm(size)
 
 
+def test_more_chunks_than_a_reader_takes_are_not_written() -> None:
+    class Huge(WatchedSource):
+        size_bytes = 2**31 - 1
+
+    with pytest.raises(SettingError, match=r"remote_storage\.chunk_size 100"):
+        stored(b"", AivenForm(100, encrypts=True), Huge(b""))
+    assert stored(b"", AivenForm(100), Huge(b"")).body.size_bytes == 2**31 - 1
+
+
 def test_every_chunk_has_an_initialisation_vector_of_its_own() -> None:
     content = bytes(10_000)
     log = stored(content, AivenForm(100, encrypts=True))

@@ -11,6 +11,7 @@ from include.tiering.errors import FormatError, RemoteResourceNotFoundError, Seg
 from include.tiering.formats import zstd_frame
 from include.tiering.formats.aiven_chunks import (
     ENCRYPTION_OVERHEAD_BYTES,
+    MAX_CHUNKS,
     Chunk,
     chunk_count,
     chunks_over,
@@ -44,6 +45,9 @@ class StoredForm:
         Raises:
             StoredChunkError, RemoteResourceNotFoundError: with the numbers of the chunks.
         """
+        count = chunk_count(self._manifest.chunk_index)
+        if count > MAX_CHUNKS:
+            raise StoredChunkError(f"{self._name}: its manifest gives it {count} chunks: at most {MAX_CHUNKS} are read")
         chunks = list(chunks_over(self._manifest.chunk_index, first, last))
         for chunk in chunks:
             self._require_bounded(chunk)

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from include.tiering.errors import FormatError, SourceChangedError
+from include.tiering.errors import FormatError, SettingError, SourceChangedError
 from include.tiering.formats import zstd_frame
 from include.tiering.formats.aiven_chunks import (
     ENCRYPTION_OVERHEAD_BYTES,
     IV_BYTES,
+    MAX_CHUNKS,
     ChunkIndex,
     FixedChunkIndex,
     VariableChunkIndex,
@@ -149,14 +150,20 @@ def stored_log(
     """The log in this form; one that is neither compressed nor encrypted is the segment file itself.
 
     Raises:
+        SettingError: more chunks than a reader takes.
         SourceChangedError: as `TransformedLog`.
     """
     size_bytes = data.log.size_bytes
+    chunks = -(-size_bytes // form.chunk_size_bytes)
     compresses = form.compresses and not (form.unless_compressed and begins_compressed(data.log))
     if cipher is None and not compresses:
         plain = FixedChunkIndex.plain(form.chunk_size_bytes, size_bytes)
         return StoredLog(data.log, data.log_crc32c, data.log_running_crc32c, plain)
-    seal = None if cipher is None else _sealing(cipher, -(-size_bytes // form.chunk_size_bytes), random_bytes)
+    if chunks > MAX_CHUNKS:
+        raise SettingError(
+            f"{name}: {chunks} chunks of remote_storage.chunk_size {form.chunk_size_bytes}: at most {MAX_CHUNKS}"
+        )
+    seal = None if cipher is None else _sealing(cipher, chunks, random_bytes)
     body = TransformedLog(name, data, Transformation(form.chunk_size_bytes, compresses, seal))
     return StoredLog(body, body.crc32c, body.running_crc32c, body.chunk_index)
 

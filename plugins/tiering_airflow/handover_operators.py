@@ -13,7 +13,7 @@ from airflow.sdk import BaseOperator
 from include.tiering.errors import HandoverForgottenError, SettingError
 from include.tiering.model.handover import HandoverState, HandoverStep, is_before
 from include.tiering.model.ids import Uuid
-from include.tiering.reports.handover import HandoverView, handover_question, present_handover, step_line
+from include.tiering.reports.handover import HandoverView, handover_question, latest_checks, present_handover, step_line
 from include.tiering.reports.text import as_text
 from include.tiering.work.handover_contract import Handover, LocalRetention
 from plugins.tiering_airflow.config_operator import author
@@ -180,7 +180,8 @@ def driver(context: "Context") -> str:
 def view_of(tiering: "Tiering", handover: Handover) -> HandoverView:
     """With all that was stored about it."""
     store, handover_id = tiering.handovers, handover.handover_id
-    return HandoverView(handover, store.checks(handover_id), store.guards(handover_id), store.seed(handover_id))
+    checks = latest_checks(store, handover)
+    return HandoverView(handover, checks, store.guards(handover_id), store.seed(handover_id))
 
 
 def _require_done(handover: Handover, step: HandoverStep) -> None:

@@ -9,7 +9,7 @@ from include.tiering.model.handover_check import CheckOutcome, CheckResult
 from include.tiering.reports.approval import ApprovalQuestion
 from include.tiering.reports.presentation import Document, Presentation, Table, count
 from include.tiering.units import format_utc
-from include.tiering.work.handover_contract import GuardValue, Handover, SeededPartition
+from include.tiering.work.handover_contract import GuardValue, Handover, HandoverStore, SeededPartition
 
 WHAT_STEPS_DO: Final = {
     HandoverStep.PRECONDITIONS: "may this topic be handed over",
@@ -39,6 +39,14 @@ class HandoverView:
     guards: Sequence[GuardValue] = ()
     seed: Sequence[SeededPartition] = ()
     refusal: str | None = None
+
+
+def latest_checks(store: HandoverStore, handover: Handover) -> Sequence[CheckResult]:
+    """Of the step that it is at, or of the last one before it that made any."""
+    for step in reversed(STEPS[: STEPS.index(handover.step) + 1]):
+        if checks := store.checks(handover.handover_id, step):
+            return checks
+    return ()
 
 
 def present_handover(view: HandoverView) -> Presentation:

@@ -49,10 +49,6 @@ class Handover:
     began_at_ms: int = 0
     updated_at_ms: int = 0
 
-    def is_forgotten(self, now_ms: int) -> bool:
-        """Whether it ought to go on, holds guards, and nobody drives it."""
-        return self.state.holds_guards and self.driven_until_ms <= now_ms
-
 
 @dataclass(frozen=True, slots=True)
 class GuardValue:

@@ -137,3 +137,10 @@ def test_an_unknown_topic_is_named(run):
     refused = run("unknown", "--dry-run")
     assert refused.exit_code == ExitCode.FINDINGS
     assert "the brokers know no topic unknown" in refused.stderr
+
+
+def test_other_wishes_than_it_was_begun_with_are_refused(run):
+    run(TOPIC, "--local-retention-bytes", "1000")
+    refused = run(TOPIC, "--resume", "--local-retention-bytes", "2000")
+    assert refused.exit_code == ExitCode.USAGE
+    assert "begun with" in refused.stderr

@@ -69,6 +69,11 @@ def handover(
 
         wanted = LocalRetention(local_retention_ms, local_retention_bytes)
         begun = _to_resume(tiering, topic) if resume else tiering.begin_handover(topic, wanted, author=author())
+        if wanted != LocalRetention() and wanted != begun.wanted:
+            raise SettingError(
+                f"it was begun with --local-retention-ms {begun.wanted.local_retention_ms} and --local-retention-bytes"
+                f" {begun.wanted.local_retention_bytes}: --undo it to begin with others"
+            )
         carried = _carry_on(tiering, begun, resume=resume)
         refusal = None
         if _waits_for_a_person(carried):
@@ -174,11 +179,10 @@ def _show_checks(tiering: "Tiering", topic: str, *, as_json: bool) -> None:
 
 
 def _view(tiering: "Tiering", handover: "Handover", refusal: str | None) -> "HandoverView":
-    from include.tiering.reports.handover import HandoverView
+    from include.tiering.reports.handover import HandoverView, latest_checks
 
-    store = tiering.handovers
-    handover_id = handover.handover_id
-    checks = store.checks(handover_id, handover.step) or store.checks(handover_id)
+    store, handover_id = tiering.handovers, handover.handover_id
+    checks = latest_checks(store, handover)
     return HandoverView(handover, checks, store.guards(handover_id), store.seed(handover_id), refusal)
 
 

@@ -31,11 +31,13 @@ def fence_off(run: HandoverRun) -> StepResult:
         StateConflictError: the topic has another owner than the platform or this hand-over.
     """
     ports, handover = run.ports, run.handover
+    owner = ports.registry.owner(handover.topic_id)
     ports.registry.set_owner(
         handover.topic_id,
         handover.topic,
         TopicOwner.HANDING_OVER,
-        expected=TopicOwner.PLATFORM,
+        # Nobody's, where nothing was ever rolled.
+        expected=TopicOwner.NONE if owner is TopicOwner.NONE else TopicOwner.PLATFORM,
         author=run.drive.driver,
     )
     busy = _drain(run)

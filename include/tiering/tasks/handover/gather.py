@@ -1,7 +1,6 @@
 """All that the checks look at, asked of brokers, log directories, metadata and the metadata topic at one moment."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from include.tiering.cluster.brokers_contract import BrokerConfig, BrokerNode, OffsetsAnswer
@@ -229,8 +228,3 @@ def _frozen(one: SeededPartition) -> FrozenPartition:
     return FrozenPartition(
         partition, one.start_offset, one.end_offset, one.log_start_offset, one.leader, one.leader_epoch
     )
-
-
-def at_moment(facts: HandoverFacts, seed: Sequence[SeededPartition]) -> HandoverFacts:
-    """The same facts beside what was decided meanwhile."""
-    return replace(facts, frozen={one.topic_id_partition.partition: _frozen(one) for one in seed})

@@ -59,3 +59,13 @@ def test_a_record_that_brokers_serve_otherwise_stops_it(tmp_path):
         assert world.brokers.partition(TOPIC_ID, 0).earliest_local == 30
         world.lost.clear()
         assert world.carry_on(resume=True).state is HandoverState.DONE
+
+
+def test_a_topic_in_which_nothing_was_rolled_yet_is_handed_over_as_well(tmp_path):
+    with handover_world(tmp_path, partitions=1, segments=0) as world:
+        world.begin()
+        world.carry_on()
+        world.approve()
+        assert world.carry_on().state is HandoverState.DONE
+        assert world.owner is TopicOwner.BROKER
+        assert [one.is_empty for one in world.handovers.seed(world.handover.handover_id)] == [True]

@@ -147,12 +147,14 @@ def test_an_encrypted_and_compressed_manifest_has_its_members_in_the_plugins_ord
         encryption=Encryption("key-1", b"secret", b"aad"),
         with_txn_index_empty=False,
     )
-    head, encryption, tail = (
+    head = (
         b'{"version":"1","chunkIndex":{"type":"variable","originalChunkSize":10,"originalFileSize":25,'
-        b'"transformedChunks":"KLUv/SARiQAAAAAAAwAAABMCAAABGQAAAA4="},"segmentIndexes":',
-        b',"compression":true,"encryption":{"dataKey":"key-1:c2VjcmV0","aad":"YWFk"},"remoteLogSegmentMetadata":',
-        GOLDEN.partition(b'"remoteLogSegmentMetadata":')[2],
+        b'"transformedChunks":"KLUv/SARiQAAAAAAAwAAABMCAAABGQAAAA4="},"segmentIndexes":'
     )
+    encryption = (
+        b',"compression":true,"encryption":{"dataKey":"key-1:c2VjcmV0","aad":"YWFk"},"remoteLogSegmentMetadata":'
+    )
+    tail = GOLDEN.partition(b'"remoteLogSegmentMetadata":')[2]
     indexes = GOLDEN.partition(b'"segmentIndexes":')[2].partition(b',"compression"')[0]
     assert content == head + indexes + encryption + tail
     assert parse_manifest(content).chunk_index.stored_size_bytes == 333

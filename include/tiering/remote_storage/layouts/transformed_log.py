@@ -82,7 +82,7 @@ class TransformedLog:
         filled = 0
         while filled < len(buffer) and position + filled < self.size_bytes:
             number = bisect_right(self._ends, position + filled)
-            stored = self._stored(number)
+            stored = memoryview(self._stored(number))
             part = stored[position + filled - (self._ends[number] - len(stored)) :][: len(buffer) - filled]
             buffer[filled : filled + len(part)] = part
             filled += len(part)

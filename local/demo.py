@@ -76,7 +76,9 @@ def main() -> int:
 
 def _demo(console: Console, layout: Layout, say: Callable[[str], None]) -> bool:
     port = free_port()
-    platform = assemble(layout, sample_settings(layout, airflow_port=port), port=port, say=say)
+    # The newest size run is the one that the copy woke, at the full hour as well.
+    environment = {**sample_settings(layout, airflow_port=port), "AIRFLOW__TIERING__SIZES_SCHEDULE": ""}
+    platform = assemble(layout, environment, port=port, say=say)
     platform.set_up()
     platform.start()
     demo = _Demo(console, layout, say)

@@ -21,11 +21,13 @@ from local.tiering_config import CONFIG_VARIABLE
 COPY = "tiering_copy"
 EXPIRATION = "tiering_expiration"
 SIZES = "tiering_remote_log_sizes"
-WAIT_SECONDS: Final = 600.0
+WAIT_SECONDS: Final = 1800.0
 """For a run of a DAG, however busy the machine is."""
 
 # Between two tasks the scheduler sleeps for a second unless it is told otherwise.
 _QUICK: Final = {"AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3"}
+# Whatever time of the day it is, runs begin when a test or a copy asks for them.
+_WHEN_ASKED: Final = {f"AIRFLOW__TIERING__{name}_SCHEDULE": "" for name in ("AUDIT", "QUALITY", "SIZES")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +56,28 @@ class RunningPlatform:
         return done.stdout
 
 
-@contextmanager
-def running_platform(directory: Path, brokers: Path, settings: str = "") -> Iterator[RunningPlatform]:
+def running_platform(directory: Path, brokers: Path, settings: str = "") -> AbstractContextManager[RunningPlatform]:
     """Started below `directory`, its DAGs known; everything has ended when the context ends.
 
     `brokers` holds `broker-1` and `broker-2`; `settings` are more lines of the settings file.
     """
     layout = Layout.below(directory)
-    layout.state.mkdir()
     log_dirs = "".join(f"[[log_dirs]]\nbroker_id = {n}\npath = '{brokers / f'broker-{n}'}'\n" for n in (1, 2))
-    layout.tiering_toml.write_text(
+    return platform_with(
+        directory,
         "topics.include = ['*']\n"
         f"remote_storage.url = 'file://{layout.remote_storage}'\n"
-        f"metadata.url = 'sqlite:///{layout.metadata_database}'\n{settings}\n{log_dirs}"
+        f"metadata.url = 'sqlite:///{layout.metadata_database}'\n{settings}\n{log_dirs}",
     )
-    environment = {CONFIG_VARIABLE: str(layout.tiering_toml), **_QUICK}
+
+
+@contextmanager
+def platform_with(directory: Path, settings: str) -> Iterator[RunningPlatform]:
+    """The same with a settings file of one's own, all of its text."""
+    layout = Layout.below(directory)
+    layout.state.mkdir()
+    layout.tiering_toml.write_text(settings)
+    environment = {CONFIG_VARIABLE: str(layout.tiering_toml), **_QUICK, **_WHEN_ASKED}
     platform = assemble(layout, environment, port=free_port(), say=print)
     try:
         platform.set_up()

@@ -25,6 +25,8 @@ from tests.doubles.listed_segments import listed_segments
 from tests.doubles.patience import eventually
 from tests.doubles.running_platform import COPY, SIZES, WAIT_SECONDS, RunningPlatform, running_platform
 
+pytestmark = pytest.mark.timeout(7_200)
+
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Path:

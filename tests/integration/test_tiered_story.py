@@ -66,7 +66,7 @@ def tiering(running: RunningPlatform) -> Iterator[Tiering]:
         yield opened
 
 
-@pytest.mark.timeout(3000)
+@pytest.mark.timeout(10_000)
 def test_copied_and_expired_with_sizes_that_agree(
     running: RunningPlatform, tiering: Tiering, spark: SparkSession
 ) -> None:

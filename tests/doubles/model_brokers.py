@@ -223,13 +223,6 @@ class ModelBrokers:
                 for name, value in values.items()
             }
 
-    def default_broker_configs(self) -> Mapping[str, BrokerConfig]:
-        with self._call("default_broker_configs"):
-            return {
-                name: BrokerConfig(name, value, ConfigSource.ALL_BROKERS)
-                for name, value in self.broker_configs_set[None].items()
-            }
-
     def alter_topic_configs(self, topic: str, changes: Mapping[str, str | None], *, dry_run: bool = False) -> None:
         with self._call("alter_topic_configs"):
             found = self._topic(topic)

@@ -1,15 +1,19 @@
 """A real broker is asked everything that `Brokers` can be asked: the contract that its model keeps too."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from include.tiering.cluster.kafka_admin import open_brokers
+from include.tiering.log_source.contract import BoundsQuality, IneligibleReason
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.settings import TieringSettings, load_settings
+from include.tiering.wiring import open_tiering
 from tests.contract.brokers_contract import BrokersContract
-from tests.doubles.kafka_lab.brokers_world import RealWorld
+from tests.doubles.kafka_lab.brokers_world import RealWorld, open_brokers
 from tests.doubles.kafka_lab.cluster import KafkaCluster, client_configuration, kafka_cluster, wait_until
+from tests.doubles.kafka_lab.produce import mixed_records
 from tests.doubles.kafka_lab.skipping import require_kafka
 
 pytestmark = pytest.mark.kafka
@@ -44,3 +48,44 @@ class TestABroker(BrokersContract):
             return (offsets.latest_tiered or 0) >= 5 and (offsets.earliest_local or 0) >= 5 and offsets.earliest == 0
 
         wait_until(is_tiered, "closed segments are remote only")
+
+
+def _settings(cluster: KafkaCluster, log_dir: Path, state: Path) -> TieringSettings:
+    return load_settings(
+        environ={
+            "TIERING_CLUSTER__BOOTSTRAP_SERVERS": cluster.bootstrap,
+            "TIERING_CLUSTER__REQUEST_TIMEOUT_MS": "60000",
+            "TIERING_LOG_DIRS": f"1:{log_dir}",
+            "TIERING_METADATA__URL": f"sqlite:///{state / 'tiering.db'}",
+            "TIERING_REMOTE_STORAGE__URL": f"file://{state / 'remote'}",
+        }
+    )
+
+
+def test_a_deployment_scans_with_exact_bounds_and_refuses_an_old_copy_of_the_directory(
+    world: RealWorld, cluster: KafkaCluster, tmp_path: Path
+) -> None:
+    name = world.new_name()
+    partition = TopicIdPartition(world.create_topic(name), 0, name)
+    mixed_records(cluster.bootstrap, name, [0])
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    shutil.copy(cluster.broker.log_dir / "meta.properties", copy)
+    shutil.copytree(cluster.partition_dir(name, 0), copy / f"{name}-0")
+    with open_tiering(_settings(cluster, cluster.broker.log_dir, tmp_path)) as tiering:
+
+        def is_flushed() -> bool:
+            (replica,) = tiering.scan(topics=[name]).replicas
+            return all(segment.eligible or segment.active for segment in replica.segments)
+
+        wait_until(is_flushed, "all that has rolled may be copied")
+        (replica,) = tiering.scan(topics=[name]).replicas
+        said = world.brokers.partition_offsets([partition]).of(partition)
+        assert replica.bounds is BoundsQuality.EXACT
+        assert (replica.high_watermark, replica.last_stable_offset) == (said.high_watermark, said.last_stable_offset)
+        assert len(replica.segments) >= 2
+    world.append(name, 1)
+    with open_tiering(_settings(cluster, copy, tmp_path)) as tiering:
+        report = tiering.scan(topics=[name])
+        assert {one.reason for one in report.replicas[0].segments} == {IneligibleReason.STALE_LOG_DIR}
+        assert f"has replicated up to {said.high_watermark + 1}" in report.errors[0].message

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from include.tiering.cluster.kafka_admin import KafkaBrokers, open_brokers
+from include.tiering.cluster.kafka_admin import KafkaBrokers
 from include.tiering.errors import (
     BrokersError,
     BrokersForbiddenError,
@@ -24,6 +24,7 @@ from include.tiering.errors import (
     BrokersUnavailableError,
 )
 from include.tiering.model.ids import TopicIdPartition, Uuid
+from tests.doubles.kafka_lab.brokers_world import open_brokers
 from tests.doubles.kafka_lab.certificates import Authority
 from tests.doubles.kafka_lab.cluster import WAIT_SECONDS, KafkaCluster, free_ports, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.skipping import require_kafka

@@ -5,11 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from include.tiering.cluster.broker_releases import release_of
-from include.tiering.cluster.kafka_admin import open_brokers
 from include.tiering.errors import BrokersUnavailableError
 from include.tiering.model.ids import TopicIdPartition
 from tests.contract.brokers_contract import BrokersContract
-from tests.doubles.kafka_lab.brokers_world import RealWorld
+from tests.doubles.kafka_lab.brokers_world import RealWorld, open_brokers
 from tests.doubles.kafka_lab.cluster import KafkaCluster, client_configuration, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.skipping import require_kafka
 

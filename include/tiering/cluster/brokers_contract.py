@@ -108,11 +108,6 @@ class ConfigSource(StrEnum):
     DEFAULT = "default"
     OTHER = "other"
 
-    @property
-    def is_set(self) -> bool:
-        """Somebody chose the value: a person, or the file that the broker was started with."""
-        return self is not ConfigSource.DEFAULT
-
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
@@ -177,10 +172,6 @@ class Brokers(Protocol):
 
     def broker_configs(self, broker_id: int) -> Mapping[str, BrokerConfig]:
         """Every config in force on one broker, by name, as that broker says."""
-        ...
-
-    def default_broker_configs(self) -> Mapping[str, BrokerConfig]:
-        """The dynamic defaults that are set for all brokers, by name."""
         ...
 
     def alter_topic_configs(self, topic: str, changes: Mapping[str, str | None], *, dry_run: bool = False) -> None:

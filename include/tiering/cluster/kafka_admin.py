@@ -5,8 +5,7 @@ nothing of transactions: so all of it is asked over connections of our own (docs
 """
 
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from include.tiering.clock import Clock, SystemClock
@@ -141,9 +140,6 @@ class KafkaBrokers:
     def broker_configs(self, broker_id: int) -> Mapping[str, BrokerConfig]:
         return self._configs(broker_id, Resource(ResourceType.BROKER, str(broker_id)), f"configs of broker {broker_id}")
 
-    def default_broker_configs(self) -> Mapping[str, BrokerConfig]:
-        return self._configs(None, Resource(ResourceType.BROKER, _ALL_BROKERS), "default configs of all brokers")
-
     def alter_topic_configs(self, topic: str, changes: Mapping[str, str | None], *, dry_run: bool = False) -> None:
         request = IncrementalAlterConfigs(Resource(ResourceType.TOPIC, topic), changes, dry_run)
         with self._lock:
@@ -191,16 +187,6 @@ class KafkaBrokers:
                 if not answer.error and answer.name in found:
                     facts[answer.name] = _facts(answer.name, found[answer.name], answer.configs)
         return facts
-
-
-@contextmanager
-def open_brokers(config: Mapping[str, str | int], clock: Clock | None = None) -> Iterator[KafkaBrokers]:
-    """`KafkaBrokers` for as long as a block lasts."""
-    brokers = KafkaBrokers(config, clock)
-    try:
-        yield brokers
-    finally:
-        brokers.close()
 
 
 def _cluster_id(metadata: MetadataAnswer) -> str:

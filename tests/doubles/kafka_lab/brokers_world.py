@@ -1,16 +1,25 @@
 """A real cluster as the contract of `Brokers` wants it."""
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
 from confluent_kafka import Producer
 
 from include.tiering.cluster.brokers_contract import Brokers
+from include.tiering.cluster.kafka_admin import KafkaBrokers
 from include.tiering.model.ids import Uuid
 from tests.doubles.kafka_lab.cluster import WAIT_SECONDS, KafkaCluster, client_configuration, wait_until
 
 _numbers = itertools.count()
+
+
+@contextmanager
+def open_brokers(config: Mapping[str, str | int]) -> Iterator[KafkaBrokers]:
+    """Closed when the block ends."""
+    with closing(KafkaBrokers(config)) as brokers:
+        yield brokers
 
 
 @dataclass

@@ -81,7 +81,7 @@ class BrokerConnection:
         """Raises BrokersError; see the table above. Error codes in an answer are the caller's."""
         if not self.knows(request.api_key, request.version):
             raise BrokersRefusedError(
-                f"broker {self._address} does not know {request.name} {request.version}: it is older than Kafka 3.6"
+                f"broker {self._address} does not know {request.name} {request.version}: brokers from Kafka 3.6 on do"
             )
         with self._failures():
             return self._ask(request, self._clock.monotonic() + self._login.timeout_ms / 1000)

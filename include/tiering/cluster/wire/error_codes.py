@@ -12,8 +12,6 @@ from include.tiering.errors import (
     printable,
 )
 
-UNSUPPORTED_VERSION: Final = 35
-CLUSTER_AUTHORIZATION_FAILED: Final = 31
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 UNKNOWN_TOPIC_ID: Final = 100
 
@@ -31,10 +29,10 @@ _MEANINGS: Final[dict[int, tuple[str, type[BrokersError]]]] = {
     16: ("not the coordinator any more", BrokersUnavailableError),
     17: ("invalid topic name", BrokersRefusedError),
     29: ("not authorised for this topic", BrokersForbiddenError),
-    CLUSTER_AUTHORIZATION_FAILED: ("not authorised for the cluster", BrokersForbiddenError),
+    31: ("not authorised for the cluster", BrokersForbiddenError),
     33: ("SASL mechanism not enabled there", BrokersLoginError),
     34: ("SASL state", BrokersLoginError),
-    UNSUPPORTED_VERSION: ("the broker is too old, or too new, for this request", BrokersRefusedError),
+    35: ("the broker is too old, or too new, for this request", BrokersRefusedError),
     40: ("invalid config", BrokersRefusedError),
     41: ("not the controller any more", BrokersUnavailableError),
     42: ("invalid request", BrokersRefusedError),

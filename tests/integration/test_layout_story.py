@@ -1,6 +1,7 @@
 """The main job by the library in each layout and form, from settings alone: copied, verified, audited, read back,
 expired; and in the layout without manifests what cannot be done."""
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,7 @@ def test_the_main_job(tmp_path: Path, layout: str) -> None:
         for depth in Depth:
             report = tiering.verify("run", depth=depth)
             assert (report.segments, report.failed) == (segments, ())
+        assert b"PRIVATE" not in pickle.dumps(tiering.strays.layout), "Spark sends it to its tasks"
         audited = tiering.audit("audit")
         assert (audited.findings, audited.record.rows) == ((), segments)
         for partition in tiering.metadata.partitions():

@@ -98,10 +98,10 @@ def open_strays(
     credentials: S3Credentials | None = None,
     layout: str = AivenLayout.name,
     form: AivenForm = PLAIN,
-    keys: SegmentKeys | None = None,
 ) -> StoredStrays:
-    """What of the place that `url` names no metadata knows; see `open_storage` and `StoredStrays`."""
-    chosen = _layout(layout, url, form, keys)
+    """What of the place that `url` names no metadata knows; see `open_storage` and `StoredStrays`. Its layout writes
+    nothing, so it has no key pairs and may be sent to other processes."""
+    chosen = _layout(layout, url, replace(form, encrypts=False))
     store = _open_store(url, endpoint_url, region, credentials, chosen.staging_prefix)
     return StoredStrays(store, chosen, require_ours)
 

@@ -33,7 +33,7 @@ from include.tiering.tasks.removal_batch import RemovalBatch, RemovalResult
 from include.tiering.tasks.remove_strays import StrayRemover
 from include.tiering.wiring.batches import around_deletion
 from include.tiering.wiring.ingestion_verbs import IngestionVerbs
-from include.tiering.wiring.layouts import layout_options
+from include.tiering.wiring.layouts import form_of
 from include.tiering.work.deletion_contract import DeletionRun
 from include.tiering.work.sql_audits import SqlAuditStore
 from include.tiering.work.sql_removals import SqlRemovalStore
@@ -79,8 +79,10 @@ class AuditVerbs(IngestionVerbs):
     @cached_property
     def strays(self) -> StoredStrays:
         remote = self.settings.remote_storage
-        options = layout_options(remote)
-        return open_strays(remote.required_url(), self.require_our_store, **self._access(), **options)
+        form = form_of(remote)
+        return open_strays(
+            remote.required_url(), self.require_our_store, layout=remote.layout, form=form, **self._access()
+        )
 
     def audit_moment(self, facts: ListingFacts) -> AuditMoment:
         """Of a listing that begins now, or of one that was taken before; by the database's clock."""

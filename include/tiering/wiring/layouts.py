@@ -9,13 +9,18 @@ from include.tiering.settings import RemoteStorageSettings
 
 
 def layout_options(remote: RemoteStorageSettings) -> dict[str, Any]:
-    """Arguments of `open_storage` and `open_strays` that choose the layout and its form.
+    """Arguments of `open_storage` that choose the layout, its form and the keys for it. Raises as `form_of` does."""
+    return {"layout": remote.layout, "form": form_of(remote), "keys": _keys(remote)}
+
+
+def form_of(remote: RemoteStorageSettings) -> AivenForm:
+    """The form of new segments.
 
     Raises:
         SettingError: a chunk size that cannot be held in memory.
     """
     fields = frozenset(CustomMetadataField[name] for name in remote.custom_metadata_fields_include)
-    form = AivenForm(
+    return AivenForm(
         chunk_size_bytes=remote.chunk_size,
         compresses=remote.compression_enabled,
         unless_compressed=remote.compression_heuristic_enabled,
@@ -25,7 +30,6 @@ def layout_options(remote: RemoteStorageSettings) -> dict[str, Any]:
         key_prefix=remote.key_prefix,
         with_txn_index_empty=remote.brokers_write_txn_idx_empty,
     )
-    return {"layout": remote.layout, "form": form, "keys": _keys(remote)}
 
 
 def _keys(remote: RemoteStorageSettings) -> SegmentKeys | None:

@@ -1,5 +1,6 @@
 """A broker tiers by itself, and the platform looks: its records, its objects, and what is wrong with them."""
 
+import secrets
 from collections import defaultdict
 from pathlib import Path
 
@@ -10,12 +11,16 @@ from include.tiering.formats.remote_log_conversion import update_record
 from include.tiering.formats.remote_log_metadata import encode
 from include.tiering.metadata_topic.partitioner import metadata_partition_of
 from include.tiering.model.broker_cache import BROKER_COUNTED_STATES
+from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.pools.contract import READER_POOL
+from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.ingestion_contract import MetadataTopicIdentity
+from include.tiering.tasks.copy_one_segment import SegmentCopier
 from include.tiering.tasks.partition_readiness import NotReady
+from include.tiering.tasks.plan_expiration import ExpirationPlanner
 from tests.doubles.kafkas_remote_store import ABANDONED
 from tests.doubles.observed_cluster import ObservedCluster
-from tests.doubles.segments import DELETE_FINISHED, DELETE_STARTED, FINISHED, update_of
+from tests.doubles.segments import DELETE_FINISHED, DELETE_STARTED, FINISHED, planned, update_of
 from tests.doubles.tiered_topic import replayed_caches
 
 pytestmark = pytest.mark.integration
@@ -151,3 +156,33 @@ def test_a_lagging_topic_of_a_broker_holds_up_no_copy_of_ours(tmp_path: Path):
         reasons = {str(one.topic_id_partition): one.reason for one in readiness.partitions}
     assert reasons["tier-a-0"] is NotReady.NOT_OURS
     assert reasons["local-only-0"] is None
+
+
+def test_a_topic_that_is_ours_again_keeps_what_the_broker_began(tmp_path: Path):
+    """Neither a copy that cleans up nor an expiration takes it for its own."""
+    cluster = ObservedCluster(tmp_path)
+    cluster.document("ingest")
+    stored = sorted(cluster.store.rglob("*"))
+    with cluster.opened() as tiering:
+        tier_a = next(one for one in tiering.metadata.partitions() if str(one) == "tier-a-0")
+        tiering.registry.set_owner(
+            tier_a.topic_id, tier_a.topic, TopicOwner.PLATFORM, expected=TopicOwner.BROKER, author="test"
+        )
+        tiering.work.save_plan("run", [planned(tier_a)])
+        lease = tiering.work.claim("run", "batch", lease_ms=3_600_000)
+        assert lease is not None
+        copier = SegmentCopier(
+            tiering.source,
+            tiering.storage,
+            tiering.metadata,
+            tiering.registry,
+            tiering.clock,
+            secrets.token_bytes,
+            lambda *_: None,
+        )
+        assert copier.abandon_leftovers(lease.fence) == 0
+        planner = ExpirationPlanner(
+            tiering.metadata, tiering.registry, tiering.work, {tier_a.topic: TopicRetention(1, 1)}, 0
+        )
+        assert planner.plan("expire", [tier_a], None, now_ms=tiering.deletions.now_ms()).expirations == ()
+    assert sorted(cluster.store.rglob("*")) == stored

@@ -6,18 +6,21 @@ put back at its old place (compiled here).
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 VERSIONS: Final = ("4.3.1", "3.9.2", "4.4.0")
 _CACHE: Final = Path(__file__).resolve().parents[3] / ".cache" / "kafka"
 _FETCH_SECONDS: Final = 300
+_OLDEST_JAVA: Final = 17
 _KAFKA: Final = "org.apache.kafka"
 _OLD_LOG_CONTEXT: Final = """\
 package org.apache.kafka.common.utils;
@@ -86,13 +89,22 @@ def class_path(version: str) -> str:
     return os.pathsep.join([f"{home}/libs/*", f"{home}/classes"])
 
 
+@cache
 def java() -> str:
-    """The Java to run things with: JAVA_HOME's, else the one on the PATH."""
+    """The Java to run things with: JAVA_HOME's, else the one on the PATH.
+
+    Raises:
+        LabUnavailableError: there is none, or it is too old for a broker.
+    """
     home = os.environ.get("JAVA_HOME")
     program = shutil.which("java", path=f"{home}/bin") if home else None
     program = program or shutil.which("java")
     if program is None:
         raise LabUnavailableError("java is not on the PATH")
+    said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+    found = re.search(r'version "(\d+)', said)
+    if found is None or int(found[1]) < _OLDEST_JAVA:
+        raise LabUnavailableError(f"{program} is no Java {_OLDEST_JAVA} or newer: {said.splitlines()[:1]}")
     return program
 
 

@@ -141,7 +141,8 @@ class HandoverFacts:
 
     `configs` are the topic's in force, whoever set them; `old_configs` those that are restored at the end. `leases` are
     sentences about who still copies or deletes. `frozen` is what was stored when the leases were fenced off, empty
-    before. `hold_seconds`: for how long the disks must be able to take what producers bring.
+    before. `hold_seconds`: for how long the disks must be able to take what producers bring. `local_target_bytes`: what
+    local.retention.bytes is at the end, -1 for no limit of its own.
     """
 
     topic: str
@@ -159,6 +160,7 @@ class HandoverFacts:
     frozen: Mapping[int, FrozenPartition] = field(default_factory=dict)
     now_ms: int = 0
     hold_seconds: int = 0
+    local_target_bytes: int = UNLIMITED
 
     def limit(self, key: str, configs: Mapping[str, str] | None = None) -> int:
         """A numeric config of the topic; -1 where it is absent or no number."""

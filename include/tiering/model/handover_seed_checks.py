@@ -173,6 +173,25 @@ def _within_retention(facts: HandoverFacts) -> Iterator[Remark]:
             )
 
 
+def _restarts(facts: HandoverFacts) -> Iterator[Remark]:
+    limit = facts.limit("retention.bytes", facts.old_configs)
+    if limit == UNLIMITED:
+        return
+    for one, seed in _seeded(facts):
+        remote_bytes = sum(segment.metadata.segment_size_bytes for segment in seed)
+        target = facts.local_target_bytes
+        local_bytes = remote_bytes if target < 0 else min(remote_bytes, target)
+        if remote_bytes + local_bytes > limit:
+            yield Remark(
+                f"{remote_bytes} bytes remote and up to {local_bytes} of them local as well exceed retention.bytes"
+                f" {limit}",
+                "brokers before 4.3.2 count both in the moments after each start, and delete what exceeds: hand over with"
+                " a small --local-retention-bytes, and restart no broker before it is through (docs/handover.md)",
+                one.partition,
+                CheckOutcome.NOTE,
+            )
+
+
 def _custom_metadata(facts: HandoverFacts) -> Iterator[Remark]:
     wanted = facts.store.wants_custom_metadata
     for one, seed in _seeded(facts):
@@ -250,6 +269,7 @@ SEED_CHECKS: Final = (
     NamedCheck("segments-fit", "sizes and offsets fit Kafka's 32 bits", _fits, _GATE),
     NamedCheck("timestamps-are-real", "no segment would expire for want of a timestamp", _timestamps, _GATE),
     NamedCheck("seed-is-within-retention", "nothing expires when retention is back", _within_retention, _GATE),
+    NamedCheck("restarts-are-harmless", "local and remote copies are within retention.bytes", _restarts, _GATE),
     NamedCheck("custom-metadata-is-the-plugins", "as the storage manager itself writes", _custom_metadata, _GATE),
     NamedCheck("nothing-is-published-twice", "no other segment of these offsets is known", _published_once, _ALWAYS),
     NamedCheck("nothing-changed-since", "log start, leader and epochs are as when it was decided", _as_frozen, _LAST),

@@ -132,6 +132,13 @@ PROVOKED = [
     ),
     (GATE, "timestamps-are-real", REFUSED, with_segment(BEGUN, 0, max_timestamp_ms=-1), "timestamp -1"),
     (GATE, "seed-is-within-retention", NOTE, with_segment(BEGUN, 0, max_timestamp_ms=1_500_000_000_000), "1 segments"),
+    (
+        GATE,
+        "restarts-are-harmless",
+        NOTE,
+        replace(BEGUN, old_configs={"retention.bytes": "5000"}),
+        "up to 3000 of them",
+    ),
     (GATE, "custom-metadata-is-the-plugins", REFUSED, with_segment(BEGUN, 0, custom_metadata=b"x"), "1 bytes"),
     (
         GATE,
@@ -239,6 +246,11 @@ def test_replicated_records_need_not_be_flushed():
 
 def test_unlimited_retention_asks_nothing_of_timestamps():
     facts = replace(with_segment(BEGUN, 0, max_timestamp_ms=-1), old_configs={"retention.ms": "-1"})
+    assert worst(results_of(CHECKS, GATE, facts)) is CheckOutcome.PASSED
+
+
+def test_a_small_local_retention_makes_restarts_harmless():
+    facts = replace(BEGUN, old_configs={"retention.bytes": "5000"}, local_target_bytes=1_000)
     assert worst(results_of(CHECKS, GATE, facts)) is CheckOutcome.PASSED
 
 

@@ -10,6 +10,7 @@ from include.tiering.errors import BrokersError
 from include.tiering.log_source.contract import LogSegment, Replica
 from include.tiering.metadata_topic.contract import METADATA_TOPIC
 from include.tiering.model.handover_facts import (
+    UNLIMITED,
     BrokerFacts,
     DiskFacts,
     FrozenPartition,
@@ -58,6 +59,7 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
     partitions = sorted(now.partitions.values(), key=lambda one: one.partition) if now is not None else []
     ids = [TopicIdPartition(topic_id, one.partition, topic) for one in partitions]
     guards = () if handover is None else ports.handovers.guards(handover.handover_id)
+    old_configs = _old_configs(configs, guards, next(iter(by_broker.values()), {}))
     seed = () if handover is None else ports.handovers.seed(handover.handover_id)
     offsets = ports.brokers.partition_offsets(ids)
     replicas, problems = _replicas(ports, topic, topic_id)
@@ -68,7 +70,7 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
         owner=ports.registry.owner(topic_id),
         brokers=tuple(_broker(node, by_broker[node.broker_id]) for node in nodes),
         configs=configs,
-        old_configs=_old_configs(configs, guards, next(iter(by_broker.values()), {})),
+        old_configs=old_configs,
         partitions=tuple(
             _partition(ports.metadata, one, known, offsets, replicas, problems)
             for one, known in zip(ids, partitions, strict=True)
@@ -82,6 +84,7 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
         frozen={one.topic_id_partition.partition: _frozen(one) for one in seed},
         now_ms=ports.handovers.now_ms(),
         hold_seconds=ports.limits.hold_seconds,
+        local_target_bytes=_local_target(handover, old_configs),
     )
 
 
@@ -131,6 +134,15 @@ def _old_configs(
         if value is not None:
             old[guard.key] = value
     return old
+
+
+def _local_target(handover: Handover | None, old_configs: Mapping[str, str]) -> int:
+    """What was asked for, else what the topic had; -1 where neither is a limit."""
+    wanted = None if handover is None else handover.wanted.local_retention_bytes
+    if wanted is not None:
+        return wanted
+    had = old_configs.get("local.retention.bytes", "")
+    return int(had) if had.isdigit() else UNLIMITED
 
 
 def _default_of(key: str, broker: Mapping[str, BrokerConfig]) -> str | None:

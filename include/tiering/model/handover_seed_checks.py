@@ -185,7 +185,7 @@ def _restarts(facts: HandoverFacts) -> Iterator[Remark]:
             yield Remark(
                 f"{remote_bytes} bytes remote and up to {local_bytes} of them local as well exceed retention.bytes"
                 f" {limit}",
-                "brokers before 4.3.2 count both in the moments after each start, and delete what exceeds: hand over with"
+                "brokers before 4.3.2 count both in the moments after a start, and delete what exceeds: hand over with"
                 " a small --local-retention-bytes, and restart no broker before it is through (docs/handover.md)",
                 one.partition,
                 CheckOutcome.NOTE,

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
+from include.tiering.model.ids import RemoteLogSegmentId, Uuid
+from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.wiring import Tiering
 from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
@@ -13,6 +15,8 @@ from tests.doubles.kafka_lab.gauges import gauge_by_topic
 from tests.doubles.kafka_lab.kafka_cache import Known, told
 from tests.doubles.kafka_lab.produce import Writer, mixed_records
 from tests.doubles.kafka_lab.skipping import require_kafka
+from tests.doubles.seeded_topics import seed, switch_on
+from tests.doubles.segments import DELETE_FINISHED, FINISHED
 
 TOPIC, PARTITIONS = "tiered", (0, 1)
 TIERED = {"remote.storage.enable": "true", "local.retention.bytes": "1"}
@@ -140,3 +144,42 @@ def test_it_goes_on_after_restarts_and_reads_again_what_it_read(deployment: Brok
     with deployment.library() as tiering:
         assert {one: tiering.metadata.list_segments(one) for one in tiering.metadata.partitions()} == rows
         assert_agrees(tiering)
+
+
+def test_what_we_published_comes_back_and_follows_the_broker(deployment: BrokerDeployment) -> None:
+    cluster, topic = deployment.cluster, "handed"
+    topic_id = Uuid.parse(cluster.create_topic(topic))
+    Writer(cluster.bootstrap, "lz4").send(topic, [0], 1_500, value_bytes=400)
+    seeded = seed(deployment, topic)
+    assert len(seeded) >= 4
+    document = deployment.document("ingest")
+    assert document["findings"] == []
+    with deployment.library() as tiering:
+        (partition,) = (one for one in tiering.metadata.partitions() if one.topic == topic)
+        rows = tiering.metadata.list_segments(partition)
+        assert {(row.origin, row.broker_state) for row in rows} == {(SegmentOrigin.PLATFORM, FINISHED)}
+        assert tiering.registry.owner(topic_id) is TopicOwner.PLATFORM
+        assert_agrees(tiering)
+
+    switch_on(cluster, topic, [0])
+    Writer(cluster.bootstrap, "lz4", seed=1).send(topic, [0], 600, value_bytes=400)
+    settle(cluster, topic)
+    deployment.document("ingest")
+    with deployment.library() as tiering:
+        assert tiering.registry.owner(topic_id) is TopicOwner.BROKER
+        assert {row.origin for row in tiering.metadata.list_segments(partition)} == set(SegmentOrigin)
+        assert_agrees(tiering)
+
+    cluster.alter_topic(topic, retention_bytes="150000")
+    first = RemoteLogSegmentId(partition, Uuid.parse(seeded[0].segment_id))
+
+    def follows() -> bool:
+        deployment.document("ingest")
+        with deployment.library() as tiering:
+            row = tiering.metadata.segment(first)
+            left = [str(one.metadata.remote_log_segment_id.id) for one in tiering.metadata.list_segments(partition)]
+        is_deleted = row is not None and row.metadata.state is DELETE_FINISHED
+        return is_deleted and sorted(left) == sorted(id_ for _, id_ in cluster.remote_segments(topic, 0))
+
+    wait_until(follows, "our rows are what the broker has left of our objects")
+    assert cluster.errors() == []

@@ -33,7 +33,10 @@ def require_valid_prefix(records: Iterable[TopicRecord], *, log_start_offset: in
     that brokers drop. Returns the ranges that are FINISHED in the end.
     """
     cache, began, live = BrokerCache(), {}, {}
+    seen: set[bytes] = set()
     for record in records:
+        assert record.value not in seen, f"the record at {record.offset} is there twice"
+        seen.add(record.value)
         said = decode(record.value)
         if isinstance(said, SegmentRecord):
             metadata = metadata_of(said)

@@ -88,8 +88,9 @@ def _asked(name: str) -> str:
 
 
 def _step(step: HandoverStep) -> HandoverStepOperator:
-    pool = {"pool": COPIER_POOL, "pool_slots": 1} if step is HandoverStep.COPY else {}
-    return HandoverStepOperator(task_id=step.value, step=step, **pool)
+    if step is HandoverStep.COPY:
+        return HandoverStepOperator(task_id=step.value, step=step, pool=COPIER_POOL)
+    return HandoverStepOperator(task_id=step.value, step=step)
 
 
 with DAG(

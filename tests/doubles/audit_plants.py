@@ -197,11 +197,13 @@ def quiet_of_brokers(world: World) -> None:
     attempt = world.attempt(topic="brokers'")
     world.store_all(attempt, "log")
     world.uploads.append(ListedUpload(world.attempt(topic="brokers'").key("log"), f"theirs {world.attempts}", OLD_MS))
-    copying = world.attempt(topic="brokers'")
-    world.know(copying, STARTED, YOUNG_MS)
     deleting = world.attempt(topic="brokers'")
     world.know(deleting, DELETE_STARTED)
     world.store_all(deleting)
+
+
+def quiet_young_of_brokers(world: World) -> None:
+    world.know(world.attempt(topic="brokers'"), STARTED, YOUNG_MS)
 
 
 def quiet_copy_under_way(world: World) -> None:
@@ -296,6 +298,7 @@ UPLOAD_PLANTS: Final[Mapping[str, Plant]] = {"open upload": open_upload}
 QUIET: Final[Mapping[str, Plant]] = {
     "young": quiet_young,
     "of brokers": quiet_of_brokers,
+    "young, of brokers": quiet_young_of_brokers,
     "a copy under way": quiet_copy_under_way,
     "changed since the listing": quiet_changing,
     "encrypted by a broker": quiet_encrypted,

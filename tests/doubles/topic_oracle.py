@@ -1,7 +1,7 @@
 """What the brokers of a cluster would make of a metadata topic: plain rules about one partition, record by record."""
 
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import accumulate
 
 from include.tiering.formats.remote_log_conversion import metadata_of, update_of
 from include.tiering.formats.remote_log_metadata import decode
@@ -59,8 +59,9 @@ def require_valid_prefix(records: Iterable[TopicRecord], *, log_start_offset: in
             if said.state >= RemoteLogSegmentState.DELETE_SEGMENT_STARTED:
                 live.pop(said.segment_id.id, None)
         ranges = sorted((one.start_offset, one.end_offset) for one in live.values())
-        for before, after in pairwise(ranges):
-            assert after[0] <= before[1] + 1, f"a gap behind {before}"
+        ends = accumulate((end for _, end in ranges), max)
+        for end, (start, _) in zip(ends, ranges[1:], strict=False):
+            assert start <= end + 1, f"a gap behind {end}"
     return sorted(
         (one.start_offset, one.end_offset)
         for one in cache.list_segments()

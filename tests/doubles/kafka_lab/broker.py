@@ -76,7 +76,9 @@ class KafkaBroker:
         """Makes its log dir one of that cluster, with Kafka's own tool."""
         command = [*self._java("-Xmx128m"), "kafka.tools.StorageTool", "format"]
         command += ["-t", cluster_id, "-c", str(self.configuration)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
+        done = subprocess.run(
+            command, cwd=self.directory, capture_output=True, text=True, timeout=START_SECONDS, check=False
+        )
         if done.returncode != 0:
             raise BrokerFailedError(f"format of broker {self.node_id}: {done.stdout[-1000:]}{done.stderr[-1000:]}")
 
@@ -90,7 +92,9 @@ class KafkaBroker:
         heap = (f"-Xms{self.heap_mib // 2}m", f"-Xmx{self.heap_mib}m")
         command = [*self._java(*heap, self.logging, *self._jmx()), "kafka.Kafka", str(self.configuration)]
         with (self.directory / "output").open("ab") as output:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+            self.process = subprocess.Popen(
+                command, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
         deadline = time.monotonic() + START_SECONDS
         awaited = (_READY, _READY_TO_TIER) if self.tiering else (_READY,)
         while not all(words in (said := self._said_since(already_said)) for words in awaited):

@@ -29,8 +29,8 @@ def records_about(topic: MetadataTopic, partition: TopicIdPartition) -> list[Top
 
 def require_valid_prefix(records: Iterable[TopicRecord], *, log_start_offset: int) -> list[tuple[int, int]]:
     """Raises AssertionError unless, after every single record, a broker could be switched on: live segments ascend from
-    the log start without a gap, ends rise, no range has two ids, nothing is FINISHED before it began, no record is one
-    that brokers drop. Returns the ranges that are FINISHED in the end.
+    the log start without a gap above it, ends rise, no range has two ids, nothing is FINISHED before it began, no
+    record is one that brokers drop. Returns the ranges that are FINISHED in the end.
     """
     cache, began, live = BrokerCache(), {}, {}
     seen: set[bytes] = set()
@@ -49,7 +49,7 @@ def require_valid_prefix(records: Iterable[TopicRecord], *, log_start_offset: in
             if end is None:
                 assert metadata.start_offset <= log_start_offset, "a broker would raise its log start"
             else:
-                assert metadata.start_offset <= end + 1, "a gap"
+                assert metadata.start_offset <= max(end + 1, log_start_offset), "a gap"
                 assert metadata.end_offset > end, "ends must rise"
             assert _unfinished(cache, live) == [], "two are under way"
             live[id_] = metadata
@@ -61,7 +61,7 @@ def require_valid_prefix(records: Iterable[TopicRecord], *, log_start_offset: in
         ranges = sorted((one.start_offset, one.end_offset) for one in live.values())
         ends = accumulate((end for _, end in ranges), max)
         for end, (start, _) in zip(ends, ranges[1:], strict=False):
-            assert start <= end + 1, f"a gap behind {end}"
+            assert start <= max(end + 1, log_start_offset), f"a gap behind {end}"
     return sorted(
         (one.start_offset, one.end_offset)
         for one in cache.list_segments()

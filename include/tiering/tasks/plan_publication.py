@@ -173,8 +173,8 @@ def _addition(segment: RemoteLogSegmentMetadata) -> Iterator[PublicationStep]:
 def _additions(
     live: Sequence[RemoteLogSegmentMetadata], fresh: Sequence[SegmentRow], log_start_offset: int
 ) -> tuple[list[RemoteLogSegmentMetadata], Withheld | None]:
-    """Segments that go on where `live` ends, or begin where the log does; and what stands in the way of more."""
-    end_offset = max((one.end_offset for one in live), default=log_start_offset - 1)
+    """Segments that go on where `live` ends, or the log begins; and what stands in the way of more."""
+    end_offset = max([log_start_offset - 1, *(one.end_offset for one in live)])
     finished = [row for row in fresh if row.metadata.state is _FINISHED]
     added: list[RemoteLogSegmentMetadata] = []
     for row in sorted(finished, key=lambda row: (row.metadata.start_offset, -row.metadata.end_offset)):

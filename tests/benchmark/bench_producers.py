@@ -5,8 +5,9 @@
 One real broker; its history lies cold on the disk, in topics of which each copy takes one. While a steady producer
 writes to another topic, the broker copies with its own quota, or `./tiering copy` with ours, or nobody. Cases take
 turns within a round. Measured from the moment the first object is there: latency of acknowledgements, bytes that the
-broker's and the copier's processes had fetched from storage, bytes that were copied. `--page` writes the figures and
-the plot into docs. Exit code 1: no broker can be had here.
+broker's and the copier's processes had fetched from storage, bytes that were copied. The broker's disk is the
+broker's: remote storage and the platform's database lie in memory, as both are elsewhere in earnest. `--page` writes
+the figures and the plot into docs. Exit code 1: no broker can be had here.
 """
 
 import argparse
@@ -35,6 +36,7 @@ CASES: Final = ("none", "broker", "platform")
 SEGMENT_BYTES: Final = 8 * MIB
 _VALUE_BYTES: Final = 60_000
 _KAFKA_QUOTA: Final = "remote.log.manager.copy.max.bytes.per.second"
+_MEMORY: Final = Path("/dev/shm")
 _OUR_QUOTA: Final = "tiering.copy.total.max.bytes.per.second"
 
 
@@ -158,20 +160,22 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=40.0, help="of one case")
     parser.add_argument("--rate-mib", type=int, default=10, help="MiB a second, of both quotas")
-    parser.add_argument("--directory", type=Path, help="on the disk that is to be measured")
+    parser.add_argument("--directory", type=Path, help="of the broker, on the disk that is to be measured")
+    parser.add_argument("--elsewhere", type=Path, default=_MEMORY, help="remote storage and database (%(default)s)")
     parser.add_argument("--page", action="store_true", help="write docs/producers.md and its plot")
     options = parser.parse_args(arguments)
     rate = options.rate_mib * MIB
     measured: list[Measured] = []
-    with tempfile.TemporaryDirectory(dir=options.directory) as scratch:
-        directory = Path(scratch)
+    with (
+        tempfile.TemporaryDirectory(dir=options.directory) as scratch,
+        tempfile.TemporaryDirectory(dir=options.elsewhere) as elsewhere,
+    ):
+        remote, platform = Path(elsewhere, "remote"), Path(elsewhere, "platform")
         quota = {_KAFKA_QUOTA: rate, "remote.log.manager.copy.quota.window.num": 11}
-        broker = kafka_cluster(
-            directory / "kafka", remote_dir=directory / "remote", config=quota, heap_mib=512, niceness=0
-        )
+        broker = kafka_cluster(Path(scratch, "kafka"), remote_dir=remote, config=quota, heap_mib=512, niceness=0)
         try:
             with broker as cluster:
-                deployment = broker_deployment(cluster, directory / "platform")
+                deployment = broker_deployment(cluster, platform)
                 alter = ("configs", "--alter", "--entity-type", "brokers", "--entity-default", "--add-config")
                 assert deployment.command(*alter, f"{_OUR_QUOTA}={rate}").returncode == 0
                 scene = Scene(cluster, deployment, rate=rate, seconds=options.seconds)

@@ -44,7 +44,7 @@ from include.tiering.remote_metadata.publication_contract import Intent
 from include.tiering.remote_metadata.sql_publication import SqlPublicationStore
 from include.tiering.tasks.copy_one_segment import SegmentCopier
 from include.tiering.tasks.handover.drive import carry_on, undo_handover
-from include.tiering.tasks.handover.gather import gather
+from include.tiering.tasks.handover.gather import gather, seed_rows
 from include.tiering.tasks.handover.ports import CopyRound, HandoverLimits, HandoverPorts
 from include.tiering.work.handover_contract import Handover, LocalRetention, SeededPartition
 from include.tiering.work.sql_handovers import SqlHandoverStore
@@ -252,8 +252,10 @@ class WorldVerbs:
         )
         return copier.abandon_leftovers(fence)
 
-    def publish(self, seeded: SeededPartition, segments: Sequence[RemoteLogSegmentId]) -> None:
+    def publish(self, seeded: SeededPartition) -> None:
         world, partition = self._world, seeded.topic_id_partition
+        rows = seed_rows(world.copying.metadata, partition, seeded.log_start_offset)
+        segments = [row.metadata.remote_log_segment_id for row in rows if row.metadata.end_offset <= seeded.end_offset]
         lease = world.publications.claim(partition, run_id="publish", batch_id="publish", lease_ms=30_000)
         assert lease is not None
         number = metadata_partition_of(partition, world.metadata_topic.partitions)

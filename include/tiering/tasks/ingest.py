@@ -127,10 +127,8 @@ class Ingester:
         else:
             try:
                 stopped = reading.run()
-            except (MetadataTopicUnavailableError, StateConflictError) as error:
-                failed = str(error)
-            except MetadataTopicRangeError as error:
-                # Records went away since the run began: the next look says which.
+            except (MetadataTopicUnavailableError, MetadataTopicRangeError, StateConflictError) as error:
+                # Where records went away since the run began, the next look says which.
                 failed = str(error)
         where = f"{METADATA_TOPIC}-{position.metadata_partition}"
         if stopped is not None:

@@ -139,10 +139,18 @@ def verify_segments(
     began = clock.monotonic()
     measurer = Measurer(metadata, storage, quotas, require_ours)
     subjects = _unpassed(metadata) if run_id is None else _of_run(metadata, run_id)
+    return verify_subjects(measurer, judge, subjects, depth).report(clock.monotonic() - began)
+
+
+def verify_subjects(
+    measurer: Measurer, judge: Judge[SegmentMeasure], subjects: Iterator[Subject], depth: Depth
+) -> Tally:
+    """Measure, judge and record these, a group at a time. Raises as `verify_segments`."""
     tally = Tally()
     while group := list(islice(subjects, GROUP_SEGMENTS)):
-        tally.add(judge_and_record(metadata, judge, [(subject, measurer.of(subject, depth)) for subject in group]))
-    return tally.report(clock.monotonic() - began)
+        measured = [(subject, measurer.of(subject, depth)) for subject in group]
+        tally.add(judge_and_record(measurer.metadata, judge, measured))
+    return tally
 
 
 def _unpassed(metadata: RemoteLogMetadata) -> Iterator[Subject]:

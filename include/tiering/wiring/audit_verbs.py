@@ -34,6 +34,7 @@ from include.tiering.tasks.remove_strays import StrayRemover
 from include.tiering.wiring.batches import around_deletion
 from include.tiering.wiring.ingestion_verbs import IngestionVerbs
 from include.tiering.wiring.layouts import form_of
+from include.tiering.wiring.unwatched import ignore
 from include.tiering.work.deletion_contract import DeletionRun
 from include.tiering.work.sql_audits import SqlAuditStore
 from include.tiering.work.sql_removals import SqlRemovalStore
@@ -41,10 +42,6 @@ from include.tiering.work.sql_removals import SqlRemovalStore
 _log: Final = logging.getLogger(__name__)
 _AUTHOR: Final = "audit"
 _RANGES: Final = 8
-
-
-def _ignore(*_: object) -> None:
-    """For callers that do not watch."""
 
 
 class AuditVerbs(IngestionVerbs):
@@ -105,7 +102,7 @@ class AuditVerbs(IngestionVerbs):
         run_id: str,
         *,
         listing: ObjectListing[Any] | None = None,
-        on_listed: Callable[[int], None] = _ignore,
+        on_listed: Callable[[int], None] = ignore,
     ) -> AuditReport:
         """Audit the store in this process, by its own listing or another one of it, and record what was found.
 

@@ -6,9 +6,9 @@ from functools import cached_property
 from include.tiering.clock import Clock
 from include.tiering.cluster.admin_facts import AdminFacts
 from include.tiering.cluster.brokers_contract import Brokers
-from include.tiering.cluster.contract import ClusterFacts
+from include.tiering.cluster.contract import ClusterFacts, TopicFacts
 from include.tiering.cluster.kafka_admin import KafkaBrokers
-from include.tiering.errors import ForeignClusterError
+from include.tiering.errors import ForeignClusterError, UnknownTopicError
 from include.tiering.settings import TieringSettings
 from include.tiering.settings.connections import check_connection, librdkafka_config, publisher_connection
 
@@ -42,6 +42,13 @@ class BrokerParts:
     def broker_facts(self, metadata_log: ClusterFacts) -> ClusterFacts:
         """Topic facts as the brokers tell them."""
         return AdminFacts(self.brokers, metadata_log)
+
+    def known_topic(self, topic: str) -> TopicFacts:
+        """As the brokers know it. Raises UnknownTopicError, BrokersError."""
+        found = self.brokers.topics([topic]).get(topic)
+        if found is None:
+            raise UnknownTopicError(f"the brokers know no topic {topic}")
+        return found
 
     def require_cluster(self, cluster_id: str) -> None:
         """Raises ForeignClusterError if the brokers are another cluster's, and BrokersError if they do not answer.

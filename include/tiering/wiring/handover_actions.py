@@ -1,9 +1,8 @@
 """What the platform does for a hand-over: copy, verify, publish, read back, look at disks."""
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from include.tiering.cluster.records_contract import ServedRecords
@@ -17,8 +16,7 @@ from include.tiering.tasks.copy_segments import BatchResult
 from include.tiering.tasks.handover.ports import CopyRound
 from include.tiering.tasks.handover.stored_records import stored_digest
 from include.tiering.tasks.publish import Publisher
-from include.tiering.tasks.record_verdicts import Subject, judge_and_record
-from include.tiering.tasks.verify_segments import GROUP_SEGMENTS, subjects_of
+from include.tiering.tasks.verify_segments import subjects_of, verify_subjects
 from include.tiering.work.handover_contract import SeededPartition
 
 if TYPE_CHECKING:
@@ -44,16 +42,14 @@ class HandoverActions:
         return CopyRound(copied, failed, _held_back(plan), all(one.retriable for one in failures))
 
     def verify(self, segments: Mapping[TopicIdPartition, frozenset[RemoteLogSegmentId]]) -> None:
-        tiering, judge = self._tiering, self._tiering.segment_judge()
-        subjects: Iterator[Subject] = subjects_of(tiering.metadata, segments)
-        while group := list(islice(subjects, GROUP_SEGMENTS)):
-            measured = [(one, tiering.measurer.of(one, Depth.SHALLOW)) for one in group]
-            judge_and_record(tiering.metadata, judge, measured)
+        tiering = self._tiering
+        subjects = subjects_of(tiering.metadata, segments)
+        verify_subjects(tiering.measurer, tiering.segment_judge(), subjects, Depth.SHALLOW)
 
     def abandon_leftovers(self, fence: Fence) -> int:
         return self._tiering.segment_copier().abandon_leftovers(fence)
 
-    def publish(self, seeded: SeededPartition, segments: Sequence[RemoteLogSegmentId]) -> None:
+    def publish(self, seeded: SeededPartition) -> None:
         partition = seeded.topic_id_partition
         run_id = f"handover-publish-{partition.topic_id}"
         self._publisher.publish(

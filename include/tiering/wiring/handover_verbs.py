@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import unquote, urlsplit
 
-from include.tiering.errors import SettingError, StateConflictError, UnknownTopicError
+from include.tiering.errors import SettingError, StateConflictError
 from include.tiering.model.handover import HandoverStep, Undo
 from include.tiering.model.handover_facts import HandoverFacts, StoreFacts
 from include.tiering.model.ids import Uuid
@@ -22,6 +22,7 @@ from include.tiering.tasks.handover.undo import possible_undo
 from include.tiering.tasks.handover.watchdog import ForgottenHandover, forgotten_handovers
 from include.tiering.wiring.handover_actions import HandoverActions
 from include.tiering.wiring.publication_verbs import PublicationVerbs
+from include.tiering.wiring.unwatched import ignore
 from include.tiering.work.handover_contract import Handover, HandoverStore, LocalRetention
 from include.tiering.work.sql_handovers import SqlHandoverStore
 
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
     from include.tiering.wiring.tiering import Tiering
 
 _LEASE_MS: Final = 30_000
-
-
-def _ignore(*_: object) -> None:
-    """For callers that do not watch."""
 
 
 class HandoverVerbs(PublicationVerbs):
@@ -80,10 +77,7 @@ class HandoverVerbs(PublicationVerbs):
 
     def topic_to_hand_over(self, topic: str) -> Uuid:
         """Its id, by the brokers. Raises UnknownTopicError."""
-        found = self.brokers.topics([topic]).get(topic)
-        if found is None:
-            raise UnknownTopicError(f"the brokers know no topic {topic}")
-        return found.topic_id
+        return self.known_topic(topic).topic_id
 
     def begin_handover(self, topic: str, wanted: LocalRetention, *, author: str) -> Handover:
         """Begin a new one. Raises StateConflictError: one is on its way already."""
@@ -108,8 +102,8 @@ class HandoverVerbs(PublicationVerbs):
         until: HandoverStep | None = None,
         resume: bool = False,
         driver: str | None = None,
-        on_step: Callable[[Handover], None] = _ignore,
-        told: Callable[[str], None] = _ignore,
+        on_step: Callable[[Handover], None] = ignore,
+        told: Callable[[str], None] = ignore,
     ) -> Handover:
         """See `tasks.handover.drive.carry_on`. Raises LeaseLostError: somebody else drives it."""
         return carry_on(
@@ -126,7 +120,7 @@ class HandoverVerbs(PublicationVerbs):
         """Agree to exactly this plan. Raises StateConflictError: it has another one."""
         return self.handovers.approve(handover_id, plan_hash, author=author)
 
-    def undo_handover(self, handover_id: Uuid, *, told: Callable[[str], None] = _ignore) -> Undo:
+    def undo_handover(self, handover_id: Uuid, *, told: Callable[[str], None] = ignore) -> Undo:
         """See `tasks.handover.undo`. Raises StateConflictError: nothing can be undone any more."""
         return undo_handover(self.handover_ports, handover_id, _this_process(), told=told)
 

@@ -12,12 +12,9 @@ from include.tiering.remote_metadata.sql_ingestion import SqlMetadataIngestion
 from include.tiering.tasks.ingest import Ingester, IngestStep
 from include.tiering.tasks.ingest_report import IngestReport
 from include.tiering.wiring.parts import Parts
+from include.tiering.wiring.unwatched import ignore
 
 INGEST_AUTHOR: Final = "ingest"
-
-
-def _ignore(*_: object) -> None:
-    """For callers that do not watch."""
 
 
 class IngestionVerbs(Parts):
@@ -40,8 +37,8 @@ class IngestionVerbs(Parts):
         self,
         *,
         author: str = INGEST_AUTHOR,
-        on_progress: Callable[[int, int, int], None] = _ignore,
-        observe: Callable[[IngestStep, int], None] = _ignore,
+        on_progress: Callable[[int, int, int], None] = ignore,
+        observe: Callable[[IngestStep, int], None] = ignore,
     ) -> IngestReport:
         """Read the metadata topic from where it was read to the ends of now; see the task.
 

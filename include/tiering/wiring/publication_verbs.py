@@ -6,7 +6,7 @@ import socket
 from collections.abc import Collection
 from functools import cached_property
 
-from include.tiering.errors import SettingError, UnknownTopicError
+from include.tiering.errors import SettingError
 from include.tiering.metadata_topic.contract import MetadataTopic
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observability.metrics import process_recorder
@@ -22,10 +22,7 @@ from include.tiering.tasks.publish_partitions import (
 )
 from include.tiering.tasks.unpublished import unpublished_segments
 from include.tiering.wiring.parts import Parts
-
-
-def _ignore(*_: object) -> None:
-    """For callers that do not watch."""
+from include.tiering.wiring.unwatched import ignore
 
 
 class PublicationVerbs(Parts):
@@ -54,7 +51,7 @@ class PublicationVerbs(Parts):
             self.registry,
             self.work,
             self.clock,
-            _ignore,
+            ignore,
             broker_id=topic.broker_id,
             settle_ms=topic.settle_ms,
         )
@@ -64,7 +61,7 @@ class PublicationVerbs(Parts):
         return plan_partitions(self.publisher, self._log_starts(topic, partitions))
 
     def publish(
-        self, topic: str, partitions: Collection[int] | None = None, *, on_progress: PartitionProgress = _ignore
+        self, topic: str, partitions: Collection[int] | None = None, *, on_progress: PartitionProgress = ignore
     ) -> tuple[PublishedPartition, ...]:
         """Publish each partition of the topic that has segments of ours; see the task.
 
@@ -95,13 +92,11 @@ class PublicationVerbs(Parts):
 
     def _log_starts(self, topic: str, partitions: Collection[int] | None) -> dict[TopicIdPartition, int]:
         self.require_cluster(self.cluster_id)
-        found = self.brokers.topics([topic]).get(topic)
-        if found is None:
-            raise UnknownTopicError(f"the brokers know no topic {topic}")
-        ours = [one for one in self.metadata.partitions() if one.topic_id == found.topic_id]
+        topic_id = self.known_topic(topic).topic_id
+        ours = [one for one in self.metadata.partitions() if one.topic_id == topic_id]
         wanted = [one for one in ours if partitions is None or one.partition in partitions]
         if not wanted:
-            raise SettingError(f"topic {topic} ({found.topic_id}): no such partition has segments of the platform")
+            raise SettingError(f"topic {topic} ({topic_id}): no such partition has segments of the platform")
         offsets = self.brokers.partition_offsets(wanted)
         return {one: offsets.of(one).earliest for one in wanted}
 

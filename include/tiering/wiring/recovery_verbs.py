@@ -16,12 +16,9 @@ from include.tiering.tasks.plan_adoption import AdoptionPlan, plan_adoption
 from include.tiering.tasks.plan_rebuild import RebuildPlan, plan_rebuild
 from include.tiering.tasks.rebuild import Rebuild, RebuildReport
 from include.tiering.wiring.parts import Parts
+from include.tiering.wiring.unwatched import ignore
 
 _LEASE_MS: Final = 60_000
-
-
-def _ignore(*_: object) -> None:
-    """For callers that do not watch."""
 
 
 class RecoveryVerbs(Parts):
@@ -29,7 +26,7 @@ class RecoveryVerbs(Parts):
 
     _random_bytes: Callable[[int], bytes]
 
-    def plan_rebuild(self, *, on_listed: Callable[[int], None] = _ignore) -> RebuildPlan:
+    def plan_rebuild(self, *, on_listed: Callable[[int], None] = ignore) -> RebuildPlan:
         """What there is to rebuild, by the store's listing; see the task. Changes nothing.
 
         Raises:
@@ -46,9 +43,9 @@ class RecoveryVerbs(Parts):
         *,
         author: str,
         dry_run: bool = False,
-        on_examined: Callable[[int], None] = _ignore,
+        on_examined: Callable[[int], None] = ignore,
         stop: Callable[[], bool] = lambda: False,
-        observe: Callable[[StrEnum], None] = _ignore,
+        observe: Callable[[StrEnum], None] = ignore,
     ) -> RebuildReport:
         """Rebuild in this process, or go on with it; a dry run reads the same and changes nothing."""
         if not dry_run:
@@ -62,7 +59,7 @@ class RecoveryVerbs(Parts):
         return plan_adoption(self.storage, self.metadata, self.registry, ids)
 
     def adopt(
-        self, plan: AdoptionPlan, run_id: str, *, author: str, observe: Callable[[StrEnum], None] = _ignore
+        self, plan: AdoptionPlan, run_id: str, *, author: str, observe: Callable[[StrEnum], None] = ignore
     ) -> AdoptionReport:
         """Adopt what was planned, under the partitions' leases."""
         adoption = SqlMetadataRecovery(self.engine, self.cluster_id)

@@ -42,11 +42,8 @@ from include.tiering.wiring.readiness_verbs import ReadinessVerbs
 from include.tiering.wiring.recovery_verbs import RecoveryVerbs
 from include.tiering.wiring.set_up import set_up
 from include.tiering.wiring.size_verbs import SizeVerbs
+from include.tiering.wiring.unwatched import ignore
 from include.tiering.work.contract import Placement
-
-
-def _ignore(*_: object) -> None:
-    """For callers that do not watch."""
 
 
 def _count(result: BatchResult) -> None:
@@ -77,7 +74,7 @@ class Tiering(
         clock: Clock | None = None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
         quotas: Quotas | None = None,
-        observe: Callable[[StrEnum, TopicIdPartition, int], None] = _ignore,
+        observe: Callable[[StrEnum, TopicIdPartition, int], None] = ignore,
     ) -> None:
         super().__init__(settings, clock=clock)
         self._random_bytes = random_bytes
@@ -140,7 +137,7 @@ class Tiering(
         pool: str | None = None,
         placement: Placement | None = None,
         parent_alive: Callable[[], bool] = lambda: True,
-        on_copied: Callable[[CopiedSegment], None] = _ignore,
+        on_copied: Callable[[CopiedSegment], None] = ignore,
     ) -> BatchResult:
         """Run one batch of a stored plan in this process, on partitions of one placement; without one, of every."""
         settings = self.effective_settings()

@@ -49,6 +49,11 @@ class Handover:
     began_at_ms: int = 0
     updated_at_ms: int = 0
 
+    @property
+    def run_id(self) -> str:
+        """Under which it leases partitions: the same whoever drives it."""
+        return f"handover:{self.handover_id}"
+
 
 @dataclass(frozen=True, slots=True)
 class GuardValue:

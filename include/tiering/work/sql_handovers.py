@@ -176,9 +176,9 @@ class SqlHandoverStore:
     def claim(
         self, drive: Drive, partition: TopicIdPartition, role: LeaseRole, *, lease_ms: int
     ) -> PartitionLease | None:
-        # The same batch whoever drives: what a dead driver held is its follower's at once.
-        run_id = batch_id = f"{_EVENT}:{drive.handover_id}"
-        with self._driven(drive) as (connection, _, now_ms):
+        with self._driven(drive) as (connection, found, now_ms):
+            # The same batch whoever drives: what a dead driver held is its follower's at once.
+            run_id = batch_id = found.run_id
             ensure_partition(connection, self._cluster_id, partition)
             fence = sql_lease_rows.take(
                 connection,

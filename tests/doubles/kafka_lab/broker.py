@@ -142,10 +142,6 @@ class KafkaBroker:
         io = self._io()
         return io["read_bytes"], io["write_bytes"]
 
-    def read_call_bytes(self) -> int:
-        """Bytes that read calls returned so far, out of the page cache as well."""
-        return self._io()["rchar"]
-
     def _io(self) -> dict[str, int]:
         text = Path(f"/proc/{self.pid}/io").read_text()
         return {name: int(value) for name, value in (line.split(": ") for line in text.splitlines())}

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from include.tiering.model.handover import HandoverStep
 from include.tiering.model.handover_facts import HandoverFacts, PartitionFacts
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.verdict import Verdict
 from include.tiering.tasks.handover.ports import DONE, HandoverRun, StepEnd, StepResult
 from include.tiering.tasks.handover.preconditions import facts_of, judged
@@ -93,8 +93,3 @@ def plan_hash(
     wanted = [handover.wanted.local_retention_ms, handover.wanted.local_retention_bytes]
     content = [str(handover.topic_id), segments, configs, wanted]
     return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
-
-
-def segments_up_to(facts: PartitionFacts, end_offset: int) -> list[Uuid]:
-    """Ids of the seed in the order in which they became FINISHED, up to an offset (inclusive)."""
-    return [one.metadata.remote_log_segment_id.id for one in facts.seed if one.metadata.end_offset <= end_offset]

@@ -225,7 +225,7 @@ def bytes_per_second(rolled: Sequence[LogSegment]) -> float:
 
 
 def _leases(ports: HandoverPorts, partitions: Sequence[TopicIdPartition], handover: Handover | None) -> list[str]:
-    mine = None if handover is None else f"handover:{handover.handover_id}"
+    mine = None if handover is None else handover.run_id
     found = []
     for partition in partitions:
         for role in (LeaseRole.COPY, LeaseRole.EXPIRE):

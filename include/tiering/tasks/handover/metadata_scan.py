@@ -1,12 +1,13 @@
 """What `__remote_log_metadata` holds about a topic, whoever wrote it, and whether brokers can read it at all."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from include.tiering.errors import FormatError
 from include.tiering.formats.remote_log_metadata import decode
 from include.tiering.formats.remote_log_metadata_records import SegmentRecord, SegmentUpdateRecord
-from include.tiering.metadata_topic.contract import MetadataTopic
+from include.tiering.metadata_topic.contract import METADATA_TOPIC, MetadataTopic
 from include.tiering.metadata_topic.partitioner import metadata_partition_of
 from include.tiering.model.handover_facts import MetadataTopicFacts, PublishedSegment
 from include.tiering.model.ids import TopicIdPartition, Uuid
@@ -32,13 +33,13 @@ def scan_metadata_topic(
         return None
     ours = {one: frozenset(_journaled(publications, one)) for one in partitions}
     count = topic.partition_count()
+    wanted: dict[int, dict[tuple[Uuid, int], TopicIdPartition]] = defaultdict(dict)
+    for one in partitions:
+        wanted[metadata_partition_of(one, count)][one.topic_id, one.partition] = one
     unreadable: list[str] = []
     published: list[PublishedSegment] = []
-    for number in sorted({metadata_partition_of(one, count) for one in partitions}):
-        wanted = {
-            (one.topic_id, one.partition): one for one in partitions if metadata_partition_of(one, count) == number
-        }
-        published += _read(topic, number, wanted, ours, unreadable)
+    for number in sorted(wanted):
+        published += _read(topic, number, wanted[number], ours, unreadable)
     return MetadataTopicFacts(configs, tuple(unreadable), tuple(published))
 
 
@@ -56,7 +57,7 @@ def _read(
             decoded = decode(record.value)
         except FormatError as error:
             if len(unreadable) < _MOST_UNREADABLE:
-                unreadable.append(f"__remote_log_metadata-{number}, offset {record.offset}: {error}")
+                unreadable.append(f"{METADATA_TOPIC}-{number}, offset {record.offset}: {error}")
             continue
         if not isinstance(decoded, SegmentRecord | SegmentUpdateRecord):
             continue

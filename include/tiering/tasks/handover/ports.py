@@ -51,8 +51,8 @@ class Verbs(Protocol):
         """Remove attempts of the leased partition that never were FINISHED; returns how many."""
         ...
 
-    def publish(self, seeded: SeededPartition, segments: Sequence[RemoteLogSegmentId]) -> None:
-        """Send STARTED and FINISHED of these segments, in order, and read them back. What was published stays."""
+    def publish(self, seeded: SeededPartition) -> None:
+        """Send STARTED and FINISHED of its segments, in order, and read them back. What was published stays."""
         ...
 
     def stored_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> RangeDigest:

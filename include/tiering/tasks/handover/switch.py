@@ -16,9 +16,7 @@ from collections.abc import Mapping
 from include.tiering.cluster.brokers_contract import BrokerConfig
 from include.tiering.errors import PublicationRefusedError
 from include.tiering.model.handover import HandoverStep
-from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.tasks.handover.by_hand import notice_switch
-from include.tiering.tasks.handover.gather import seed_rows
 from include.tiering.tasks.handover.guards import GUARDS, change_configs
 from include.tiering.tasks.handover.metadata_scan import published_end
 from include.tiering.tasks.handover.ports import DONE, REMOTE_STORAGE, HandoverRun, StepEnd, StepResult
@@ -37,17 +35,13 @@ def publish_seed(run: HandoverRun) -> StepResult:
         run.renew()
         if (by_hand := notice_switch(run, HandoverStep.PUBLISH)) is not None:
             return by_hand
-        rows = seed_rows(run.ports.metadata, one.topic_id_partition, one.log_start_offset)
-        ids: list[RemoteLogSegmentId] = [
-            row.metadata.remote_log_segment_id for row in rows if row.metadata.end_offset <= one.end_offset
-        ]
-        run.ports.verbs.publish(one, ids)
+        run.ports.verbs.publish(one)
         end = published_end(run.ports.publications, one.topic_id_partition)
         if end != one.end_offset:
             raise PublicationRefusedError(
                 f"{one.topic_id_partition}: published up to {end}, to be handed over is what ends at {one.end_offset}"
             )
-        run.told(f"{one.topic_id_partition}: {len(ids)} segments published up to offset {end}")
+        run.told(f"{one.topic_id_partition}: published up to offset {end}")
     return DONE
 
 

@@ -25,8 +25,8 @@ def possible_undo(ports: HandoverPorts, handover: Handover) -> Undo:
     Raises:
         BrokersError
     """
-    topic = ports.brokers.topics([handover.topic]).get(handover.topic)
-    if topic is None or topic.topic_id != handover.topic_id:
+    topic = _topic(ports, handover)
+    if topic is None:
         return undo_of(handover.step, is_published=False, is_enabled=False)
     partitions = _partitions(topic)
     return undo_of(
@@ -48,7 +48,7 @@ def undo(run: HandoverRun) -> Undo:
     if planned.ends_as is None:
         raise StateConflictError(f"{handover.topic} cannot be given back: {planned.reason}")
     ports.handovers.set_state(run.drive, HandoverState.UNDOING, detail=planned.reason or "undone by a person")
-    if UndoAction.RESTORE_GUARDS in planned.actions and _is_there(ports, handover):
+    if UndoAction.RESTORE_GUARDS in planned.actions and _topic(ports, handover) is not None:
         restore_guards(run, GUARDS)
     if UndoAction.OWNER_TO_PLATFORM in planned.actions:
         _give_back(run, handover)
@@ -69,9 +69,10 @@ def _give_back(run: HandoverRun, handover: Handover) -> None:
         run.told("owner: platform")
 
 
-def _is_there(ports: HandoverPorts, handover: Handover) -> bool:
+def _topic(ports: HandoverPorts, handover: Handover) -> TopicFacts | None:
+    """None if it is gone; one of the same name is another topic."""
     topic = ports.brokers.topics([handover.topic]).get(handover.topic)
-    return topic is not None and topic.topic_id == handover.topic_id
+    return topic if topic is not None and topic.topic_id == handover.topic_id else None
 
 
 def _partitions(topic: TopicFacts) -> list[TopicIdPartition]:

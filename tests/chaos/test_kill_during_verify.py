@@ -19,8 +19,8 @@ WORKER = "verify_worker"
 LEFT = {
     "measured": (GROUP, GROUP),
     "results": (GROUP, GROUP),
-    "verdict": (GROUP + 1, GROUP),
-    "verdicts": (2 * GROUP, GROUP),
+    "recorded": (GROUP + 1, GROUP),
+    "all-recorded": (2 * GROUP, GROUP),
     "noted": (2 * GROUP, 2 * GROUP),
 }
 

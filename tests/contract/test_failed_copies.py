@@ -11,7 +11,7 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import Fence, QualityResult, RemoteLogMetadata
+from include.tiering.remote_metadata.contract import Fence, Look, QualityResult, RemoteLogMetadata
 from include.tiering.remote_metadata.failed_copies_contract import FailedCopies
 from include.tiering.remote_metadata.sql_failed_copies import SqlFailedCopies
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
@@ -115,14 +115,16 @@ def test_earlier_failures_of_the_same_offsets_are_counted_for_a_week_tombstones_
 
 def test_the_critical_rules_that_a_segment_breaks_now(copies, metadata, segments):
     first, second, third = (one.remote_log_segment_id for one in segments)
-    results = [
-        QualityResult(first, "Q301", "critical", passed=False),
-        QualityResult(first, "Q102", "critical", passed=False),
-        QualityResult(first, "Q103", "critical", passed=True),
-        QualityResult(first, "Q302", "warning", passed=False),
-        QualityResult(third, "Q102", "critical", passed=False),
-    ]
-    metadata.record_quality_results(results)
+    for segment_id, level, *rules in (
+        (first, "critical", "Q103"),
+        (first, "warning", "Q302"),
+        (first, "critical", "Q301", "Q102"),
+        (third, "critical", "Q102"),
+    ):
+        broken = tuple(QualityResult(segment_id, rule, level, passed=False) for rule in rules)
+        unjudged = frozenset({"Q302"})
+        metadata.record_look(Look(segment_id, broken, unjudged, before=metadata.segment(segment_id)))
+    metadata.record_verdict(third, Verdict.PASSED)
     assert [(one.segment_id, one.broken_rules) for one in copies.all()] == [(first, ("Q102", "Q301")), (second, ())]
 
 

@@ -16,7 +16,7 @@ from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.sizes import partition_states
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import RemoteLogMetadata
+from include.tiering.remote_metadata.contract import Look, QualityResult, RemoteLogMetadata
 from include.tiering.remote_metadata.ingestion_contract import (
     IngestPage,
     MetadataEvent,
@@ -475,6 +475,17 @@ class TestWhatABrokerBegan:
 
     def test_the_gate_of_a_copy_does_not_wait_for_it(self, metadata: RemoteLogMetadata, theirs: object):
         assert metadata.unjudged_segments() == []
+
+    def test_what_was_found_of_it_is_forgotten_when_it_is_told_anew(
+        self, ingestion: SqlMetadataIngestion, metadata: RemoteLogMetadata, theirs: object
+    ):
+        segment_id = A.remote_log_segment_id
+        metadata.record_look(Look(segment_id, (QualityResult(segment_id, "Q102", "critical", passed=False),)))
+        feed(ingestion, update_of(A, DELETE_STARTED), update_of(A, DELETE_FINISHED))
+        feed(ingestion, A, update_of(A, FINISHED))
+        assert metadata.segment(segment_id).verdict is Verdict.NONE
+        assert metadata.quality_results(segment_id) == []
+        assert metadata.record_look(Look(segment_id, before=metadata.segment(segment_id))).verdict is Verdict.PASSED
 
     def test_its_tombstone_is_forgotten_whoever_owns_the_topic(
         self, ingestion: SqlMetadataIngestion, metadata: RemoteLogMetadata, now: AdjustableNow

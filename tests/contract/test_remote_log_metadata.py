@@ -13,7 +13,7 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import Fence, QualityResult, RemoteLogMetadata
+from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.work.sql import SqlWorkStore
 from tests.doubles.databases import EVERY
@@ -471,24 +471,6 @@ class TestVerdicts:
     def test_an_unknown_segment(self, metadata, partition):
         with pytest.raises(UnknownSegmentError):
             metadata.record_verdict(segment_of(partition, 1, 0, 9).remote_log_segment_id, Verdict.PASSED)
-
-    def test_results_of_rules_replace_each_other(self, metadata, partition, fence):
-        segment_id = segment_of(partition, 1, 0, 99).remote_log_segment_id
-        metadata.add_segment(segment_of(partition, 1, 0, 99), fence=fence)
-        lengths = QualityResult(segment_id, "object lengths", "critical", passed=False, message="5 is not 6")
-        epochs = QualityResult(segment_id, "epochs ascend", "critical", passed=True)
-        metadata.record_quality_results([lengths, epochs])
-        assert metadata.quality_results(segment_id) == [epochs, lengths]
-        better = QualityResult(segment_id, "object lengths", "critical", passed=True)
-        metadata.record_quality_results([better])
-        assert metadata.quality_results(segment_id) == [epochs, better]
-
-    def test_results_of_an_unknown_segment_store_nothing(self, metadata, partition, fence):
-        metadata.add_segment(segment_of(partition, 1, 0, 99), fence=fence)
-        known, unknown = (segment_of(partition, number, 0, 99).remote_log_segment_id for number in (1, 2))
-        with pytest.raises(UnknownSegmentError):
-            metadata.record_quality_results([QualityResult(one, "r", "info", passed=True) for one in (known, unknown)])
-        assert metadata.quality_results(known) == []
 
 
 def test_is_ready_at_head(metadata, partition):

@@ -7,7 +7,7 @@ from include.tiering.database.schema import leases, quality_results, segment_epo
 from include.tiering.errors import RemoteMetadataError
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.remote_metadata.contract import QualityResult
+from include.tiering.remote_metadata.contract import Look, QualityResult
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
 from include.tiering.work.contract import Lease
@@ -59,7 +59,8 @@ def deleted(metadata, work, partition):
         attempt = finish(
             metadata, segment_of(partition, number, start, start + 99, {0: start, 1: start + 50}), copying.fence
         )
-        metadata.record_quality_results([QualityResult(attempt.remote_log_segment_id, "Q101", "error", True)])
+        segment_id = attempt.remote_log_segment_id
+        metadata.record_look(Look(segment_id, (QualityResult(segment_id, "Q302", "warning", passed=False),)))
         made.append(attempt)
     for attempt in made[:3]:
         delete(metadata, attempt, copying.fence)

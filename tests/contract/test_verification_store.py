@@ -10,7 +10,7 @@ from include.tiering.errors import StateConflictError
 from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.remote_metadata.contract import QualityResult
+from include.tiering.remote_metadata.contract import Look, QualityResult
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
 from include.tiering.work.sql import SqlWorkStore
 from include.tiering.work.sql_verifications import SqlVerificationStore
@@ -24,7 +24,7 @@ from include.tiering.work.verification_contract import (
     VerificationTotal,
 )
 from tests.doubles.databases import EVERY, AdjustableNow
-from tests.doubles.segments import CLUSTER_ID, fence_of, partition_of, planned, segment_of, uuid
+from tests.doubles.segments import CLUSTER_ID, fence_of, finish, partition_of, planned, segment_of, uuid
 
 PASSED, FAILED, GONE = VerificationOutcome.PASSED, VerificationOutcome.FAILED, VerificationOutcome.GONE
 RUN = "verify-1"
@@ -123,14 +123,16 @@ def test_all_outcomes_of_a_call_are_recorded_or_none(store):
 
 
 def test_rules_that_verified_segments_break_come_in_order(store, metadata, engine):
-    broken = [("Q2", "critical", False), ("Q1", "warning", False), ("Q3", "critical", True)]
-    for number in (0, 1, 3):
-        segment = segment_of(partition_of("orders"), 1_000_000 + number, 100 * number, 100 * number + 99)
-        metadata.add_segment(segment, fence=fence_of(engine, partition_of("orders")))
-        segment_id = segment.remote_log_segment_id
-        metadata.record_quality_results(
-            [QualityResult(segment_id, rule, level, passed, "why") for rule, level, passed in broken]
-        )
+    orders = partition_of("orders")
+    fence = fence_of(engine, orders)
+    copied = [
+        finish(metadata, segment_of(orders, 1_000_000 + number, 100 * number, 100 * number + 99), fence)
+        for number in (0, 1, 3)
+    ]
+    for segment_id in (segment.remote_log_segment_id for segment in copied):
+        for broken in ([("Q3", "critical")], [("Q2", "critical"), ("Q1", "warning")]):
+            results = tuple(QualityResult(segment_id, rule, level, False, "why") for rule, level in broken)
+            metadata.record_look(Look(segment_id, results, before=metadata.segment(segment_id)))
     store.save_plan(RUN, PLAN)
     store.record(RUN, [result(PLAN[1], PASSED), result(PLAN[0], FAILED)])
     found = [(start, r.segment_id, r.rule, r.level, r.message) for start, r in store.broken_rules(RUN)]

@@ -10,7 +10,8 @@ from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.sizes import PartitionSize, PartitionStates, partition_size, partition_states
 from include.tiering.model.skipped_offsets import SkippedOffsets
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import PartitionTruth, QualityResult, SegmentRow
+from include.tiering.remote_metadata.contract import Judgement, Look, PartitionTruth, QualityResult, SegmentRow
+from include.tiering.remote_metadata.looks import conclude
 
 
 class MemoryMetadata:
@@ -23,7 +24,8 @@ class MemoryMetadata:
     def __init__(self, rows: Iterable[SegmentRow] = ()) -> None:
         self.rows: dict[RemoteLogSegmentId, SegmentRow] = {}
         self.runs: dict[str, list[RemoteLogSegmentId]] = {}
-        self.results: dict[tuple[RemoteLogSegmentId, str], QualityResult] = {}
+        self.results: dict[tuple[RemoteLogSegmentId, str], tuple[QualityResult, int]] = {}
+        self._now_ms = 0
         self.skipped: list[SkippedOffsets] = []
         self.truth = PartitionTruth()
         for row in rows:
@@ -71,15 +73,22 @@ class MemoryMetadata:
     def record_verdict(self, segment_id: RemoteLogSegmentId, verdict: Verdict, *, detail: str = "") -> None:
         if segment_id not in self.rows:
             raise UnknownSegmentError(f"no remote log segment {segment_id}")
-        self.rows[segment_id] = replace(self.rows[segment_id], verdict=verdict, verdict_detail=detail)
+        self._judge(segment_id, verdict, detail, self._next_ms())
 
-    def record_quality_results(self, results: Sequence[QualityResult]) -> None:
-        self.results.update({(result.segment_id, result.rule): result for result in results})
+    def record_look(self, look: Look) -> Judgement | None:
+        row = self.rows.get(look.segment_id)
+        if row is None or not row.metadata.is_finished:
+            return None
+        at_ms = self._next_ms()
+        unresolved = [pair for key, pair in self._results_of(look.segment_id) if not pair[0].passed]
+        conclusion = conclude(look, unresolved)
+        self.results.update({(one.segment_id, one.rule): (one, at_ms) for one in conclusion.results})
+        if conclusion.verdict is not None:
+            self._judge(look.segment_id, conclusion.verdict, conclusion.detail, at_ms)
+        return Judgement(self.rows[look.segment_id].verdict, conclusion.broken)
 
     def quality_results(self, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:
-        return [
-            result for (owner, _), result in sorted(self.results.items(), key=lambda i: i[0][1]) if owner == segment_id
-        ]
+        return [result for _, (result, _) in self._results_of(segment_id)]
 
     def partition_sizes(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionSize]:
         wanted = self.partitions() if partition is None else [partition]
@@ -94,3 +103,18 @@ class MemoryMetadata:
         hidden = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
         found = (row for row in self.rows.values() if row.metadata.topic_id_partition == partition)
         return [row for row in found if row.metadata.state is not hidden]
+
+    def _results_of(
+        self, segment_id: RemoteLogSegmentId
+    ) -> list[tuple[tuple[RemoteLogSegmentId, str], tuple[QualityResult, int]]]:
+        """By rule."""
+        return sorted((item for item in self.results.items() if item[0][0] == segment_id), key=lambda item: item[0][1])
+
+    def _judge(self, segment_id: RemoteLogSegmentId, verdict: Verdict, detail: str, at_ms: int) -> None:
+        row = self.rows[segment_id]
+        self.rows[segment_id] = replace(row, verdict=verdict, verdict_detail=detail, verdict_at_ms=at_ms)
+
+    def _next_ms(self) -> int:
+        """A clock that ticks when it is read."""
+        self._now_ms += 1
+        return self._now_ms

@@ -1,6 +1,6 @@
 """A process that verifies a planned run in groups of two and, if told to, dies by SIGKILL at a point of the second.
 
-    python -m tests.doubles.verify_worker RUN_ID [--kill-at measured|results|verdict|verdicts|noted]
+    python -m tests.doubles.verify_worker RUN_ID [--kill-at measured|results|recorded|all-recorded|noted]
 
 The first start copies what there is and plans the run; later ones go on with it. The judge is the plain one, which
 nobody waits for. Settings come from TIERING_... variables.
@@ -16,6 +16,7 @@ from typing import Any, Final
 from include.tiering.model.depth import Depth
 from include.tiering.quality.measures import SegmentMeasure
 from include.tiering.quality.suites import Suite
+from include.tiering.remote_metadata import sql_looks
 from include.tiering.settings import load_settings
 from include.tiering.tasks import verify_planned
 from include.tiering.tasks.plan_verification import Sample
@@ -23,7 +24,7 @@ from include.tiering.tasks.verify_planned import MeasureAll, ToMeasure
 from include.tiering.wiring import Tiering, open_tiering, quality_verbs
 from tests.doubles.plain_judge import PlainJudge
 
-POINTS: Final = ("measured", "results", "verdict", "verdicts", "noted")
+POINTS: Final = ("measured", "results", "recorded", "all-recorded", "noted")
 GROUP: Final = 2
 
 
@@ -35,27 +36,31 @@ def plain_judge(suites: Sequence[Suite], results_dir: Path | None) -> PlainJudge
     return PlainJudge([rule for suite in suites for rule in suite.rules])
 
 
+def dies_after(function: Callable[..., Any], calls: int) -> Callable[..., Any]:
+    """The process dies when this has returned so many times."""
+    left = calls
+
+    def call(*arguments: Any, **rest: Any) -> Any:
+        nonlocal left
+        answer = function(*arguments, **rest)
+        left -= 1
+        if not left:
+            die()
+        return answer
+
+    return call
+
+
 class DiesAfter:
     """Passes everything on; the process dies after so many calls of one method."""
 
     def __init__(self, inner: Any, method: str, calls: int) -> None:
         self._inner = inner
         self._method = method
-        self._left = calls
+        self._dying = dies_after(getattr(inner, method), calls)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if name != self._method:
-            return found
-
-        def call(*arguments: Any, **rest: Any) -> Any:
-            answer = found(*arguments, **rest)
-            self._left -= 1
-            if not self._left:
-                die()
-            return answer
-
-        return call
+        return self._dying if name == self._method else getattr(self._inner, name)
 
 
 def dies_after_measuring(measure_all: MeasureAll) -> MeasureAll:
@@ -75,11 +80,11 @@ def dies_after_measuring(measure_all: MeasureAll) -> MeasureAll:
 def arm(tiering: Tiering, point: str | None) -> Callable[[MeasureAll], MeasureAll]:
     """Set the point of the second group at which it dies."""
     if point == "results":
-        tiering.metadata = DiesAfter(tiering.metadata, "record_quality_results", 2)
-    elif point == "verdict":
-        tiering.metadata = DiesAfter(tiering.metadata, "record_verdict", GROUP + 1)
-    elif point == "verdicts":
-        tiering.metadata = DiesAfter(tiering.metadata, "record_verdict", 2 * GROUP)
+        sql_looks.store_results = dies_after(sql_looks.store_results, GROUP + 1)
+    elif point == "recorded":
+        tiering.metadata = DiesAfter(tiering.metadata, "record_look", GROUP + 1)
+    elif point == "all-recorded":
+        tiering.metadata = DiesAfter(tiering.metadata, "record_look", 2 * GROUP)
     elif point == "noted":
         tiering.verifications = DiesAfter(tiering.verifications, "record", 2)
     return dies_after_measuring if point == "measured" else lambda measure_all: measure_all

@@ -17,10 +17,9 @@ from include.tiering.errors import JudgeError
 from include.tiering.model.depth import Depth
 from include.tiering.quality.great_expectations_judge import GreatExpectationsJudge
 from include.tiering.quality.great_expectations_rules import expectations_of
-from include.tiering.quality.judge import finding_of
 from include.tiering.quality.measures import SegmentMeasure
 from include.tiering.quality.partition_measures import PartitionMeasure
-from include.tiering.quality.rules import RULES, Level, rules_of
+from include.tiering.quality.rules import RULES, Level, explain, rules_of
 from include.tiering.quality.size_rules import SizeMeasure, StoredMeasure
 from include.tiering.quality.suites import PARTITION_SUITES, SIZE_SUITES, STORED_SUITES, Suite, segment_suites
 from tests.doubles.plain_judge import PlainJudge
@@ -76,18 +75,17 @@ def test_what_could_not_be_measured_breaks_its_rule_and_no_other(judge: GreatExp
     )
 
 
-def test_a_finding_names_segment_rule_and_numbers(judge: GreatExpectationsJudge[SegmentMeasure]) -> None:
+def test_a_broken_rule_is_explained_by_its_numbers(judge: GreatExpectationsJudge[SegmentMeasure]) -> None:
     (broken,) = judge.judge([measure(missing_offsets=17)])
-    finding = finding_of(broken)
-    assert (finding.topic, finding.partition, finding.start_offset) == ("orders", 3, 100)
-    assert (finding.rule, finding.level) == ("Q301", "partition")
-    assert finding.message == "No offset is missing after the previous segment. Found: missing_offsets = 17"
+    assert (broken.measure, broken.rule.rule_id) == (measure(missing_offsets=17), "Q301")
+    expected = "No offset is missing after the previous segment. Found: missing_offsets = 17"
+    assert explain(broken.rule, broken.measure) == expected
 
 
 def test_a_remark_replaces_the_bare_number(judge: GreatExpectationsJudge[SegmentMeasure]) -> None:
     remarked = measure(manifest_differences=2, remarks=(("manifest_differences", "they differ in a, b"),))
     (broken,) = judge.judge([remarked])
-    assert finding_of(broken).message.endswith("Found: they differ in a, b")
+    assert explain(broken.rule, broken.measure).endswith("Found: they differ in a, b")
 
 
 class Incomparable(int):

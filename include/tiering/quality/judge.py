@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from include.tiering.quality.measures import SegmentMeasure
-from include.tiering.quality.rules import Rule, explain
+from include.tiering.quality.rules import Rule
 
 Measure = TypeVar("Measure")
 """A frozen value whose attributes are the columns that rules name."""
@@ -43,18 +42,3 @@ class Judge(Protocol[Measure]):
             JudgeError: a rule could not be applied: no measure may be taken as passed.
         """
         ...
-
-
-def finding_of(broken: BrokenRule[SegmentMeasure]) -> QualityFinding:
-    """The report of a broken rule."""
-    measure, rule = broken.measure, broken.rule
-    return QualityFinding(
-        topic=measure.topic,
-        partition=measure.partition,
-        topic_id=measure.topic_id,
-        segment_id=measure.segment_id,
-        start_offset=measure.start_offset,
-        rule=rule.rule_id,
-        level=rule.level,
-        message=explain(rule, measure),
-    )

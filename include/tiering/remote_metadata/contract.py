@@ -19,6 +19,8 @@ from include.tiering.model.sizes import PartitionSize as PartitionSize
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict, VerdictTotal
+from include.tiering.remote_metadata.looks import Judgement as Judgement
+from include.tiering.remote_metadata.looks import Look as Look
 from include.tiering.remote_metadata.values import PartitionTruth as PartitionTruth
 from include.tiering.remote_metadata.values import QualityResult as QualityResult
 from include.tiering.remote_metadata.values import SegmentRow as SegmentRow
@@ -219,10 +221,22 @@ class RemoteLogMetadata(Protocol):
         ...
 
     def record_verdict(self, segment_id: RemoteLogSegmentId, verdict: Verdict, *, detail: str = "") -> None:
-        """Store a quality result beside the state. A FAILED one stops the partition until it is superseded.
+        """Store a verdict beside the state, of somebody whose rules are not known here; a look may say otherwise later.
+        A FAILED one stops the partition until it is superseded. The times of a segment's verdicts ascend.
 
         Raises:
             UnknownSegmentError
+        """
+        ...
+
+    def record_look(self, look: Look) -> Judgement | None:
+        """Store in one transaction what a look found: rules that it broke, those it acquits of, and the verdict that
+        follows from all that is broken then, by whomever it was found: FAILED by a critical rule, else PASSED, or none
+        where the look has no `before`. Of two looks the one that convicts is heard: a look acquits of nothing that was
+        found since it began (`looks.conclude`). Repeating a call is harmless.
+
+        Returns what holds now; None, and stores nothing, of what is not FINISHED (any more): it has nobody who reads
+        it, and what is being deleted lost its objects by right.
         """
         ...
 
@@ -236,14 +250,6 @@ class RemoteLogMetadata(Protocol):
 
     def verdict_totals(self) -> Sequence[VerdictTotal]:
         """FINISHED segments by verdict, each verdict once, in the order of `Verdict`. Read from an index."""
-        ...
-
-    def record_quality_results(self, results: Sequence[QualityResult]) -> None:
-        """Store what each rule said; a later result of the same rule for the same segment replaces it.
-
-        Raises:
-            UnknownSegmentError: of any of them; then none is stored.
-        """
         ...
 
     def quality_results(self, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:

@@ -28,7 +28,9 @@ from include.tiering.remote_metadata import (
     sql_verdicts,
 )
 from include.tiering.remote_metadata.contract import Fence, PartitionSize, PartitionTruth, QualityResult, SegmentRow
+from include.tiering.remote_metadata.looks import Judgement, Look
 from include.tiering.remote_metadata.sql_changes import SegmentChanges
+from include.tiering.remote_metadata.sql_looks import record_look
 from include.tiering.remote_metadata.sql_metadata_positions import not_ready_reason
 
 
@@ -184,7 +186,9 @@ class SqlRemoteLogMetadata:
 
     def record_verdict(self, segment_id: RemoteLogSegmentId, verdict: Verdict, *, detail: str = "") -> None:
         with writing(self._engine) as connection:
-            SegmentChanges(connection, self._cluster_id, self._now_ms).record_verdict(segment_id, verdict, detail)
+            sql_verdicts.record_verdict(
+                connection, self._cluster_id, segment_id, verdict, detail=detail, now_ms=self._now_ms
+            )
 
     def expire_verdicts(self, older_than_ms: int, *, at_most: int) -> int:
         with writing(self._engine) as connection:
@@ -197,9 +201,9 @@ class SqlRemoteLogMetadata:
         with reading(self._engine) as connection:
             return sql_verdicts.verdict_totals(connection, self._cluster_id, self._now_ms(connection))
 
-    def record_quality_results(self, results: Sequence[QualityResult]) -> None:
+    def record_look(self, look: Look) -> Judgement | None:
         with writing(self._engine) as connection:
-            sql_quality.store_results(connection, self._cluster_id, results, self._now_ms(connection))
+            return record_look(connection, self._cluster_id, look, self._now_ms)
 
     def quality_results(self, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:
         with reading(self._engine) as connection:

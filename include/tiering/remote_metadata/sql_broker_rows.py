@@ -18,7 +18,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, update
 
 from include.tiering.database.clock import NowMs
 from include.tiering.database.partition_rows import in_partition, key_of
-from include.tiering.database.schema import broker_epochs, segment_epochs, segments
+from include.tiering.database.schema import broker_epochs, quality_results, segment_epochs, segments
 from include.tiering.database.statements import upsert
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
@@ -47,6 +47,9 @@ _REFER: Final = (
 )
 _FORGET_HIGHEST: Final = delete(broker_epochs).where(
     in_partition(broker_epochs), broker_epochs.c.leader_epoch == bindparam("of_epoch")
+)
+_FORGET_RESULTS: Final = delete(quality_results).where(
+    in_partition(quality_results), quality_results.c.segment_id == bindparam("of_segment")
 )
 _NEVER_JUDGED: Final = {"verdict": Verdict.NONE, "verdict_detail": "", "verdict_at_ms": None, "log_crc32c": None}
 _NO_TIMES: Final = dict.fromkeys(TIME_OF_STATE.values())
@@ -126,6 +129,8 @@ class BrokerRows:
         is_another = _shape(was) != _shape(told)
         if is_another or (was.state is _TOMBSTONE and row.broker_state is _TOMBSTONE):
             values = _NO_TIMES | values | _NEVER_JUDGED | NOTHING_LOST
+            key = key_of(self._cluster_id, self._partition)
+            self._connection.execute(_FORGET_RESULTS, key | {"of_segment": str(segment_id.id)})
         self._connection.execute(_CHANGE, self._key(segment_id) | values)
         if is_another:
             self._connection.execute(_FORGET_EPOCHS, self._key(segment_id))

@@ -28,7 +28,7 @@ from include.tiering.database.partition_rows import (
     lock_partition,
 )
 from include.tiering.database.schema import segment_epochs, segments
-from include.tiering.database.statements import insert_for, stored_text
+from include.tiering.database.statements import insert_for
 from include.tiering.errors import IllegalTransitionError, StateConflictError, UnknownSegmentError
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
@@ -39,7 +39,7 @@ from include.tiering.remote_metadata.contract import Fence, SegmentRow
 from include.tiering.remote_metadata.sql_counters import count_in, count_out, highest_finished_offset
 from include.tiering.remote_metadata.sql_queries import find_segment
 from include.tiering.remote_metadata.sql_rows import epoch_values_of, values_of
-from include.tiering.remote_metadata.sql_stops import NOTHING_LOST, refresh_stop
+from include.tiering.remote_metadata.sql_stops import refresh_stop
 from include.tiering.remote_metadata.sql_superseding import record_superseding, require_supersedable
 from include.tiering.remote_metadata.sql_truth import learn_leader_epochs
 
@@ -49,8 +49,11 @@ TIME_OF_STATE: Final = {
     RemoteLogSegmentState.DELETE_SEGMENT_STARTED: "delete_started_at_ms",
     RemoteLogSegmentState.DELETE_SEGMENT_FINISHED: "deleted_at_ms",
 }
-_CHANGE: Final = update(segments).where(in_partition(segments), segments.c.segment_id == bindparam("of_segment"))
-_COMPARE_AND_SET: Final = _CHANGE.where(segments.c.state == bindparam("of_state"))
+_COMPARE_AND_SET: Final = update(segments).where(
+    in_partition(segments),
+    segments.c.segment_id == bindparam("of_segment"),
+    segments.c.state == bindparam("of_state"),
+)
 _ADD_EPOCHS: Final = insert(segment_epochs)
 
 
@@ -124,18 +127,6 @@ class SegmentChanges:
             else:
                 self._supersede(self._known(supersedes), known, change, fence, holder.batch_id)
         return self._write(known, change, fence)
-
-    def record_verdict(self, segment_id: RemoteLogSegmentId, verdict: Verdict, detail: str) -> None:
-        """See `RemoteLogMetadata.record_verdict`."""
-        lock_partition(self._connection, self._cluster_id, segment_id.topic_id_partition)
-        known = self._known(segment_id)
-        judged_at_ms = self._now_ms(self._connection)
-        judged = {"verdict": verdict, "verdict_detail": stored_text(detail), "verdict_at_ms": judged_at_ms}
-        if verdict is Verdict.PASSED:
-            judged |= NOTHING_LOST
-        self._connection.execute(_CHANGE, self._key_of(segment_id) | judged)
-        if Verdict.FAILED in (verdict, known.verdict):
-            refresh_stop(self._connection, self._cluster_id, segment_id.topic_id_partition)
 
     def _known(self, segment_id: RemoteLogSegmentId) -> SegmentRow:
         known = find_segment(self._connection, self._cluster_id, segment_id)

@@ -31,6 +31,7 @@ from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.sql_rows import metadata_of
 from include.tiering.remote_metadata.sql_skipped_offsets import owner_of, skipped_of, store_decision
 from include.tiering.remote_metadata.sql_stops import refresh_stop
+from include.tiering.remote_metadata.values import CRITICAL
 
 _LOST: Final = "lost-offsets"
 _GIVEN_UP: Final = "given-up-segment"
@@ -38,8 +39,6 @@ _PLANNER: Final = "copy plan"
 _FAILED: Final = and_(
     segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED), segments.c.verdict == str(Verdict.FAILED)
 )
-_CRITICAL: Final = "critical"
-"""The level of a result that fails a segment."""
 
 _Segment = tuple[str, int, str]
 _before = segments.alias("before")
@@ -135,7 +134,7 @@ class SqlFailedCopies:
             select(results.topic_id, results.partition, results.segment_id, results.rule)
             .join(segments, same_segment)
             .where(segments.c.cluster_id == self._cluster_id, _FAILED)
-            .where(results.passed.is_(False), results.level == _CRITICAL)
+            .where(results.passed.is_(False), results.level == CRITICAL)
             .order_by(results.rule)
         )
         broken: dict[_Segment, list[str]] = defaultdict(list)

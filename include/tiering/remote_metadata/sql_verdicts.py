@@ -1,15 +1,56 @@
-"""Verdicts of all segments at once: how many there are, and those that have become too old."""
+"""Verdicts: of one segment as it is given, of all at once how many there are, and those that have become too old."""
 
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, bindparam, func, select, update
 
+from include.tiering.database.clock import NowMs
+from include.tiering.database.partition_rows import in_partition, key_of, lock_partition
 from include.tiering.database.schema import segments
+from include.tiering.database.statements import stored_text
+from include.tiering.errors import UnknownSegmentError
+from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict, VerdictTotal
+from include.tiering.remote_metadata.looks import verdict_time_ms
+from include.tiering.remote_metadata.sql_queries import find_segment
+from include.tiering.remote_metadata.sql_stops import NOTHING_LOST, refresh_stop
+from include.tiering.remote_metadata.values import SegmentRow
 
+_CHANGE: Final = update(segments).where(in_partition(segments), segments.c.segment_id == bindparam("of_segment"))
 _FINISHED: Final = segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+
+
+def record_verdict(
+    connection: Connection,
+    cluster_id: str,
+    segment_id: RemoteLogSegmentId,
+    verdict: Verdict,
+    *,
+    detail: str,
+    now_ms: NowMs,
+) -> None:
+    """See `RemoteLogMetadata.record_verdict`."""
+    lock_partition(connection, cluster_id, segment_id.topic_id_partition)
+    known = find_segment(connection, cluster_id, segment_id)
+    if known is None:
+        raise UnknownSegmentError(f"no remote log segment {segment_id}")
+    store_verdict(connection, cluster_id, known, verdict, detail, verdict_time_ms(known, now_ms(connection)))
+
+
+def store_verdict(
+    connection: Connection, cluster_id: str, known: SegmentRow, verdict: Verdict, detail: str, at_ms: int
+) -> None:
+    """With the stop of the partition, which the caller has locked. `known` is the row as it is stored."""
+    partition = known.metadata.topic_id_partition
+    judged = {"verdict": verdict, "verdict_detail": stored_text(detail), "verdict_at_ms": at_ms}
+    if verdict is Verdict.PASSED:
+        judged |= NOTHING_LOST
+    key = key_of(cluster_id, partition) | {"of_segment": str(known.metadata.remote_log_segment_id.id)}
+    connection.execute(_CHANGE, key | judged)
+    if Verdict.FAILED in (verdict, known.verdict):
+        refresh_stop(connection, cluster_id, partition)
 
 
 def expire_verdicts(connection: Connection, cluster_id: str, *, judged_before_ms: int, at_most: int) -> int:

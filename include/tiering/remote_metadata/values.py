@@ -1,6 +1,7 @@
 """What is known of one segment, of one partition, and of one rule about one segment."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
@@ -8,6 +9,9 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
+
+CRITICAL: Final = "critical"
+"""The level of a rule that fails a segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +58,8 @@ class QualityResult:
     level: str
     passed: bool
     message: str = ""
+
+    @property
+    def fails(self) -> bool:
+        """Whether the segment fails by it."""
+        return not self.passed and self.level == CRITICAL

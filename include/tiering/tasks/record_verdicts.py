@@ -1,32 +1,33 @@
-"""From broken rules to stored results and verdicts, a group of segments at a time.
+"""From measures to what is stored of each segment: the rules that it breaks and its verdict, in one transaction.
 
 A look that is less deep than the one that failed a segment cannot acquit it: a rule that is not judged at this depth
 keeps what it said last, and with it the verdict.
 
-Two processes may judge one segment at once. Each stores broken rules before its verdict, and whoever acquits reads them
-again after his: of the two orders in which they can come, neither leaves a segment PASSED that the other one convicted.
+Two processes may look at one segment at once. Each knows the row as it was before its look began, and acquits of
+nothing that was found since (`remote_metadata/looks.py`): in whatever order they are recorded, and wherever one of them
+dies, what either convicted is not PASSED before somebody has looked again.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.verdict import Verdict
-from include.tiering.quality.judge import BrokenRule, Judge, QualityFinding, finding_of
+from include.tiering.quality.judge import BrokenRule, Judge, QualityFinding
 from include.tiering.quality.measures import SegmentMeasure
 from include.tiering.quality.partition_rules import PARTITION_RULES
-from include.tiering.quality.rules import RULES_BY_ID, Severity
-from include.tiering.remote_metadata.contract import QualityResult, RemoteLogMetadata, SegmentRow
+from include.tiering.quality.rules import RULES, RULES_BY_ID, explain
+from include.tiering.remote_metadata.contract import Look, QualityResult, RemoteLogMetadata, SegmentRow
 
 _LEVELS: Final = {rule.rule_id: rule.level for rule in (*RULES_BY_ID.values(), *PARTITION_RULES)}
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A segment to verify, with the one before it."""
+    """A segment to verify, with the one before it; both as they were before anybody looked at them for this."""
 
     row: SegmentRow
     previous: RemoteLogSegmentMetadata | None
@@ -53,9 +54,9 @@ class Judged:
 def judge_and_record(
     metadata: RemoteLogMetadata, judge: Judge[SegmentMeasure], measured: Sequence[tuple[Subject, SegmentMeasure]]
 ) -> list[Judged]:
-    """Judge measures of different segments, store broken rules, then verdicts one by one; in the order given.
+    """Judge measures of different segments, then record what each look found, one by one; in the order given.
 
-    A segment that broke a rule and whose deletion began meanwhile lost its objects by right: it is left out.
+    What is not FINISHED any more is left out: if its deletion began it lost its objects by right.
 
     Raises:
         JudgeError: a rule could not be applied; nothing was stored.
@@ -63,25 +64,8 @@ def judge_and_record(
     breaches: dict[SegmentMeasure, list[BrokenRule[SegmentMeasure]]] = {measure: [] for _, measure in measured}
     for breach in judge.judge([measure for _, measure in measured]):
         breaches[breach.measure].append(breach)
-    results: list[QualityResult] = []
-    judged: list[tuple[Subject, Judged]] = []
-    for subject, measure in measured:
-        broken = breaches[measure]
-        if broken and not _is_still_finished(metadata, subject):
-            continue
-        said = [_result(subject, breach) for breach in broken]
-        before = [one for one in _said_before(metadata, subject) if one.rule not in {each.rule for each in said}]
-        standing = [one for one in before if not _is_judged(one.rule, measure)]
-        results += said
-        results += [replace(one, passed=True, message="") for one in before if _is_judged(one.rule, measure)]
-        findings = [(b.rule.severity, finding_of(b)) for b in broken]
-        start_offset = subject.row.metadata.start_offset
-        findings += [(Severity(one.level), finding_of_result(one, start_offset)) for one in standing]
-        failed = tuple(finding for severity, finding in findings if severity is Severity.CRITICAL)
-        warnings = tuple(finding for severity, finding in findings if severity is Severity.WARNING)
-        judged.append((subject, Judged(subject.segment_id, measure.bytes_read, failed, warnings)))
-    metadata.record_quality_results(results)
-    return [_recorded(metadata, subject, one) for subject, one in judged]
+    judged = (_recorded(metadata, subject, measure, breaches[measure]) for subject, measure in measured)
+    return [one for one in judged if one is not None]
 
 
 def finding_of_result(result: QualityResult, start_offset: int) -> QualityFinding:
@@ -105,42 +89,25 @@ def only_deep_acquits(results: Iterable[QualityResult]) -> bool:
     return any(rule is not None and Depth.SHALLOW not in rule.depths for rule in broken)
 
 
-def _recorded(metadata: RemoteLogMetadata, subject: Subject, judged: Judged) -> Judged:
-    """With its verdict stored: what somebody else found broken since it was looked up convicts it all the same."""
-    metadata.record_verdict(judged.segment_id, judged.verdict, detail=_detail(judged.failed))
-    if judged.failed:
-        return judged
-    broken = [one for one in _said_before(metadata, subject) if one.level == Severity.CRITICAL]
-    if not broken:
-        return judged
+def _recorded(
+    metadata: RemoteLogMetadata,
+    subject: Subject,
+    measure: SegmentMeasure,
+    breaches: Iterable[BrokenRule[SegmentMeasure]],
+) -> Judged | None:
+    broken = tuple(_result(subject, breach) for breach in breaches)
+    unjudged = frozenset(rule.rule_id for rule in RULES if not rule.is_about(measure))
+    judgement = metadata.record_look(Look(subject.segment_id, broken, unjudged, before=subject.row))
+    if judgement is None:
+        return None
     start_offset = subject.row.metadata.start_offset
-    return _recorded(
-        metadata, subject, replace(judged, failed=tuple(finding_of_result(one, start_offset) for one in broken))
-    )
+    findings = [(one.fails, finding_of_result(one, start_offset)) for one in judgement.broken]
+    failed = tuple(finding for fails, finding in findings if fails)
+    warnings = tuple(finding for fails, finding in findings if not fails)
+    return Judged(subject.segment_id, measure.bytes_read, failed, warnings)
 
 
 def _result(subject: Subject, breach: BrokenRule[SegmentMeasure]) -> QualityResult:
     rule = breach.rule
-    message = finding_of(breach).message
+    message = explain(rule, breach.measure)
     return QualityResult(subject.segment_id, rule.rule_id, rule.severity, passed=False, message=message)
-
-
-def _said_before(metadata: RemoteLogMetadata, subject: Subject) -> list[QualityResult]:
-    """What did not pass when it was judged last. A rule that always held was never written. The row that is held here
-    is of before the measure, and says nothing about whether somebody judged the segment since."""
-    return [result for result in metadata.quality_results(subject.segment_id) if not result.passed]
-
-
-def _is_judged(rule_id: str, measure: SegmentMeasure) -> bool:
-    """A rule that is no more has nothing against anybody."""
-    rule = RULES_BY_ID.get(rule_id)
-    return rule is None or rule.is_about(measure)
-
-
-def _is_still_finished(metadata: RemoteLogMetadata, subject: Subject) -> bool:
-    now = metadata.segment(subject.segment_id)
-    return now is not None and now.metadata.is_finished
-
-
-def _detail(failed: Iterable[QualityFinding]) -> str:
-    return "; ".join(f"{finding.rule}: {finding.message}" for finding in failed)

@@ -6,8 +6,8 @@ same: a reader who comes to it meets the hole, or the wrong leader epoch.
     step      done when it is reached                      a crash right after it leaves        cleaned up by
     measured  segments, decisions and log ends compared    nothing                              -
     judged    every rule applied to a group of partitions  nothing                              -
-    recorded  broken rules of a partition stored, then     rules or verdicts of some of them    the next call
-              verdicts, one by one
+    recorded  broken rule and verdict of each segment      those of some segments               the next call
+              stored together, one by one
 
 It comes after `verify_segments` in a run, which may say PASSED of a segment that is right by itself.
 """
@@ -19,12 +19,11 @@ from itertools import islice
 from typing import Final
 
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
-from include.tiering.model.verdict import Verdict
 from include.tiering.quality.judge import Judge, QualityFinding
 from include.tiering.quality.partition_measures import PartitionMeasure, measure_partition
 from include.tiering.quality.partition_rules import findings_of_partition
 from include.tiering.quality.rules import Severity
-from include.tiering.remote_metadata.contract import QualityResult, RemoteLogMetadata
+from include.tiering.remote_metadata.contract import Look, QualityResult, RemoteLogMetadata
 
 GROUP_PARTITIONS: Final = 100
 """Partitions that are judged together: a judge's fixed cost is shared, memory stays flat."""
@@ -66,7 +65,8 @@ def verify_partitions(
         measures = _measured(metadata, group, log_ends)
         for broken in judge.judge(measures):
             findings = list(findings_of_partition(broken))
-            _record(metadata, findings, broken.rule.severity)
+            for finding in findings:
+                metadata.record_look(_look(finding, broken.rule.severity))
             found[broken.rule.severity] += findings
         judged += len(group)
     return PartitionReport(judged, tuple(found[Severity.CRITICAL]), tuple(found[Severity.WARNING]))
@@ -98,22 +98,8 @@ def _measure(
     return measured
 
 
-def _record(metadata: RemoteLogMetadata, findings: Sequence[QualityFinding], severity: Severity) -> None:
-    """Of segments that are FINISHED still: what was deleted meanwhile has nobody who reads it."""
-    present = [(finding, segment_id) for finding in findings if (segment_id := _finished(metadata, finding))]
-    metadata.record_quality_results(
-        [
-            QualityResult(segment_id, finding.rule, severity, passed=False, message=finding.message)
-            for finding, segment_id in present
-        ]
-    )
-    if severity is Severity.CRITICAL:
-        for finding, segment_id in present:
-            metadata.record_verdict(segment_id, Verdict.FAILED, detail=f"{finding.rule}: {finding.message}")
-
-
-def _finished(metadata: RemoteLogMetadata, finding: QualityFinding) -> RemoteLogSegmentId | None:
+def _look(finding: QualityFinding, severity: Severity) -> Look:
+    """It says nothing about other rules. What was deleted meanwhile has nobody who reads it, and stays as it is."""
     partition = TopicIdPartition(Uuid.parse(finding.topic_id), finding.partition, finding.topic)
     segment_id = RemoteLogSegmentId(partition, Uuid.parse(finding.segment_id))
-    row = metadata.segment(segment_id)
-    return segment_id if row is not None and row.metadata.is_finished else None
+    return Look(segment_id, (QualityResult(segment_id, finding.rule, severity, passed=False, message=finding.message),))

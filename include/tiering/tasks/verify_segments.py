@@ -7,8 +7,8 @@ is superseded. A verdict says what the store held when it was asked, so it may b
     listed    the segments to verify are known             nothing                              -
     measured  store asked, what the depth wants was read   nothing; its bytes were charged      -
     judged    every rule applied to a group of measures    nothing                              -
-    recorded  broken rules of a group stored, then its     rules or verdicts of some of them    the next call
-              verdicts, one by one
+    recorded  broken rules and verdict of each segment     those of some segments               the next call
+              stored together, one by one
 
 The next call takes every segment that has not passed, or all of the run again: the same objects get the same verdict.
 A store that does not answer is no verdict: the error goes to the caller, and what was recorded stays. Nor is one that

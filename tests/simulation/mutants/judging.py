@@ -5,11 +5,13 @@ from typing import Any
 
 from include.tiering.audit import unknown_segment
 from include.tiering.audit.context import AuditMoment
-from include.tiering.model.verdict import Verdict
+from include.tiering.remote_metadata import sql_looks
+from include.tiering.remote_metadata.looks import Look
+from include.tiering.remote_metadata.values import QualityResult
 from include.tiering.remote_storage.strays import StoredStrays
-from include.tiering.tasks import plan_removals, record_verdicts, verify_segments
+from include.tiering.tasks import plan_removals, verify_segments
 from include.tiering.tasks.own_topics import SeenOwners
-from include.tiering.tasks.record_verdicts import Judged, Subject
+from include.tiering.tasks.record_verdicts import Subject
 from include.tiering.wiring.audit_verbs import AuditVerbs
 from include.tiering.work.sql_removals import SqlRemovalStore
 from tests.simulation.mutants.mutant import Mutant, Patch, nothing
@@ -18,21 +20,16 @@ _removes = StoredStrays.remove
 
 
 def _all_pass() -> list[Patch]:
-    return [(Judged, "verdict", property(lambda _self: Verdict.PASSED))]
+    return [(QualityResult, "fails", property(lambda _self: False))]
 
 
 def _acquits_unread() -> list[Patch]:
-    """Whoever acquits does not read again what others found."""
-
-    def instead(metadata: Any, _subject: Any, judged: Any) -> Any:
-        metadata.record_verdict(judged.segment_id, judged.verdict, detail=record_verdicts._detail(judged.failed))
-        return judged
-
-    return [(record_verdicts, "_recorded", instead)]
+    """Whoever acquits does not ask what others found since."""
+    return [(Look, "acquits", lambda self, result, _at_ms: result.rule not in self.unjudged)]
 
 
 def _judges_what_goes() -> list[Patch]:
-    return [(record_verdicts, "_is_still_finished", lambda *_: True)]
+    return [(sql_looks, "_is_finished", lambda row: row is not None)]
 
 
 def _all_must_follow() -> list[Patch]:

@@ -22,7 +22,7 @@ METADATA: Final = {
     "highest_copied_offset": READ,
     "stopped_reason": READ,
     "record_verdict": WRITE,
-    "record_quality_results": WRITE,
+    "record_look": WRITE,
     "quality_results": READ,
     "segments_of_run": READ,
     "unjudged_segments": READ,

@@ -15,7 +15,7 @@ from include.tiering.model.verdict import Verdict
 from include.tiering.quality.measures import SegmentMeasure
 from include.tiering.quality.rules import Severity
 from include.tiering.quota.contract import NoQuotas, UnlimitedBytes
-from include.tiering.remote_metadata.contract import QualityResult
+from include.tiering.remote_metadata.contract import Look, QualityResult
 from include.tiering.tasks import verify_planned as module
 from include.tiering.tasks.verify_planned import MeasureAll, ToMeasure, measured_here, verify_planned
 from include.tiering.tasks.verify_segments import Measurer, VerifyReport
@@ -260,28 +260,9 @@ def test_what_a_deep_look_convicts_while_a_shallow_one_is_under_way_stays_convic
 
     def measured_while_another_run_convicts(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
         yield from scene.measure_all(wanted)
-        scene.metadata.record_quality_results([broken])
-        scene.metadata.record_verdict(segment_id, Verdict.FAILED, detail="Q105: a batch is damaged")
+        scene.metadata.record_look(Look(segment_id, (broken,)))
 
     scene.plan(Depth.SHALLOW, numbers=[3])
     report = scene.verify(measured_while_another_run_convicts)
     assert [one.rule for one in report.failed] == ["Q105"]
     assert scene.metadata.rows[segment_id].verdict is Verdict.FAILED
-
-
-def test_a_conviction_between_the_last_look_and_the_verdict_is_not_lost(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    segment_id = scene.id_of(3)
-    broken = QualityResult(segment_id, "Q105", Severity.CRITICAL, passed=False, message="a batch is damaged")
-    store = scene.metadata.record_quality_results
-
-    def stored_after_another_run(results: Sequence[QualityResult]) -> None:
-        store([broken])
-        store(results)
-
-    monkeypatch.setattr(scene.metadata, "record_quality_results", stored_after_another_run)
-    scene.plan(Depth.SHALLOW, numbers=[3])
-    assert [one.rule for one in scene.verify().failed] == ["Q105"]
-    assert scene.metadata.rows[segment_id].verdict is Verdict.FAILED
-    assert scene.outcomes() == [FAILED]

@@ -1,0 +1,117 @@
+"""Looks at one segment that overlap in any way, against a plain oracle: what one of them found stands until another
+one, that began later, judged it and found it right.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import Engine
+
+from include.tiering.database.engine import open_engine
+from include.tiering.database.migrations import upgrade
+from include.tiering.model.verdict import Verdict
+from include.tiering.remote_metadata.contract import Look, QualityResult, RemoteLogMetadata, SegmentRow
+from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from tests.doubles.databases import AdjustableNow, empty
+from tests.doubles.memory_metadata import MemoryMetadata
+from tests.doubles.segments import CLUSTER_ID, FINISHED, fence_of, finish, partition_of, segment_of
+
+CRITICAL = ("Q1", "Q2", "Q3")
+RULES = (*CRITICAL, "W1")
+SEGMENT = segment_of(partition_of("orders"), 1, 0, 99, state=FINISHED)
+ID = SEGMENT.remote_log_segment_id
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A look: it begins and ends at these turns, finds these rules broken, and judges no others than these."""
+
+    begins: int
+    ends: int
+    broken: frozenset[str]
+    judged: frozenset[str]
+    passes: bool
+
+
+@dataclass
+class Oracle:
+    """By rule the turn in which it was found broken last, if that stands."""
+
+    found: dict[str, int] = field(default_factory=dict)
+    verdict: Verdict = Verdict.NONE
+
+    def hear(self, one: Planned, turn: int) -> None:
+        if one.passes:
+            cleared = {
+                rule
+                for rule, since in self.found.items()
+                if rule in one.judged and (since < one.begins or rule not in CRITICAL)
+            }
+            self.found = {rule: since for rule, since in self.found.items() if rule not in cleared}
+        self.found |= dict.fromkeys(one.broken, turn)
+        if any(rule in CRITICAL for rule in self.found):
+            self.verdict = Verdict.FAILED
+        elif one.passes:
+            self.verdict = Verdict.PASSED
+
+
+@st.composite
+def looks(draw: st.DrawFn) -> list[Planned]:
+    """Each turn is the beginning or the end of one."""
+    count = draw(st.integers(1, 6))
+    turns = draw(st.permutations([number for number in range(count) for _ in range(2)]))
+    rules = st.frozensets(st.sampled_from(RULES))
+    planned = []
+    for number in range(count):
+        begins, ends = (turn for turn, whose in enumerate(turns) if whose == number)
+        judged = draw(rules)
+        planned.append(Planned(begins, ends, draw(rules) & judged, judged, draw(st.integers(0, 3)) > 0))
+    return planned
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    engine = open_engine("sqlite://")
+    upgrade(engine)
+    yield engine
+    engine.dispose()
+
+
+def in_sql(engine: Engine) -> RemoteLogMetadata:
+    """Its clock stands still."""
+    empty(engine)
+    metadata = SqlRemoteLogMetadata(engine, CLUSTER_ID, now_ms=AdjustableNow())
+    finish(metadata, segment_of(partition_of("orders"), 1, 0, 99), fence_of(engine, partition_of("orders")))
+    return metadata
+
+
+@given(planned=looks())
+def test_overlapping_looks(engine: Engine, planned: list[Planned]) -> None:
+    for metadata in (in_sql(engine), MemoryMetadata([SegmentRow(SEGMENT, Verdict.NONE, 1)])):
+        oracle, before = Oracle(), {}
+        for turn in range(2 * len(planned)):
+            for one in planned:
+                if one.begins == turn:
+                    before[one] = metadata.segment(ID)
+                if one.ends == turn:
+                    judgement = metadata.record_look(look_of(one, before[one]))
+                    oracle.hear(one, turn)
+                    assert judgement is not None
+                    assert (judgement.verdict, {r.rule for r in judgement.broken}) == (
+                        oracle.verdict,
+                        set(oracle.found),
+                    )
+            row = metadata.segment(ID)
+            broken = {result.rule for result in metadata.quality_results(ID) if not result.passed}
+            assert (row.verdict, broken) == (oracle.verdict, set(oracle.found))
+
+
+def look_of(one: Planned, before: SegmentRow | None) -> Look:
+    results = tuple(
+        QualityResult(ID, rule, "critical" if rule in CRITICAL else "warning", passed=False)
+        for rule in sorted(one.broken)
+    )
+    return Look(ID, results, frozenset(RULES) - one.judged, before=before if one.passes else None)

@@ -63,6 +63,7 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
     seed = () if handover is None else ports.handovers.seed(handover.handover_id)
     offsets = ports.brokers.partition_offsets(ids)
     replicas, problems = _replicas(ports, topic, topic_id)
+    now_ms = ports.handovers.now_ms()
     return HandoverFacts(
         topic=topic,
         topic_id=topic_id,
@@ -72,7 +73,7 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
         configs=configs,
         old_configs=old_configs,
         partitions=tuple(
-            _partition(ports.metadata, one, known, offsets, replicas, problems)
+            _partition(ports.metadata, one, known, offsets, replicas, problems, now_ms)
             for one, known in zip(ids, partitions, strict=True)
         ),
         metadata_topic=scan_metadata_topic(
@@ -82,7 +83,7 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
         disks=tuple(DiskFacts(node.broker_id, ports.verbs.free_bytes(node.broker_id)) for node in nodes),
         leases=tuple(_leases(ports, ids, handover)),
         frozen={one.topic_id_partition.partition: _frozen(one) for one in seed},
-        now_ms=ports.handovers.now_ms(),
+        now_ms=now_ms,
         hold_seconds=ports.limits.hold_seconds,
         local_target_bytes=_local_target(handover, old_configs),
     )
@@ -171,6 +172,7 @@ def _partition(
     answer: OffsetsAnswer,
     replicas: Mapping[int, Replica],
     problems: Sequence[str],
+    now_ms: int,
 ) -> PartitionFacts:
     replica = replicas.get(partition.partition)
     try:
@@ -190,7 +192,7 @@ def _partition(
             last_stable_offset=said.last_stable_offset,
             high_watermark=said.high_watermark,
         ),
-        None if replica is None else _leader(replica, end, said.earliest),
+        None if replica is None else _leader(replica, end, said.earliest, now_ms),
         tuple(_seeded(metadata, row) for row in rows),
         "" if replica is not None else "; ".join(problems),
     )
@@ -204,7 +206,7 @@ def _seeded(metadata: RemoteLogMetadata, row: SegmentRow) -> SeededSegment:
     return SeededSegment(row.metadata, row.verdict, broken or (row.verdict_detail,))
 
 
-def _leader(replica: Replica, seed_end: int | None, earliest: int) -> LeaderReplica:
+def _leader(replica: Replica, seed_end: int | None, earliest: int, now_ms: int) -> LeaderReplica:
     active = next((one for one in replica.segments if one.active), None)
     waiting = uncopied(replica.segments, seed_end, earliest)
     return LeaderReplica(
@@ -213,15 +215,25 @@ def _leader(replica: Replica, seed_end: int | None, earliest: int) -> LeaderRepl
         active_base=replica.log_end_offset if active is None else active.base_offset,
         recovery_point=replica.recovery_point,
         waiting=tuple((one.base_offset, None if one.reason is None else str(one.reason)) for one in waiting),
-        bytes_per_second=bytes_per_second([one for one in replica.segments if not one.active]),
+        bytes_per_second=bytes_per_second(replica.segments, now_ms),
     )
 
 
-def bytes_per_second(rolled: Sequence[LogSegment]) -> float:
-    """How fast the last rolled segments were filled, by their records' timestamps; 0 where these do not tell."""
-    last = rolled[-_RATE_SEGMENTS:]
-    span_ms = last[-1].max_timestamp_ms - last[0].max_timestamp_ms if last else 0
-    return sum(one.size_bytes for one in last[1:]) * 1000 / span_ms if span_ms > 0 else 0.0
+def bytes_per_second(segments: Sequence[LogSegment], now_ms: int) -> float:
+    """How fast producers fill a log, whose segments are given in order: what came behind the first of the last ones,
+    over the time from that one's last record up to now. So a burst counts the less the longer nothing follows it.
+
+    0 where timestamps do not tell: without two segments, or of records without any. Those of producers whose clocks are
+    ahead end the span later than now.
+    """
+    last = segments[-_RATE_SEGMENTS:]
+    dated = [number for number, one in enumerate(last) if one.max_timestamp_ms >= 0]
+    if not dated or dated[0] == len(last) - 1:
+        return 0.0
+    first = dated[0]
+    end_ms = max(now_ms, *(last[number].max_timestamp_ms for number in dated))
+    span_ms = end_ms - last[first].max_timestamp_ms
+    return sum(one.size_bytes for one in last[first + 1 :]) * 1000 / span_ms if span_ms > 0 else 0.0
 
 
 def _leases(ports: HandoverPorts, partitions: Sequence[TopicIdPartition], handover: Handover | None) -> list[str]:

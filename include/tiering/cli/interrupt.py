@@ -6,7 +6,10 @@ from typing import Any, Final, Self
 
 import typer
 
+from include.tiering.clock import Clock
+
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_LOOK_SECONDS: Final = 0.2
 
 
 class Interrupt:
@@ -32,6 +35,12 @@ class Interrupt:
     @property
     def exit_code(self) -> int:
         return 128 + self._signal
+
+    def wait(self, clock: Clock, seconds: float) -> None:
+        """So long, or until a signal comes: Python goes on sleeping behind a signal that is only remembered."""
+        end = clock.monotonic() + seconds
+        while not self.requested and (left := end - clock.monotonic()) > 0:
+            clock.sleep(min(left, _LOOK_SECONDS))
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self._signal = number

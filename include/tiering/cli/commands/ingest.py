@@ -10,7 +10,8 @@ from include.tiering.cli.interrupt import Interrupt
 from include.tiering.cli.options import Json
 from include.tiering.cli.output import finish
 from include.tiering.cli.session import author, session_of
-from include.tiering.errors import SettingError
+from include.tiering.errors import SettingError, TieringError, printable
+from include.tiering.observability import redact
 
 if TYPE_CHECKING:
     from include.tiering.tasks.ingest_report import IngestReport
@@ -50,17 +51,19 @@ def ingest(
     asks first; without a terminal it takes --approve.
 
     Interrupt it at any time: every page of records is stored with the position behind it. Exit code 3: a partition has
-    no leader now, or somebody else reads.
+    no leader now, or somebody else reads. With --follow what passes by itself, brokers that do not answer, say, is told
+    and tried again, once a first look went well.
     """
     with session_of(ctx).opened() as tiering, Interrupt() as interrupt:
         if from_beginning:
             _read_again(tiering, approve=approve)
-        report = _ingest(tiering)
+        report = _ingest(tiering, interrupt)
+        latest: IngestReport | None = report
         while follow and not interrupt.requested:
-            _say(report)
-            tiering.clock.sleep(poll_seconds)
-            if not interrupt.requested:
-                report = _ingest(tiering)
+            _say(latest)
+            interrupt.wait(tiering.clock, poll_seconds)
+            latest = None if interrupt.requested else _once_more(tiering, interrupt)
+            report = report if latest is None else latest
         counted = tiering.broker_sizes() if sizes else None
     from include.tiering.reports.ingest import present_ingest
 
@@ -70,16 +73,34 @@ def ingest(
         raise typer.Exit(interrupt.exit_code)
 
 
-def _ingest(tiering: "Tiering") -> "IngestReport":
+def _ingest(tiering: "Tiering", interrupt: Interrupt) -> "IngestReport":
+    """Raises Exit between two pages if it is interrupted."""
     from include.tiering.cli.reading import reading_progress
 
-    with reading_progress() as on_progress:
+    with reading_progress() as moved:
+
+        def on_progress(metadata_partition: int, next_offset: int, end_offset: int) -> None:
+            moved(metadata_partition, next_offset, end_offset)
+            if interrupt.requested:
+                raise typer.Exit(interrupt.exit_code)
+
         return tiering.ingest(author=author(), on_progress=on_progress)
 
 
-def _say(report: "IngestReport") -> None:
+def _once_more(tiering: "Tiering", interrupt: Interrupt) -> "IngestReport | None":
+    """None if it failed by what passes by itself."""
+    try:
+        return _ingest(tiering, interrupt)
+    except TieringError as error:
+        if not error.retriable:
+            raise
+        typer.echo(printable(redact(f"it will be tried again: {error}")), err=True)
+        return None
+
+
+def _say(report: "IngestReport | None") -> None:
     """One line for a round in which something happened."""
-    if report.records or report.findings or report.failed:
+    if report is not None and (report.records or report.findings or report.failed):
         from include.tiering.reports.ingest import present_ingest
 
         typer.echo(present_ingest(report).summary, err=True)

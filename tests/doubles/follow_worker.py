@@ -1,0 +1,47 @@
+"""`./tiering ingest` as a process, over a metadata topic that is a directory.
+
+    python -m tests.doubles.follow_worker TOPIC_DIRECTORY [option of ingest ...]
+
+While the file `away` is in the directory brokers do not answer. Settings come from TIERING_... variables.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from include.tiering.cli.app import app
+from include.tiering.cli.session import Session
+from include.tiering.errors import MetadataTopicUnavailableError
+from include.tiering.settings import TieringSettings
+from include.tiering.wiring import Tiering, open_tiering
+from tests.doubles.file_metadata_topic import FileMetadataTopic
+
+AWAY: Final = "away"
+PARTITIONS: Final = 3
+
+
+class SometimesAway(FileMetadataTopic):
+    """Nobody answers who it is while they are away."""
+
+    def partition_count(self) -> int:
+        if (self.directory / AWAY).exists():
+            raise MetadataTopicUnavailableError("no broker answers")
+        return super().partition_count()
+
+
+def main() -> None:
+    topic = SometimesAway(Path(sys.argv[1]), PARTITIONS)
+
+    @contextmanager
+    def opened(settings: TieringSettings) -> Iterator[Tiering]:
+        with open_tiering(settings) as tiering:
+            tiering.metadata_topic_reader = topic
+            yield tiering
+
+    app(["ingest", *sys.argv[2:]], obj=Session(open_tiering=opened), prog_name="./tiering")
+
+
+if __name__ == "__main__":
+    main()

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from include.tiering.cluster.records_contract import ServedRecords
 from include.tiering.model.depth import Depth
@@ -11,7 +11,7 @@ from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.record_digest import RangeDigest, RecordDigest
 from include.tiering.remote_metadata.contract import Fence
 from include.tiering.tasks.batch_room import BatchEnd
-from include.tiering.tasks.copy_plan import CopyPlan
+from include.tiering.tasks.copy_plan import CopyPlan, HeldBack
 from include.tiering.tasks.copy_segments import BatchResult
 from include.tiering.tasks.handover.ports import CopyRound
 from include.tiering.tasks.handover.stored_records import stored_digest
@@ -21,6 +21,18 @@ from include.tiering.work.handover_contract import SeededPartition
 
 if TYPE_CHECKING:
     from include.tiering.wiring.tiering import Tiering
+
+_FOR_A_PERSON: Final = frozenset(
+    {
+        HeldBack.LOST,
+        HeldBack.FAILED_AGAIN,
+        HeldBack.HOLE,
+        HeldBack.FORK,
+        HeldBack.NOT_OURS,
+        HeldBack.PAST_RETENTION,
+    }
+)
+"""Waiting changes nothing about it. Past *our* retention, what brokers still have cannot be handed over."""
 
 
 class HandoverActions:
@@ -39,7 +51,8 @@ class HandoverActions:
         copied = sum(len(result.copied) for result in results)
         failures = [failure for result in results for failure in result.failed]
         failed = tuple(f"{one.item.topic_id_partition}: {one.item.error}: {one.item.message}" for one in failures)
-        return CopyRound(copied, failed, _held_back(plan), all(one.retriable for one in failures))
+        is_hopeless = any(one.reason in _FOR_A_PERSON for one in plan.held_back)
+        return CopyRound(copied, failed, _held_back(plan), not is_hopeless and all(one.retriable for one in failures))
 
     def verify(self, segments: Mapping[TopicIdPartition, frozenset[RemoteLogSegmentId]]) -> None:
         tiering = self._tiering

@@ -14,6 +14,7 @@ from typing import Final
 
 from include.tiering.log_source.contract import IneligibleReason
 from include.tiering.model.handover_facts import PartitionFacts
+from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.tasks.handover.ports import DONE, CopyRound, HandoverRun, StepEnd, StepResult
 from include.tiering.tasks.handover.preconditions import facts_of
@@ -38,7 +39,7 @@ def copy_until_active(run: HandoverRun) -> StepResult:
         if not left:
             return DONE
         if not done.copied_segments:
-            return _stuck(left, done)
+            return _stuck(left, done, _expired(run, left))
     return StepResult(
         StepEnd.WAIT, f"after {run.ports.limits.max_rounds} rounds producers still roll faster than copied"
     )
@@ -55,9 +56,26 @@ def _left(partitions: Sequence[PartitionFacts]) -> list[tuple[int, int, str | No
     ]
 
 
-def _stuck(left: Sequence[tuple[int, int, str | None]], done: CopyRound) -> StepResult:
+def _expired(run: HandoverRun, left: Sequence[tuple[int, int, str | None]]) -> list[str]:
+    """What was remote and is not any more, while the broker has it still: nothing is copied a second time."""
+    handover, found = run.handover, []
+    for number, first, reason in left:
+        partition = TopicIdPartition(handover.topic_id, number, handover.topic)
+        highest = run.ports.metadata.highest_copied_offset(partition)
+        if reason is None and highest is not None and first <= highest:
+            found.append(
+                f"partition {number}, offset {first}: it was copied up to offset {highest} and has expired here, the"
+                " broker has it still: raise its log start (kafka-delete-records)"
+            )
+    return found
+
+
+def _stuck(left: Sequence[tuple[int, int, str | None]], done: CopyRound, expired: Sequence[str]) -> StepResult:
     """Nothing went on, and something is left: the rule that holds it says whether waiting helps."""
     named = [f"partition {partition}, offset {first}: {reason or 'not copied'}" for partition, first, reason in left]
-    sentences = [*done.failed, *done.held_back, *named][:_MOST_NAMED]
-    waits = done.worth_retrying and all(reason is None or reason in _SOON for _, _, reason in left)
+    sentences = [*done.failed, *done.held_back, *expired, *named][:_MOST_NAMED]
+    is_for_a_person = bool(expired) and not (done.failed or done.held_back)
+    waits = (
+        done.worth_retrying and not is_for_a_person and all(reason is None or reason in _SOON for _, _, reason in left)
+    )
     return StepResult(StepEnd.WAIT if waits else StepEnd.STOP, "; ".join(sentences))

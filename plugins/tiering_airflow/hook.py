@@ -23,12 +23,13 @@ class TieringHook(BaseHook):
 
     | connection | field | setting |
     |---|---|---|
-    | tiering_remote_storage | extra `url`, `endpoint_url`, `region`, `layout` | `remote_storage.` + the same name |
+    | tiering_remote_storage | extra with the name of a setting | `remote_storage.` + the same name |
     | | login, password | `remote_storage.access_key_id`, `remote_storage.secret_access_key` |
     | tiering_metadata | extra `url`, else the connection as a URL | `metadata.url` |
 
-    Both connections are optional. Where no login for Airflow's API is set, it is that of airflow.cfg. The library is
-    imported when it is first needed: DAG files stay cheap to parse.
+    Both connections are optional. Other extras, those of Airflow's own providers, are left alone. Where no login for
+    Airflow's API is set, it is that of airflow.cfg. The library is imported when it is first needed: DAG files stay
+    cheap to parse.
     """
 
     def settings(self) -> "TieringSettings":
@@ -72,12 +73,13 @@ def _with_airflow(settings: "TieringSettings") -> "TieringSettings":
 def _remote_storage(connection: Connection | None) -> dict[str, Any]:
     if connection is None:
         return {}
-    values: Mapping[str, Any] = {
-        **{name: connection.extra_dejson.get(name) for name in ("url", "endpoint_url", "region", "layout")},
-        "access_key_id": connection.login,
-        "secret_access_key": connection.password,
-    }
-    return {f"remote_storage.{name}": value for name, value in values.items() if value}
+    from include.tiering.settings import RemoteStorageSettings
+
+    extra: Mapping[str, Any] = connection.extra_dejson
+    values = {name: extra[name] for name in RemoteStorageSettings.model_fields if extra.get(name) not in (None, "")}
+    login = {"access_key_id": connection.login, "secret_access_key": connection.password}
+    values |= {name: value for name, value in login.items() if value}
+    return {f"remote_storage.{name}": value for name, value in values.items()}
 
 
 def _metadata(connection: Connection | None) -> dict[str, Any]:

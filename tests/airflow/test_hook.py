@@ -33,6 +33,34 @@ def test_a_storage_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
+def test_a_storage_connection_holds_the_form_of_segments_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    form = {
+        "key_prefix": "tiered/",
+        "chunk_size": "1048576",
+        "compression_enabled": True,
+        "compression_heuristic_enabled": "false",
+        "encryption_enabled": True,
+        "encryption_key_pair_id": "one",
+        "encryption_key_pairs": ["one:/keys/one.pem:/keys/one.key", "two:/keys/two.pem"],
+        "kafka_release": "4.1",
+        "session_token": "",
+    }
+    _define(monkeypatch, "tiering_remote_storage", {**STORAGE, "extra": {**STORAGE["extra"], **form}})
+    storage = TieringHook().settings().remote_storage
+    assert (storage.key_prefix, storage.chunk_size, storage.kafka_release) == ("tiered/", 1 << 20, "4.1")
+    assert (storage.compression_enabled, storage.compression_heuristic_enabled) == (True, False)
+    assert (storage.encryption_enabled, storage.encryption_key_pair_id) == (True, "one")
+    assert [one.key_pair_id for one in storage.key_pairs] == ["one", "two"]
+    assert storage.session_token is None
+    assert TieringHook().job_environment()["TIERING_REMOTE_STORAGE__CHUNK_SIZE"] == "1048576"
+
+
+def test_what_the_connection_switches_off_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = {"url": "file:///srv", "compression_enabled": False}
+    _define(monkeypatch, "tiering_remote_storage", {"conn_type": "generic", "extra": extra})
+    assert connection_settings() == {"remote_storage.url": "file:///srv", "remote_storage.compression_enabled": False}
+
+
 @pytest.mark.parametrize(
     ("connection", "url"),
     [

@@ -28,7 +28,7 @@ from include.tiering.units import MIB
 from tests.benchmark import producers_page
 from tests.benchmark.machine import IdleMeter, machine_facts
 from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
-from tests.doubles.kafka_lab.artifacts import LabUnavailableError
+from include.tiering.errors import KafkaMissingError
 from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.produce import Writer
 
@@ -184,7 +184,7 @@ def main(arguments: Sequence[str]) -> int:
                     for case in CASES[turn:] + CASES[:turn]:
                         measured.append(scene.measure(case, round_))
                         print(f"{measured[-1]}", file=sys.stderr, flush=True)
-        except LabUnavailableError as error:
+        except KafkaMissingError as error:
             print(f"no broker: {error}", file=sys.stderr)
             return 1
     result: dict[str, Any] = {

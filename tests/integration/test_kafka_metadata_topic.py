@@ -13,8 +13,9 @@ from include.tiering.errors import (
     MetadataTopicUnavailableError,
 )
 from include.tiering.metadata_topic.kafka import KafkaMetadataTopic
+from include.tiering.rehearsal.ports import free_ports
 from tests.contract.metadata_topic_contract import MetadataTopicContract, values_of
-from tests.doubles.kafka_lab.cluster import KafkaCluster, client_configuration, free_ports, kafka_cluster, wait_until
+from tests.doubles.kafka_lab.cluster import KafkaCluster, client_configuration, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.skipping import require_kafka
 
 pytestmark = pytest.mark.kafka

@@ -24,9 +24,10 @@ from include.tiering.errors import (
     BrokersUnavailableError,
 )
 from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.rehearsal.ports import free_ports
 from tests.doubles.kafka_lab.brokers_world import open_brokers
 from tests.doubles.kafka_lab.certificates import Authority
-from tests.doubles.kafka_lab.cluster import WAIT_SECONDS, KafkaCluster, free_ports, kafka_cluster, wait_until
+from tests.doubles.kafka_lab.cluster import WAIT_SECONDS, KafkaCluster, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.skipping import require_kafka
 
 pytestmark = pytest.mark.kafka

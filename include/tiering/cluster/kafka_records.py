@@ -1,6 +1,7 @@
 """`ServedRecords` over librdkafka: a consumer without a group, that commits nothing."""
 
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from typing import Final
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaException, Message, TopicPartition
@@ -14,7 +15,15 @@ CLIENT_ID: Final = "tiering-served-records"
 DEFAULT_TIMEOUT_MS: Final = 60_000
 _AT_ONCE: Final = 1_000
 _POLL_SECONDS: Final = 0.2
-_PASSING: Final = frozenset({"_PARTITION_EOF", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE"})
+_END: Final = "_PARTITION_EOF"
+_PASSING: Final = frozenset({_END, "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE"})
+
+
+class Isolation(StrEnum):
+    """COMMITTED: without records of aborted transactions, and only below the last stable offset."""
+
+    UNCOMMITTED = "read_uncommitted"
+    COMMITTED = "read_committed"
 
 
 class KafkaServedRecords:
@@ -22,19 +31,25 @@ class KafkaServedRecords:
 
     Args:
         config: of a librdkafka client: addresses, TLS and SASL. It is shown nowhere.
+        isolation: COMMITTED leaves out what the contract of `ServedRecords` promises of aborted transactions.
         timeout_ms: for how long nothing may come.
     """
 
     def __init__(
-        self, config: Mapping[str, str | int], *, timeout_ms: int = DEFAULT_TIMEOUT_MS, clock: Clock | None = None
+        self,
+        config: Mapping[str, str | int],
+        *,
+        isolation: Isolation = Isolation.UNCOMMITTED,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        clock: Clock | None = None,
     ) -> None:
-        self._config = dict(config)
+        self._config = {**config, **_READING, "isolation.level": isolation.value}
         self._timeout_seconds = timeout_ms / 1000
         self._clock = clock or SystemClock()
 
     def read(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> Iterator[SeenRecord]:
         try:
-            consumer = Consumer({**self._config, **_READING})
+            consumer = Consumer(self._config)
         except KafkaException as error:
             raise BrokersRefusedError(f"{partition}: {error.args[0]}") from error
         try:
@@ -50,6 +65,8 @@ class KafkaServedRecords:
         while True:
             messages = consumer.consume(_AT_ONCE, timeout=_POLL_SECONDS)
             for message in messages:
+                if _is_end_behind(message, end_offset):
+                    return
                 offset = _offset_of(message, partition)
                 if offset is None:
                     continue
@@ -75,10 +92,16 @@ _READING: Final[Mapping[str, str | int]] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",
-    "isolation.level": "read_uncommitted",
     "enable.partition.eof": True,
     "check.crcs": True,
 }
+
+
+def _is_end_behind(message: Message, end_offset: int) -> bool:
+    """Whether the partition ends behind the range: what is left of it holds nothing for this consumer."""
+    error, offset = message.error(), message.offset()
+    is_end = error is not None and error.name() == _END
+    return is_end and offset is not None and offset > end_offset
 
 
 def _offset_of(message: Message, partition: TopicIdPartition) -> int | None:

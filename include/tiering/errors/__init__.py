@@ -56,6 +56,11 @@ TieringError
 |-- QuotaExceededError               a topic brings in more than its threshold  (retriable)
 |-- ApprovalRequiredError            a plan that deletes was stopped by the brake and nobody approved it
 |-- HandoverForgottenError           a topic's retention is held back and nobody carries its hand-over on
+|-- RehearsalError                   a hand-over cannot be rehearsed
+|   |-- KafkaMissingError            no Java, or not all the jars of a broker
+|   |-- RehearsalRoomError           no room for what would be copied
+|   `-- BrokerProcessError           a broker that was started here ended, or was not ready in time
+|       `-- PortTakenError           somebody else listens on its port
 |-- DataDocsError                    the pages about quality runs cannot be written
 |-- JudgeError                       a quality rule could not be applied: no verdict is given
 `-- SendingStoppedError              paused, or the parent process died       (retriable)
@@ -80,6 +85,13 @@ from include.tiering.errors.brokers import (
     PublicationError,
     PublicationRefusedError,
     UnknownTopicError,
+)
+from include.tiering.errors.rehearsal import (
+    BrokerProcessError,
+    KafkaMissingError,
+    PortTakenError,
+    RehearsalError,
+    RehearsalRoomError,
 )
 from include.tiering.errors.remote_metadata import (
     IllegalTransitionError,
@@ -138,6 +150,7 @@ __all__ = [
     "AirflowApiError",
     "AirflowApiUnavailableError",
     "ApprovalRequiredError",
+    "BrokerProcessError",
     "BrokersError",
     "BrokersForbiddenError",
     "BrokersLoginError",
@@ -157,6 +170,7 @@ __all__ = [
     "HostileNameError",
     "IllegalTransitionError",
     "JudgeError",
+    "KafkaMissingError",
     "LeaseLostError",
     "MetadataTopicError",
     "MetadataTopicRangeError",
@@ -168,12 +182,15 @@ __all__ = [
     "OffsetOutOfRangeError",
     "OldMagicError",
     "PoisonRecordError",
+    "PortTakenError",
     "PublicationError",
     "PublicationRefusedError",
     "QueueClosedError",
     "QueueEmptyError",
     "QueueFullError",
     "QuotaExceededError",
+    "RehearsalError",
+    "RehearsalRoomError",
     "RemoteChecksumError",
     "RemoteMetadataError",
     "RemoteObjectExistsError",

@@ -9,6 +9,7 @@ A broker replaces these files by rename, so a reader sees a whole one. Source: K
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from include.tiering.errors import FormatError
@@ -38,6 +39,12 @@ def parse_offset_checkpoint(data: bytes) -> dict[tuple[str, int], int]:
             raise FormatError(f"{topic}-{partition} is listed twice", position)
         offsets[topic, partition] = parse_integer(offset_text, 63, position)
     return offsets
+
+
+def serialize_offset_checkpoint(offsets: Mapping[tuple[str, int], int]) -> bytes:
+    """The bytes that a broker writes for these offsets by (topic, partition)."""
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+    return "\n".join([_VERSION.decode(), str(len(lines)), *lines, ""]).encode()
 
 
 def parse_entries(data: bytes, field_count: int) -> list[tuple[int, list[bytes]]]:

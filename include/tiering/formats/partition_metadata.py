@@ -29,3 +29,8 @@ def parse(data: bytes) -> Uuid:
     if topic_id.is_zero:
         raise FormatError("the topic id is zero", found.start(2))
     return topic_id
+
+
+def serialize(topic_id: Uuid) -> bytes:
+    """The bytes that a broker writes: no line end behind the id."""
+    return f"version: 0\ntopic_id: {topic_id}".encode()

@@ -1,9 +1,7 @@
 """A cluster of one or two brokers on loopback, alive for as long as a block lasts."""
 
 import base64
-import random
 import secrets
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,14 +21,16 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from include.tiering.errors import PortTakenError
+from include.tiering.rehearsal.ports import Ports, free_ports
+from include.tiering.rehearsal.server_properties import logging_option, server_properties
 from tests.doubles.kafka_lab.artifacts import class_path
-from tests.doubles.kafka_lab.broker import KafkaBroker, PortTakenError
-from tests.doubles.kafka_lab.properties import Ports, logging_option, server_properties
+from tests.doubles.kafka_lab.broker import KafkaBroker
 
 WAIT_SECONDS: Final = 240
 METADATA_TOPIC: Final = "__remote_log_metadata"
-# Below what the kernel hands out to clients, so that a port is still free when a broker comes back.
-_PORTS: Final = range(20_000, 31_000)
+# A transaction may be left open for as long as a test likes.
+_PATIENT: Final = {"transaction.max.timeout.ms": 7_200_000}
 _START_ATTEMPTS: Final = 3
 
 
@@ -177,8 +177,8 @@ def kafka_cluster(
     the block begins. `config` goes into every broker's `server.properties`.
 
     Raises:
-        LabUnavailableError: no Java, or no jars.
-        BrokerFailedError: a broker did not start.
+        KafkaMissingError: no Java, or no jars.
+        BrokerProcessError: a broker did not start.
     """
     class_path(version)
     directory.mkdir(parents=True, exist_ok=True)
@@ -248,26 +248,12 @@ def _prepared(
         home.mkdir(parents=True)
         log_dir = home / "data"
         port, jmx_port = ports[2 * node_id - 2 : 2 * node_id]
-        text = server_properties(node_id, Ports(port, controller), log_dir, remote_dir, config)
+        text = server_properties(node_id, Ports(port, controller), log_dir, remote_dir, {**_PATIENT, **config})
         (home / "server.properties").write_text(text)
         logging = logging_option(version, home, home / "server.log")
-        broker = KafkaBroker(node_id, version, home, log_dir, port, logging, tiering=remote_dir is not None)
+        tiering, jars = remote_dir is not None, class_path(version)
+        broker = KafkaBroker(node_id, home, log_dir, port, jars, logging, tiering, version=version)
         broker.jmx_port = jmx_port if jmx else 0
         members.append(broker)
     cluster_id = base64.urlsafe_b64encode(b"\x01" + secrets.token_bytes(15)).decode().rstrip("=")
     return KafkaCluster(version, cluster_id, tuple(members), remote_dir)
-
-
-def free_ports(count: int) -> list[int]:
-    """Different ports on which nobody listens now."""
-    found: list[int] = []
-    while len(found) < count:
-        port = random.choice(_PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in found:
-            found.append(port)
-    return found

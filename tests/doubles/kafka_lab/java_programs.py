@@ -6,7 +6,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from tests.doubles.kafka_lab.artifacts import LabUnavailableError, class_path, java
+from include.tiering.errors import KafkaMissingError
+from include.tiering.rehearsal.java import java
+from tests.doubles.kafka_lab.artifacts import class_path
 
 _PROGRAMS: Final = Path(__file__).parent / "java"
 _RUN_SECONDS: Final = 300
@@ -18,7 +20,7 @@ def run_program(name: str, *arguments: str, given: bytes = b"", version: str = "
     It runs in a directory of its own: Kafka's test jars bring a logging configuration that writes where they run.
 
     Raises:
-        LabUnavailableError: no Java, no jars.
+        KafkaMissingError: no Java, no jars.
         AssertionError: the program failed, or did not end within 300 s.
     """
     options = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
@@ -40,6 +42,6 @@ def run_program(name: str, *arguments: str, given: bytes = b"", version: str = "
         raise AssertionError(f"{source.name} did not end within {_RUN_SECONDS} s") from None
     complaint = done.stderr.decode(errors="replace")
     if "jdk.compiler" in complaint:
-        raise LabUnavailableError("this Java runs no sources: a JDK is needed")
+        raise KafkaMissingError("this Java runs no sources: a JDK is needed")
     assert done.returncode == 0, f"{source.name}: {complaint[-2000:]}"
     return done.stdout

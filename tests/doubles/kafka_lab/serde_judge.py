@@ -24,7 +24,7 @@ def judgements(values: Sequence[bytes], *, version: str = "4.3.1") -> list[Judge
     """The same with the reasons of refusals. One JVM for all: 3 s, and a second for 100,000 values.
 
     Raises:
-        LabUnavailableError: no Java, no jars.
+        KafkaMissingError: no Java, no jars.
         AssertionError: the program failed.
     """
     asked = struct.pack(">i", len(values)) + b"".join(struct.pack(">i", len(value)) + value for value in values)

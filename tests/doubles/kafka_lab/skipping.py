@@ -4,7 +4,8 @@ from functools import cache
 
 import pytest
 
-from tests.doubles.kafka_lab.artifacts import LabUnavailableError, class_path
+from include.tiering.errors import KafkaMissingError
+from tests.doubles.kafka_lab.artifacts import class_path
 
 
 def require_kafka(version: str = "4.3.1") -> None:
@@ -18,6 +19,6 @@ def require_kafka(version: str = "4.3.1") -> None:
 def _why_not(version: str) -> str:
     try:
         class_path(version)
-    except LabUnavailableError as error:
+    except KafkaMissingError as error:
         return str(error)
     return ""

@@ -1,5 +1,6 @@
 """`./tiering handover`: give a topic to its brokers, step by step."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,12 +11,15 @@ from include.tiering.cli.options import Json
 from include.tiering.cli.output import finish, output_for
 from include.tiering.cli.session import author, session_of
 from include.tiering.errors import LeaseLostError, SettingError, StateConflictError
+from include.tiering.units import GIB
 
 if TYPE_CHECKING:
     from include.tiering.reports.handover import HandoverView
     from include.tiering.wiring import Tiering
     from include.tiering.work.handover_contract import Handover
 
+DEFAULT_BYTES = GIB
+"""Of each partition, in a rehearsal."""
 _POLL_SECONDS = 1.0
 _LEASE_WAIT_SECONDS = 40.0
 
@@ -30,6 +34,30 @@ def handover(
         bool, typer.Option("--resume", help="Go on with the hand-over of this topic that stopped, waits or died.")
     ] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Go back as far as possible, or say why not.")] = False,
+    rehearse: Annotated[
+        bool,
+        typer.Option("--rehearse", help="Do all of it on a throw-away broker with the topic's newest bytes."),
+    ] = False,
+    rehearse_bytes: Annotated[
+        int,
+        typer.Option(
+            "--rehearse-bytes",
+            min=1,
+            help="Of each partition, in whole segments; the newest rolled one is taken in any case.",
+            metavar="BYTES",
+        ),
+    ] = DEFAULT_BYTES,
+    kafka_home: Annotated[
+        Path | None,
+        typer.Option(
+            "--kafka-home",
+            envvar="KAFKA_HOME",
+            help="Kafka distribution of the throw-away broker, with kafka-storage-VERSION-test.jar among its libs."
+            " Without it Maven fetches one.",
+            metavar="DIR",
+        ),
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the files of a rehearsal, for looking at.")] = False,
     local_retention_ms: Annotated[
         int | None,
         typer.Option("--local-retention-ms", min=0, help="local.retention.ms at the end.", metavar="MS"),
@@ -55,10 +83,25 @@ def handover(
     It asks before the topic leaves the platform; without a terminal it takes --approve, or --approve-plan with the hash
     that is shown. Until the first record is published --undo goes all the way back. See docs/handover.md.
 
+    --rehearse needs Java and the topic's log directories, no hand-over's rights: it copies the newest segments of each
+    partition into a temporary directory (TMPDIR; three times their size), starts a broker there, hands the topic over
+    to it and compares what consumers read before and afterwards. Brokers, store and database stay as they are.
+
     Exit codes: 0 handed over, 1 refused or waiting for you, 3 worth trying again with --resume.
     """
-    _require_one(dry_run=dry_run, resume=resume, undo=undo, approve=approve, approve_plan=approve_plan)
+    _require_one(dry_run=dry_run, resume=resume, undo=undo, rehearse=rehearse)
+    _require_fitting(
+        agrees=approve or approve_plan is not None,
+        lowers=local_retention_ms is not None or local_retention_bytes is not None,
+        rehearse=rehearse,
+        keep=keep,
+    )
+    if approve and approve_plan is not None:
+        raise SettingError("--approve and --approve-plan exclude each other")
     with session_of(ctx).opened((topic,)) as tiering:
+        if rehearse:
+            _rehearse(tiering, topic, rehearse_bytes, kafka_home, keep=keep, as_json=as_json)
+            return
         if dry_run:
             _show_checks(tiering, topic, as_json=as_json)
             return
@@ -84,11 +127,30 @@ def handover(
     _finish(view, as_json=as_json)
 
 
-def _require_one(*, dry_run: bool, resume: bool, undo: bool, approve: bool, approve_plan: str | None) -> None:
-    if dry_run + resume + undo > 1:
-        raise SettingError("--dry-run, --resume and --undo exclude each other")
-    if approve and approve_plan is not None:
-        raise SettingError("--approve and --approve-plan exclude each other")
+def _require_one(**chosen: bool) -> None:
+    if sum(chosen.values()) > 1:
+        given = " and ".join(f"--{name.replace('_', '-')}" for name, is_given in chosen.items() if is_given)
+        raise SettingError(f"{given} exclude each other")
+
+
+def _require_fitting(*, agrees: bool, lowers: bool, rehearse: bool, keep: bool) -> None:
+    if rehearse and (agrees or lowers):
+        raise SettingError(
+            "--rehearse asks nobody and lowers local retention until all that is rolled is remote only: leave"
+            " --approve, --approve-plan and --local-retention-... out"
+        )
+    if keep and not rehearse:
+        raise SettingError("--keep belongs to --rehearse")
+
+
+def _rehearse(
+    tiering: "Tiering", topic: str, max_bytes: int, kafka_home: Path | None, *, keep: bool, as_json: bool
+) -> None:
+    from include.tiering.cli.rehearsing import rehearsed
+    from include.tiering.reports.rehearsal import present_rehearsal
+
+    rehearsal = rehearsed(tiering, topic, max_bytes=max_bytes, kafka_home=kafka_home, keep=keep)
+    finish(present_rehearsal(rehearsal), as_json=as_json)
 
 
 def _to_resume(tiering: "Tiering", topic: str) -> "Handover":

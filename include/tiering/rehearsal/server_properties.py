@@ -1,19 +1,18 @@
-"""What a broker of the lab is told: one text of `server.properties`, and how it logs."""
+"""What a broker on loopback is told: one text of `server.properties`, and how it logs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_QUICK: Final = {
+from include.tiering.rehearsal.ports import Ports
+
+_QUICK: Final[Mapping[str, str | int]] = {
     "offsets.topic.replication.factor": 1,
     "offsets.topic.num.partitions": 1,
     "transaction.state.log.replication.factor": 1,
     "transaction.state.log.min.isr": 1,
     "transaction.state.log.num.partitions": 1,
     "group.initial.rebalance.delay.ms": 0,
-    # A transaction may be left open for as long as a test likes.
-    "transaction.max.timeout.ms": 7_200_000,
     "auto.create.topics.enable": "false",
     "log.index.size.max.bytes": 65_536,
     "log.retention.check.interval.ms": 1_000,
@@ -24,7 +23,7 @@ _QUICK: Final = {
     # A busy machine's broker is not believed dead. After kill -9 this is how long it takes to come back.
     "broker.session.timeout.ms": 18_000,
 }
-_TIERING: Final = {
+_TIERING: Final[Mapping[str, str | int]] = {
     "remote.log.storage.system.enable": "true",
     "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
     "remote.log.metadata.manager.listener.name": "PLAINTEXT",
@@ -50,14 +49,6 @@ log4j.appender.file.File={log}
 log4j.appender.file.layout=org.apache.log4j.PatternLayout
 log4j.appender.file.layout.ConversionPattern=[%d{{HH:mm:ss,SSS}}] %p %m (%c)%n
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """`controller` is the port of node 1's controller, for every node."""
-
-    broker: int
-    controller: int
 
 
 def server_properties(

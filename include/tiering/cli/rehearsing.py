@@ -1,0 +1,72 @@
+"""A rehearsal on the command line: what is shown meanwhile, and an end on Ctrl-C that leaves nothing behind."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from include.tiering.cli.progress import counted_bytes
+
+if TYPE_CHECKING:
+    from include.tiering.rehearsal.result import Rehearsal
+    from include.tiering.wiring import Tiering
+    from include.tiering.work.handover_contract import Handover
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+def rehearsed(tiering: "Tiering", topic: str, *, max_bytes: int, kafka_home: Path | None, keep: bool) -> "Rehearsal":
+    """Rehearse, telling on standard error. A signal ends it: exit code 128 + signal, the broker and its files gone."""
+    from include.tiering.rehearsal.java import java
+    from include.tiering.rehearsal.kafka_home import kafka_by_maven, kafka_in
+    from include.tiering.wiring.rehearse import Watcher, rehearse
+
+    watcher = Watcher(_told, _step, partial(counted_bytes, "copying"))
+    with _ended_once():
+        java()
+        kafka = kafka_by_maven(os.environ) if kafka_home is None else kafka_in(kafka_home)
+        return rehearse(tiering, topic, kafka, watcher, max_bytes=max_bytes, keep=keep)
+
+
+def _told(line: str) -> None:
+    typer.echo(f"    {line}", err=True)
+
+
+def _step(handover: "Handover") -> None:
+    from include.tiering.reports.handover import step_line
+
+    typer.echo(step_line(handover), err=True)
+
+
+class _EndedBy(BaseException):
+    """A signal came; the number is all there is to say."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def _ended_once() -> Iterator[None]:
+    """The first signal raises, so that everything is cleaned up; further ones wait for that."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        for one in _SIGNALS:
+            signal.signal(one, signal.SIG_IGN)
+        raise _EndedBy(number)
+
+    before = {number: signal.signal(number, end) for number in _SIGNALS}
+    try:
+        yield
+    except _EndedBy as ended:
+        typer.echo("stopped: the throw-away broker and its files are gone", err=True)
+        raise typer.Exit(128 + ended.number) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,112 @@
+"""A hand-over rehearsed: a sample of the topic on a throw-away broker, with a platform of its own beside it.
+
+The deployment whose topic it is gives bytes of its log directories and the topic's configs, and is asked for nothing
+else: database, store and quotas of the rehearsal lie in its temporary directory.
+
+step        a crash right after it leaves                        cleaned up by
+sampled     nothing                                              -
+directory   the temporary directory, with copies of records      the block's end; after kill -9 a person: its path was
+                                                                 told first
+broker      the same, and a broker on loopback                   the same: its pid is told as well
+"""
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from include.tiering.errors import ClusterFactsError, SettingError, SourceError
+from include.tiering.log_source.contract import ReplicaId
+from include.tiering.log_source.log_dir.dirs import identify
+from include.tiering.model.ids import is_legal_topic_name
+from include.tiering.rehearsal.copy_sample import require_room
+from include.tiering.rehearsal.kafka_home import KafkaHome
+from include.tiering.rehearsal.result import Rehearsal
+from include.tiering.rehearsal.sample import PartitionSample, samples_of, size_of
+from include.tiering.rehearsal.throw_away import prepared_broker
+from include.tiering.reports.presentation import count
+from include.tiering.units import format_bytes
+from include.tiering.wiring.rehearse_on import rehearse_on
+from include.tiering.wiring.tiering import Tiering
+from include.tiering.work.handover_contract import Handover
+
+RETENTION_CONFIGS: Final = ("retention.ms", "retention.bytes", "local.retention.ms", "local.retention.bytes")
+"""What of a topic's configs decides about its records while nobody writes: these are the rehearsed topic's too."""
+_PREFIX: Final = "tiering-rehearsal-"
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """Who is told what happens. `copying` is entered with the bytes that will be copied, and counts them."""
+
+    told: Callable[[str], None]
+    on_step: Callable[[Handover], None]
+    copying: Callable[[int], AbstractContextManager[Callable[[int], None]]]
+
+
+def rehearse(
+    tiering: Tiering, topic: str, kafka: KafkaHome, watcher: Watcher, *, max_bytes: int, keep: bool = False
+) -> Rehearsal:
+    """Hand a sample of the topic over on a broker of the release `kafka`, and read it back.
+
+    Args:
+        max_bytes: of each partition, in whole segments; see `samples_of`.
+        keep: leave the temporary directory. The broker is ended all the same.
+
+    Raises:
+        SettingError: no log directories, or no topic name.
+        UnknownTopicError, RehearsalError, SourceError, BrokersError: it did not come to a hand-over.
+    """
+    samples, configs = _sampled(tiering, topic, max_bytes)
+    sources = _sources(tiering, samples)
+    size_bytes = size_of(samples)
+    require_room(size_bytes, shutil.disk_usage(tempfile.gettempdir()).free, Path(tempfile.gettempdir()))
+    with _directory(keep=keep) as root:
+        watcher.told(f"{format_bytes(size_bytes)} of {count(len(samples), 'partition')} are copied into {root}")
+        with watcher.copying(size_bytes) as on_bytes:
+            broker = prepared_broker(
+                root,
+                kafka,
+                samples,
+                sources,
+                clock=tiering.clock,
+                random_bytes=secrets.token_bytes,
+                on_bytes=on_bytes,
+            )
+        with broker.running():
+            watcher.told(f"Kafka {kafka.version} runs at {broker.process.bootstrap}, pid {broker.process.pid}")
+            rehearsal = rehearse_on(broker, samples, configs, watcher.told, watcher.on_step, kafka.version)
+        return replace(rehearsal, kept=root) if keep else rehearsal
+
+
+def _sampled(tiering: Tiering, topic: str, max_bytes: int) -> tuple[tuple[PartitionSample, ...], dict[str, str]]:
+    if not is_legal_topic_name(topic):
+        raise SettingError(f"not the name of a topic: {topic!r}")
+    facts = tiering.facts.topic_named(topic)
+    samples = samples_of(topic, tiering.source.scan(topics=[topic]), facts, max_bytes)
+    known: Mapping[str, str] = {} if facts is None else facts.configs
+    return samples, {key: known[key] for key in RETENTION_CONFIGS if key in known}
+
+
+def _sources(tiering: Tiering, samples: Sequence[PartitionSample]) -> dict[ReplicaId, Path]:
+    """The log directory of each sample. One that cannot be identified holds none of them."""
+    paths: dict[tuple[int, str], Path] = {}
+    for log_dir in tiering.log_dirs():
+        with suppress(SourceError, ClusterFactsError):
+            identity = identify(log_dir)
+            paths[identity.broker_id, identity.directory_id] = log_dir.path
+    return {one.replica_id: paths[one.replica_id.broker_id, one.replica_id.directory_id] for one in samples}
+
+
+@contextmanager
+def _directory(*, keep: bool) -> Iterator[Path]:
+    root = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    try:
+        yield root
+    finally:
+        if not keep:
+            shutil.rmtree(root)

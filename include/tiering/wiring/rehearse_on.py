@@ -1,0 +1,194 @@
+"""The hand-over itself, on a throw-away broker that holds a sample, by a platform that knows nothing else."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from include.tiering.cluster.brokers_contract import PartitionOffsets
+from include.tiering.cluster.kafka_records import Isolation, KafkaServedRecords
+from include.tiering.model.handover import HandoverState, HandoverStep, is_before
+from include.tiering.model.handover_facts import UNLIMITED
+from include.tiering.rehearsal.read_back import SegmentDigests, compared, lost_between, segment_digests
+from include.tiering.rehearsal.result import Rehearsal, RehearsedPartition
+from include.tiering.rehearsal.sample import PartitionSample, bases_of
+from include.tiering.rehearsal.throw_away import NODE_ID, ThrowAwayBroker
+from include.tiering.reports.handover import latest_checks
+from include.tiering.settings import TieringSettings, load_settings
+from include.tiering.wiring.tiering import Tiering, open_tiering
+from include.tiering.work.handover_contract import Handover, LocalRetention
+
+_AUTHOR: Final = "rehearsal"
+_ALL_THAT_IS_ROLLED: Final = LocalRetention(local_retention_bytes=1)
+"""Nothing that is remote stays on the disk, so everything is read from the store."""
+_LOCAL_STEPS: Final = 3
+_PATIENCE_SECONDS: Final = 60.0
+_POLL_SECONDS: Final = 1.0
+_STORED_LOG: Final = re.compile(r"(\d{20})-.{22}\.log")
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What consumers got of one partition at one moment."""
+
+    offsets: PartitionOffsets
+    plain: SegmentDigests
+    committed: SegmentDigests
+
+
+def rehearse_on(
+    broker: ThrowAwayBroker,
+    samples: Sequence[PartitionSample],
+    configs: Mapping[str, str],
+    told: Callable[[str], None],
+    on_step: Callable[[Handover], None],
+    kafka_version: str,
+) -> Rehearsal:
+    """Every step, approved by itself; consumers read once the retention is held back, and again at the end.
+
+    Args:
+        configs: of the topic, as far as they are known.
+
+    Raises:
+        BrokersError, RemoteStorageError: the throw-away broker or store does not do what it is asked.
+    """
+    topic = samples[0].replica_id.topic_id_partition.topic
+    with open_tiering(settings_of(broker, topic)) as tiering:
+        tiering.migrate()
+        if configs:
+            tiering.brokers.alter_topic_configs(topic, configs)
+        run = _Run(tiering, samples, told, on_step)
+        handover = tiering.begin_handover(topic, _ALL_THAT_IS_ROLLED, author=_AUTHOR)
+        handover = run.carry_on(handover, HandoverStep.GUARDS)
+        partitions: tuple[RehearsedPartition, ...] = ()
+        if _is_behind(handover, HandoverStep.GUARDS):
+            before = run.read_all()
+            handover = run.carry_on(handover, None)
+            if handover.state is HandoverState.DONE:
+                retention_ms = int(configs.get("retention.ms", UNLIMITED))
+                partitions = run.judged(before, run.read_all(), broker.remote_dir, retention_ms)
+        store, handover_id = tiering.handovers, handover.handover_id
+        return Rehearsal(
+            topic=topic,
+            kafka_version=kafka_version,
+            samples=tuple(samples),
+            handover=handover,
+            checks=latest_checks(store, handover),
+            guards=store.guards(handover_id),
+            seed=store.seed(handover_id),
+            partitions=partitions,
+            broker_errors=tuple(broker.process.errors()),
+        )
+
+
+def settings_of(broker: ThrowAwayBroker, topic: str) -> TieringSettings:
+    """Of a platform for that broker alone: nothing comes from a file, from the environment, or from defaults below the
+    user's home."""
+    values = {
+        "cluster.bootstrap_servers": broker.process.bootstrap,
+        "topics.include": [topic],
+        "log_dirs": [{"broker_id": NODE_ID, "path": str(broker.process.log_dir)}],
+        "remote_storage.url": broker.remote_dir.as_uri(),
+        "remote_storage.layout": "local_tiered_storage",
+        "metadata.url": f"sqlite:///{broker.platform_dir}/metadata.sqlite",
+        # Nobody produces.
+        "tiering.handover.hold.hours": 0,
+        "tiering.handover.local.steps": _LOCAL_STEPS,
+    }
+    return load_settings(None, values, {}, overrides_origin=_AUTHOR)
+
+
+class _Run:
+    """One hand-over of the samples, and the readings around it."""
+
+    def __init__(
+        self,
+        tiering: Tiering,
+        samples: Sequence[PartitionSample],
+        told: Callable[[str], None],
+        on_step: Callable[[Handover], None],
+    ) -> None:
+        self._tiering = tiering
+        self._samples = samples
+        self._told = told
+        self._on_step = on_step
+        self._step: HandoverStep | None = None
+
+    def carry_on(self, handover: Handover, until: HandoverStep | None) -> Handover:
+        """Up to `until` (inclusive) or to its end, agreeing to what it asks and waiting for what it waits for."""
+        clock = self._tiering.clock
+        deadline = clock.monotonic() + _PATIENCE_SECONDS
+        while True:
+            handover = self._tiering.carry_handover_on(
+                handover.handover_id, until=until, on_step=self._once, told=self._told
+            )
+            if handover.state is not HandoverState.ACTIVE or (until is not None and _is_behind(handover, until)):
+                return handover
+            if handover.step is HandoverStep.APPROVAL and handover.plan_hash is not None and not handover.approval:
+                self._tiering.approve_handover(handover.handover_id, handover.plan_hash, author=_AUTHOR)
+            elif clock.monotonic() > deadline:
+                return handover
+            else:
+                clock.sleep(_POLL_SECONDS)
+
+    def read_all(self) -> list[_Read]:
+        """All that consumers get of every partition, in the order of the samples."""
+        partitions = [sample.replica_id.topic_id_partition for sample in self._samples]
+        answer = self._tiering.brokers.partition_offsets(partitions)
+        return [self._read(sample, answer.of(sample.replica_id.topic_id_partition)) for sample in self._samples]
+
+    def judged(
+        self, before: Sequence[_Read], after: Sequence[_Read], remote_dir: Path, retention_ms: int
+    ) -> tuple[RehearsedPartition, ...]:
+        now_ms = self._tiering.clock.now_ms()
+        return tuple(
+            RehearsedPartition(
+                sample=sample,
+                log_start_offset=is_now.offsets.earliest,
+                remote_only_below=is_now.offsets.earliest_local or is_now.offsets.earliest,
+                plain=compared(sample, was.plain, is_now.plain, is_now.offsets.earliest),
+                committed=compared(sample, was.committed, is_now.committed, is_now.offsets.earliest),
+                lost=lost_between(
+                    sample,
+                    was.offsets.earliest,
+                    is_now.offsets.earliest,
+                    retention_ms=retention_ms,
+                    now_ms=now_ms,
+                ),
+                copied_twice=_copied_twice(remote_dir, sample),
+            )
+            for sample, was, is_now in zip(self._samples, before, after, strict=True)
+        )
+
+    def _read(self, sample: PartitionSample, offsets: PartitionOffsets) -> _Read:
+        ends = {Isolation.UNCOMMITTED: offsets.high_watermark, Isolation.COMMITTED: offsets.last_stable_offset}
+        plain, committed = (self._digests(sample, isolation, offsets.earliest, end) for isolation, end in ends.items())
+        records, stable = (sum(one.records for one in digests.values()) for digests in (plain, committed))
+        self._told(f"{sample.replica_id.topic_id_partition}: {records:,} records read, {stable:,} by read_committed")
+        return _Read(offsets, plain, committed)
+
+    def _digests(self, sample: PartitionSample, isolation: Isolation, start: int, end: int) -> SegmentDigests:
+        if start >= end:
+            return {}
+        tiering = self._tiering
+        served = KafkaServedRecords(tiering.client_config(), isolation=isolation, clock=tiering.clock)
+        return segment_digests(served.read(sample.replica_id.topic_id_partition, start, end - 1), bases_of(sample))
+
+    def _once(self, handover: Handover) -> None:
+        """A step that waits is done again, and told once."""
+        if handover.step is not self._step:
+            self._step = handover.step
+            self._on_step(handover)
+
+
+def _is_behind(handover: Handover, step: HandoverStep) -> bool:
+    return is_before(step, handover.step)
+
+
+def _copied_twice(remote_dir: Path, sample: PartitionSample) -> tuple[int, ...]:
+    partition = sample.replica_id.topic_id_partition
+    stored = remote_dir.glob(f"kafka-tiered-storage/{partition}-*/*.log")
+    bases = Counter(int(found[1]) for path in stored if (found := _STORED_LOG.fullmatch(path.name)))
+    return tuple(sorted(base for base, copies in bases.items() if copies > 1))

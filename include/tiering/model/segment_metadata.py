@@ -13,8 +13,8 @@ class RemoteLogSegmentMetadata:
     """One copy attempt of one rolled segment.
 
     Offsets are inclusive. `segment_leader_epochs` is the history clipped to [start_offset, end_offset]; its first
-    entry is at `start_offset`. `max_timestamp_ms` is the largest record timestamp, -1 if no record has one.
-    `segment_size_bytes` counts the `.log` alone, as Kafka does.
+    entry is at `start_offset`, or at the log start that lay within the segment. `max_timestamp_ms` is the largest
+    record timestamp, -1 if no record has one. `segment_size_bytes` counts the `.log` alone, as Kafka does.
 
     Raises:
         ValueError: a value that Kafka's own decoder would refuse (and stop over).

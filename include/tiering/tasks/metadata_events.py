@@ -15,8 +15,8 @@ from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.remote_metadata.ingestion_contract import MetadataEvent, PartitionRemoval, UnusableRecord
 
 
-def event_of(value: bytes) -> MetadataEvent | None:
-    """None for what brokers only remember: a partition whose deletion has begun.
+def harmless_record(value: bytes) -> RemoteLogRecord:
+    """What a value says that brokers take, whatever it means to them.
 
     Raises:
         PoisonRecordError: every broker that reads it stops reading remote log metadata, also after a restart: it is no
@@ -30,6 +30,16 @@ def event_of(value: bytes) -> MetadataEvent | None:
         raise PoisonRecordError("a snapshot of a segment, which belongs into a broker's own file")
     if isinstance(record, SegmentRecord) and record.state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED:
         raise PoisonRecordError(f"a segment that begins as {record.state.name}")
+    return record
+
+
+def event_of(value: bytes) -> MetadataEvent | None:
+    """None for what brokers only remember: a partition whose deletion has begun.
+
+    Raises:
+        PoisonRecordError: as `harmless_record`.
+    """
+    record = harmless_record(value)
     try:
         return _meaning(record)
     except FormatError as error:

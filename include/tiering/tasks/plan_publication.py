@@ -114,14 +114,8 @@ def plan_publication(
         fresh = [row for id_, row in rows.items() if id_ not in kept]
         added, withheld = _additions(live, fresh, log_start_offset)
     steps = [*deletions, *finishing, *(step for one in added for step in _addition(one))]
-    first = next(iter((*live, *added)), None)
-    if first is not None and first.start_offset > log_start_offset:
-        refused = (
-            f"the first segment begins at {first.start_offset}, above the broker's log start {log_start_offset}:"
-            " switched on, the broker would delete what is between"
-        )
-        return _plan(partition, journal, known, (), withheld, refused)
-    return _plan(partition, journal, known, steps, withheld)
+    refused = _why_nothing(live, added, log_start_offset)
+    return _plan(partition, journal, known, () if refused else steps, withheld, refused)
 
 
 def _plan(
@@ -147,6 +141,27 @@ def _plan(
         withheld,
         refused,
     )
+
+
+def _why_nothing(
+    live: Sequence[RemoteLogSegmentMetadata], added: Sequence[RemoteLogSegmentMetadata], log_start_offset: int
+) -> str | None:
+    """What brokers would lose, were they switched on with these."""
+    first = next(iter((*live, *added)), None)
+    if first is not None and first.start_offset > log_start_offset:
+        return (
+            f"the first segment begins at {first.start_offset}, above the broker's log start {log_start_offset}:"
+            " switched on, the broker would delete what is between"
+        )
+    end_offset = log_start_offset - 1
+    for one in live:
+        if one.start_offset > end_offset + 1:
+            return (
+                f"of what is published, offsets {end_offset + 1}..{one.start_offset - 1} are not remote any more:"
+                " switched on, the broker would delete their only copy"
+            )
+        end_offset = max(end_offset, one.end_offset)
+    return None
 
 
 def _is_to_go(announced: Announced, row: SegmentRow | None) -> bool:

@@ -107,7 +107,7 @@ class Publisher:
         Raises:
             PublicationRefusedError: the topic is not being handed over, the segments do not begin where the broker's
                 log does, the metadata topic has another number of partitions than before, or a check failed.
-            ForeignRecordError: somebody else wrote about the partition.
+            ForeignRecordError: somebody else wrote about the partition, or what was published is not there any more.
             LeaseLostError: somebody else publishes it.
             SendingStoppedError: paused.
         """
@@ -122,6 +122,9 @@ class Publisher:
             plan = self._planned(partition, journal, log_start_offset)
             if plan.refused is not None:
                 raise PublicationRefusedError(f"{partition}: {plan.refused}. Nothing was sent")
+            if plan.steps:
+                # What brokers do not have any more cannot be gone on with.
+                require_published(self.topic, partition, journal)
             journal = self._without_stale_intent(lease, journal, plan)
             for done, step in enumerate(plan.steps):
                 self._require_not_paused(partition)

@@ -9,13 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from include.tiering.errors import ForeignRecordError, FormatError
-from include.tiering.formats.remote_log_metadata import decode
-from include.tiering.formats.remote_log_metadata_records import PartitionDeleteRecord, SegmentSnapshotRecord
+from include.tiering.errors import ForeignRecordError, MetadataTopicRangeError, PoisonRecordError
+from include.tiering.formats.remote_log_metadata_records import (
+    PartitionDeleteRecord,
+    SegmentRecord,
+    SegmentUpdateRecord,
+)
 from include.tiering.metadata_topic.contract import METADATA_TOPIC, MetadataTopic, TopicRecord
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.remote_metadata.publication_contract import Journal
+from include.tiering.tasks.metadata_events import harmless_record
 
 _STARTED: Final = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 _DELETE_FINISHED: Final = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
@@ -40,10 +44,15 @@ def read_back(
 
     Raises:
         ForeignRecordError: a record about the partition that is not ours, or one over which brokers stop.
-        MetadataTopicRangeError: records that were not read yet are gone.
+        MetadataTopicRangeError: records that were not read yet are gone, or more than what is there was read before.
         MetadataTopicUnavailableError, MetadataTopicRefusedError
     """
     end = topic.offsets(journal.metadata_partition).end if end_offset is None else end_offset
+    if end < journal.next_offset:
+        raise MetadataTopicRangeError(
+            f"{METADATA_TOPIC}-{journal.metadata_partition} ends at {end}, and was read up to {journal.next_offset}:"
+            " the topic was created anew, or its end is lost"
+        )
     pending = journal.pending
     found, repeated = None, []
     for record in topic.read(journal.metadata_partition, journal.next_offset, end_offset=end):
@@ -108,13 +117,17 @@ def _foreign(partition: TopicIdPartition, metadata_partition: int, offset: int) 
 
 def _is_about(partition: TopicIdPartition, record: TopicRecord) -> bool:
     try:
-        said = decode(record.value)
-    except FormatError as error:
+        said = harmless_record(record.value)
+    except PoisonRecordError as error:
         raise ForeignRecordError(
             f"{METADATA_TOPIC}-{record.partition} has a record at offset {record.offset} over which every broker stops:"
-            f" {error.message}. Nothing is published behind it"
+            f" {error}. Nothing is published behind it"
         ) from error
-    if isinstance(said, SegmentSnapshotRecord):
-        return False
-    entry = said.partition if isinstance(said, PartitionDeleteRecord) else said.segment_id.partition
+    match said:
+        case SegmentRecord() | SegmentUpdateRecord():
+            entry = said.segment_id.partition
+        case PartitionDeleteRecord():
+            entry = said.partition
+        case _:
+            return False
     return (entry.topic_id, entry.partition) == (partition.topic_id, partition.partition)

@@ -180,6 +180,16 @@ def test_a_deletion_here_is_told_as_far_as_it_got_lowest_first() -> None:
     assert (gone.end_offset, gone.remembered_end_offset) == (399, 399)
 
 
+def test_a_hole_in_what_is_published_ends_it_unless_it_lies_below_the_log_start() -> None:
+    journal = _journal(*_both(A, B, C))
+    plan = _plan(journal, _rows(A, C, _segment(4, 400, 499)))
+    assert plan.steps == ()
+    assert plan.refused is not None
+    assert "offsets 200..299 are not remote any more" in plan.refused
+    below = _plan(journal, _rows(A, C, _segment(4, 400, 499)), 300)
+    assert _told(below) == [(200, _DELETE_STARTED), (200, _DELETE_FINISHED), (400, 0), (400, 1)]
+
+
 def test_a_deletion_that_was_told_in_part_comes_to_its_end() -> None:
     journal = _journal(*_both(A, B), (A, _DELETE_STARTED))
     assert _told(_plan(journal, _rows(A, B, states={0: _DELETE_STARTED}), 200)) == []

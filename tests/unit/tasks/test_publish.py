@@ -1,6 +1,7 @@
 """Publishing step by step: what is in the topic, whatever goes wrong in between."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ from include.tiering.errors import (
     PublicationRefusedError,
     SendingStoppedError,
 )
-from include.tiering.formats.remote_log_metadata import decode
-from include.tiering.formats.remote_log_metadata_records import SegmentRecord
+from include.tiering.formats.remote_log_conversion import segment_record
+from include.tiering.formats.remote_log_metadata import decode, encode
+from include.tiering.formats.remote_log_metadata_records import SegmentRecord, SegmentSnapshotRecord
 from include.tiering.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
@@ -336,6 +339,70 @@ def test_records_about_others_do_not_matter_and_poison_does(
     topic.append(_CHOSEN, b"\x01\x00\x00")
     with pytest.raises(ForeignRecordError, match="over which every broker stops"):
         _publish(publisher)
+
+
+@pytest.mark.parametrize("kind", ["a snapshot", "a segment that begins as FINISHED"])
+def test_poison_that_decodes_stops_it_whoever_it_is_about(
+    world: PublicationWorld, topic: MemoryMetadataTopic, clock: ManualClock, kind: str
+) -> None:
+    world.copied(_PARTITION)
+    finished = encode(replace(segment_record(_foreign()), state=FINISHED))
+    topic.append(_CHOSEN, _snapshot() if kind == "a snapshot" else finished)
+    with pytest.raises(ForeignRecordError, match="over which every broker stops"):
+        _publish(world.publisher(topic, clock))
+    assert topic.offsets(_CHOSEN).end == 1
+
+
+def _foreign() -> RemoteLogSegmentMetadata:
+    return segment_of(orders(98), 77, 0, 99)
+
+
+def _snapshot() -> bytes:
+    """Brokers keep it in files of their own, and stop over one in the topic."""
+    segment = segment_record(_foreign())
+    return encode(
+        SegmentSnapshotRecord(
+            id=segment.segment_id.id,
+            start_offset=segment.start_offset,
+            end_offset=segment.end_offset,
+            broker_id=segment.broker_id,
+            max_timestamp_ms=segment.max_timestamp_ms,
+            event_timestamp_ms=segment.event_timestamp_ms,
+            epochs=segment.epochs,
+            size_bytes=segment.size_bytes,
+            custom_metadata=None,
+            state=FINISHED,
+        )
+    )
+
+
+@pytest.mark.parametrize("kept", [0, 3])
+def test_nothing_is_sent_behind_what_brokers_have_no_more(
+    world: PublicationWorld, topic: MemoryMetadataTopic, clock: ManualClock, kept: int
+) -> None:
+    world.copied(_PARTITION, RANGES[:2])
+    _publish(world.publisher(topic, clock))
+    again = MemoryMetadataTopic(partitions=3)
+    for record in records_about(topic, _PARTITION)[:kept]:
+        again.append(_CHOSEN, record.value)
+    while again.offsets(_CHOSEN).end < topic.offsets(_CHOSEN).end:
+        again.leave_hole(_CHOSEN)
+    world.copied(_PARTITION, RANGES[2:], first_number=2)
+    with pytest.raises(ForeignRecordError, match="is not there any more"):
+        _publish(world.publisher(again, clock))
+    assert len(records_about(again, _PARTITION)) == kept
+
+
+def test_a_topic_that_ends_below_what_was_read_stops_it(
+    world: PublicationWorld, topic: MemoryMetadataTopic, clock: ManualClock
+) -> None:
+    world.copied(_PARTITION, RANGES[:2])
+    _publish(world.publisher(topic, clock))
+    again = MemoryMetadataTopic(partitions=3)
+    world.copied(_PARTITION, RANGES[2:], first_number=2)
+    with pytest.raises(MetadataTopicRangeError, match="ends at 0, and was read up to 4"):
+        _publish(world.publisher(again, clock))
+    assert again.offsets(_CHOSEN).end == 0
 
 
 def test_records_that_were_removed_before_they_were_read_stop_it(

@@ -227,6 +227,7 @@ class ModelBrokers:
         with self._call("alter_topic_configs"):
             found = self._topic(topic)
             _check(changes, self.topic_defaults)
+            _check_switch(found.configs, _changed(found.configs, changes))
             if not dry_run:
                 found.configs = _changed(found.configs, changes)
 
@@ -291,6 +292,14 @@ def _check(changes: Mapping[str, str | None], known: Mapping[str, str]) -> None:
             raise BrokersRefusedError(f"{name} cannot be changed while brokers run")
         if value is not None and known[name].lstrip("-").isdigit() and not value.lstrip("-").isdigit():
             raise BrokersRefusedError(f"{name} is {value}: not a number")
+
+
+def _check_switch(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Remote storage goes off only with all that is remote."""
+    was_on = before.get("remote.storage.enable") == "true"
+    is_deleting = after.get("remote.log.delete.on.disable") == "true"
+    if was_on and after.get("remote.storage.enable") != "true" and not is_deleting:
+        raise BrokersRefusedError("it is invalid to disable remote storage without deleting remote data")
 
 
 def _changed(before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:

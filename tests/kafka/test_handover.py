@@ -2,10 +2,15 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from include.tiering.cluster.kafka_admin import KafkaBrokers
+from include.tiering.errors import BrokersRefusedError, UnknownTopicError
+from include.tiering.tasks.handover.guards import GUARDS, RETENTION_GUARDS
+from include.tiering.tasks.handover.undo import OFF
 from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
 from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.consume import Digest, both_digests
@@ -62,6 +67,23 @@ def test_everything_is_served_from_offset_0_while_producers_go_on(
     _require_no_second_copy(cluster, topic, partitions)
     assert cluster.errors() == []
     _require_expiration_by_the_broker(cluster, topic)
+
+
+@pytest.mark.timeout(600)
+def test_the_controller_tells_by_a_change_that_it_only_checks(cluster: KafkaCluster) -> None:
+    """What an undo asks: is remote storage on, is there such a topic? One request sets the switch and the guards."""
+    topic = "asked"
+    cluster.create_topic(topic)
+    with closing(KafkaBrokers({"bootstrap.servers": cluster.bootstrap})) as brokers:
+        brokers.alter_topic_configs(topic, {"retention.bytes": "900000", "local.retention.bytes": "5000"})
+        brokers.alter_topic_configs(topic, OFF, dry_run=True)
+        brokers.alter_topic_configs(topic, {**GUARDS, "remote.storage.enable": "true"})
+        brokers.alter_topic_configs(topic, {"remote.log.delete.on.disable": "true"})
+        with pytest.raises(BrokersRefusedError, match="invalid to disable remote storage"):
+            brokers.alter_topic_configs(topic, OFF, dry_run=True)
+        with pytest.raises(UnknownTopicError):
+            brokers.alter_topic_configs("no-such-topic", RETENTION_GUARDS, dry_run=True)
+        assert brokers.topic_configs(topic)["remote.storage.enable"].value == "true"
 
 
 def _require_expiration_by_the_broker(cluster: KafkaCluster, topic: str) -> None:

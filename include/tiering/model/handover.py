@@ -101,9 +101,10 @@ def is_before(step: HandoverStep, other: HandoverStep) -> bool:
     return STEPS.index(step) < STEPS.index(other)
 
 
-def undo_of(step: HandoverStep, *, is_published: bool, is_enabled: bool) -> Undo:
-    """How far a hand-over can go back that has reached `step`.
+def undo_of(*, is_fenced: bool, is_published: bool, is_enabled: bool) -> Undo:
+    """How far a hand-over can go back.
 
+    `is_fenced`: the topic is nobody's. Its step does not tell: one that was fenced off may be back at the gate.
     `is_published`: a record of one of its segments may be in the metadata topic. `is_enabled`: the brokers say that
     remote.storage.enable is true for the topic.
     """
@@ -111,9 +112,9 @@ def undo_of(step: HandoverStep, *, is_published: bool, is_enabled: bool) -> Undo
         return Undo((), None, SWITCHED)
     if is_published:
         return Undo((UndoAction.RESTORE_GUARDS,), HandoverState.PARKED, PUBLISHED)
-    if is_before(step, HandoverStep.FENCE):
-        return Undo((UndoAction.RESTORE_GUARDS,), HandoverState.UNDONE)
-    return Undo((UndoAction.RESTORE_GUARDS, UndoAction.OWNER_TO_PLATFORM), HandoverState.UNDONE)
+    if is_fenced:
+        return Undo((UndoAction.RESTORE_GUARDS, UndoAction.OWNER_TO_PLATFORM), HandoverState.UNDONE)
+    return Undo((UndoAction.RESTORE_GUARDS,), HandoverState.UNDONE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ STORAGE_MANAGERS: Final = {
 _BEFORE: Final = frozenset({HandoverStep.PRECONDITIONS})
 _LAST: Final = frozenset({HandoverStep.RECHECK})
 _BOTH: Final = _BEFORE | _LAST
+_ALWAYS: Final = _BOTH | {HandoverStep.GATE}
 _RESUME: Final = "then ./tiering handover TOPIC --resume"
 
 
@@ -223,7 +224,9 @@ def _no_leases(facts: HandoverFacts) -> Iterator[Remark]:
 
 
 CLUSTER_CHECKS: Final = (
-    NamedCheck("topic-is-the-same", "the topic has the id that is handed over", _same_topic, _BOTH),
+    NamedCheck(
+        "topic-is-the-same", "the topic has the id that is handed over", _same_topic, _ALWAYS | {HandoverStep.WATCH}
+    ),
     NamedCheck("topic-is-ours", "the platform copies it, or nobody", _ours, _BEFORE),
     NamedCheck("topic-is-fenced-off", "nobody copies or expires it", _fenced, _LAST),
     NamedCheck("no-copier-is-left", "no batch has a lease on a partition", _no_leases, _LAST),
@@ -236,7 +239,7 @@ CLUSTER_CHECKS: Final = (
     NamedCheck("metadata-topic-is-readable", "every record of its partitions decodes", _metadata_readable, _BOTH),
     NamedCheck("layout-is-the-brokers", "their storage manager reads our layout", _layout, _BOTH),
     NamedCheck("store-is-the-brokers", "they read where we write", _directory, _BOTH),
-    NamedCheck("bounds-are-exact", "the leaders themselves say their offsets", _exact, _BOTH),
+    NamedCheck("bounds-are-exact", "the leaders themselves say their offsets", _exact, _ALWAYS),
     NamedCheck("leader-is-read", "segments are those of the leader's replica", _leader_readable, _BOTH),
     NamedCheck("disks-have-room", "what producers bring fits while nothing is deleted", _room, _BOTH),
     NamedCheck("retention-bytes-is-guarded", "retention.bytes is unlimited at the switch", _guarded_size, _LAST),

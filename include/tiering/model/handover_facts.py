@@ -81,12 +81,14 @@ class PublishedSegment:
 class MetadataTopicFacts:
     """`__remote_log_metadata` on this cluster. `unreadable`: position and reason of each record that brokers stop at.
 
-    `published`: what it holds of the topic that is handed over, whoever wrote it.
+    `published`: what it holds of the topic that is handed over, whoever wrote it. `removed`: what somebody else wrote
+    of it and deleted again; brokers remember its offsets.
     """
 
     configs: Mapping[str, str]
     unreadable: tuple[str, ...] = ()
     published: tuple[PublishedSegment, ...] = ()
+    removed: tuple[PublishedSegment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

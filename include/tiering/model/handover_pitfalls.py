@@ -8,10 +8,11 @@ from typing import Final
 
 from include.tiering.model.handover_check import NamedCheck
 from include.tiering.model.handover_cluster_checks import CLUSTER_CHECKS
+from include.tiering.model.handover_history_checks import HISTORY_CHECKS
 from include.tiering.model.handover_seed_checks import SEED_CHECKS
 from include.tiering.model.handover_watch_checks import WATCH_CHECKS
 
-CHECKS: Final[tuple[NamedCheck, ...]] = (*CLUSTER_CHECKS, *SEED_CHECKS, *WATCH_CHECKS)
+CHECKS: Final[tuple[NamedCheck, ...]] = (*CLUSTER_CHECKS, *SEED_CHECKS, *HISTORY_CHECKS, *WATCH_CHECKS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,10 @@ from typing import Final
 from include.tiering.model.handover import HandoverStep
 from include.tiering.model.handover_check import CheckOutcome, NamedCheck, Remark
 from include.tiering.model.handover_facts import UNLIMITED, HandoverFacts, PartitionFacts, SeededSegment
+from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
 
 _GATE: Final = frozenset({HandoverStep.GATE, HandoverStep.RECHECK})
-_LAST: Final = frozenset({HandoverStep.RECHECK})
-_ALWAYS: Final = frozenset({HandoverStep.PRECONDITIONS, HandoverStep.GATE, HandoverStep.RECHECK})
 _MOST_OFFSETS: Final = 2**31 - 1
 _MOST_NAMED: Final = 3
 
@@ -24,6 +23,8 @@ def _seeded(facts: HandoverFacts) -> Iterator[tuple[PartitionFacts, tuple[Seeded
 
 
 def _begins_at_log_start(facts: HandoverFacts) -> Iterator[Remark]:
+    """A partition of which nothing is remote loses nothing; behind the fence nobody could copy it any more."""
+    is_fenced = facts.owner is TopicOwner.HANDING_OVER
     for one in facts.partitions:
         if one.offsets is None or one.replica is None:
             continue
@@ -32,8 +33,9 @@ def _begins_at_log_start(facts: HandoverFacts) -> Iterator[Remark]:
             yield Remark(
                 f"nothing is seeded; the broker's log starts at {start}, its active segment at"
                 f" {one.replica.active_base}",
-                "copy it: ./tiering handover TOPIC --resume",
+                "the broker copies it after the switch" if is_fenced else "./tiering copy --topic TOPIC, then --resume",
                 one.partition,
+                CheckOutcome.NOTE if is_fenced else CheckOutcome.REFUSED,
             )
         elif one.seed and one.seed[0].metadata.start_offset > start:
             yield Remark(
@@ -206,58 +208,6 @@ def _custom_metadata(facts: HandoverFacts) -> Iterator[Remark]:
                 )
 
 
-def _published_once(facts: HandoverFacts) -> Iterator[Remark]:
-    published = facts.metadata_topic.published if facts.metadata_topic is not None else ()
-    for one in published:
-        if not one.is_ours:
-            yield Remark(
-                f"__remote_log_metadata has segment {one.segment_id}, offsets {one.start_offset}..{one.end_offset},"
-                " that this platform did not write",
-                "a broker, or another tool, tiers this topic: what it began would be mixed with ours",
-                one.partition,
-            )
-    for partition, seed in _seeded(facts):
-        by_start = {one.start_offset: one for one in published if one.is_ours and one.partition == partition.partition}
-        for segment in seed:
-            known = by_start.get(segment.metadata.start_offset)
-            if known is not None and known.segment_id != segment.metadata.remote_log_segment_id.id:
-                yield Remark(
-                    f"offset {known.start_offset} was published as {known.segment_id}, seeded is"
-                    f" {segment.metadata.remote_log_segment_id.id}",
-                    "a second segment for published offsets would hide the first one for ever",
-                    partition.partition,
-                )
-
-
-def _as_frozen(facts: HandoverFacts) -> Iterator[Remark]:
-    for one in facts.partitions:
-        frozen = facts.frozen.get(one.partition)
-        if frozen is None or one.offsets is None:
-            continue
-        if one.offsets.earliest != frozen.log_start_offset:
-            yield Remark(
-                f"the broker's log start moved from {frozen.log_start_offset} to {one.offsets.earliest}",
-                "somebody deleted records (kafka-delete-records): --resume looks at everything again",
-                one.partition,
-                CheckOutcome.WAITING,
-            )
-        if (one.offsets.leader, one.offsets.leader_epoch) != (frozen.leader, frozen.leader_epoch):
-            yield Remark(
-                f"leader {frozen.leader} in epoch {frozen.leader_epoch} became {one.offsets.leader} in"
-                f" {one.offsets.leader_epoch}",
-                "the new leader's log is looked at in its place",
-                one.partition,
-                CheckOutcome.WAITING,
-            )
-        end = one.seed_end if one.seed_end is not None else frozen.start_offset - 1
-        if end != frozen.end_offset:
-            yield Remark(
-                f"seeded up to {end}, decided was {frozen.end_offset}",
-                "somebody copied or deleted meanwhile: --undo, then begin again",
-                one.partition,
-            )
-
-
 SEED_CHECKS: Final = (
     NamedCheck("seed-begins-at-log-start", "nothing below the first seeded offset", _begins_at_log_start, _GATE),
     NamedCheck("seed-has-no-gap", "every offset up to the last is remote", _no_gap, _GATE),
@@ -271,6 +221,4 @@ SEED_CHECKS: Final = (
     NamedCheck("seed-is-within-retention", "nothing expires when retention is back", _within_retention, _GATE),
     NamedCheck("restarts-are-harmless", "local and remote copies are within retention.bytes", _restarts, _GATE),
     NamedCheck("custom-metadata-is-the-plugins", "as the storage manager itself writes", _custom_metadata, _GATE),
-    NamedCheck("nothing-is-published-twice", "no other segment of these offsets is known", _published_once, _ALWAYS),
-    NamedCheck("nothing-changed-since", "log start, leader and epochs are as when it was decided", _as_frozen, _LAST),
 )

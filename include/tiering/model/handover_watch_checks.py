@@ -18,7 +18,8 @@ def _earliest(facts: HandoverFacts) -> Iterator[Remark]:
             yield Remark(
                 f"the broker's log start rose from {frozen.log_start_offset} to {one.offsets.earliest}",
                 "RECORDS ARE GONE FOR CONSUMERS, though their objects may still be in the store. Leave the guards as"
-                " they are, look for 'due to' in the broker's log, and see docs/runbook.md",
+                " they are, look for 'due to' in the broker's log, and see docs/runbook.md. Once somebody has,"
+                " --resume goes on from the log start of now",
                 one.partition,
             )
 
@@ -52,7 +53,8 @@ def _enabled(facts: HandoverFacts) -> Iterator[Remark]:
     if not facts.is_true("remote.storage.enable"):
         yield Remark(
             "remote.storage.enable is false again",
-            "somebody took the switch back: --resume switches again, or see what that deleted in docs/handover.md",
+            "somebody took the switch back: see in docs/handover.md what that deletes. --undo puts the configs back;"
+            " --resume after it begins again with what is published",
         )
 
 

@@ -13,7 +13,6 @@ from include.tiering.model.handover import (
     undo_of,
 )
 
-BEFORE_FENCE = [step for step in STEPS if is_before(step, HandoverStep.FENCE)]
 BEFORE_SWITCH = [step for step in STEPS if is_before(step, HandoverStep.SWITCH)]
 
 
@@ -26,31 +25,29 @@ def test_steps_follow_each_other_to_the_end():
     assert STEPS[-1] is HandoverStep.LOCAL_RETENTION
 
 
-@pytest.mark.parametrize("step", BEFORE_FENCE)
-def test_before_the_fence_configs_are_all_that_is_undone(step):
-    undo = undo_of(step, is_published=False, is_enabled=False)
+def test_without_the_fence_configs_are_all_that_is_undone():
+    undo = undo_of(is_fenced=False, is_published=False, is_enabled=False)
     assert (undo.actions, undo.ends_as, undo.reason) == ((UndoAction.RESTORE_GUARDS,), HandoverState.UNDONE, None)
 
 
-@pytest.mark.parametrize("step", [HandoverStep.FENCE, HandoverStep.RECHECK, HandoverStep.PUBLISH])
-def test_behind_the_fence_the_topic_is_given_back_too(step):
-    undo = undo_of(step, is_published=False, is_enabled=False)
+def test_behind_the_fence_the_topic_is_given_back_too():
+    undo = undo_of(is_fenced=True, is_published=False, is_enabled=False)
     assert undo.actions == (UndoAction.RESTORE_GUARDS, UndoAction.OWNER_TO_PLATFORM)
     assert undo.ends_as is HandoverState.UNDONE
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_what_was_published_is_not_taken_back(step):
-    undo = undo_of(step, is_published=True, is_enabled=False)
+@pytest.mark.parametrize("is_fenced", [False, True])
+def test_what_was_published_is_not_taken_back(is_fenced):
+    undo = undo_of(is_fenced=is_fenced, is_published=True, is_enabled=False)
     assert undo.actions == (UndoAction.RESTORE_GUARDS,)
     assert undo.ends_as is HandoverState.PARKED
     assert "never lower the highest offset" in undo.reason
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("is_fenced", [False, True])
 @pytest.mark.parametrize("is_published", [False, True])
-def test_a_switched_topic_is_not_taken_back(step, is_published):
-    undo = undo_of(step, is_published=is_published, is_enabled=True)
+def test_a_switched_topic_is_not_taken_back(is_fenced, is_published):
+    undo = undo_of(is_fenced=is_fenced, is_published=is_published, is_enabled=True)
     assert (undo.actions, undo.ends_as) == ((), None)
     assert "remote.log.delete.on.disable" in undo.reason
 

@@ -22,7 +22,7 @@ from tests.doubles.handover_facts import (
     with_segment,
     without_segments,
 )
-from tests.doubles.segments import uuid
+from tests.doubles.segments import FINISHED, segment_of, uuid
 
 NOTE, WAITING, REFUSED = CheckOutcome.NOTE, CheckOutcome.WAITING, CheckOutcome.REFUSED
 BEFORE, GATE, LAST = HandoverStep.PRECONDITIONS, HandoverStep.GATE, HandoverStep.RECHECK
@@ -155,6 +155,15 @@ PROVOKED = [
         replace(SOUND, metadata_topic=published(segment_id=uuid(5))),
         str(uuid(5)),
     ),
+    (
+        BEFORE,
+        "nothing-is-published-twice",
+        REFUSED,
+        replace(
+            BEGUN, metadata_topic=MetadataTopicFacts({}, (), (), published(is_ours=False, end_offset=77).published)
+        ),
+        "up to 77 were tiered by somebody else",
+    ),
     (LAST, "nothing-changed-since", WAITING, with_offsets(SOUND, earliest=50), "from 0 to 50"),
     (LAST, "nothing-changed-since", WAITING, with_offsets(SOUND, leader_epoch=6), "in 6"),
     (
@@ -163,6 +172,15 @@ PROVOKED = [
         REFUSED,
         replace(SOUND, frozen={0: FrozenPartition(0, 0, 199, 0, 1, 4)}),
         "decided was 199",
+    ),
+    (LAST, "nothing-changed-since", WAITING, replace(SOUND, frozen={}), "nothing was decided about it"),
+    (LAST, "seed-begins-at-log-start", NOTE, without_segments(SOUND, 0, 1, 2), "nothing is seeded"),
+    (
+        GATE,
+        "bounds-are-exact",
+        WAITING,
+        with_partition(BEGUN, lambda one: replace(one, offsets=None, problem="no answer in 5000 ms")),
+        "no answer",
     ),
     (WATCH, "switch-is-on", REFUSED, with_configs(SWITCHED, remote_storage_enable="false"), "false again"),
     (WATCH, "earliest-is-unchanged", REFUSED, with_offsets(SWITCHED, earliest=200), "from 0 to 200"),
@@ -252,6 +270,16 @@ def test_unlimited_retention_asks_nothing_of_timestamps():
 def test_a_small_local_retention_makes_restarts_harmless():
     facts = replace(BEGUN, old_configs={"retention.bytes": "5000"}, local_target_bytes=1_000)
     assert worst(results_of(CHECKS, GATE, facts)) is CheckOutcome.PASSED
+
+
+def test_a_longer_copy_of_the_same_start_beside_the_published_one_is_no_second_seed():
+    seed = SOUND.partitions[0].seed
+    longer = segment_of(ORDERS, 9, 0, 199, {0: 0, 3: 150}, state=FINISHED)
+    both = (seed[0], replace(seed[1], metadata=longer), seed[2])
+    facts = replace(with_partition(SOUND, lambda one: replace(one, seed=both)), metadata_topic=published())
+    assert worst(results_of(CHECKS, LAST, facts)) is CheckOutcome.PASSED
+    alone = with_partition(facts, lambda one: replace(one, seed=both[1:]))
+    assert worst(results_of(CHECKS, LAST, alone)) is REFUSED
 
 
 def test_the_partition_that_is_meant_is_named():

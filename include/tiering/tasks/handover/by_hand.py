@@ -11,26 +11,23 @@ Guards are not put back at once: a limited retention.bytes just after the switch
 
 from dataclasses import replace
 
-from include.tiering.errors import UnknownTopicError
 from include.tiering.model.handover import HandoverStep, switched_by_hand
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.tasks.handover.gather import is_enabled
 from include.tiering.tasks.handover.metadata_scan import is_published, published_end
 from include.tiering.tasks.handover.ports import HandoverRun, StepEnd, StepResult
 from include.tiering.work.handover_contract import SeededPartition
 
 
 def notice_switch(run: HandoverRun, step: HandoverStep) -> StepResult | None:
-    """What follows from remote storage being on already; None while it is off, or where the hand-over switches it.
+    """What follows from remote storage being on already; None while it is off, or where the hand-over switches it. A
+    topic that was created again under the same name says nothing about this one.
 
     Raises:
         BrokersError
     """
     handover = run.handover
-    try:
-        if not is_enabled(run.ports, handover.topic):
-            return None
-    except UnknownTopicError:
+    found = run.ports.brokers.topics([handover.topic]).get(handover.topic)
+    if found is None or found.topic_id != handover.topic_id or not found.is_remote_storage_enabled:
         return None
     partitions = [one.topic_id_partition for one in run.seed]
     by_hand = switched_by_hand(step, is_published=is_published(run.ports.publications, partitions))

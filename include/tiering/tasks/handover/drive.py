@@ -25,7 +25,7 @@ from include.tiering.tasks.handover.ports import HandoverPorts, HandoverRun, Ste
 from include.tiering.tasks.handover.preconditions import check_preconditions
 from include.tiering.tasks.handover.switch import publish_seed, switch_on
 from include.tiering.tasks.handover.undo import undo
-from include.tiering.tasks.handover.watch import restore_retention, take_over, watch_brokers
+from include.tiering.tasks.handover.watch import accept_log_starts, restore_retention, take_over, watch_brokers
 from include.tiering.work.handover_contract import Handover
 
 StepFunction = Callable[[HandoverRun], StepResult]
@@ -69,6 +69,7 @@ def carry_on(
 
     Raises:
         LeaseLostError: somebody else drives it, or took it over meanwhile.
+        BrokersError: it was resumed, and they do not say from which log starts on.
         MetadataUnavailableError
     """
     with _driving(ports, handover_id, driver, told) as run:
@@ -128,10 +129,13 @@ def _advance(run: HandoverRun, step: HandoverStep, result: StepResult) -> bool:
 
 
 def _set_going(run: HandoverRun) -> None:
-    """One that was parked begins again with its guards, which were put back."""
+    """One that was parked begins again with its guards, which were put back. One that stopped behind the switch, over a
+    log start that rose, goes on from there: nothing else would ever let it end."""
     handover = run.handover
     if handover.state not in (HandoverState.STOPPED, HandoverState.PARKED):
         return
+    if handover.state is HandoverState.STOPPED and handover.step is HandoverStep.WATCH:
+        accept_log_starts(run)
     if handover.state is HandoverState.PARKED:
         run.ports.handovers.advance(run.drive, HandoverStep.GUARDS, expected=handover.step)
     run.ports.handovers.set_state(run.drive, HandoverState.ACTIVE, detail="resumed")

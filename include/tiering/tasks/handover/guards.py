@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from include.tiering.cluster.brokers_contract import BrokerConfig, ConfigSource
-from include.tiering.errors import BrokersUnavailableError
+from include.tiering.errors import BrokersUnavailableError, UnknownTopicError
 from include.tiering.tasks.handover.ports import DONE, HandoverRun, StepResult
 from include.tiering.work.handover_contract import GuardValue
 
@@ -45,6 +45,7 @@ def set_guards(run: HandoverRun) -> StepResult:
         BrokersUnavailableError: the brokers do not show the new values in time.
     """
     topic = run.handover.topic
+    _require_same_topic(run)
     guards = run.ports.handovers.save_guards(run.drive, wanted_guards(run.ports.brokers.topic_configs(topic)))
     values = {guard.key: guard.set_value for guard in guards if not guard.restored}
     if values:
@@ -71,16 +72,30 @@ def restore_guards(run: HandoverRun, keys: Collection[str]) -> None:
 def change_configs(run: HandoverRun, topic: str, changes: Mapping[str, str | None]) -> None:
     """Change all at once, then wait until a broker says the same.
 
+    Nothing fences off a request to brokers: who drives, and which topic has the name, is looked at just before.
+
     Raises:
+        LeaseLostError: somebody else drives.
+        UnknownTopicError: the topic of this name is another one by now, or gone.
         BrokersRefusedError: a value that the brokers do not take.
         BrokersUnavailableError: no answer, or not the new values in time.
     """
+    _require_same_topic(run)
+    run.renew()
     run.ports.brokers.alter_topic_configs(topic, changes)
     deadline = run.ports.clock.monotonic() + run.ports.limits.watch_seconds
     while not _shows(run.ports.brokers.topic_configs(topic), changes):
         if run.ports.clock.monotonic() >= deadline:
             raise BrokersUnavailableError(f"the brokers took {sorted(changes)} of {topic}, and do not show it")
         run.pause()
+
+
+def _require_same_topic(run: HandoverRun) -> None:
+    handover = run.handover
+    found = run.ports.brokers.topics([handover.topic]).get(handover.topic)
+    if found is None or found.topic_id != handover.topic_id:
+        now = "there is none" if found is None else f"it is {found.topic_id}"
+        raise UnknownTopicError(f"topic {handover.topic} with id {handover.topic_id} is handed over; by now {now}")
 
 
 def _shows(configs: Mapping[str, BrokerConfig], changes: Mapping[str, str | None]) -> bool:

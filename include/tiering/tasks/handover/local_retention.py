@@ -62,14 +62,16 @@ def final_configs(run: HandoverRun) -> dict[str, str | None]:
     for key, wanted in ((_MS, handover.wanted.local_retention_ms), (_BYTES, handover.wanted.local_retention_bytes)):
         if wanted is not None:
             final[key] = str(wanted)
-    # The steps lower this one, so it is put back even where it was left alone.
-    return final | ({_BYTES: None} if final and _BYTES not in final else {})
+    if final and _BYTES not in final:
+        # The steps lower this one. It was left alone, so it was -2: the topic's own where brokers' default is another.
+        final[_BYTES] = None if _limit(run, _BYTES, None) == UNLIMITED else LOCAL_GUARDS[_BYTES]
+    return final
 
 
 def _levels(run: HandoverRun, final: Mapping[str, str | None]) -> Sequence[int]:
     """Values of local.retention.bytes to go through, for the partition with most on its disk; none where nothing would
     go."""
-    limit_ms, limit_bytes = _number(final.get(_MS)), _number(final.get(_BYTES))
+    limit_ms, limit_bytes = (_limit(run, key, final.get(key)) for key in (_MS, _BYTES))
     if limit_ms < 0 and limit_bytes < 0:
         return ()
     now_ms = run.ports.handovers.now_ms()
@@ -78,6 +80,16 @@ def _levels(run: HandoverRun, final: Mapping[str, str | None]) -> Sequence[int]:
     wants = max((target_bytes(segments, limit_ms, limit_bytes, now_ms) for segments in rolled), default=0)
     total = _number(run.ports.brokers.topic_configs(run.handover.topic)["retention.bytes"].value)
     return [level for level in levels(has, wants, run.ports.limits.local_steps) if total == UNLIMITED or level <= total]
+
+
+def _limit(run: HandoverRun, key: str, value: str | None) -> int:
+    """What `value` means to brokers: unset, it is their own default, the lowest that one of them has."""
+    if value is not None:
+        return _number(value)
+    nodes = run.ports.brokers.describe().brokers
+    defaults = [run.ports.brokers.broker_configs(node.broker_id).get(f"log.{key}") for node in nodes]
+    limits = [_number(default.value) for default in defaults if default is not None]
+    return min((limit for limit in limits if limit >= 0), default=UNLIMITED)
 
 
 def _settle_and_compare(run: HandoverRun, level: int | None) -> StepResult | None:

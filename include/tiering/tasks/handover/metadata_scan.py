@@ -4,8 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from include.tiering.errors import FormatError
-from include.tiering.formats.remote_log_metadata import decode
+from include.tiering.errors import PoisonRecordError
 from include.tiering.formats.remote_log_metadata_records import SegmentRecord, SegmentUpdateRecord
 from include.tiering.metadata_topic.contract import METADATA_TOPIC, MetadataTopic
 from include.tiering.metadata_topic.partitioner import metadata_partition_of
@@ -13,6 +12,7 @@ from include.tiering.model.handover_facts import MetadataTopicFacts, PublishedSe
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.remote_metadata.publication_contract import PublicationStore
+from include.tiering.tasks.metadata_events import harmless_record
 
 _MOST_UNREADABLE: Final = 10
 
@@ -38,9 +38,10 @@ def scan_metadata_topic(
         wanted[metadata_partition_of(one, count)][one.topic_id, one.partition] = one
     unreadable: list[str] = []
     published: list[PublishedSegment] = []
+    removed: list[PublishedSegment] = []
     for number in sorted(wanted):
-        published += _read(topic, number, wanted[number], ours, unreadable)
-    return MetadataTopicFacts(configs, tuple(unreadable), tuple(published))
+        published += _read(topic, number, wanted[number], ours, unreadable, removed)
+    return MetadataTopicFacts(configs, tuple(unreadable), tuple(published), tuple(removed))
 
 
 def _read(
@@ -49,13 +50,14 @@ def _read(
     wanted: Mapping[tuple[Uuid, int], TopicIdPartition],
     ours: Mapping[TopicIdPartition, frozenset[Uuid]],
     unreadable: list[str],
+    removed: list[PublishedSegment],
 ) -> list[PublishedSegment]:
     found: dict[Uuid, PublishedSegment] = {}
     bounds = topic.offsets(number)
     for record in topic.read(number, bounds.begin, end_offset=bounds.end):
         try:
-            decoded = decode(record.value)
-        except FormatError as error:
+            decoded = harmless_record(record.value)
+        except PoisonRecordError as error:
             if len(unreadable) < _MOST_UNREADABLE:
                 unreadable.append(f"{METADATA_TOPIC}-{number}, offset {record.offset}: {error}")
             continue
@@ -71,7 +73,9 @@ def _read(
                 partition.partition, entry.id, decoded.start_offset, decoded.end_offset, is_ours
             )
         elif decoded.state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
-            found.pop(entry.id, None)
+            gone = found.pop(entry.id, None)
+            if gone is not None and not gone.is_ours:
+                removed.append(gone)
     return list(found.values())
 
 

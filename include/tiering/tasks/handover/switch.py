@@ -9,6 +9,8 @@
     read back   the brokers say: enabled                 the same                            the same
 
 From the first record on there is no way back but the one that `undo` names.
+The switch and the guards are one request: whenever it arrives, and whoever puts a config back meanwhile, no broker sees
+remote storage on with a limited retention.
 """
 
 from collections.abc import Mapping
@@ -46,7 +48,7 @@ def publish_seed(run: HandoverRun) -> StepResult:
 
 
 def switch_on(run: HandoverRun) -> StepResult:
-    """Look once more at what the switch depends on, then set remote.storage.enable=true.
+    """Look once more at what the switch depends on, then set remote.storage.enable=true, and the guards with it.
 
     Raises:
         BrokersError
@@ -62,7 +64,9 @@ def switch_on(run: HandoverRun) -> StepResult:
             if offsets.of(one.topic_id_partition).earliest != one.log_start_offset:
                 detail = f"{one.topic_id_partition}: the log start moved from {one.log_start_offset}"
                 return StepResult(StepEnd.DONE, detail, HandoverStep.FENCE)
-        change_configs(run, topic, {REMOTE_STORAGE: "true"})
+        guards = run.ports.handovers.guards(run.handover.handover_id)
+        held = {one.key: one.set_value for one in guards if not one.restored}
+        change_configs(run, topic, held | {REMOTE_STORAGE: "true"})
         run.told(f"{REMOTE_STORAGE}=true")
     return DONE
 

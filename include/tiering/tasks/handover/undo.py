@@ -4,19 +4,36 @@ step        done when it is reached                  a crash right after it leav
 undoing     the state says so                        that state, guards that hold        the next try goes on back
 restored    configs are what they were               the same, without guards            the same
 owner       the topic is the platform's again        the same                            the same
+looked      nothing was published until then, or it  the same                            the same
+            is nobody's again
 ended       UNDONE or PARKED                         nothing                             -
+
+A publisher proves the owner in the transaction of each record, so one that was still at work is seen behind `owner`.
+Two answers of one broker are not believed, as it may lag behind: that the topic is not switched on, once that may have
+been asked for, and that there is no such topic. The controller is asked, by changes that it only checks.
 """
 
+from contextlib import suppress
+from typing import Final
+
 from include.tiering.cluster.contract import TopicFacts
-from include.tiering.errors import StateConflictError
-from include.tiering.model.handover import HandoverState, Undo, UndoAction, undo_of
+from include.tiering.errors import (
+    BrokersRefusedError,
+    BrokersUnavailableError,
+    StateConflictError,
+    UnknownTopicError,
+)
+from include.tiering.model.handover import HandoverState, HandoverStep, Undo, UndoAction, is_before, undo_of
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.tasks.handover.gather import is_enabled
-from include.tiering.tasks.handover.guards import GUARDS, restore_guards
+from include.tiering.tasks.handover.guards import GUARDS, RETENTION_GUARDS, restore_guards
 from include.tiering.tasks.handover.metadata_scan import is_published
-from include.tiering.tasks.handover.ports import HandoverPorts, HandoverRun
+from include.tiering.tasks.handover.ports import REMOTE_STORAGE, HandoverPorts, HandoverRun
 from include.tiering.work.handover_contract import Handover
+
+OFF: Final = {REMOTE_STORAGE: "false", "remote.log.delete.on.disable": "false"}
+"""What brokers with remote storage on refuse: it goes off with all that is remote, or not at all."""
 
 
 def possible_undo(ports: HandoverPorts, handover: Handover) -> Undo:
@@ -26,13 +43,13 @@ def possible_undo(ports: HandoverPorts, handover: Handover) -> Undo:
         BrokersError
     """
     topic = _topic(ports, handover)
+    is_fenced = ports.registry.owner(handover.topic_id) is TopicOwner.HANDING_OVER
     if topic is None:
-        return undo_of(handover.step, is_published=False, is_enabled=False)
-    partitions = _partitions(topic)
+        return undo_of(is_fenced=is_fenced, is_published=False, is_enabled=False)
     return undo_of(
-        handover.step,
-        is_published=is_published(ports.publications, partitions),
-        is_enabled=is_enabled(ports, handover.topic),
+        is_fenced=is_fenced,
+        is_published=is_published(ports.publications, _partitions(topic)),
+        is_enabled=is_enabled(ports, handover.topic) or _is_switched(ports, handover),
     )
 
 
@@ -45,34 +62,49 @@ def undo(run: HandoverRun) -> Undo:
     """
     ports, handover = run.ports, run.handover
     planned = possible_undo(ports, handover)
-    if planned.ends_as is None:
+    ends_as = planned.ends_as
+    if ends_as is None:
         raise StateConflictError(f"{handover.topic} cannot be given back: {planned.reason}")
     ports.handovers.set_state(run.drive, HandoverState.UNDOING, detail=planned.reason or "undone by a person")
     if UndoAction.RESTORE_GUARDS in planned.actions and _topic(ports, handover) is not None:
         restore_guards(run, GUARDS)
     if UndoAction.OWNER_TO_PLATFORM in planned.actions:
-        _give_back(run, handover)
-    ports.handovers.set_state(run.drive, planned.ends_as, detail=planned.reason or "undone by a person")
+        _set_owner(run, TopicOwner.PLATFORM, expected=TopicOwner.HANDING_OVER)
+        if (by_now := possible_undo(ports, handover)).ends_as is HandoverState.PARKED:
+            planned, ends_as = by_now, HandoverState.PARKED
+    if ends_as is HandoverState.PARKED:
+        _set_owner(run, TopicOwner.HANDING_OVER, expected=TopicOwner.PLATFORM)
+    ports.handovers.set_state(run.drive, ends_as, detail=planned.reason or "undone by a person")
     return planned
 
 
-def _give_back(run: HandoverRun, handover: Handover) -> None:
-    registry = run.ports.registry
-    if registry.owner(handover.topic_id) is TopicOwner.HANDING_OVER:
-        registry.set_owner(
-            handover.topic_id,
-            handover.topic,
-            TopicOwner.PLATFORM,
-            expected=TopicOwner.HANDING_OVER,
-            author=run.drive.driver,
-        )
-        run.told("owner: platform")
+def _set_owner(run: HandoverRun, owner: TopicOwner, *, expected: TopicOwner) -> None:
+    """A topic that has a third owner keeps it."""
+    registry, handover = run.ports.registry, run.handover
+    if registry.owner(handover.topic_id) is expected:
+        registry.set_owner(handover.topic_id, handover.topic, owner, expected=expected, author=run.drive.driver)
+        run.told(f"owner: {owner}")
 
 
 def _topic(ports: HandoverPorts, handover: Handover) -> TopicFacts | None:
-    """None if it is gone; one of the same name is another topic."""
+    """None if it is gone; one of the same name is another topic. Raises BrokersError."""
     topic = ports.brokers.topics([handover.topic]).get(handover.topic)
+    if topic is None:
+        with suppress(UnknownTopicError):
+            ports.brokers.alter_topic_configs(handover.topic, RETENTION_GUARDS, dry_run=True)
+            raise BrokersUnavailableError(f"a broker knows no topic {handover.topic}, the controller does")
     return topic if topic is not None and topic.topic_id == handover.topic_id else None
+
+
+def _is_switched(ports: HandoverPorts, handover: Handover) -> bool:
+    """Whether remote storage is on by the word of the controller."""
+    if is_before(handover.step, HandoverStep.SWITCH):
+        return False
+    try:
+        ports.brokers.alter_topic_configs(handover.topic, OFF, dry_run=True)
+    except BrokersRefusedError:
+        return True
+    return False
 
 
 def _partitions(topic: TopicFacts) -> list[TopicIdPartition]:

@@ -1,12 +1,16 @@
 """After the switch: wait until the brokers know what is remote, give them the topic, put retention back.
 
 step        done when it is reached                  a crash right after it leaves       cleaned up by
+accepted    a person went on though a log start      the same                            the next try, if it is
+            rose: it is stored as what it is                                             asked to go on again
 seen        latest tiered covers the seed, the log   brokers that tier, guards that      the next try asks again
             start is what it was                     hold
 owner       the topic is the broker's                the same                            the next try
 retention   retention.bytes and .ms are what they    local retention that is still       the next step
             were                                     guarded
 """
+
+from dataclasses import replace
 
 from include.tiering.model.handover import HandoverStep
 from include.tiering.model.topic_owner import TopicOwner
@@ -27,6 +31,24 @@ def watch_brokers(run: HandoverRun) -> StepResult:
         if result.end is not StepEnd.WAIT or run.ports.clock.monotonic() >= deadline:
             return result
         run.pause()
+
+
+def accept_log_starts(run: HandoverRun) -> None:
+    """From now on it is the log starts of now that must not rise: what is gone does not come back, and the topic has to
+    be given to its brokers all the same.
+
+    Raises:
+        BrokersError
+    """
+    answer = run.ports.brokers.partition_offsets([one.topic_id_partition for one in run.seed])
+    accepted = [replace(one, log_start_offset=answer.of(one.topic_id_partition).earliest) for one in run.seed]
+    for before, after in zip(run.seed, accepted, strict=True):
+        if after.log_start_offset != before.log_start_offset:
+            run.told(
+                f"{after.topic_id_partition}: the log start was {before.log_start_offset} and is"
+                f" {after.log_start_offset}: accepted by whoever resumed"
+            )
+    run.ports.handovers.save_seed(run.drive, accepted)
 
 
 def take_over(run: HandoverRun) -> StepResult:

@@ -5,12 +5,17 @@ from dataclasses import replace
 import pytest
 
 from include.tiering.errors import BrokersRefusedError, BrokersUnavailableError, LeaseLostError, StateConflictError
+from include.tiering.formats.remote_log_conversion import segment_record, update_record
+from include.tiering.formats.remote_log_metadata import encode
 from include.tiering.log_source.contract import IneligibleReason
+from include.tiering.metadata_topic.partitioner import metadata_partition_of
 from include.tiering.model.handover import HandoverState, HandoverStep
+from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.tasks.handover.watchdog import ALONE_MS, PERSON_MS, diagnose_handovers, forgotten_handovers
 from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, handover_world
+from tests.doubles.segments import delete, segment_of, update_of
 
 
 @pytest.fixture
@@ -35,6 +40,30 @@ def test_a_refusal_names_the_check_and_changes_nothing(world):
     assert world.carry_on(resume=True).step is HandoverStep.APPROVAL
 
 
+def test_a_record_that_decodes_and_stops_every_broker_is_seen_at_the_first_look(world):
+    segment = segment_of(world.partitions[0], 1, 0, 9)
+    poison = encode(replace(segment_record(segment), state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED))
+    for number in range(3):
+        world.metadata_topic.append(number, poison)
+    stopped = world.carry_on()
+    assert (stopped.step, stopped.state) == (HandoverStep.PRECONDITIONS, HandoverState.STOPPED)
+    assert stopped.detail.startswith("metadata-topic-is-readable: __remote_log_metadata-")
+
+
+def test_what_brokers_tiered_and_deleted_before_is_remembered(world):
+    partition = world.partitions[1]
+    segment = segment_of(partition, 1, 0, 9)
+    number = metadata_partition_of(partition, 3)
+    world.metadata_topic.append(number, encode(segment_record(segment)))
+    for state in list(RemoteLogSegmentState)[1:]:
+        world.metadata_topic.append(number, encode(update_record(update_of(segment, state))))
+    stopped = world.carry_on()
+    assert (stopped.step, stopped.state) == (HandoverStep.PRECONDITIONS, HandoverState.STOPPED)
+    assert stopped.detail == (
+        "nothing-is-published-twice (partition 1): offsets up to 9 were tiered by somebody else, and deleted again"
+    )
+
+
 def test_a_failed_segment_stops_at_the_gate(world):
     world.verdict = Verdict.FAILED
     stopped = world.carry_on()
@@ -51,6 +80,18 @@ def test_what_cannot_be_copied_stops_with_its_reason(world):
     stopped = world.carry_on()
     assert (stopped.step, stopped.state) == (HandoverStep.COPY, HandoverState.STOPPED)
     assert "corrupt" in stopped.detail
+
+
+def test_what_has_expired_here_and_not_there_is_for_a_person(world):
+    copying, partition = world.copying, world.partitions[0]
+    copying.work.save_plan("long-ago", copying.planned("long-ago").partitions)
+    assert len(copying.batch("long-ago").copied) == 4
+    fence = world.publications.claim(partition, run_id="r", batch_id="b", lease_ms=30_000).fence
+    for row in copying.metadata.list_segments(partition):
+        delete(copying.metadata, row.metadata, fence)
+    stopped = world.carry_on()
+    assert (stopped.step, stopped.state) == (HandoverStep.COPY, HandoverState.STOPPED)
+    assert "partition 0, offset 0: it was copied up to offset 19 and has expired here" in stopped.detail
 
 
 def test_what_is_above_the_last_stable_offset_is_left_to_the_broker(world):

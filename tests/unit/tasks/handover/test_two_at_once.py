@@ -1,0 +1,214 @@
+"""A hand-over beside somebody else: another driver, a publisher at work, a person, brokers that lag behind."""
+
+from dataclasses import replace
+
+import pytest
+
+from include.tiering.errors import (
+    BrokersUnavailableError,
+    LeaseLostError,
+    PublicationRefusedError,
+    StateConflictError,
+    UnknownTopicError,
+)
+from include.tiering.model.handover import HandoverState, HandoverStep
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.remote_metadata.publication_contract import Intent
+from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, handover_world
+
+SWITCHED = {"remote.storage.enable": "true"}
+
+
+@pytest.fixture
+def world(tmp_path):
+    with handover_world(tmp_path, segments=2) as made:
+        made.begin()
+        yield made
+
+
+def before_the_switch(world, act):
+    """`act` just before the request that switches reaches the brokers."""
+    done = []
+
+    def at(name):
+        if name == "alter_topic_configs" and world.handover.step is HandoverStep.SWITCH and not done:
+            done.append(name)
+            act()
+
+    world.at = at
+
+
+def test_a_retention_that_comes_back_behind_the_last_look_is_held_back_by_the_switch_itself(world):
+    world.up_to(HandoverStep.SWITCH)
+    seen = []
+    before_the_switch(
+        world, lambda: world.brokers.alter_topic_configs(TOPIC, {"retention.bytes": "900000", "retention.ms": "1000"})
+    )
+    world.brokers.after_call = lambda _: seen.append(world.brokers.own_configs(TOPIC))
+    world.carry_on(until=HandoverStep.SWITCH)
+    on = [configs for configs in seen if configs.get("remote.storage.enable") == "true"]
+    assert on
+    assert {(configs["retention.bytes"], configs["retention.ms"]) for configs in on} == {("-1", "-1")}
+
+
+def test_a_driver_that_was_followed_does_not_switch(world):
+    world.up_to(HandoverStep.SWITCH)
+
+    def follow(name):
+        if name == "partition_offsets" and world.handover.step is HandoverStep.SWITCH:
+            world.handovers.drive(HANDOVER_ID, "driver", lease_ms=60_000)
+
+    world.brokers.after_call = follow
+    with pytest.raises(LeaseLostError):
+        world.carry_on()
+    assert "remote.storage.enable" not in world.configs
+
+
+def test_a_switch_that_a_broker_has_not_heard_of_is_not_undone(world):
+    world.up_to(HandoverStep.SWITCH)
+    before_the_switch(world, lambda: world.brokers.fail("topic_configs", BrokersUnavailableError("away"), times=None))
+    assert world.carry_on(until=HandoverStep.SWITCH).step is HandoverStep.SWITCH
+    world.brokers.heal()
+    hear_nothing_of_the_switch(world)
+    with pytest.raises(StateConflictError, match=r"remote\.storage\.enable is true"):
+        world.undo()
+    assert world.brokers.own_configs(TOPIC)["retention.bytes"] == "-1"
+
+
+def hear_nothing_of_the_switch(world):
+    real = world.brokers.topic_configs
+
+    def stale(topic):
+        configs = dict(real(topic))
+        configs["remote.storage.enable"] = replace(configs["remote.storage.enable"], value="false")
+        return configs
+
+    world.brokers.topic_configs = stale
+
+
+def test_a_broker_that_knows_no_topic_yet_does_not_make_it_a_deleted_one(world):
+    world.up_to(HandoverStep.SWITCH)
+    real = world.brokers.topics
+    world.brokers.topics = lambda names=None: {name: one for name, one in real(names).items() if name != TOPIC}
+    with pytest.raises(BrokersUnavailableError, match="the controller does"):
+        world.undo()
+    world.brokers.topics = real
+    world.undo()
+    assert (world.handover.state, world.owner) == (HandoverState.PARKED, TopicOwner.HANDING_OVER)
+    assert world.configs == OLD_RETENTION
+
+
+@pytest.mark.parametrize("cut_off", ["", "set_owner!"])
+def test_a_record_that_is_written_down_while_it_is_undone_keeps_the_topic_from_everybody(world, cut_off):
+    world.up_to(HandoverStep.PUBLISH)
+
+    def publish(name):
+        if name == "set_owner" and world.owner is TopicOwner.HANDING_OVER:
+            written_down(world)
+        if name == cut_off and world.owner is TopicOwner.PLATFORM:
+            raise KeyboardInterrupt
+
+    world.at = publish
+    if cut_off:
+        with pytest.raises(KeyboardInterrupt):
+            world.undo()
+        assert world.owner is TopicOwner.PLATFORM
+        world.at = lambda _: None
+    world.undo()
+    assert (world.handover.state, world.owner) == (HandoverState.PARKED, TopicOwner.HANDING_OVER)
+
+
+def written_down(world):
+    partition = world.partitions[0]
+    lease = world.publications.claim(partition, run_id="late", batch_id="late", lease_ms=30_000)
+    world.publications.begin(lease.fence, metadata_partition=0, partition_count=3, next_offset=0)
+    row = world.copying.metadata.list_segments(partition)[0].metadata
+    intent = Intent(row.remote_log_segment_id.id, RemoteLogSegmentState(0), row.start_offset, row.end_offset, b"value")
+    world.publications.intend(lease.fence, 0, intent)
+    return lease
+
+
+def test_behind_an_undo_nothing_is_written_down_any_more(world):
+    world.up_to(HandoverStep.PUBLISH)
+    world.undo()
+    assert (world.handover.state, world.owner) == (HandoverState.UNDONE, TopicOwner.PLATFORM)
+    with pytest.raises(PublicationRefusedError, match="owner is platform"):
+        written_down(world)
+
+
+def test_one_that_went_back_to_the_gate_behind_the_fence_gives_the_topic_back(world):
+    world.up_to(HandoverStep.FENCE)
+    world.brokers.partition(TOPIC_ID, 0).earliest = 10
+    asked = world.carry_on()
+    assert (asked.step, world.owner) == (HandoverStep.APPROVAL, TopicOwner.HANDING_OVER)
+    world.undo()
+    assert (world.handover.state, world.owner) == (HandoverState.UNDONE, TopicOwner.PLATFORM)
+    assert world.configs == OLD_RETENTION
+
+
+def test_a_topic_that_was_created_again_is_left_alone(world):
+    world.carry_on(until=HandoverStep.PRECONDITIONS)
+    world.brokers.create_topic(TOPIC, configs={"retention.bytes": "7"})
+    stopped = world.carry_on()
+    assert (stopped.step, stopped.state) == (HandoverStep.GUARDS, HandoverState.STOPPED)
+    assert stopped.detail.startswith(f"{UnknownTopicError.__name__}: topic orders with id {TOPIC_ID}")
+    assert world.configs == {"retention.bytes": "7"}
+    world.undo()
+    assert (world.handover.state, world.configs) == (HandoverState.UNDONE, {"retention.bytes": "7"})
+
+
+def test_remote_storage_of_a_topic_that_was_created_again_is_no_switch_of_this_one(world):
+    world.carry_on(until=HandoverStep.GUARDS)
+    world.forgetful = True
+    world.brokers.create_topic(TOPIC, configs=SWITCHED)
+    world.carry_on()
+    assert world.owner is not TopicOwner.BROKER
+    assert world.configs == SWITCHED
+
+
+def test_a_partition_whose_leader_was_away_at_the_fence_is_published_as_well(world):
+    world.up_to(HandoverStep.RECHECK)
+    drive = world.handovers.drive(HANDOVER_ID, "somebody", lease_ms=1)
+    world.handovers.save_seed(drive, world.handovers.seed(HANDOVER_ID)[:1])
+    world.handovers.release(drive)
+    ended = world.carry_on()
+    if ended.step is HandoverStep.APPROVAL:
+        world.approve()
+        ended = world.carry_on()
+    assert ended.state is HandoverState.DONE
+    assert [world.publications.journal(one) is not None for one in world.partitions] == [True, True]
+
+
+def test_a_log_start_that_rose_behind_the_switch_is_accepted_by_whoever_resumes(world):
+    world.up_to(HandoverStep.WATCH)
+    world.brokers.partition(TOPIC_ID, 1).earliest = 10
+    assert world.carry_on().state is HandoverState.STOPPED
+    assert world.carry_on().state is HandoverState.STOPPED
+    ended = world.carry_on(resume=True)
+    assert ended.state is HandoverState.DONE
+    assert "orders-1: the log start was 0 and is 10: accepted by whoever resumed" in world.told
+    assert world.configs == {**OLD_RETENTION, **SWITCHED}
+
+
+def test_what_rolled_first_behind_the_fence_is_left_to_the_broker(tmp_path):
+    with handover_world(tmp_path, partitions=2, segments=0) as world:
+        world.begin()
+        world.up_to(HandoverStep.RECHECK)
+        world.roll(0)
+        ended = world.carry_on(until=HandoverStep.SWITCH)
+        assert (ended.step, ended.state) == (HandoverStep.WATCH, HandoverState.ACTIVE)
+
+
+def test_local_retention_goes_down_in_steps_to_brokers_own_default_too(tmp_path):
+    with handover_world(tmp_path, partitions=1, segments=8) as world:
+        world.brokers.topic_defaults["local.retention.bytes"] = "2000"
+        world.brokers.broker_defaults["log.local.retention.bytes"] = "2000"
+        world.brokers.alter_topic_configs(TOPIC, {"local.retention.bytes": None})
+        world.begin()
+        world.carry_on()
+        world.approve()
+        assert world.carry_on().state is HandoverState.DONE
+        assert "local.retention.bytes" not in world.configs
+        assert len([line for line in world.told if line.startswith("local.retention.bytes=")]) == 8 + 1
+        assert [one.compared_offset for one in world.handovers.seed(HANDOVER_ID)] == [70]

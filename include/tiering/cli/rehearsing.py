@@ -28,7 +28,7 @@ def rehearsed(tiering: "Tiering", topic: str, *, max_bytes: int, kafka_home: Pat
     from include.tiering.wiring.rehearse import Watcher, rehearse
 
     watcher = Watcher(_told, _step, partial(counted_bytes, "copying"))
-    with _ended_once():
+    with _ended_once(keep=keep):
         java()
         kafka = kafka_by_maven(os.environ) if kafka_home is None else kafka_in(kafka_home)
         return rehearse(tiering, topic, kafka, watcher, max_bytes=max_bytes, keep=keep)
@@ -53,7 +53,7 @@ class _EndedBy(BaseException):
 
 
 @contextmanager
-def _ended_once() -> Iterator[None]:
+def _ended_once(*, keep: bool) -> Iterator[None]:
     """The first signal raises, so that everything is cleaned up; further ones wait for that."""
 
     def end(number: int, _frame: FrameType | None) -> None:
@@ -65,7 +65,7 @@ def _ended_once() -> Iterator[None]:
     try:
         yield
     except _EndedBy as ended:
-        typer.echo("stopped: the throw-away broker and its files are gone", err=True)
+        typer.echo(f"stopped: the throw-away broker is gone{'' if keep else ', and its files'}", err=True)
         raise typer.Exit(128 + ended.number) from None
     finally:
         for number, handler in before.items():

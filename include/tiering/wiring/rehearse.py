@@ -64,8 +64,9 @@ def rehearse(
     samples, configs = _sampled(tiering, topic, max_bytes)
     sources = _sources(tiering, samples)
     size_bytes = size_of(samples)
-    require_room(size_bytes, shutil.disk_usage(tempfile.gettempdir()).free, Path(tempfile.gettempdir()))
-    with _directory(keep=keep) as root:
+    parent = _parent(tiering)
+    require_room(size_bytes, shutil.disk_usage(parent).free, parent)
+    with _directory(parent, keep=keep) as root:
         watcher.told(f"{format_bytes(size_bytes)} of {count(len(samples), 'partition')} are copied into {root}")
         with watcher.copying(size_bytes) as on_bytes:
             broker = prepared_broker(
@@ -102,9 +103,20 @@ def _sources(tiering: Tiering, samples: Sequence[PartitionSample]) -> dict[Repli
     return {one.replica_id: paths[one.replica_id.broker_id, one.replica_id.directory_id] for one in samples}
 
 
+def _parent(tiering: Tiering) -> Path:
+    """The directory for temporary ones. Raises SettingError if it is a broker's."""
+    parent = Path(tempfile.gettempdir()).resolve()
+    for log_dir in tiering.log_dirs():
+        if parent.is_relative_to(log_dir.path.resolve()):
+            raise SettingError(
+                f"TMPDIR leads into the log directory {log_dir.path}, where nothing is written: change it"
+            )
+    return parent
+
+
 @contextmanager
-def _directory(*, keep: bool) -> Iterator[Path]:
-    root = Path(tempfile.mkdtemp(prefix=_PREFIX))
+def _directory(parent: Path, *, keep: bool) -> Iterator[Path]:
+    root = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     try:
         yield root
     finally:

@@ -1,0 +1,135 @@
+"""A rehearsal that does not come to a broker, and what it leaves: nothing, in the deployment and beside it."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from include.tiering.errors import (
+    BrokerProcessError,
+    RehearsalError,
+    RehearsalRoomError,
+    SettingError,
+    TieringError,
+    UnknownTopicError,
+)
+from include.tiering.rehearsal.kafka_home import KafkaHome
+from include.tiering.settings import TieringSettings, load_settings
+from include.tiering.wiring import open_tiering
+from include.tiering.wiring.rehearse import Watcher, rehearse
+from tests.doubles.broker_data import broker_data
+
+STOPPED = "stopped"
+KAFKA = KafkaHome("4.3.1", "/jars/*")
+
+
+@contextmanager
+def _uncounted(_bytes: int) -> Iterator[object]:
+    yield lambda _: None
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary directories are made."""
+    made = tmp_path / "scratch"
+    made.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(made))
+    return made
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> TieringSettings:
+    """Of a deployment that reads two real brokers' directories, and has neither database nor store yet."""
+    brokers = {number: broker_data("public") / STOPPED / f"broker-{number}" for number in (1, 2)}
+    return load_settings(
+        environ={
+            "TIERING_LOG_DIRS": ",".join(f"{number}:{path}" for number, path in brokers.items()),
+            "TIERING_METADATA__URL": f"sqlite:///{tmp_path / 'platform' / 'tiering.db'}",
+            "TIERING_REMOTE_STORAGE__URL": f"file://{tmp_path / 'remote'}",
+        }
+    )
+
+
+def attempt(settings: TieringSettings, topic: str, told: list[str], *, keep: bool = False) -> None:
+    watcher = Watcher(told.append, lambda _: None, _uncounted)
+    with open_tiering(settings) as tiering:
+        rehearse(tiering, topic, KAFKA, watcher, max_bytes=1 << 30, keep=keep)
+
+
+@pytest.mark.parametrize(
+    ("topic", "error", "says"),
+    [
+        ("nope", UnknownTopicError, "no log directory holds a partition of topic nope"),
+        ("order*", SettingError, r"not the name of a topic: 'order\*'"),
+        ("../orders", SettingError, "not the name of a topic"),
+        ("state-compacted", RehearsalError, "compacted topic"),
+        ("__consumer_offsets", RehearsalError, "internal topic"),
+        ("never-written", RehearsalError, "nothing to hand over"),
+    ],
+)
+def test_what_cannot_be_rehearsed_is_refused_before_anything_is_made(
+    settings: TieringSettings, scratch: Path, told: list[str], topic: str, error: type[TieringError], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        attempt(settings, topic, told)
+    assert (list(scratch.iterdir()), told) == ([], [])
+
+
+def test_a_full_disk_is_noticed_before_anything_is_copied(
+    settings: TieringSettings, scratch: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(scratch)._replace(free=1_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(RehearsalRoomError, match=f"{scratch} has 1000 B free, a rehearsal of 329.8 KiB needs"):
+        attempt(settings, "orders", told)
+    assert list(scratch.iterdir()) == []
+
+
+def test_nothing_is_made_in_a_brokers_directory(
+    settings: TieringSettings, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = settings.log_dirs[0].path / "orders-0"
+    monkeypatch.setattr(tempfile, "tempdir", str(inside))
+    with pytest.raises(SettingError, match="TMPDIR leads into the log directory"):
+        attempt(settings, "orders", told)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_broker_that_does_not_start_leaves_nothing_unless_asked_to(
+    settings: TieringSettings,
+    tmp_path: Path,
+    scratch: Path,
+    told: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    keep: bool,
+) -> None:
+    program = tmp_path / "java"
+    program.write_text("#!/bin/sh\n[ -d data ] && exit 1\nmkdir data; touch data/bootstrap.checkpoint\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("include.tiering.rehearsal.broker_process.java", lambda: str(program))
+    before = _seen(settings)
+    with pytest.raises(BrokerProcessError, match="broker 1 did not start"):
+        attempt(settings, "orders", told, keep=keep)
+    assert "329.8 KiB of 3 partitions are copied into" in told[0]
+    assert len(list(scratch.iterdir())) == keep
+    assert _seen(settings) == before
+    assert not (tmp_path / "platform").exists()
+    assert not (tmp_path / "remote").exists()
+
+
+def _seen(settings: TieringSettings) -> dict[str, tuple[int, int]]:
+    found = {}
+    for log_dir in settings.log_dirs:
+        for directory, _, files in os.walk(log_dir.path):
+            for path in (Path(directory), *(Path(directory, name) for name in files)):
+                found[str(path)] = (path.lstat().st_size, path.lstat().st_mtime_ns)
+    return found

@@ -4,8 +4,7 @@ Read only, and nothing is followed: a symbolic link, a pipe or a device in a log
 swapped in while we look, because every name is opened relative to a directory that is held open. Every failure of the
 operating system becomes a `SourceError` with the path.
 
-Bulk reads leave the page cache as it was where the kernel can do that (RWF_DONTCACHE, Linux 6.14); elsewhere the pages
-are dropped behind the reads.
+Files that are read in bulk leave the page cache as it was; see `page_cache`.
 """
 
 import contextlib
@@ -16,6 +15,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Final, Self
 
+from include.tiering.broker_files.page_cache import cold_ranges, drop
 from include.tiering.errors import (
     CorruptFileError,
     HostileNameError,
@@ -24,10 +24,7 @@ from include.tiering.errors import (
     SourceUnreadableError,
     SourceVanishedError,
 )
-from include.tiering.units import MIB
 
-_RWF_DONTCACHE: Final = 0x80
-_DROP_BEHIND_BYTES: Final = 8 * MIB
 _DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # A pipe would block an open without O_NONBLOCK; regular files do not care.
 _FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -152,9 +149,7 @@ class BrokerFile:
         self.status = os.fstat(fd)
         if not stat.S_ISREG(self.status.st_mode):
             raise SourceUnreadableError(path, "not a regular file")
-        self._uncached = bulk and hasattr(os, "preadv")
-        self._drop_behind = False
-        self._dropped_bytes = 0
+        self._cold = cold_ranges(fd, self.size_bytes) if bulk else ()
         if bulk:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
 
@@ -196,6 +191,7 @@ class BrokerFile:
         return self.read_at(0, self.size_bytes)
 
     def close(self) -> None:
+        drop(self._fd, self._cold)
         os.close(self._fd)
 
     def __enter__(self) -> Self:
@@ -208,31 +204,9 @@ class BrokerFile:
 
     def _read_some(self, position: int, buffer: memoryview) -> int:
         try:
-            return self._read_uncached(position, buffer) if self._uncached else self._read_cached(position, buffer)
+            return os.preadv(self._fd, [buffer], position)
         except OSError as error:
             raise _typed(self.path, error, position) from error
-
-    def _read_uncached(self, position: int, buffer: memoryview) -> int:
-        try:
-            return os.preadv(self._fd, [buffer], position, _RWF_DONTCACHE)
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-                raise
-        self._uncached, self._drop_behind = False, True
-        return self._read_cached(position, buffer)
-
-    def _read_cached(self, position: int, buffer: memoryview) -> int:
-        count = os.preadv(self._fd, [buffer], position)
-        if self._drop_behind:
-            self._drop(position)
-        return count
-
-    def _drop(self, position: int) -> None:
-        if position < self._dropped_bytes:
-            self._dropped_bytes = position
-        elif position - self._dropped_bytes >= _DROP_BEHIND_BYTES:
-            os.posix_fadvise(self._fd, self._dropped_bytes, position - self._dropped_bytes, os.POSIX_FADV_DONTNEED)
-            self._dropped_bytes = position
 
 
 @contextlib.contextmanager

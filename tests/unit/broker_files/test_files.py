@@ -1,6 +1,5 @@
 """Files of a running broker: nothing is followed, nothing blocks, every failure has a type and a path."""
 
-import errno
 import os
 from pathlib import Path
 
@@ -37,28 +36,13 @@ def test_reads_at_any_position_and_short_only_at_the_end(tmp_path: Path) -> None
         assert file.read_at(5000, 50) == b""
 
 
-@pytest.mark.parametrize("refuse", [False, True], ids=["uncached", "drop-behind"])
-def test_bulk_reads_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuse: bool) -> None:
-    """Kernels and file systems without uncached reads refuse the flag; then pages are dropped behind the reads."""
+def test_bulk_reads_give_the_same_bytes(tmp_path: Path) -> None:
     data = _fill(tmp_path / "f", 20 * MIB + 7)
-    dropped: list[tuple[int, int]] = []
-    plain = os.preadv
-
-    def without_uncached_reads(fd: int, buffers: list[memoryview], position: int, flags: int = 0) -> int:
-        if flags:
-            raise OSError(errno.EOPNOTSUPP, "not supported")
-        return plain(fd, buffers, position)
-
-    if refuse:
-        monkeypatch.setattr(os, "preadv", without_uncached_reads)
-        monkeypatch.setattr(os, "posix_fadvise", lambda _fd, start, size, _advice: dropped.append((start, size)))
     with BrokerDirectory.open(str(tmp_path)) as directory, directory.file("f", bulk=True) as file:
         blocks = [file.read_at(position, MIB) for position in range(0, file.size_bytes, MIB)]
         again = file.read_at(0, 100)
     assert b"".join(blocks) == data
     assert again == data[:100]
-    if refuse:
-        assert dropped == [(0, 0), (0, 8 * MIB), (8 * MIB, 8 * MIB)]
 
 
 def test_a_file_that_shrinks_is_noticed(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ BROKER_DEFAULTS: Final[Mapping[str, str]] = {
     "remote.log.reader.threads": "10",
     "remote.log.storage.system.enable": "true",
 }
+_UNLIMITED: Final = -1
 READ_ONLY: Final = frozenset({"remote.log.storage.system.enable"})
 
 
@@ -227,7 +228,7 @@ class ModelBrokers:
         with self._call("alter_topic_configs"):
             found = self._topic(topic)
             _check(changes, self.topic_defaults)
-            _check_switch(found.configs, _changed(found.configs, changes))
+            _check_switch(found.configs, _changed(found.configs, changes), self.topic_defaults)
             if not dry_run:
                 found.configs = _changed(found.configs, changes)
 
@@ -294,12 +295,17 @@ def _check(changes: Mapping[str, str | None], known: Mapping[str, str]) -> None:
             raise BrokersRefusedError(f"{name} is {value}: not a number")
 
 
-def _check_switch(before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """Remote storage goes off only with all that is remote."""
+def _check_switch(before: Mapping[str, str], after: Mapping[str, str], defaults: Mapping[str, str]) -> None:
+    """Remote storage goes off only with all that is remote, and local retention is within the total while it is on."""
     was_on = before.get("remote.storage.enable") == "true"
     is_deleting = after.get("remote.log.delete.on.disable") == "true"
     if was_on and after.get("remote.storage.enable") != "true" and not is_deleting:
         raise BrokersRefusedError("it is invalid to disable remote storage without deleting remote data")
+    for unit in ("ms", "bytes") if after.get("remote.storage.enable") == "true" else ():
+        configs = {**defaults, **after}
+        local, total = int(configs[f"local.retention.{unit}"]), int(configs[f"retention.{unit}"])
+        if total >= 0 and (local > total or local == _UNLIMITED):
+            raise BrokersRefusedError(f"local.retention.{unit} is {local}, retention.{unit} is {total}")
 
 
 def _changed(before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from tests.doubles.kafka_lab.produce import Writer, mixed_records, running_produ
 from tests.doubles.kafka_lab.skipping import require_kafka
 
 LONG_SECONDS = 700
+SWITCH = {"remote.storage.enable": "true"}
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +72,18 @@ def test_everything_is_served_from_offset_0_while_producers_go_on(
 
 @pytest.mark.timeout(600)
 def test_the_controller_tells_by_a_change_that_it_only_checks(cluster: KafkaCluster) -> None:
-    """What an undo asks: is remote storage on, is there such a topic? One request sets the switch and the guards."""
+    """Is remote storage on, is there such a topic, would it take these values? One request sets switch and guards."""
     topic = "asked"
     cluster.create_topic(topic)
     with closing(KafkaBrokers({"bootstrap.servers": cluster.bootstrap})) as brokers:
         brokers.alter_topic_configs(topic, {"retention.bytes": "900000", "local.retention.bytes": "5000"})
         brokers.alter_topic_configs(topic, OFF, dry_run=True)
-        brokers.alter_topic_configs(topic, {**GUARDS, "remote.storage.enable": "true"})
+        for local in ("-1", "900001"):
+            brokers.alter_topic_configs(topic, {"local.retention.bytes": local}, dry_run=True)
+            with pytest.raises(BrokersRefusedError, match=r"local\.retention\.bytes: Value must not be"):
+                brokers.alter_topic_configs(topic, {"local.retention.bytes": local, **SWITCH}, dry_run=True)
+        brokers.alter_topic_configs(topic, SWITCH, dry_run=True)
+        brokers.alter_topic_configs(topic, GUARDS | SWITCH)
         brokers.alter_topic_configs(topic, {"remote.log.delete.on.disable": "true"})
         with pytest.raises(BrokersRefusedError, match="invalid to disable remote storage"):
             brokers.alter_topic_configs(topic, OFF, dry_run=True)

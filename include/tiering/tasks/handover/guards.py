@@ -23,7 +23,9 @@ from include.tiering.tasks.handover.ports import DONE, HandoverRun, StepResult
 from include.tiering.work.handover_contract import GuardValue
 
 RETENTION_GUARDS: Final = {"retention.bytes": "-1", "retention.ms": "-1"}
-LOCAL_GUARDS: Final = {"local.retention.bytes": "-2", "local.retention.ms": "-2"}
+LOCAL_BYTES: Final = "local.retention.bytes"
+LOCAL_MS: Final = "local.retention.ms"
+LOCAL_GUARDS: Final = {LOCAL_BYTES: "-2", LOCAL_MS: "-2"}
 GUARDS: Final = RETENTION_GUARDS | LOCAL_GUARDS
 
 

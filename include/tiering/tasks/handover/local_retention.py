@@ -13,7 +13,6 @@ compare with, and a try that begins anew loses nothing. A difference stops every
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from include.tiering.cluster.brokers_contract import PartitionOffsets
 from include.tiering.log_source.contract import LogSegment, Replica
@@ -21,13 +20,10 @@ from include.tiering.model.handover_facts import UNLIMITED
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.local_retention import levels, local_bytes, next_local_start, target_bytes
 from include.tiering.tasks.handover.gather import seed_rows
-from include.tiering.tasks.handover.guards import LOCAL_GUARDS, change_configs
+from include.tiering.tasks.handover.guards import LOCAL_BYTES, LOCAL_GUARDS, LOCAL_MS, change_configs
 from include.tiering.tasks.handover.ports import DONE, HandoverRun, StepEnd, StepResult
 from include.tiering.units import format_bytes
 from include.tiering.work.handover_contract import SeededPartition
-
-_MS: Final = "local.retention.ms"
-_BYTES: Final = "local.retention.bytes"
 
 
 def lower_local_retention(run: HandoverRun) -> StepResult:
@@ -39,8 +35,8 @@ def lower_local_retention(run: HandoverRun) -> StepResult:
     final = final_configs(run)
     if any(key in final for key in LOCAL_GUARDS):
         for level in _levels(run, final):
-            change_configs(run, run.handover.topic, {_BYTES: str(level)})
-            run.told(f"{_BYTES}={level} ({format_bytes(level)})")
+            change_configs(run, run.handover.topic, {LOCAL_BYTES: str(level)})
+            run.told(f"{LOCAL_BYTES}={level} ({format_bytes(level)})")
             if (difference := _settle_and_compare(run, level)) is not None:
                 return difference
         change_configs(run, run.handover.topic, final)
@@ -59,19 +55,22 @@ def final_configs(run: HandoverRun) -> dict[str, str | None]:
         for guard in run.ports.handovers.guards(handover.handover_id)
         if guard.key in LOCAL_GUARDS and not guard.restored
     }
-    for key, wanted in ((_MS, handover.wanted.local_retention_ms), (_BYTES, handover.wanted.local_retention_bytes)):
+    for key, wanted in (
+        (LOCAL_MS, handover.wanted.local_retention_ms),
+        (LOCAL_BYTES, handover.wanted.local_retention_bytes),
+    ):
         if wanted is not None:
             final[key] = str(wanted)
-    if final and _BYTES not in final:
+    if final and LOCAL_BYTES not in final:
         # The steps lower this one. It was left alone, so it was -2: the topic's own where brokers' default is another.
-        final[_BYTES] = None if _limit(run, _BYTES, None) == UNLIMITED else LOCAL_GUARDS[_BYTES]
+        final[LOCAL_BYTES] = None if _limit(run, LOCAL_BYTES, None) == UNLIMITED else LOCAL_GUARDS[LOCAL_BYTES]
     return final
 
 
 def _levels(run: HandoverRun, final: Mapping[str, str | None]) -> Sequence[int]:
     """Values of local.retention.bytes to go through, for the partition with most on its disk; none where nothing would
     go."""
-    limit_ms, limit_bytes = (_limit(run, key, final.get(key)) for key in (_MS, _BYTES))
+    limit_ms, limit_bytes = (_limit(run, key, final.get(key)) for key in (LOCAL_MS, LOCAL_BYTES))
     if limit_ms < 0 and limit_bytes < 0:
         return ()
     now_ms = run.ports.handovers.now_ms()

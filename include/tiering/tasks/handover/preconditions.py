@@ -2,6 +2,8 @@
 
 step        done when it is reached                  a crash right after it leaves       cleaned up by
 gathered    everybody was asked                      nothing                             -
+checked     the controller would take the configs    nothing                             -
+            that the topic has at the end
 recorded    what the checks said is stored           the answers                         the next try replaces them
 """
 
@@ -12,12 +14,33 @@ from include.tiering.model.handover_check import CheckOutcome, CheckResult, resu
 from include.tiering.model.handover_facts import HandoverFacts
 from include.tiering.model.handover_pitfalls import CHECKS
 from include.tiering.tasks.handover.gather import gather
-from include.tiering.tasks.handover.ports import DONE, HandoverRun, StepEnd, StepResult
+from include.tiering.tasks.handover.guards import LOCAL_BYTES, LOCAL_MS
+from include.tiering.tasks.handover.ports import DONE, REMOTE_STORAGE, HandoverRun, StepEnd, StepResult
 
 
 def check_preconditions(run: HandoverRun) -> StepResult:
-    """Ask everybody, and refuse with names and numbers."""
-    return judged(run, HandoverStep.PRECONDITIONS, facts_of(run))
+    """Ask everybody, and refuse with names and numbers.
+
+    Raises:
+        BrokersRefusedError: brokers do not take remote storage with these values of local and total retention, which
+            they compare from the switch on only. Else it would be the last step that is refused.
+    """
+    result = judged(run, HandoverStep.PRECONDITIONS, facts_of(run))
+    if result.end is StepEnd.DONE:
+        run.ports.brokers.alter_topic_configs(run.handover.topic, _configs_at_the_end(run), dry_run=True)
+    return result
+
+
+def _configs_at_the_end(run: HandoverRun) -> dict[str, str | None]:
+    """What the topic had, with what was asked for. None: unset."""
+    handover = run.handover
+    guards = run.ports.handovers.guards(handover.handover_id)
+    at_the_end = {guard.key: guard.old_value for guard in guards if not guard.restored}
+    wanted = handover.wanted
+    for key, value in ((LOCAL_MS, wanted.local_retention_ms), (LOCAL_BYTES, wanted.local_retention_bytes)):
+        if value is not None:
+            at_the_end[key] = str(value)
+    return at_the_end | {REMOTE_STORAGE: "true"}
 
 
 def facts_of(run: HandoverRun) -> HandoverFacts:

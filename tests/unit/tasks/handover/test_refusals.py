@@ -14,6 +14,7 @@ from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.tasks.handover.watchdog import ALONE_MS, PERSON_MS, diagnose_handovers, forgotten_handovers
+from include.tiering.work.handover_contract import LocalRetention
 from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, handover_world
 from tests.doubles.segments import delete, segment_of, update_of
 
@@ -62,6 +63,25 @@ def test_what_brokers_tiered_and_deleted_before_is_remembered(world):
     assert stopped.detail == (
         "nothing-is-published-twice (partition 1): offsets up to 9 were tiered by somebody else, and deleted again"
     )
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted"),
+    [
+        ({"local.retention.bytes": "900001"}, LocalRetention()),
+        ({"local.retention.ms": "-1"}, LocalRetention()),
+        ({}, LocalRetention(None, 900_001)),
+    ],
+)
+def test_what_brokers_would_refuse_at_the_end_is_refused_at_the_beginning(tmp_path, own, wanted):
+    """With remote storage off they compare local retention with nothing."""
+    with handover_world(tmp_path, partitions=1, segments=2) as world:
+        world.brokers.alter_topic_configs(TOPIC, own)
+        world.begin(wanted)
+        stopped = world.carry_on()
+        assert (stopped.step, stopped.state) == (HandoverStep.PRECONDITIONS, HandoverState.STOPPED)
+        assert stopped.detail.startswith("BrokersRefusedError: local.retention.")
+        assert world.configs == {**OLD_RETENTION, **own}
 
 
 def test_a_failed_segment_stops_at_the_gate(world):

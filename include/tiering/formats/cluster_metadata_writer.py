@@ -29,10 +29,10 @@ _CRC_POSITION: Final = CRC_START - _CRC.size
 
 
 def topic_batch(topic: str, topic_id: Uuid, leader_epochs: Mapping[int, int], *, broker_id: int, now_ms: int) -> bytes:
-    """A topic whose every partition has its one replica on `broker_id`, in sync and without a leader.
+    """A topic whose every partition has its one replica on `broker_id`, in sync and leading it.
 
     Args:
-        leader_epochs: by partition. The broker is elected when it registers, one epoch above.
+        leader_epochs: by partition. When the broker registers it is elected in a higher one.
     """
     records = [_topic(topic, topic_id)]
     records += [_partition(topic_id, partition, broker_id, epoch) for partition, epoch in sorted(leader_epochs.items())]

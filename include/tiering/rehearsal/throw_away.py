@@ -7,8 +7,8 @@
 step        what the broker makes of it
 format      Kafka's own tool writes meta.properties and the records that a new cluster begins with
 topic       one batch more of these records: the topic with its id, each partition with the sample's last leader epoch.
-            So the broker is elected one epoch above, and keeps the epochs of the records; created by a request, the
-            topic would begin at epoch 0 and the broker would cut every higher epoch off
+            So the broker is elected in a higher epoch, and keeps the epochs of the records; created by a request, the
+            topic would begin at epoch 0, and a leader cuts off every epoch of its log that is not below its own
 files       the sample, with the log starts it had, and recovery points: all rolled segments are on the disk
 start       the broker loads the partitions, recovers the active segments, is elected
 

@@ -12,9 +12,9 @@ from contextlib import nullcontext
 
 from tests.simulation.coverage import report
 from tests.simulation.documented import write_part
-from tests.simulation.hunt import hunted, mutant_named, shortest, table
+from tests.simulation.hunt import Chunk, hunted, mutant_named, shortest, table
 from tests.simulation.mutants.all import MUTANTS
-from tests.simulation.runner import by_version, run, say
+from tests.simulation.runner import by_version, run, say, version
 from tests.simulation.schedule import run_schedule
 from tests.simulation.shrink import shrink
 from tests.simulation.story import told
@@ -65,16 +65,32 @@ def _story(seed: int, mutant_name: str | None, *, whole: bool) -> int:
 
 
 def _mutants(names: list[str], most: int, processes: int, *, write: bool) -> int:
-    caught = []
-    for one in hunted([mutant.name for mutant in MUTANTS if not names or mutant.name in names], most, processes):
+    """One run of one version; the page is written anew if all of them are hunted."""
+    wanted = [mutant.name for mutant in MUTANTS if not names or mutant.name in names]
+    sources, caught, broken = version(), [], []
+
+    def progress(chunk: Chunk) -> None:
+        broken.extend(chunk.broken)
+        bitten = ", ".join(f"{name} {times}" for name, times in sorted(chunk.bitten.items()))
+        say(f"seeds {chunk.seeds[0]}..{chunk.seeds[-1]}, {chunk.cpu_seconds:.0f} s: {bitten}")
+        for seed, why in chunk.broken:
+            say(f"  seed {seed} fails without a mutant: {why}")
+
+    for one in hunted(wanted, most, processes, progress):
         caught.append(one)
-        say(f"{one.name}: {one.invariant or 'survives'} after {one.schedules} schedules, {one.seconds:.0f} s")
+        say(f"{one.name}: {one.invariant or 'survives'} after {one.schedules} schedules, run in {one.bitten} of them")
         if names and one.seed is not None:
             say(told(shortest(mutant_named(one.name), one.seed)))
-    say(table(caught))
-    if write and not names:
-        write_part("mutants", table(caught))
-    return 0 if all(one.is_caught for one in caught) else 1
+    most_schedules = max(one.schedules for one in caught)
+    summary = (
+        f"{len(caught)} mutants in one run over sources `{sources}`, the last one after {most_schedules} schedules."
+    )
+    say(f"{summary}\n\n{table(caught)}")
+    if version() != sources:
+        say("the page stays as it is: sources changed meanwhile")
+    elif write and not names:
+        write_part("mutants", f"{summary}\n\n{table(caught)}")
+    return 0 if all(one.is_caught for one in caught) and not broken else 1
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from include.tiering.tasks.copy_one_segment import CopyStep
 from include.tiering.tasks.delete_segments import DeleteStep
 from include.tiering.tasks.remove_strays import RemovalStep
 from tests.simulation.runner import Tally
+from tests.simulation.world.focus import FOCUSES, Focus
 
 BROKER_EVENTS: Final = (
     "records are produced",
@@ -46,12 +47,14 @@ OTHER_EVENTS: Final = (
 )
 CRASH_POINTS: Final = tuple(dict.fromkeys(map(str, (*CopyStep, *DeleteStep, *RemovalStep))))
 """Outcomes are recorded by deletions and by removals."""
+SUBJECTS: Final = tuple(focus for focus in FOCUSES.options if isinstance(focus, Focus))
 
 
 def missing(tally: Tally) -> list[str]:
     """What never happened and should have."""
     wanted = [f"event: {event}" for event in (*BROKER_EVENTS, *OTHER_EVENTS)]
     wanted += [f"killed after: {step}" for step in CRASH_POINTS]
+    wanted += [f"slow: {label}" for focus in SUBJECTS for label in focus.slow]
     wanted += [f"pair: {event} after {step}" for event in BROKER_EVENTS for step in CopyStep]
     return [name for name in wanted if not tally.coverage[name]]
 
@@ -69,6 +72,7 @@ def report(versions: Mapping[str, Tally]) -> str:
         "| event | times |",
         "|---|---|",
     ]
+    lines += [f"| schedules about {one.name} | {tally.coverage[f'about: {one.name}']} |" for one in SUBJECTS]
     events = sorted(name for name in tally.coverage if name.startswith("event: "))
     lines += [f"| {name.removeprefix('event: ')} | {tally.coverage[name]} |" for name in events]
     lines += ["", "| killed after | times |", "|---|---|"]

@@ -17,6 +17,7 @@ from tests.simulation.kernel.scheduler import Scheduler
 from tests.simulation.world.database import Database, database
 from tests.simulation.world.events import Events
 from tests.simulation.world.gate import measuring_by
+from tests.simulation.world.handover_events import HandoverEvents
 from tests.simulation.world.runs import Runs
 from tests.simulation.world.world import World
 
@@ -66,6 +67,9 @@ def _play(world: World) -> int:
     runs = Runs(world)
     events = Events(world, runs)
     runs.create_topic("orders")
+    handovers = HandoverEvents(world, runs)
+    if world.tempers.hands_over:
+        handovers.topic_configs()
     for log in world.cluster.logs.values():
         first = world.choices.pick(_FIRST_RECORDS)
         assert isinstance(first, int)
@@ -78,6 +82,8 @@ def _play(world: World) -> int:
     assert isinstance(length, int)
     events.begin()
     began = _archive(world, runs) if world.choices.pick(_BEGINNINGS) == "archive" else _backfill(runs)
+    if world.tempers.publishes:
+        began = _prepare(world, runs, handovers)
     while world.scheduler.steps < began + length and world.watch.violation is None:
         world.scheduler.step()
     steps = world.scheduler.steps - began
@@ -100,6 +106,25 @@ def _archive(world: World, runs: Runs) -> int:
     scheduler.now_ms += _QUIET_TIME_MS
     scheduler.quiet = False
     runs.start_expire_run()
+    return scheduler.steps
+
+
+def _prepare(world: World, runs: Runs, handovers: HandoverEvents) -> int:
+    """A hand-over has got somewhere in peace, or what is remote can be published. Returns the steps that all of it
+    took."""
+    scheduler = world.scheduler
+
+    def in_peace() -> None:
+        scheduler.run_quietly(lambda: not scheduler.tasks or world.watch.violation is not None)
+
+    if world.tempers.hands_over:
+        handovers.prepare(in_peace)
+    else:
+        in_peace()
+        runs.judge(None)
+        in_peace()
+        handovers.owner_hands_over()
+    scheduler.quiet = False
     return scheduler.steps
 
 

@@ -41,6 +41,7 @@ _TOLD: dict[str, Callable[[str], str]] = {
     "store.abort upload": lambda detail: f"aborts the upload of {detail}",
     "deletions.save_plan": lambda detail: f"stores the plan {_first(detail)}, which deletes",
     "deletions.approve": lambda detail: f"approves {_first(detail)}",
+    "slow": lambda _: "takes its time",
     "killed": lambda detail: f"is killed {detail}",
     "stalls": lambda detail: f"stalls {detail}",
     "ends": lambda detail: f"ends with {detail}",

@@ -8,7 +8,8 @@ from tests.simulation.kernel.scheduler import Process
 if TYPE_CHECKING:
     from tests.simulation.invariants.watch import Watch
 
-_ABOUT_NEIGHBOURS = ("Q301", "Q303")
+_MISSING_OFFSETS = "Q301"
+_ABOUT_NEIGHBOURS = (_MISSING_OFFSETS, "Q303")
 """Rules that say nothing about the bytes of the segment that fails by them."""
 
 
@@ -45,8 +46,12 @@ class Gate:
         if row.verdict != "failed":
             return
         self._convicted.add(row.segment_id)
-        if (process, row.segment_id) in self._were_going:
+        if row.state != FINISHED or (process, row.segment_id) in self._were_going:
             self._watch.broken("what is being deleted is not convicted", f"{row} by {process.name}")
+        if row.verdict_detail.startswith(_MISSING_OFFSETS) and not self._misses_any(row):
+            self._watch.broken(
+                "nothing is missed that was deleted by right", f"{row} by {process.name}: {row.verdict_detail}"
+            )
         is_alone = not row.verdict_detail.startswith(_ABOUT_NEIGHBOURS)
         if is_alone and row.segment_id not in self._ever_wrong:
             self._watch.broken("what is right does not fail", f"{row} by {process.name}: {row.verdict_detail}")
@@ -60,6 +65,20 @@ class Gate:
             has_passed = row.state == FINISHED and row.verdict == "passed" and row.segment_id in self._convicted
             if has_passed and not self._watch.rows.is_right(row):
                 self._watch.broken("of two looks the one that convicts is heard", f"{row} passed after all")
+
+    def _misses_any(self, row: Row) -> bool:
+        """Whether before it, from our log start on, some offset was never remote, and nobody decided so."""
+        before = [
+            one for one in self._watch.ever_finished.get(row.place, {}).values() if one.end_offset < row.end_offset
+        ]
+        if not before or self._watch.foreign_history:
+            return True
+        first = max(min(one.start_offset for one in before), self._watch.rows.log_starts.get(row.place, 0))
+        known = {offset for one in before for offset in range(one.start_offset, one.end_offset + 1)}
+        return any(
+            offset not in known and not self._watch.rows.is_decided(row, offset, offset)
+            for offset in range(first, row.start_offset)
+        )
 
     def _is_wrong(self, segment_id: str) -> bool:
         row = self._watch.rows.known.get(segment_id)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _LEASES = "SELECT topic_id, partition, role, token, expires_at_ms, run_id, batch_id FROM leases"
 _RELEASING = frozenset({"deletions.claim", "removals.claim"})
-_LEASING = frozenset({"work.claim", "work.renew", "work.release", *_RELEASING})
+_LEASING = frozenset({"work.claim", "work.renew", "work.release", "publications.claim", "handovers.claim", *_RELEASING})
 _RELEASE = """
     SELECT r.needs_approval, a.plan_hash = r.plan_hash
     FROM runs r LEFT JOIN approvals a ON a.run_id = r.run_id WHERE r.run_id = ?
@@ -64,6 +64,11 @@ class Leases:
     def is_valid(self, process: Process) -> bool:
         """Whether what this process got last still holds, by its own clock."""
         return process.monotonic() <= self._valid_until.get(process, 0.0)
+
+    def newest(self, partition: TopicIdPartition, role: LeaseRole) -> Process | None:
+        """Who got it last."""
+        found = self._newest.get((partition, role))
+        return None if found is None else found[1]
 
     def abandoned(self, row: Row, process: Process | None) -> None:
         """A copy that was not FINISHED begins to be deleted. Its own holder may do that, others once it is gone."""

@@ -6,6 +6,7 @@ from include.tiering.audit.guards import Guard
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_storage.marker import MARKER_KEY, marker_to_bytes
 from include.tiering.tasks.copy_plan import HeldBack
+from tests.simulation.invariants.handover_closing import HandoverClosing
 from tests.simulation.invariants.rows import FINISHED, GONE
 from tests.simulation.world.deployment import MARKER
 from tests.simulation.world.runs import Runs
@@ -35,6 +36,8 @@ class Closing:
         world = self._world
         self._calm_down()
         if not self._until_idle("what runs when the faults stop comes to an end"):
+            return
+        if world.tempers.hands_over and not HandoverClosing(world, self._runs, self._until_idle).run():
             return
         if not self._rounds(self._runs.start_copy_run, "all eligible work finishes"):
             return
@@ -100,7 +103,7 @@ class Closing:
             log.replicate()
             for replica in log.replicas.values():
                 log.checkpoint(replica)
-        for partition in world.watch.partitions():
+        for partition in world.watch.partitions() if not world.tempers.hands_over else ():
             if world.admin_registry.owner(partition.topic_id) is TopicOwner.HANDING_OVER:
                 world.admin_registry.set_owner(
                     partition.topic_id,

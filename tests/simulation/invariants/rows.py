@@ -157,8 +157,9 @@ class Rows:
         if (old.state, row.state) not in _LEGAL:
             self._watch.broken("states change along the edges", f"{old} became {NAMES[row.state]}")
         if row.state == FINISHED:
-            self._finished(row, now)
+            self._finished(row, now, process)
             self._watch.sending.finished(row, process)
+            self._watch.handing_over.finished(row)
         elif row.state == DELETING:
             if old.state == STARTED:
                 self._watch.leases.abandoned(old, process)
@@ -166,6 +167,7 @@ class Rows:
                 self._superseded(old, row, now)
             elif old.state == FINISHED:
                 self._watch.sending.deletion_began(old, process)
+                self._watch.handing_over.deletion_began(old)
                 if row.end_offset >= log_starts.get(row.place, 0):
                     self._watch.broken(
                         "the log start is raised before a deletion begins",
@@ -186,9 +188,10 @@ class Rows:
             self._watch.broken("a new copy takes the place of a failed one at once", f"{old} by {new}")
         self._watch.sending.superseded(row)
 
-    def _finished(self, row: Row, now: dict[str, Row]) -> None:
+    def _finished(self, row: Row, now: dict[str, Row], process: Any) -> None:
         if not any(one.superseded_by == row.segment_id for one in now.values()):
             self._came_next(row, now)
+            self._watch.forks.finished(row, process)
         for other in now.values():
             if other.range == row.range and other.state == FINISHED and other.segment_id != row.segment_id:
                 self._watch.broken("of copies of the same offsets one is FINISHED", f"{row} and {other}")
@@ -209,13 +212,13 @@ class Rows:
         highest = max((one.end_offset for one in self._watch.ever_finished.get(row.place, {}).values()), default=None)
         if highest is not None and row.end_offset <= highest:
             self._watch.broken("FINISHED ascends", f"{row} after an end at {highest}")
-        if highest is not None and not self._is_decided(row, highest + 1, row.start_offset - 1):
+        if highest is not None and not self.is_decided(row, highest + 1, row.start_offset - 1):
             self._watch.broken("FINISHED leaves no gap", f"{row} after an end at {highest}")
         failed = next((one for one in now.values() if one.place == row.place and one.stops), None)
         if failed is not None:
             self._watch.broken("a failed segment stops its partition", f"{row} came behind {failed}")
 
-    def _is_decided(self, row: Row, first: int, last: int) -> bool:
+    def is_decided(self, row: Row, first: int, last: int) -> bool:
         """Whether decisions cover every offset from `first` to `last`, or there is none."""
         if first > last:
             return True

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionReason
 from tests.simulation.invariants.audits import Audits
+from tests.simulation.invariants.forks import Forks
 from tests.simulation.invariants.gate import Gate
+from tests.simulation.invariants.handing_over import HandingOver
 from tests.simulation.invariants.leases import Leases
+from tests.simulation.invariants.promises import Promises
+from tests.simulation.invariants.publishing import Publishing
 from tests.simulation.invariants.retention import require_justified
 from tests.simulation.invariants.rows import DELETING, FINISHED, LOOKED_AT, STARTED, Row, Rows
 from tests.simulation.invariants.sending import Sending
@@ -47,8 +51,12 @@ class Watch:
         self.rows = Rows(self)
         self.leases = Leases(self)
         self.sending = Sending(self)
+        self.forks = Forks(self)
         self.gate = Gate(self)
         self.audits = Audits(self)
+        self.publishing = Publishing(self)
+        self.handing_over = HandingOver(self)
+        self.promises = Promises(self)
         self.ever_finished: dict[tuple[str, int], dict[str, Row]] = {}
         self.were_finished: set[str] = set()
         """Ids of attempts that were FINISHED at some time."""
@@ -136,6 +144,7 @@ class Watch:
     ) -> None:
         if label == "source.open_segment":
             self.sending.opened(process, result)
+            self.forks.opened(process, result)
         elif label == "registry.owner":
             self.sending.owner_seen(process, result)
         elif label == "source.scan":
@@ -146,6 +155,13 @@ class Watch:
             self._planned_deletions(process, args[1])
         elif label == "metadata.skip_offsets":
             self._skipped(args[0], args[1])
+        elif label == "metadata.list_segments":
+            self.publishing.looked(process, args[0], result)
+        elif label == "metadata.add_segment":
+            self.handing_over.copy_began(args[0].topic_id_partition, process)
+        elif label == "publications.intend":
+            self.publishing.intended(process, args[0].topic_id_partition)
+            self.handing_over.intended(process, args[0].topic_id_partition)
         wrote = self.world.db.changes != self._changes
         self.leases.after_call(process, label, args, kwargs, result, wrote=wrote)
         self.rows_changed(process, label)
@@ -169,26 +185,34 @@ class Watch:
 
     def expiration_planning(self, process: Process) -> None:
         self._planning_since[process] = self.world.scheduler.now_ms
-        self._local_bytes[process] = {one: self._bytes_local(one) for one in self.partitions()}
+        self._local_bytes[process] = {one: self.bytes_local_now(one) for one in self.partitions()}
 
     def _scanned(self, process: Process) -> None:
         """What it plans from."""
         seen = self._local_bytes.get(process)
         if seen is not None:
             for partition in self.partitions():
-                seen[partition] = max(seen.get(partition, 0), self._bytes_local(partition))
+                seen[partition] = max(seen.get(partition, 0), self.bytes_local_now(partition))
 
     def bytes_local(self, process: Process, partition: TopicIdPartition) -> int:
         """Not remote, when the plan was begun, when it scanned or now: the largest one."""
-        return max(self._local_bytes.get(process, {}).get(partition, 0), self._bytes_local(partition))
+        return max(self._local_bytes.get(process, {}).get(partition, 0), self.bytes_local_now(partition))
 
-    def _bytes_local(self, partition: TopicIdPartition) -> int:
+    def bytes_local_now(self, partition: TopicIdPartition) -> int:
+        """Of records that are not remote and that somebody can read: those below a log start are gone."""
         log = self.log_of(partition)
         if log is None or log.leading is None:
             return 0
         place = (str(partition.topic_id), partition.partition)
         highest = max((row.end_offset for row in self.ever_finished.get(place, {}).values()), default=-1)
-        return size_of(partition, [record for record in log.leading.records() if record[1] > highest])
+        first = max(highest + 1, log.leading.log_start, self.rows.log_starts.get(place, 0))
+        return size_of(partition, [record for record in log.leading.records() if record[1] >= first])
+
+    def bytes_there(self, partition: TopicIdPartition) -> int:
+        """All that counts towards a retention by size."""
+        return self.bytes_local_now(partition) + sum(
+            row.size_bytes for row in self.live_rows(partition) if row.state == FINISHED
+        )
 
     def truncation_decided(self, planned: Any) -> None:
         partition = planned.topic_id_partition

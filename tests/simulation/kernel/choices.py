@@ -12,6 +12,7 @@ from random import Random
 from typing import Final
 
 _OF_IDS: Final = 0x5EED_1D5
+_OF_NATURE: Final = 0x5EED_A7
 
 
 class Menu:
@@ -34,6 +35,7 @@ class Choices:
     """The decisions of one schedule. With `replay`, those; after its end every decision is 0."""
 
     def __init__(self, seed: int, replay: Sequence[int] | None = None) -> None:
+        self._seed = seed
         self._random = Random(seed)
         self._replay = replay
         self._ids = Random(seed ^ _OF_IDS)
@@ -52,6 +54,11 @@ class Choices:
         drawn = int(self._random.random() * menu_size) if self._replay is None else self._replayed() % menu_size
         self.taken.append(drawn)
         return drawn
+
+    def nature(self, size: int) -> int:
+        """What kind of schedule this seed has, of so many. No decision: other seeds stay what they are whatever kinds
+        there are, and no schedule is simpler for being of another kind."""
+        return Random(self._seed ^ _OF_NATURE).randrange(size)
 
     def random_bytes(self, size: int) -> bytes:
         """For ids. Not a decision: no schedule is simpler for having other ids."""

@@ -24,6 +24,7 @@ _WITH_THREADS: Final = (
     "tasks.copy_segments",
     "tasks.delete_batch",
     "tasks.remove_strays",
+    "tasks.handover.keep_alive",
     "quota.byte_bounded_queue",
 )
 

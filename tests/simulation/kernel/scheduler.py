@@ -65,6 +65,8 @@ class Process:
         self.stalled_until_ms = 0
         self.tasks: list[Task] = []
         self.last_step = ""
+        self.stage = ""
+        """Of a hand-over that it carries on."""
         self._skew_ms = skew_ms
         self._rate = 1.0 + drift
 
@@ -92,7 +94,7 @@ START_MS: Final = 1_700_000_000_000
 class Task:
     """One thread of a process."""
 
-    __slots__ = ("error", "greenlet", "kind", "label", "name", "process", "ready_if", "wake_ms")
+    __slots__ = ("error", "greenlet", "held_until", "kind", "label", "name", "process", "ready_if", "wake_ms")
 
     def __init__(self, process: Process, name: str, body: Callable[[], object], parent: greenlet) -> None:
         self.process = process
@@ -101,6 +103,8 @@ class Task:
         self.kind = "start"
         self.ready_if: Callable[[], bool] | None = None
         self.wake_ms: int | None = None
+        self.held_until = 0
+        """A step, before which it does not go on: its call takes its time."""
         self.error: BaseException | None = None
 
         def run(_first: object = None) -> None:
@@ -131,11 +135,12 @@ class Task:
 _NEXT: Final = Menu(("go on", 62), ("switch", 20), ("world", 9), ("time", 9))
 _JUMPS: Final = Menu((50, 20), (450, 30), (1_500, 20), (9_500, 30))
 _STALLS: Final = Menu((2_000, 20), (33_000, 60), (70_000, 20))
+_MOST_HELD_STEPS: Final = 16
 _NEVER_FAIL: Final = frozenset({"wait", "start", "stalled"})
 
 
 class Scheduler:
-    """One schedule. `step` until enough happened, then `run_quietly`."""
+    """One schedule. `step` until enough happened, then `run_quietly`. Calls at the `slow_point` may take some steps."""
 
     def __init__(self, choices: Choices, world: World) -> None:
         self.choices = choices
@@ -143,6 +148,7 @@ class Scheduler:
         self.now_ms = START_MS
         self.steps = 0
         self.quiet = False
+        self.slow_point = ""
         self.tasks: list[Task] = []
         self.current: Task | None = None
         self._last: Task | None = None
@@ -168,6 +174,9 @@ class Scheduler:
         if task is None:
             return Verdict.OK
         task.label, task.kind = label, kind
+        if label == self.slow_point and not self.quiet:
+            task.held_until = self.steps + self.choices.number(_MOST_HELD_STEPS)
+            self.world.note(process.name, "slow", "", label)
         verdict: Verdict = self._hub.switch()
         if process.dead:
             raise Killed
@@ -231,11 +240,12 @@ class Scheduler:
 
     def _ready(self) -> list[Task]:
         """The task that ran last comes first, the others in the order in which they wait."""
-        now_ms, quiet = self.now_ms, self.quiet
+        now_ms, steps, quiet = self.now_ms, self.steps, self.quiet
         ready = [
             task
             for task in self.tasks
-            if (quiet or task.process.stalled_until_ms <= now_ms) and (task.ready_if is None or task.is_ready(now_ms))
+            if (quiet or (task.process.stalled_until_ms <= now_ms and task.held_until <= steps))
+            and (task.ready_if is None or task.is_ready(now_ms))
         ]
         last = self._last
         if not quiet and last is not None and last in ready and ready[0] is not last:

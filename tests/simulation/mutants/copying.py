@@ -1,9 +1,11 @@
 """Mutants of the copy protocol."""
 
 import hashlib
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from include.tiering.errors import SourceChangedError
 from include.tiering.log_source import eligibility
 from include.tiering.log_source.contract import IneligibleReason
 from include.tiering.log_source.log_dir import judge as judging
@@ -13,7 +15,7 @@ from include.tiering.remote_metadata.sql_queries import list_of_partition
 from include.tiering.tasks import copy_fork, copy_one_segment, plan_copy, plan_replacements
 from include.tiering.tasks.copy_one_segment import SegmentCopier
 from include.tiering.tasks.plan_replacements import Replacements
-from tests.simulation.mutants.mutant import Instead, Mutant, Patch, nothing
+from tests.simulation.mutants.mutant import Instead, Mutant, Patch, found_one, nothing, refused, said
 
 _sends = SegmentCopier._send_and_finish
 _begins = SegmentCopier._new_attempt
@@ -110,26 +112,44 @@ def _any_replica() -> list[Patch]:
 
 
 def _forks_ignored() -> list[Patch]:
-    return [(copy_fork, "fork_offset", lambda *_args: None)]
+    real = copy_fork.fork_offset
+
+    def instead(*args: Any) -> None:
+        real(*args)
+
+    return [(copy_fork, "fork_offset", instead)]
 
 
 def _forks_of_the_plan() -> list[Patch]:
-    return [(copy_one_segment, "require_no_fork", nothing)]
+    real = copy_one_segment.require_no_fork
+
+    def instead(*args: Any) -> None:
+        with suppress(SourceChangedError):
+            real(*args)
+
+    return [(copy_one_segment, "require_no_fork", instead)]
 
 
 def _late_forks() -> list[Patch]:
     real = plan_copy._fork
 
     def instead(replica: Any, highest: int, following_offset: int, metadata: Any) -> Any:
+        found = real(replica, highest, following_offset, metadata)
         is_all_copied = following_offset == replica.segments[-1].base_offset
-        return None if is_all_copied else real(replica, highest, following_offset, metadata)
+        return None if is_all_copied else found
 
     return [(plan_copy, "_fork", instead)]
 
 
 def _lost_answers() -> list[Patch]:
     """An attempt whose FINISHED was stored and never answered is taken for abandoned."""
-    return [(SegmentCopier, "_is_finished", lambda *_args: False)]
+    real = SegmentCopier._is_finished
+
+    def instead(self: Any, attempt: Any) -> bool:
+        real(self, attempt)
+        return False
+
+    return [(SegmentCopier, "_is_finished", instead)]
 
 
 def _leftovers_stay() -> list[Patch]:
@@ -212,12 +232,10 @@ COPYING = (
         lambda: _without(IneligibleReason.ABOVE_LAST_STABLE_OFFSET),
     ),
     Mutant("any-replica", "only the leader's replica is read", "the last one is", _any_replica),
-    Mutant("no-fork", "a fork of the history holds the copy back", "nobody looks for one", _forks_ignored),
-    Mutant("late-fork", "a fork is named at once", "once there is something to copy behind it", _late_forks),
-    Mutant("stale-plan", "a copy looks for a fork, too", "plans alone do", _forks_of_the_plan),
-    Mutant(
-        "lost-answer", "FINISHED stays FINISHED", "a lost answer counts as a failure", _lost_answers, needs="database"
-    ),
+    Mutant("no-fork", "a fork of the history holds the copy back", "nobody looks for one", _forks_ignored, found_one),
+    Mutant("late-fork", "a fork is named at once", "once there is something to copy behind it", _late_forks, found_one),
+    Mutant("stale-plan", "a copy looks for a fork, too", "plans alone do", _forks_of_the_plan, refused),
+    Mutant("lost-answer", "FINISHED stays FINISHED", "a lost answer counts as a failure", _lost_answers, said(True)),
     Mutant("both-stay", "a new copy takes the place of a failed one", "both stay FINISHED", _both_stay),
     Mutant("no-stop", "a failed segment stops its partition", "it does not", _never_stopped),
     Mutant("any-offsets", "a new copy is of what failed", "of whatever begins there", _any_offsets),

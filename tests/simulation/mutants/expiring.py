@@ -11,7 +11,7 @@ from include.tiering.tasks.delete_batch import DeleteBatch
 from include.tiering.tasks.delete_segments import SegmentDeleter
 from include.tiering.tasks.topic_standing import TopicWatch
 from include.tiering.work.deletion_contract import DeletionRun
-from tests.simulation.mutants.mutant import Instead, Mutant, Patch
+from tests.simulation.mutants.mutant import Instead, Mutant, Patch, otherwise, said
 
 _begins = SegmentDeleter.begin
 _deletes = SegmentDeleter.delete
@@ -231,16 +231,18 @@ EXPIRING = (
     Mutant("objects-stay", "a row goes after its objects", "the objects are left there", _objects_stay),
     Mutant("forget-begun", "begun deletions are taken up again", "they are left", _begun_ones_forgotten),
     Mutant("no-state-check", "a deletion is compare-and-set", "it goes on whatever the state is", _found_again),
-    Mutant("no-hold", "what was superseded is held for a day", "it goes at once", _never_held),
+    Mutant("no-hold", "what was superseded is held for a day", "it goes at once", _never_held, said(True)),
     Mutant("no-delete-rate", "deletions keep to their rate", "nobody asks", _no_rate),
     Mutant("owner-first", "the owner is asked after the wait", "before it", _owner_before_the_wait),
     Mutant("no-brake", "nothing is deleted before the brake let it pass", "every run is released", _no_brake),
     Mutant("foreign-topics", "nothing of another owner is deleted", "the owner is not asked", _not_our_topics),
     Mutant("age-zero", "retention.ms is kept", "everything is past it", _retention_is_age_zero),
     Mutant("size-rounds-up", "retention.bytes stay", "one segment more goes", _size_rounds_up),
-    Mutant("covered-too", "bytes that go along are counted", "they are not", _covered_too),
-    Mutant("old-leaders", "what an old leader holds is no local size", "it is", _bytes_of_old_leaders),
-    Mutant("below-log-start", "what a log start fell into is no local size", "it is", _bytes_below_log_starts),
+    Mutant("covered-too", "bytes that go along are counted", "they are not", _covered_too, otherwise),
+    Mutant("old-leaders", "what an old leader holds is no local size", "it is", _bytes_of_old_leaders, otherwise),
+    Mutant(
+        "below-log-start", "what a log start fell into is no local size", "it is", _bytes_below_log_starts, otherwise
+    ),
     Mutant("unfinished-is-size", "only FINISHED bytes are size", "begun copies are, too", _unfinished_is_size),
     Mutant("short-history", "epochs are merged over time", "the last cache wins", _shortened_history),
     Mutant("brokers-log-start", "the broker's log start deletes nothing", "it is taken for ours", _brokers_log_start),

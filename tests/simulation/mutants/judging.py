@@ -14,7 +14,7 @@ from include.tiering.tasks.own_topics import SeenOwners
 from include.tiering.tasks.record_verdicts import Subject
 from include.tiering.wiring.audit_verbs import AuditVerbs
 from include.tiering.work.sql_removals import SqlRemovalStore
-from tests.simulation.mutants.mutant import Mutant, Patch, nothing
+from tests.simulation.mutants.mutant import Mutant, Patch, nothing, otherwise, said
 
 _removes = StoredStrays.remove
 
@@ -57,7 +57,13 @@ def _complete_copies_too() -> list[Patch]:
 
 
 def _recorded_owners_alone() -> list[Patch]:
-    return [(SeenOwners, "_is_broker_tiered", lambda *_: False)]
+    real = SeenOwners._is_broker_tiered
+
+    def instead(self: Any, topic_id: Any) -> bool:
+        real(self, topic_id)
+        return False
+
+    return [(SeenOwners, "_is_broker_tiered", instead)]
 
 
 def _marker_not_read() -> list[Patch]:
@@ -84,39 +90,35 @@ def _rows_not_asked() -> list[Patch]:
 
 
 JUDGING = (
-    Mutant("all-pass", "what passes is what was written", "every segment passes", _all_pass, needs="gates"),
+    Mutant("all-pass", "what passes is what was written", "every segment passes", _all_pass),
     Mutant(
         "acquits-unread",
         "of two looks the one that convicts is heard",
         "the last one is",
         _acquits_unread,
-        needs="gates",
+        otherwise,
     ),
-    Mutant("judges-what-goes", "what is being deleted is not convicted", "it is", _judges_what_goes, needs="gates"),
-    Mutant(
-        "all-must-follow", "nothing follows what is below our log start", "all must", _all_must_follow, needs="gates"
-    ),
-    Mutant("audit-young", "an audit leaves alone what is young", "it does not", _no_age_guard, needs="audits"),
+    Mutant("judges-what-goes", "what is being deleted is not convicted", "it is", _judges_what_goes, said(False)),
+    Mutant("all-must-follow", "nothing follows what is below our log start", "all must", _all_must_follow),
+    Mutant("audit-young", "an audit leaves alone what is young", "it does not", _no_age_guard),
     Mutant(
         "audit-complete",
         "a complete copy is offered, not removed",
         "it is an orphan",
         _complete_copies_too,
-        needs="audits",
     ),
     Mutant(
         "audit-brokers",
         "what the cluster says brokers tier is theirs",
         "the record counts",
         _recorded_owners_alone,
-        needs="audits",
+        said(True),
     ),
-    Mutant("audit-marker", "a removal reads the marker of the bucket", "it does not", _marker_not_read, needs="audits"),
+    Mutant("audit-marker", "a removal reads the marker of the bucket", "it does not", _marker_not_read),
     Mutant(
         "audit-known",
         "an audit removes nothing that metadata knows",
         "metadata is not asked",
         _rows_not_asked,
-        needs="audits",
     ),
 )

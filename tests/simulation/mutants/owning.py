@@ -16,7 +16,8 @@ from include.tiering.tasks.send_gate import SendGate
 from include.tiering.work import sql as sql_work
 from include.tiering.work import sql_deletions as sql_deletion_work
 from include.tiering.work import sql_lease_rows, sql_leases
-from tests.simulation.mutants.mutant import Mutant, Patch, nothing
+from tests.simulation.mutants.mutant import Call, Mutant, Patch, nothing
+from tests.simulation.world.database import database
 
 
 def _fences_ignored() -> list[Patch]:
@@ -100,6 +101,11 @@ def _does_not_wait(method: str) -> list[Patch]:
     return [(sql.SqlRemoteLogMetadata, method, instead)]
 
 
+def _power_may_fail(_call: Call) -> bool:
+    """Elsewhere nobody can tell whether a commit waited."""
+    return database().power_fails
+
+
 def _all_uploads_aborted() -> list[Patch]:
     """Whatever lies open in the partition's place is taken for what the segment left."""
 
@@ -126,21 +132,21 @@ OWNING = (
         "FINISHED is on disk",
         "it is not waited for",
         lambda: _does_not_wait("update_segment"),
-        needs="loses_power",
+        _power_may_fail,
     ),
     Mutant(
         "hasty-deletion",
         "DELETE_STARTED is on disk before an object goes",
         "it is not waited for",
         lambda: _does_not_wait("advance_deletion"),
-        needs="loses_power",
+        _power_may_fail,
     ),
     Mutant(
         "hasty-log-start",
         "the log start is on disk",
         "it is not waited for",
         lambda: _does_not_wait("raise_log_start"),
-        needs="loses_power",
+        _power_may_fail,
     ),
     Mutant("counters-grow", "counters equal a recount", "what leaves a state stays counted", _counters_only_grow),
     Mutant("count-started", "only FINISHED counts as size", "STARTED does, too", _started_counts),

@@ -38,7 +38,7 @@ class BrokerEvents(EventSource):
         log = self._log()
         if log is not None:
             new = log.replicas[log.brokers[self._choices.number(len(log.brokers))]]
-            log.truncate(new, max(new.log_start, new.end - self._choices.number(11)))
+            log.truncate(new, max(new.log_start, new.files[0].base_offset, new.end - self._choices.number(11)))
             log.elect(new.broker_id, clean=False)
             log.unclean = True
             log.produce(self._choices.number(4) * 5)
@@ -68,7 +68,7 @@ class BrokerEvents(EventSource):
     def local_retention(self) -> None:
         log = self._log()
         leader = None if log is None else log.leading
-        if log is not None and leader is not None and len(leader.files) > 1:
+        if log is not None and leader is not None and len(leader.files) > 1 and not self._keeps_all(log):
             offset = leader.files[1 + self._choices.number(len(leader.files) - 1)].base_offset
             if offset <= log.high_watermark:
                 for replica in log.replicas.values():
@@ -82,6 +82,7 @@ class BrokerEvents(EventSource):
             offset = leader.log_start + 1 + self._choices.number(log.high_watermark - leader.log_start)
             for replica in log.replicas.values():
                 log.raise_log_start(replica, min(offset, replica.end))
+            self._world.watch.promises.released(log)
             self._tell("kafka-delete-records", log.partition, f"below {offset}")
 
     def move(self) -> None:
@@ -160,6 +161,14 @@ class BrokerEvents(EventSource):
             key = next(iter(own))
             del own[key], self._world.store.objects[key]
             self._tell("a broker expires", key)
+
+    def _keeps_all(self, log: PartitionLog) -> bool:
+        """Where topics are handed over, its retention is what its configs say, that of tiered ones another task's."""
+        if not self._world.tempers.hands_over:
+            return False
+        configs = self._world.cluster.configs[log.partition.topic_id]
+        is_unlimited = configs.get("retention.ms") == "-1" and configs.get("retention.bytes", "-1") == "-1"
+        return is_unlimited or self._is_tiered(log)
 
     def _is_tiered(self, log: PartitionLog) -> bool:
         return self._world.cluster.configs[log.partition.topic_id].get("remote.storage.enable") == "true"

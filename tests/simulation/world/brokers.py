@@ -129,6 +129,8 @@ class PartitionLog:
         self.truncate(replica, self._agreed_end(replica))
         if replica.end < leader.log_start:
             self._restart(replica, leader.log_start)
+        if replica.end < leader.files[0].base_offset:
+            self._rebuild(replica, leader)
         for record in list(leader.records()):
             if record[1] >= replica.end:
                 self._append(replica, record)
@@ -199,10 +201,13 @@ class PartitionLog:
         if replica.epochs == leader.epochs:
             return min(replica.end, leader.end)
         theirs = {offset: epoch for epoch, offset in leader.records()}
+        begin, newest = max(leader.log_start, leader.files[0].base_offset), -1
         for epoch, offset in replica.records():
-            if offset >= leader.log_start and theirs.get(offset) != epoch:
-                return offset
-        return replica.end
+            if offset >= begin and theirs.get(offset) != epoch:
+                # Where its history before is later than what comes next, Kafka cuts it to where it begins.
+                return replica.log_start if newest > theirs.get(offset, newest) else offset
+            newest = epoch
+        return replica.log_start if newest > theirs.get(replica.end, newest) else replica.end
 
     def _append(self, replica: ReplicaLog, record: Record) -> None:
         if len(replica.files[-1].records) >= replica.roll_every:
@@ -221,6 +226,13 @@ class PartitionLog:
         if leader is not None:
             below = [entry for entry in leader.epochs if entry[1] <= offset]
             replica.epochs = [(below[-1][0], offset)] if below else []
+
+    def _rebuild(self, replica: ReplicaLog, leader: ReplicaLog) -> None:
+        """What the leader has no more on its disk is remote: with the epochs from there it goes on where that ends."""
+        offset = leader.files[0].base_offset
+        replica.files = [SegmentFile(self.cluster.next_inode(), offset, [])]
+        replica.epochs = [entry for entry in leader.epochs if entry[1] <= offset]
+        replica.log_start = leader.log_start
 
 
 class Cluster:

@@ -77,3 +77,34 @@ SEGMENT_FACTS: Final = {"topics": READ, "worked_on": READ, "split": READ}
 REGISTRY: Final = {"owner": READ, "set_owner": WRITE}
 SOURCE: Final = {"scan": "source", "replica": "source", "open_segment": "source"}
 OPENED: Final = {"check": "source", "recheck": "source"}
+PUBLICATIONS: Final = {
+    "claim": WRITE,
+    "journal": READ,
+    "begin": WRITE,
+    "intend": WRITE,
+    "advance": WRITE,
+    "forget_pending": WRITE,
+    "totals": READ,
+}
+HANDOVERS: Final = {
+    "begin": WRITE,
+    "handover": READ,
+    "latest": READ,
+    "open_handovers": READ,
+    "drive": WRITE,
+    "renew": WRITE,
+    "release": WRITE,
+    "advance": WRITE,
+    "set_state": WRITE,
+    "save_guards": WRITE,
+    "guards": READ,
+    "guards_restored": WRITE,
+    "save_seed": WRITE,
+    "seed": READ,
+    "note_compared": WRITE,
+    "claim": WRITE,
+    "propose": WRITE,
+    "approve": WRITE,
+    "record_checks": WRITE,
+    "checks": READ,
+}

@@ -5,7 +5,7 @@ topic facts, the object store and the quota ledger.
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -50,6 +50,7 @@ from tests.simulation.world.contracts import (
     WRITE,
 )
 from tests.simulation.world.database import Database
+from tests.simulation.world.handover_parts import handover_parts
 from tests.simulation.world.listing import ModelListing
 from tests.simulation.world.log_source import FactsView, ModelSource
 from tests.simulation.world.memory import Memory, Remembered
@@ -233,6 +234,8 @@ def deploy(world: Any, process: Process) -> Tiering:
         quotas=ModelQuotas(world, process),
         topic_quotas=_TopicQuotas(world, process),
     )
+    if world.tempers.publishes:
+        tiering.__dict__.update(handover_parts(world, process, tiering, partial(Proxy, calls), observe))
     return tiering
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from tests.simulation.kernel.choices import Menu
 from tests.simulation.world.broker_events import BrokerEvents
 from tests.simulation.world.event_source import EventSource
+from tests.simulation.world.handover_events import HandoverEvents
 from tests.simulation.world.operator_events import OperatorEvents
 from tests.simulation.world.quality_events import QualityEvents
 from tests.simulation.world.runs import Runs
@@ -19,10 +20,11 @@ class Events(EventSource):
         super().__init__(world, runs)
         self._brokers = brokers = BrokerEvents(world, runs)
         self._operators = OperatorEvents(world, runs)
+        self._handovers = HandoverEvents(world, runs)
         quality = QualityEvents(world, runs)
         tempers = world.tempers
         by_brokers, by_operators = tempers.brokers + 2 * tempers.by_size, tempers.operators
-        self._menu = Menu(
+        usual: tuple[tuple[Any, int], ...] = (
             (self._runs.start_copy_run, 12),
             (self._runs.restart_a_batch, 18),
             (self._runs.start_expire_run, 16),
@@ -64,15 +66,18 @@ class Events(EventSource):
             (StrayEvents(world, runs).appear, 12 * tempers.audits),
             (quality.fails, 4 * tempers.judges),
             (quality.passes, tempers.judges),
+            *((event, 0) for event in self._handovers.events()),
             (self._late_write, 10),
             (self._kill, 3 * tempers.kills),
             (self._stall, 3 * tempers.stalls),
         )
+        focus = tempers.focus
+        self._menu = Menu(*((event, focus.weight(event.__name__, weight)) for event, weight in usual))
 
     def __call__(self) -> None:
         event: Any = self._choices.pick(self._menu)
         event()
-        if event.__self__ is self._brokers:
+        if event.__self__ is self._brokers or event.__self__ is self._handovers:
             self._world.cluster.changed()
 
     def begin(self) -> None:

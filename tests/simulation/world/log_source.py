@@ -163,6 +163,13 @@ class ModelOpenSegment:
         self._modified = file.modified
         self._epochs = replica.leader_epochs.range(-1, segment.end_offset + 1)
         self._ownership = source.ownership(replica.topic_id_partition)
+        base, start = segment.base_offset, on_disk.log_start
+        self.records_below = [record for record in on_disk.records() if start <= record[1] < base]
+        """What its replica had when it was opened."""
+
+    @property
+    def partition(self) -> TopicIdPartition:
+        return self._replica.topic_id_partition
 
     @property
     def records(self) -> list[Record]:

@@ -30,6 +30,10 @@ _TABLES_OF: Final = {
     "configs.snapshot": ("dynamic_configs", "dynamic_config_changes"),
     "configs.of_entity": ("dynamic_configs",),
     "topic_deletions.all": ("topics",),
+    "publications.journal": ("publications", "published_records", "topics"),
+    "handovers.handover": ("handovers",),
+    "handovers.guards": ("handover_guards",),
+    "handovers.seed": ("handover_partitions", "topics"),
 }
 """The one that writes now and then, `merge_leader_epochs`, writes nothing when it is asked the same again."""
 

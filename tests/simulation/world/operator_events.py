@@ -18,7 +18,9 @@ from tests.simulation.world.world import World
 
 _RETENTION_MS = Menu((None, 30), (60_000, 20), (20_000, 20), (300_000, 20), (0, 5))
 _RETENTION_BYTES = Menu((None, 50), (150, 20), (60, 20), (400, 20), (0, 5))
-_FEW_BYTES = Menu((60, 30), (40, 20), (100, 20), (150, 30))
+_CLOSE = "close"
+_FEW_BYTES = Menu((60, 20), (40, 15), (100, 15), (150, 20), (_CLOSE, 50))
+_MOST_EXCESS_BYTES = 130
 _SLOTS = Menu((5, 30), (1, 30), (2, 20), (0, 20))
 _WEEKEND_MS = 49 * 60 * 60 * 1000
 _QUOTAS = Menu((None, 50), (30, 20), (200, 30))
@@ -40,6 +42,8 @@ class OperatorEvents(EventSource):
         by_size = self._world.tempers.by_size
         retention_ms: Any = None if by_size else self._choices.pick(_RETENTION_MS)
         retention_bytes: Any = self._choices.pick(_FEW_BYTES if by_size else _RETENTION_BYTES)
+        if retention_bytes == _CLOSE:
+            retention_bytes = self._close_to_what_is_there(topic)
         entity = ConfigEntity(EntityType.TOPICS, topic)
         changes = {
             "retention.ms": None if retention_ms is None else str(retention_ms),
@@ -48,6 +52,12 @@ class OperatorEvents(EventSource):
         self._world.admin_configs.alter(entity, changes, author="operator")
         self._world.settings_history.append((self._world.scheduler.now_ms, topic, retention_ms, retention_bytes))
         self._tell("retention is changed", topic, f"retention.ms {retention_ms}, retention.bytes {retention_bytes}")
+
+    def _close_to_what_is_there(self, topic: str) -> int:
+        """A limit at which one segment more or less decides whether something goes."""
+        there = [self._world.watch.bytes_there(one) for one in self._world.watch.partitions() if one.topic == topic]
+        there_bytes = there[self._choices.number(len(there))] if there else 0
+        return max(0, there_bytes - self._choices.number(_MOST_EXCESS_BYTES))
 
     def quota_changes(self) -> None:
         rate: Any = self._choices.pick(_QUOTAS)

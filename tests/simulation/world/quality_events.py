@@ -42,7 +42,7 @@ class QualityEvents(EventSource):
         return found[self._choices.number(len(found))] if found else None
 
     def _damage(self, row: Row) -> None:
-        """A bit flips, the end is cut off, or the log is gone."""
+        """The last byte is lost, the end is cut off, or the log is gone. What rotted once is never right again."""
         self._world.watch.rotten.add(row.segment_id)
         objects, key = self._world.store.objects, row.key("log")
         content = objects.get(key)
@@ -52,7 +52,7 @@ class QualityEvents(EventSource):
         if how == 2:
             del objects[key]
         else:
-            objects[key] = content[:-1] if how else content[:-1] + bytes([content[-1] ^ 1])
+            objects[key] = content[:-1] if how else content[:-1] + b"\0"
 
     def _judge(self, row: Row, verdict: Verdict) -> None:
         segment_id = RemoteLogSegmentId(row.topic_id_partition, Uuid.parse(row.segment_id))

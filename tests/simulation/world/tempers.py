@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tests.simulation.kernel.choices import Choices, Menu
 from tests.simulation.kernel.scheduler import Verdict
+from tests.simulation.world.focus import Focus, drawn_focus
 
 _LEVELS = Menu((0, 45), (1, 25), (3, 20), (8, 10))
 _SCALE = 1_000
@@ -13,12 +14,15 @@ _SCALE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Tempers:
-    """Levels from 0 (never) to 8 (all the time).
+    """Levels from 0 (never) to 8 (all the time). `focus` is what the schedule is about; whoever makes the call
+    `slow_point` may wait there for a while.
 
     Mostly reads of the database are no scheduling points: whatever may come between a read and the write that follows
     can come before that write, and a schedule gets further with the same number of steps.
     """
 
+    focus: Focus
+    slow_point: str
     database: int
     store: int
     kills: int
@@ -39,35 +43,46 @@ class Tempers:
     lists_lag: bool
     brokers: int
     operators: int
+    publishes: bool
+    hands_over: bool
 
     @classmethod
     def drawn(cls, choices: Choices) -> "Tempers":
-        def level() -> int:
+        focus = drawn_focus(choices)
+
+        def level(of: str) -> int:
             found = choices.pick(_LEVELS)
             assert isinstance(found, int)
-            return found
+            return focus.temper(of, found)
+
+        def is_so(of: str, one_in: int) -> bool:
+            return bool(focus.temper(of, int(choices.number(one_in) == 1)))
 
         return cls(
-            database=level(),
-            store=level(),
-            kills=level(),
-            stalls=level(),
-            source=level(),
-            quotas=level(),
-            store_damages=choices.number(4) == 1,
-            store_refuses=choices.number(4) == 1,
+            focus=focus,
+            slow_point=focus.slow_point(choices),
+            database=level("database"),
+            store=level("store"),
+            kills=level("kills"),
+            stalls=level("stalls"),
+            source=level("source"),
+            quotas=level("quotas"),
+            store_damages=is_so("store_damages", 4),
+            store_refuses=is_so("store_refuses", 4),
             store_confirms=choices.number(2) == 0,
-            reads_are_points=choices.number(4) == 1,
-            keeps_progress=choices.number(8) == 1,
-            loses_power=choices.number(6) == 1,
-            judges=level() if choices.number(3) == 1 else 0,
-            gates=choices.number(3) == 1,
-            audits=choices.number(3) == 1,
-            by_size=choices.number(5) == 1,
-            has_pools=choices.number(6) == 1,
-            lists_lag=choices.number(6) == 1,
-            brokers=level(),
-            operators=level(),
+            reads_are_points=is_so("reads_are_points", 4),
+            keeps_progress=is_so("keeps_progress", 8),
+            loses_power=is_so("loses_power", 6),
+            judges=level("judges") if choices.number(3) == 1 else focus.temper("judges", 0),
+            gates=is_so("gates", 3),
+            audits=is_so("audits", 3),
+            by_size=is_so("by_size", 5),
+            has_pools=is_so("has_pools", 6),
+            lists_lag=is_so("lists_lag", 6),
+            brokers=level("brokers"),
+            operators=level("operators"),
+            publishes=bool(focus.temper("publishes", 0)),
+            hands_over=bool(focus.temper("hands_over", 0)),
         )
 
     def menus(self) -> dict[str, Menu]:
@@ -95,5 +110,8 @@ class Tempers:
             "step": menu((Verdict.KILL_BEFORE, 2 * kill), (Verdict.STALL_BEFORE, stall)),
             "take": menu(*end),
             "sleep": menu(*end),
+            "brokers read": menu((Verdict.FAIL_BEFORE, 4 * source), *end),
+            "brokers write": menu(*failing(source), *end, *after),
+            "append": menu(*failing(source, half=True), (Verdict.KILL_BEFORE, kill), *after),
             "admit": menu((Verdict.FAIL_BEFORE, 20 * self.quotas), *end),
         }

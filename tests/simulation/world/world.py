@@ -18,6 +18,7 @@ from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
 from include.tiering.remote_storage.marker import MARKER_KEY, marker_to_bytes
 from include.tiering.wiring import Tiering
 from include.tiering.work.sql import SqlWorkStore
+from include.tiering.work.sql_handovers import SqlHandoverStore
 from tests.simulation.invariants.watch import UNTYPED, Watch
 from tests.simulation.kernel.choices import Choices, Menu
 from tests.simulation.kernel.scheduler import Process, Scheduler, Task
@@ -26,8 +27,10 @@ from tests.simulation.world.database import Database
 from tests.simulation.world.deployment import CLUSTER_ID, MARKER, deploy
 from tests.simulation.world.log_source import FactsFeed, ModelOpenSegment
 from tests.simulation.world.memory import Memory
+from tests.simulation.world.metadata_topic import TopicState
 from tests.simulation.world.object_store import StoreState, Upload
 from tests.simulation.world.quotas import Bucket
+from tests.simulation.world.remote_managers import RemoteManagers
 from tests.simulation.world.tempers import Tempers
 
 _SKEWS: Menu = Menu((0, 60), (-4_000, 10), (4_000, 10), (90_000, 10), (-90_000, 10))
@@ -45,6 +48,8 @@ class World:
         self.coverage: Counter[str] = Counter()
         self.scheduler = Scheduler(choices, self)
         self.tempers = Tempers.drawn(choices)
+        self.scheduler.slow_point = self.tempers.slow_point
+        self.coverage[f"about: {self.tempers.focus.name}"] += 1
         self._menus = self.tempers.menus()
         self.cluster = Cluster(CLUSTER_ID, lambda: self.scheduler.now_ms)
         self.facts = FactsFeed(self.cluster)
@@ -54,6 +59,8 @@ class World:
         self.store.objects[MARKER_KEY] = marker_to_bytes(MARKER)
         self.bucket = Bucket()
         self.memory = Memory(db)
+        self.topic = TopicState(self)
+        self.managers = RemoteManagers(self)
         self.processes: list[Process] = []
         self.opened: dict[tuple[Process, TopicIdPartition, int], ModelOpenSegment] = {}
         self.settings_history: list[tuple[int, str, int | None, int | None]] = []
@@ -65,6 +72,7 @@ class World:
         self.admin_registry = SqlTopicRegistry(db.engine, CLUSTER_ID, **with_clock)
         self.admin_configs = SqlConfigStore(db.engine, CLUSTER_ID, **with_clock)
         self.admin_pools = SqlPoolMirror(db.engine, CLUSTER_ID, **with_clock)
+        self.admin_handovers = SqlHandoverStore(db.engine, CLUSTER_ID, **with_clock)
         self.watch = Watch(self)
         self.disturbances: Callable[[], None] = lambda: None
         self._starts = 0
@@ -105,6 +113,8 @@ class World:
 
     def after_kill(self, process: Process) -> None:
         self.coverage[f"killed after: {process.last_step or 'nothing'}"] += 1
+        if process.stage:
+            self.coverage[f"killed during: {process.stage}"] += 1
         self.store.forget(process)
 
     def after_error(self, task: Task) -> None:
@@ -126,6 +136,8 @@ class World:
         for process in self.processes:
             if process.last_step and not process.dead and not process.finished:
                 self.coverage[f"pair: {what} after {process.last_step}"] += 1
+            if process.stage and not process.dead and not process.finished:
+                self.coverage[f"pair: {what} during {process.stage}"] += 1
 
     def shown(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         named = [f"{key}={_short(value)}" for key, value in kwargs.items() if key not in ("now_ms",)]

@@ -1,0 +1,38 @@
+"""Nothing is copied behind records that the source has replaced: from then on nobody would find them."""
+
+from typing import TYPE_CHECKING, Any
+
+from include.tiering.model.ids import TopicIdPartition
+from tests.simulation.invariants.rows import Row
+from tests.simulation.kernel.scheduler import Process
+from tests.simulation.world.records import Record
+
+if TYPE_CHECKING:
+    from tests.simulation.invariants.watch import Watch
+
+
+class Forks:
+    """Of one world, by what the source had below a segment when it was opened."""
+
+    def __init__(self, watch: "Watch") -> None:
+        self._watch = watch
+        self._below: dict[tuple[Process, TopicIdPartition, int], list[Record]] = {}
+
+    def opened(self, process: Process, opened: Any) -> None:
+        place = (process, opened.partition, opened.segment.base_offset)
+        self._below[place] = opened.records_below
+
+    def finished(self, row: Row, process: Process) -> None:
+        """For the first time, not in the place of another one: all that its source had below it, as far as anything
+        below is remote, is remote as it was there, unless somebody decided to go on without."""
+        below = self._below.get((process, row.topic_id_partition, row.start_offset), [])
+        before = [one for one in self._watch.ever_finished.get(row.place, {}).values() if one is not row]
+        if not below or not before or self._watch.foreign_history:
+            return
+        first = max(min(one.start_offset for one in before), self._watch.rows.log_starts.get(row.place, 0))
+        remote = {record for one in before for record in self._watch.rows.records(one) or []}
+        for record in below:
+            is_replaced = record[1] >= first and record not in remote
+            if is_replaced and not self._watch.rows.is_decided(row, record[1], record[1]):
+                self._watch.broken("nothing is copied behind replaced records", f"{row}: its source has {record}")
+                return

@@ -1,0 +1,109 @@
+"""Mutants of hand-overs."""
+
+from typing import Any
+
+from include.tiering.model.handover import HandoverStep
+from include.tiering.tasks.handover import (
+    drive,
+    fence,
+    gather,
+    guards,
+    preconditions,
+    switch,
+    undo,
+    watch,
+    watchdog,
+)
+from include.tiering.tasks.handover.ports import REMOTE_STORAGE
+from include.tiering.work.sql_handovers import SqlHandoverStore
+from tests.simulation.mutants.mutant import Mutant, Patch, found_one, nothing
+
+_follows = drive.following
+
+
+def _order(**after: HandoverStep) -> list[Patch]:
+    """Steps that come behind others than they should."""
+
+    def instead(step: HandoverStep) -> HandoverStep | None:
+        return after.get(step.name, _follows(step))
+
+    return [(drive, "following", instead)]
+
+
+def _guards_after_copy() -> list[Patch]:
+    return _order(PRECONDITIONS=HandoverStep.COPY, COPY=HandoverStep.GUARDS, GUARDS=HandoverStep.GATE)
+
+
+def _unpublished() -> list[Patch]:
+    return _order(RECHECK=HandoverStep.SWITCH)
+
+
+def _unwatched() -> list[Patch]:
+    return _order(SWITCH=HandoverStep.TAKE_OVER)
+
+
+def _unstored() -> list[Patch]:
+    def instead(_self: Any, _drive: Any, guards: Any) -> Any:
+        return guards
+
+    return [(SqlHandoverStore, "save_guards", instead)]
+
+
+def _unset() -> list[Patch]:
+    """What was held back is set back to the default."""
+
+    def instead(run: Any, keys: Any) -> None:
+        found = run.ports.handovers.guards(run.drive.handover_id)
+        left = [one.key for one in found if not one.restored and one.key in keys]
+        if left:
+            guards.change_configs(run, run.handover.topic, dict.fromkeys(left))
+            run.ports.handovers.guards_restored(run.drive, left)
+
+    return [(undo, "restore_guards", instead), (watch, "restore_guards", instead)]
+
+
+def _kept_by_undo() -> list[Patch]:
+    return [(undo, "restore_guards", nothing)]
+
+
+def _switched_unguarded() -> list[Patch]:
+    """Nobody looks at the guards once they are set, and the switch is a request of its own."""
+    real = preconditions.results_of
+
+    def instead(checks: Any, *args: Any) -> Any:
+        return real([one for one in checks if not one.name.endswith("-is-guarded")], *args)
+
+    def alone(run: Any, topic: str, changes: Any) -> None:
+        guards.change_configs(run, topic, {REMOTE_STORAGE: changes[REMOTE_STORAGE]})
+
+    return [
+        (switch, "_is_limited", lambda *_: False),
+        (switch, "change_configs", alone),
+        (preconditions, "results_of", instead),
+    ]
+
+
+def _undrained() -> list[Patch]:
+    return [(fence, "_drain", nothing), (gather, "_leases", lambda *_: [])]
+
+
+def _unnoticed() -> list[Patch]:
+    return [(drive, "notice_switch", nothing), (switch, "notice_switch", nothing)]
+
+
+def _asleep() -> list[Patch]:
+    return [(watchdog, "_forgotten", nothing)]
+
+
+HANDING_OVER = (
+    Mutant("guards-late", "a hand-over holds back before it copies", "it copies first", _guards_after_copy),
+    Mutant("guards-unstored", "old values are stored before guards are set", "they are not", _unstored),
+    Mutant("guards-unset", "what is put back is what was there", "the default is put back", _unset),
+    Mutant("undo-keeps-guards", "an undo puts back what was held", "it does not", _kept_by_undo),
+    Mutant("switch-unpublished", "what is switched on is whole", "nothing was published", _unpublished),
+    Mutant("switch-unguarded", "the switch is made under guards", "nobody looks at them", _switched_unguarded),
+    Mutant("switch-undrained", "nobody copies or expires at the switch", "leases are not drained", _undrained),
+    Mutant("retention-early", "retention goes back when the brokers know what is remote", "at once", _unwatched),
+    Mutant("by-hand-unnoticed", "who switches by hand is followed", "nobody notices", _unnoticed, found_one),
+    Mutant("watchdog-asleep", "guards are never forgotten", "the watchdog sees nothing", _asleep, found_one),
+)

@@ -1,0 +1,131 @@
+"""Mutants of publishing."""
+
+from dataclasses import replace
+from typing import Any
+
+from include.tiering.database.fencing import FenceHolder
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.remote_metadata import sql_publication
+from include.tiering.remote_metadata.sql_publication import SqlPublicationStore
+from include.tiering.tasks import plan_publication, publication_records, publish
+from include.tiering.tasks.plan_publication import PublicationStep
+from include.tiering.tasks.publish import Publisher
+from include.tiering.tasks.read_back import ReadBack
+from tests.simulation.mutants.mutant import Instead, Mutant, Patch, found_one, nothing, otherwise
+
+_plans = plan_publication.plan_publication
+_adds = plan_publication._additions
+_publishes = Publisher.publish
+_reads = publish.read_back
+
+
+def _finished_first() -> list[Patch]:
+    def instead(segment: Any) -> Any:
+        yield PublicationStep(segment, RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+        yield PublicationStep(segment, RemoteLogSegmentState.COPY_SEGMENT_STARTED)
+
+    return [(plan_publication, "_addition", instead)]
+
+
+def _unpassed_too() -> list[Patch]:
+    return [(plan_publication, "_why_not", nothing)]
+
+
+def _descending() -> list[Patch]:
+    def instead(*args: Any) -> Any:
+        added, withheld = _adds(*args)
+        return added[::-1], withheld
+
+    return [(plan_publication, "_additions", instead)]
+
+
+def _another_record() -> list[Patch]:
+    """What is pending is forgotten, and said in other words."""
+
+    def instead(self: Any, lease: Any, journal: Any, _plan: Any) -> Any:
+        if journal.pending is None:
+            return journal
+        self.journals.forget_pending(lease.fence)
+        return self._reloaded(lease.fence.topic_id_partition)
+
+    def blind(topic: Any, partition: Any, journal: Any, **rest: Any) -> Any:
+        read = _reads(topic, partition, journal, **rest)
+        return read if rest else replace(read, found=None)
+
+    return [(Publisher, "_without_stale_intent", instead), (publish, "read_back", blind)]
+
+
+def _any_token() -> list[Patch]:
+    def held(_connection: Any, _cluster_id: str, _fence: Any) -> FenceHolder:
+        return FenceHolder("run", "batch")
+
+    return [(sql_publication, "hold_fence", held)]
+
+
+def _any_owner() -> list[Patch]:
+    def instead(self: Any, *args: Any, **rest: Any) -> Any:
+        ours = Instead(self.registry, owner=lambda *_: TopicOwner.HANDING_OVER)
+        return _publishes(replace(self, registry=ours), *args, **rest)
+
+    return [(Publisher, "publish", instead), (SqlPublicationStore, "_require_owner", nothing)]
+
+
+def _believed() -> list[Patch]:
+    """What was written down is taken for sent."""
+
+    def instead(topic: Any, partition: Any, journal: Any, *, end_offset: int | None = None) -> Any:
+        read = _reads(topic, partition, journal, end_offset=end_offset)
+        if journal.pending is None or read.found is not None:
+            return read
+        return ReadBack(max(read.next_offset, 1), max(read.next_offset, 1) - 1, read.repeated)
+
+    return [(publish, "read_back", instead)]
+
+
+def _poison() -> list[Patch]:
+    """A segment begins in the state that it has, and nobody looks at the bytes."""
+    real = publication_records._record
+
+    def instead(segment: Any, state: Any) -> Any:
+        record = real(segment, state)
+        is_first = state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
+        return replace(record, state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED) if is_first else record
+
+    return [(publication_records, "_record", instead), (publication_records, "require_sound", nothing)]
+
+
+def _forgotten_early() -> list[Patch]:
+    def instead(announced: Any, _row: Any) -> Any:
+        if announced.state < RemoteLogSegmentState.DELETE_SEGMENT_STARTED:
+            yield PublicationStep(announced.metadata, RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
+        yield PublicationStep(announced.metadata, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
+
+    return [(plan_publication, "_deletion", instead)]
+
+
+def _above_log_start() -> list[Patch]:
+    """Whatever comes first is published first."""
+
+    def instead(partition: Any, journal: Any, rows: Any, *, log_start_offset: int) -> Any:
+        plan = _plans(partition, journal, rows, log_start_offset=log_start_offset)
+        if plan.refused is None:
+            return plan
+        first = min(row.metadata.start_offset for row in rows.values())
+        return _plans(partition, journal, rows, log_start_offset=first)
+
+    return [(publish, "plan_publication", instead)]
+
+
+PUBLISHING = (
+    Mutant("publish-finished-first", "STARTED before FINISHED in the topic", "FINISHED first", _finished_first),
+    Mutant("publish-unpassed", "what is published passed the gate", "verdicts are not asked", _unpassed_too, found_one),
+    Mutant("publish-descending", "what is published ascends", "the newest segment first", _descending, otherwise),
+    Mutant("publish-anew", "what is pending is sent as it was", "it is forgotten, and said anew", _another_record),
+    Mutant("publish-without-lease", "a partition has one publisher", "any token will do", _any_token),
+    Mutant("publish-any-owner", "only what is being handed over is published", "the owner is not asked", _any_owner),
+    Mutant("publish-believed", "what was sent is read back", "it is believed to be there", _believed),
+    Mutant("publish-poison", "no record stops a broker", "a segment begins as FINISHED", _poison),
+    Mutant("publish-forgets-early", "objects go before the topic forgets them", "it forgets at once", _forgotten_early),
+    Mutant("publish-above-log-start", "publishing begins at the log start", "anywhere", _above_log_start),
+)

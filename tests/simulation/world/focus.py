@@ -1,0 +1,200 @@
+"""What a schedule is about. Some rules only matter where several rare things meet, shortly after each other: a half of
+the seeds turn to one subject, in which what belongs together happens often, and some call may take its time, so that
+the rest of the world gets ahead of whoever makes it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.simulation.kernel.choices import Choices, Menu
+
+
+@dataclass(frozen=True, slots=True)
+class Focus:
+    """One subject.
+
+    `weights` are added to those of events, by the name of the method, and `tempers` are the least that a schedule has.
+    `slow` are labels of calls: one of them is the schedule's slow point.
+    """
+
+    name: str
+    weights: Mapping[str, int] = field(default_factory=dict)
+    tempers: Mapping[str, int] = field(default_factory=dict)
+    slow: tuple[str, ...] = ()
+
+    def weight(self, event: str, usual: int) -> int:
+        return max(0, usual + self.weights.get(event, 0))
+
+    def temper(self, name: str, drawn: int) -> int:
+        return max(drawn, self.tempers.get(name, 0))
+
+    def slow_point(self, choices: Choices) -> str:
+        """Empty in a half of the schedules that are about something, and in all others."""
+        labels = (*("",) * len(self.slow), *self.slow)
+        return labels[choices.number(len(labels))] if labels else ""
+
+
+NOTHING: Final = Focus("nothing")
+ELECTIONS: Final = Focus(
+    "elections",
+    {
+        "elect_unclean": 36,
+        "elect": 8,
+        "checkpoint": 16,
+        "restart_a_batch": 24,
+        "roll": 6,
+        "start_expire_run": -10,
+        "owner_changes": -4,
+        "retention_changes": -3,
+    },
+    {"brokers": 1},
+    ("source.open_segment", "work.claim", "source.scan", "work.save_plan", "step finished"),
+)
+"""History is replaced while copies are planned, under way or started again."""
+SIZES: Final = Focus(
+    "sizes",
+    {
+        "elect": 14,
+        "elect_unclean": 10,
+        "lag": 8,
+        "facts_lag": 14,
+        "delete_records_locally": 14,
+        "roll": 8,
+        "retention_changes": 24,
+        "start_expire_run": 24,
+        "approve": 8,
+        "owner_changes": -4,
+    },
+    {"brokers": 1, "by_size": 1},
+    ("source.scan", "deletions.save_plan"),
+)
+"""Retention by size, with limits that are close to what there is, among elections and stale topic facts."""
+VERDICTS: Final = Focus(
+    "verdicts",
+    {
+        "start_gate": 24,
+        "fails": 12,
+        "rots": 8,
+        "retention_changes": 10,
+        "start_expire_run": 20,
+        "approve": 20,
+        "start_copy_run": 8,
+        "restart_a_batch": 8,
+        "owner_changes": -4,
+    },
+    {"gates": 1, "judges": 1},
+    (
+        "store.stat",
+        "metadata.record_look",
+        "metadata.advance_deletion",
+        "deletions.claim",
+        "store.delete",
+    ),
+)
+"""Segments are judged, copied again and deleted at once."""
+AUDITS: Final = Focus(
+    "audits",
+    {
+        "start_audit": 30,
+        "approve": 30,
+        "a_weekend_passes": 8,
+        "appear": 16,
+        "bucket_changes_hands": 10,
+        "broker_tiers": 6,
+        "broker_copies": 24,
+        "start_copy_run": -10,
+        "start_expire_run": -12,
+        "_late_write": 10,
+        "owner_changes": -3,
+    },
+    {"audits": 1},
+    ("removals.claim", "removals.condemn", "removals.save_plan", "store.look", "store.list"),
+)
+"""Strays come to light and are removed, while brokers write into the same bucket and the bucket changes hands."""
+OWNERS: Final = Focus(
+    "owners",
+    {
+        "owner_changes": 24,
+        "bucket_changes_hands": 8,
+        "pause": 6,
+        "retention_changes": 12,
+        "start_expire_run": 20,
+        "approve": 24,
+        "broker_tiers": 4,
+    },
+    {"quotas": 1},
+    ("quota.take request", "quota.take", "deletions.claim", "metadata.update_segment", "registry.owner"),
+)
+"""Topics and the bucket change hands while something is sent or deleted."""
+POWER: Final = Focus(
+    "power",
+    {"power_fails": 120, "start_expire_run": 10, "truncate": 6, "approve": 10, "retention_changes": 6},
+    {"loses_power": 1},
+    ("work.record_outcome", "metadata.advance_deletion", "step finished", "store.delete", "step log start raised"),
+)
+"""The database's host loses power between two commits."""
+FAULTS: Final = Focus(
+    "faults",
+    {"restart_a_batch": 12, "start_copy_run": 6},
+    {"database": 8, "store": 3, "kills": 1},
+    ("metadata.update_segment", "metadata.advance_deletion", "store.delete"),
+)
+"""Answers of the database and of the store are lost, all the time."""
+PUBLICATION: Final = Focus(
+    "publication",
+    {
+        "publish": 50,
+        "late_record": 6,
+        "owner_changes": 6,
+        "retention_changes": 2,
+        "start_copy_run": -4,
+        "restart_a_batch": -12,
+        "start_expire_run": -8,
+        "fails": 3,
+        "broker_tiers": -100,
+        "broker_copies": -100,
+        "delete_topic": -2,
+    },
+    {"publishes": 1, "gates": 1, "judges": 1, "source": 3, "kills": 1, "stalls": 1},
+    ("step record written down", "metadata_topic.append", "publications.claim", "publications.advance"),
+)
+"""Topics are published by command, again and again, by several at once."""
+HAND_OVERS: Final = Focus(
+    "hand-overs",
+    {
+        "hand_over": 40,
+        "approve_handover": 14,
+        "undo_handover": 3,
+        "late_record": 4,
+        "switch_by_hand": 2,
+        "configs_change": 4,
+        "leader_copies": 8,
+        "leader_expires": 6,
+        "disks_are_cleared": 8,
+        "publish": 1,
+        "start_expire_run": -10,
+        "restart_a_batch": -8,
+        "owner_changes": -100,
+        "broker_tiers": -100,
+        "broker_copies": -100,
+        "broker_expires": -100,
+        "delete_topic": -2,
+        "a_weekend_passes": -100,
+    },
+    {"publishes": 1, "hands_over": 1, "source": 1, "kills": 1, "stalls": 1},
+    ("step record written down", "metadata_topic.append", "brokers.alter_topic_configs", "handovers.advance"),
+)
+"""Topics go to brokers that tier them from then on, while people change their minds and leaders change."""
+
+FOCUSES: Final = Menu(
+    (NOTHING, 50), *((focus, 7) for focus in (ELECTIONS, SIZES, VERDICTS, AUDITS, OWNERS, POWER, FAULTS))
+)
+_KINDS: Final = 12
+
+
+def drawn_focus(choices: Choices) -> Focus:
+    """A few kinds of schedules are a seed's nature: all others are what they would be without them."""
+    usual = choices.pick(FOCUSES)
+    assert isinstance(usual, Focus)
+    return {0: PUBLICATION, 1: HAND_OVERS, 2: HAND_OVERS}.get(choices.nature(_KINDS), usual)

@@ -36,14 +36,14 @@ def _summary(rehearsal: Rehearsal) -> str:
     kept = "" if rehearsal.kept is None else f"; everything lies in {rehearsal.kept}"
     if not rehearsal.is_done:
         return f"{topic}: the rehearsal{where} is {handover.state} at {handover.step}: {handover.detail}{kept}"
-    size = f"{count(len(rehearsal.samples), 'partition')} with {format_bytes(rehearsal.size_bytes)}"
+    what = f"{count(len(rehearsal.samples), 'partition')} with {format_bytes(rehearsal.size_bytes)} rehearsed{where}"
     if rehearsal.is_whole:
         records = sum(one.plain.records for one in rehearsal.partitions)
-        end = f"{count(records, 'record')} are equal before and after; nothing of {topic} itself was changed"
+        end = f"{count(records, 'record')} equal before and after; nothing of {topic} itself was changed"
     else:
         wrong = sum(not one.is_whole for one in rehearsal.partitions)
-        end = f"of {count(wrong, 'partition')} the records are NOT EQUAL before and after: do not hand it over"
-    return f"{topic}: {size} were handed over{where}, {end}{kept}"
+        end = f"the records of {count(wrong, 'partition')} are NOT EQUAL before and after: do not hand it over"
+    return f"{topic}: {what}: {end}{kept}"
 
 
 def _tables(rehearsal: Rehearsal) -> tuple[Table, ...]:

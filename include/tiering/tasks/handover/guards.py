@@ -57,6 +57,24 @@ def set_guards(run: HandoverRun) -> StepResult:
     return DONE
 
 
+def hold_guards(run: HandoverRun) -> None:
+    """Set again what somebody, or something that keeps configs as they were, put back since.
+
+    Raises:
+        BrokersUnavailableError
+    """
+    topic = run.handover.topic
+    configs = run.ports.brokers.topic_configs(topic)
+    loose = {
+        one.key: one.set_value
+        for one in run.ports.handovers.guards(run.drive.handover_id)
+        if not one.restored and not _shows(configs, {one.key: one.set_value})
+    }
+    if loose:
+        change_configs(run, topic, loose)
+        run.told(f"somebody put {', '.join(sorted(loose))} back: held again")
+
+
 def restore_guards(run: HandoverRun, keys: Collection[str]) -> None:
     """Put the old values of these configs back, and note it once the brokers say so. What is restored stays so.
 

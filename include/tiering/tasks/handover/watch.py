@@ -14,19 +14,21 @@ from dataclasses import replace
 
 from include.tiering.model.handover import HandoverStep
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.tasks.handover.guards import RETENTION_GUARDS, restore_guards
+from include.tiering.tasks.handover.guards import RETENTION_GUARDS, hold_guards, restore_guards
 from include.tiering.tasks.handover.ports import DONE, HandoverRun, StepEnd, StepResult
 from include.tiering.tasks.handover.preconditions import facts_of, judged
 
 
 def watch_brokers(run: HandoverRun) -> StepResult:
-    """Ask until they know, or the time of one drive is over. A log start that rose stops everything at once.
+    """Ask until they know, or the time of one drive is over. A log start that rose stops everything at once. Until they
+    know it is that a limited retention loses records, so guards are held whoever puts them back.
 
     Raises:
         BrokersError, MetadataTopicUnavailableError
     """
     deadline = run.ports.clock.monotonic() + run.ports.limits.watch_seconds
     while True:
+        hold_guards(run)
         result = judged(run, HandoverStep.WATCH, facts_of(run))
         if result.end is not StepEnd.WAIT or run.ports.clock.monotonic() >= deadline:
             return result

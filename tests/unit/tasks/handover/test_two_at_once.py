@@ -52,6 +52,24 @@ def test_a_retention_that_comes_back_behind_the_last_look_is_held_back_by_the_sw
     assert {(configs["retention.bytes"], configs["retention.ms"]) for configs in on} == {("-1", "-1")}
 
 
+def test_guards_are_held_for_as_long_as_brokers_do_not_know_what_is_remote(world):
+    world.up_to(HandoverStep.SWITCH)
+    world.forgetful = True
+    world.carry_on(until=HandoverStep.SWITCH)
+
+    def keep_as_it_was(name):
+        if name == "partition_offsets":
+            world.brokers.alter_topic_configs(TOPIC, OLD_RETENTION)
+
+    world.brokers.after_call = keep_as_it_was
+    assert "latest-tiered-covers-seed" in world.carry_on().detail
+    world.brokers.after_call = world.act
+    assert "somebody put local.retention.bytes, retention.bytes back: held again" in world.told
+    world.forgetful = False
+    assert world.carry_on().state is HandoverState.DONE
+    assert world.configs == {**OLD_RETENTION, **SWITCHED}
+
+
 def test_a_driver_that_was_followed_does_not_switch(world):
     world.up_to(HandoverStep.SWITCH)
 

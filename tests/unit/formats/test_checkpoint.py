@@ -2,8 +2,13 @@ import pytest
 
 from include.tiering.errors import FormatError
 from include.tiering.formats import leader_epoch_checkpoint
-from include.tiering.formats.checkpoint import MAX_CHECKPOINT_BYTES, parse_offset_checkpoint
+from include.tiering.formats.checkpoint import (
+    MAX_CHECKPOINT_BYTES,
+    parse_offset_checkpoint,
+    serialize_offset_checkpoint,
+)
 from include.tiering.model.leader_epochs import LeaderEpochs
+from tests.doubles.broker_data import broker_data
 
 
 def test_offsets_by_partition() -> None:
@@ -13,6 +18,13 @@ def test_offsets_by_partition() -> None:
         ("orders", 1): 77,
         ("payments.v1-eu_x", 12): 2**63 - 1,
     }
+
+
+def test_offsets_are_written_as_brokers_write_them() -> None:
+    written = (broker_data("public") / "stopped" / "broker-1" / "recovery-point-offset-checkpoint").read_bytes()
+    assert len(parse_offset_checkpoint(written)) > 5
+    assert serialize_offset_checkpoint(parse_offset_checkpoint(written)) == written
+    assert serialize_offset_checkpoint({}) == b"0\n0\n"
 
 
 @pytest.mark.parametrize("data", [b"", b"0", b"0\n", b"0\n0\n"])

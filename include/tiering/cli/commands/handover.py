@@ -36,7 +36,7 @@ def handover(
     undo: Annotated[bool, typer.Option("--undo", help="Go back as far as possible, or say why not.")] = False,
     rehearse: Annotated[
         bool,
-        typer.Option("--rehearse", help="Do all of it on a throw-away broker with the topic's newest bytes."),
+        typer.Option("--rehearse", help="Do all of it on a throw-away broker, with copies of the newest records."),
     ] = False,
     rehearse_bytes: Annotated[
         int,
@@ -83,9 +83,9 @@ def handover(
     It asks before the topic leaves the platform; without a terminal it takes --approve, or --approve-plan with the hash
     that is shown. Until the first record is published --undo goes all the way back. See docs/handover.md.
 
-    --rehearse needs Java and the topic's log directories, no hand-over's rights: it copies the newest segments of each
-    partition into a temporary directory (TMPDIR; three times their size), starts a broker there, hands the topic over
-    to it and compares what consumers read before and afterwards. Brokers, store and database stay as they are.
+    --rehearse needs Java and the topic's log directories: it copies each partition's newest segments into a temporary
+    directory (TMPDIR; three times their size), starts a broker there, hands the topic over to it and compares what
+    consumers read before and afterwards. Brokers, store and database stay as they are.
 
     Exit codes: 0 handed over, 1 refused or waiting for you, 3 worth trying again with --resume.
     """

@@ -1,5 +1,7 @@
 """What every implementation of `RemoteLogMetadata` makes of looks at one segment."""
 
+from dataclasses import replace
+
 import pytest
 from sqlalchemy import Engine
 
@@ -132,6 +134,23 @@ def test_verdicts_of_a_segment_ascend_in_time_though_the_clock_is_set_back(metad
     assert metadata.record_look(acquits).verdict is Verdict.FAILED
 
 
+def test_what_a_deep_look_passed_stays_so_until_it_fails(metadata, now, segment_id):
+    def deep_passed_at(*broken: str, is_deep: bool) -> int | None:
+        now.advance(1)
+        metadata.record_look(replace(look(metadata, segment_id, *broken), is_deep=is_deep))
+        return metadata.segment(segment_id).deep_passed_at_ms
+
+    assert deep_passed_at(is_deep=False) is None
+    first = now.now_ms + 1
+    assert deep_passed_at("W1", is_deep=True) == first
+    assert deep_passed_at(is_deep=False) == first
+    assert deep_passed_at(is_deep=True) == first + 2
+    metadata.expire_verdicts(-1, at_most=1)
+    assert metadata.segment(segment_id).deep_passed_at_ms == first + 2
+    assert deep_passed_at("Q1", is_deep=False) is None
+    assert deep_passed_at(is_deep=False) is None
+
+
 def test_what_is_not_finished_is_left_alone(metadata, partition, fence, segment_id):
     convicts, passes = look(metadata, segment_id, "Q1"), look(metadata, segment_id)
     segment = metadata.segment(segment_id).metadata
@@ -144,7 +163,7 @@ def test_what_is_not_finished_is_left_alone(metadata, partition, fence, segment_
 
 
 def test_rules_and_verdict_are_stored_together_or_not_at_all(metadata, segment_id, monkeypatch):
-    def dies(*_: object) -> None:
+    def dies(*_: object, **__: object) -> None:
         raise InterruptedError
 
     metadata.record_look(look(metadata, segment_id))

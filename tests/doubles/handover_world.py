@@ -39,7 +39,7 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import Fence
+from include.tiering.remote_metadata.contract import Fence, Look, QualityResult
 from include.tiering.remote_metadata.publication_contract import Intent
 from include.tiering.remote_metadata.sql_publication import SqlPublicationStore
 from include.tiering.tasks.copy_one_segment import SegmentCopier
@@ -77,6 +77,7 @@ class HandoverWorld:
     at: Callable[[str], None] = lambda _: None
     told: list[str] = field(default_factory=list)
     verdict: Verdict = Verdict.PASSED
+    verified: list[RemoteLogSegmentMetadata] = field(default_factory=list)
     lost: set[tuple[int, int]] = field(default_factory=set)
     limits: HandoverLimits = field(default_factory=lambda: HandoverLimits(watch_seconds=30.0, settle_seconds=30.0))
     runs: int = 0
@@ -241,9 +242,13 @@ class WorldVerbs:
         return CopyRound(len(result.copied), failed, held, all(one.retriable for one in result.failed))
 
     def verify(self, segments: Mapping[TopicIdPartition, frozenset[RemoteLogSegmentId]]) -> None:
-        for ids in segments.values():
-            for one in sorted(ids, key=str):
-                self._world.copying.metadata.record_verdict(one, self._world.verdict, detail="as the test wants")
+        metadata = self._world.copying.metadata
+        for one in sorted((one for ids in segments.values() for one in ids), key=str):
+            is_wrong = self._world.verdict is Verdict.FAILED
+            broken = (QualityResult(one, "Q102", "critical", False, "as the test wants"),) if is_wrong else ()
+            row = metadata.segment(one)
+            metadata.record_look(Look(one, broken, before=row, is_deep=self._world.limits.verify_deep))
+            self._world.verified.append(row.metadata)
 
     def abandon_leftovers(self, fence: Fence) -> int:
         copying = self._world.copying

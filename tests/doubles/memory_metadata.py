@@ -11,7 +11,7 @@ from include.tiering.model.sizes import PartitionSize, PartitionStates, partitio
 from include.tiering.model.skipped_offsets import SkippedOffsets
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import Judgement, Look, PartitionTruth, QualityResult, SegmentRow
-from include.tiering.remote_metadata.looks import conclude
+from include.tiering.remote_metadata.looks import conclude, deep_passed_at_ms
 
 
 class MemoryMetadata:
@@ -84,7 +84,7 @@ class MemoryMetadata:
         conclusion = conclude(look, unresolved)
         self.results.update({(one.segment_id, one.rule): (one, at_ms) for one in conclusion.results})
         if conclusion.verdict is not None:
-            self._judge(look.segment_id, conclusion.verdict, conclusion.detail, at_ms)
+            self._judge(look.segment_id, conclusion.verdict, conclusion.detail, at_ms, is_deep=look.is_deep)
         return Judgement(self.rows[look.segment_id].verdict, conclusion.broken)
 
     def quality_results(self, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:
@@ -110,9 +110,14 @@ class MemoryMetadata:
         """By rule."""
         return sorted((item for item in self.results.items() if item[0][0] == segment_id), key=lambda item: item[0][1])
 
-    def _judge(self, segment_id: RemoteLogSegmentId, verdict: Verdict, detail: str, at_ms: int) -> None:
+    def _judge(
+        self, segment_id: RemoteLogSegmentId, verdict: Verdict, detail: str, at_ms: int, *, is_deep: bool = False
+    ) -> None:
         row = self.rows[segment_id]
-        self.rows[segment_id] = replace(row, verdict=verdict, verdict_detail=detail, verdict_at_ms=at_ms)
+        deep = deep_passed_at_ms(row, verdict, at_ms, is_deep=is_deep)
+        self.rows[segment_id] = replace(
+            row, verdict=verdict, verdict_detail=detail, verdict_at_ms=at_ms, deep_passed_at_ms=deep
+        )
 
     def _next_ms(self) -> int:
         """A clock that ticks when it is read."""

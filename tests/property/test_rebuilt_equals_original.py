@@ -53,6 +53,7 @@ NOT_IN_MANIFESTS: Final = frozenset(
         "segments.verdict",
         "segments.verdict_detail",
         "segments.verdict_at_ms",
+        "segments.deep_passed_at_ms",
         "segments.source_fingerprint",
         "segments.run_id",
         "segments.fencing_token",

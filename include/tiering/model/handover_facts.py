@@ -59,11 +59,15 @@ class LeaderReplica:
 
 @dataclass(frozen=True, slots=True)
 class SeededSegment:
-    """A FINISHED segment that is to be handed over. `broken` are the rules that it failed, as the gate named them."""
+    """A FINISHED segment that is to be handed over. `broken` are the rules that it failed, as the gate named them.
+
+    `passed_deep`: a look that read every byte passed it, and none failed it since.
+    """
 
     metadata: RemoteLogSegmentMetadata
     verdict: Verdict
     broken: tuple[str, ...] = ()
+    passed_deep: bool = False
 
 
 @dataclass(frozen=True, slots=True)

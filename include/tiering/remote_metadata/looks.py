@@ -25,13 +25,14 @@ class Look:
 
     `broken` are the rules that did not pass. Any other rule holds, known to this code or not, but those whose ids are
     in `unjudged`. `before` is the segment's row as it was read before the look began; without one the look acquits of
-    nothing.
+    nothing. `is_deep`: it read every byte.
     """
 
     segment_id: RemoteLogSegmentId
     broken: tuple[QualityResult, ...] = ()
     unjudged: frozenset[str] = frozenset()
     before: SegmentRow | None = None
+    is_deep: bool = False
 
     def acquits(self, result: QualityResult, recorded_at_ms: int) -> bool:
         """Of a result that did not pass, and that this look does not repeat."""
@@ -83,3 +84,10 @@ def conclude(look: Look, unresolved: Iterable[tuple[QualityResult, int]]) -> Con
 def verdict_time_ms(known: SegmentRow, now_ms: int) -> int:
     """The time of a verdict that is given now: above the last one's, whatever the clock says."""
     return now_ms if known.verdict_at_ms is None else max(now_ms, known.verdict_at_ms + 1)
+
+
+def deep_passed_at_ms(known: SegmentRow, verdict: Verdict, at_ms: int, *, is_deep: bool) -> int | None:
+    """The column of that name, once this verdict is given."""
+    if verdict is Verdict.FAILED:
+        return None
+    return at_ms if is_deep and verdict is Verdict.PASSED else known.deep_passed_at_ms

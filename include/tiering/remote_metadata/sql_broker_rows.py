@@ -51,7 +51,13 @@ _FORGET_HIGHEST: Final = delete(broker_epochs).where(
 _FORGET_RESULTS: Final = delete(quality_results).where(
     in_partition(quality_results), quality_results.c.segment_id == bindparam("of_segment")
 )
-_NEVER_JUDGED: Final = {"verdict": Verdict.NONE, "verdict_detail": "", "verdict_at_ms": None, "log_crc32c": None}
+_NEVER_JUDGED: Final = {
+    "verdict": Verdict.NONE,
+    "verdict_detail": "",
+    "verdict_at_ms": None,
+    "deep_passed_at_ms": None,
+    "log_crc32c": None,
+}
 _NO_TIMES: Final = dict.fromkeys(TIME_OF_STATE.values())
 
 

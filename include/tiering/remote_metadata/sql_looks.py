@@ -33,7 +33,9 @@ def record_look(connection: Connection, cluster_id: str, look: Look, now_ms: Now
     conclusion = conclude(look, unresolved_of(connection, cluster_id, look.segment_id))
     store_results(connection, cluster_id, conclusion.results, at_ms)
     if conclusion.verdict is not None:
-        store_verdict(connection, cluster_id, known, conclusion.verdict, conclusion.detail, at_ms)
+        store_verdict(
+            connection, cluster_id, known, conclusion.verdict, conclusion.detail, at_ms=at_ms, is_deep=look.is_deep
+        )
     return Judgement(conclusion.verdict or known.verdict, conclusion.broken)
 
 

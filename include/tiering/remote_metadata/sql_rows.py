@@ -52,6 +52,7 @@ def segment_row_of(row: Row[Any]) -> SegmentRow:
         source_fingerprint=row.source_fingerprint,
         finished_at_ms=row.finished_at_ms,
         verdict_at_ms=row.verdict_at_ms,
+        deep_passed_at_ms=row.deep_passed_at_ms,
         superseded_by=None if row.superseded_by is None else Uuid.parse(row.superseded_by),
         delete_started_at_ms=row.delete_started_at_ms,
         origin=SegmentOrigin(row.origin),

@@ -13,7 +13,7 @@ from include.tiering.errors import UnknownSegmentError
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict, VerdictTotal
-from include.tiering.remote_metadata.looks import verdict_time_ms
+from include.tiering.remote_metadata.looks import deep_passed_at_ms, verdict_time_ms
 from include.tiering.remote_metadata.sql_queries import find_segment
 from include.tiering.remote_metadata.sql_stops import NOTHING_LOST, refresh_stop
 from include.tiering.remote_metadata.values import SegmentRow
@@ -36,15 +36,27 @@ def record_verdict(
     known = find_segment(connection, cluster_id, segment_id)
     if known is None:
         raise UnknownSegmentError(f"no remote log segment {segment_id}")
-    store_verdict(connection, cluster_id, known, verdict, detail, verdict_time_ms(known, now_ms(connection)))
+    store_verdict(connection, cluster_id, known, verdict, detail, at_ms=verdict_time_ms(known, now_ms(connection)))
 
 
 def store_verdict(
-    connection: Connection, cluster_id: str, known: SegmentRow, verdict: Verdict, detail: str, at_ms: int
+    connection: Connection,
+    cluster_id: str,
+    known: SegmentRow,
+    verdict: Verdict,
+    detail: str,
+    *,
+    at_ms: int,
+    is_deep: bool = False,
 ) -> None:
     """With the stop of the partition, which the caller has locked. `known` is the row as it is stored."""
     partition = known.metadata.topic_id_partition
-    judged = {"verdict": verdict, "verdict_detail": stored_text(detail), "verdict_at_ms": at_ms}
+    judged = {
+        "verdict": verdict,
+        "verdict_detail": stored_text(detail),
+        "verdict_at_ms": at_ms,
+        "deep_passed_at_ms": deep_passed_at_ms(known, verdict, at_ms, is_deep=is_deep),
+    }
     if verdict is Verdict.PASSED:
         judged |= NOTHING_LOST
     key = key_of(cluster_id, partition) | {"of_segment": str(known.metadata.remote_log_segment_id.id)}

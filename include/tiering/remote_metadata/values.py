@@ -20,8 +20,10 @@ class SegmentRow:
 
     `source_fingerprint` is opaque text: equal texts mean the same source bytes. `finished_at_ms` and `verdict_at_ms`
     are times of the database: None if it never was FINISHED, whatever its state is now, or was never judged.
-    `superseded_by` is the new copy of the same offsets that took its place, `delete_started_at_ms` when its deletion
-    began, by the database's clock; of a broker's segment these times are the broker's own, none of them in the future.
+    `deep_passed_at_ms` is the time of the last verdict PASSED by a look that read every byte, None if there was none
+    since it failed. `superseded_by` is the new copy of the same offsets that took its place, `delete_started_at_ms`
+    when its deletion began, by the database's clock; of a broker's segment the times of its states are the broker's
+    own, none of them in the future.
     `broker_state` is what the brokers' metadata topic says of it, None if it does not (yet).
     """
 
@@ -32,6 +34,7 @@ class SegmentRow:
     source_fingerprint: str | None = None
     finished_at_ms: int | None = None
     verdict_at_ms: int | None = None
+    deep_passed_at_ms: int | None = None
     superseded_by: Uuid | None = None
     delete_started_at_ms: int | None = None
     origin: SegmentOrigin = SegmentOrigin.PLATFORM

@@ -39,6 +39,12 @@ class HandoverSettings(DynamicSection):
         at_least=1,
         at_most=86_400,
     )
+    verify_deep_enable: bool = operational(
+        True,
+        "Whether every byte that is handed over must have been read back from the store once and found right: what no "
+        "deep look has passed yet is read before the approval, under the fetch quota. Off: its checksums, indexes, "
+        "beginnings and ends are enough.",
+    )
     local_steps: int = operational(
         8,
         "In how many steps local retention is lowered; after each, what is remote only is consumed and compared.",

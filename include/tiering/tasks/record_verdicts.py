@@ -97,7 +97,8 @@ def _recorded(
 ) -> Judged | None:
     broken = tuple(_result(subject, breach) for breach in breaches)
     unjudged = frozenset(rule.rule_id for rule in RULES if not rule.is_about(measure))
-    judgement = metadata.record_look(Look(subject.segment_id, broken, unjudged, before=subject.row))
+    is_deep = measure.depth is Depth.DEEP
+    judgement = metadata.record_look(Look(subject.segment_id, broken, unjudged, before=subject.row, is_deep=is_deep))
     if judgement is None:
         return None
     start_offset = subject.row.metadata.start_offset

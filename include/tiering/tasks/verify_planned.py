@@ -25,8 +25,14 @@ from include.tiering.quality.judge import Judge
 from include.tiering.quality.measures import SegmentMeasure
 from include.tiering.remote_metadata.contract import RemoteLogMetadata
 from include.tiering.tasks.record_verdicts import Judged, Subject, judge_and_record
-from include.tiering.tasks.verify_segments import GROUP_SEGMENTS, Measurer, Tally, VerifyReport, subjects_of
-from include.tiering.units import GIB
+from include.tiering.tasks.verify_segments import (
+    GROUP_BYTES,
+    GROUP_SEGMENTS,
+    Measurer,
+    Tally,
+    VerifyReport,
+    subjects_of,
+)
 from include.tiering.work.verification_contract import (
     PlannedVerification,
     VerificationOutcome,
@@ -36,9 +42,6 @@ from include.tiering.work.verification_contract import (
 
 PAGE_SEGMENTS: Final = 20_000
 """Planned segments that are read at once: to find them takes as long as their plan is large."""
-
-GROUP_BYTES: Final = GIB
-"""About so much is read between two times that verdicts are stored, by each stream that reads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ planned are in `verify_planned`.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Final, Self
 
 from include.tiering.clock import Clock
@@ -34,9 +33,14 @@ from include.tiering.quota.contract import Quotas
 from include.tiering.remote_metadata.contract import RemoteLogMetadata
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.tasks.record_verdicts import Judged, Subject, judge_and_record
+from include.tiering.tasks.verification_cost import bytes_to_read
+from include.tiering.units import GIB
 
 GROUP_SEGMENTS: Final = 500
 """Measures that are judged together: a judge's fixed cost is shared, memory stays flat."""
+
+GROUP_BYTES: Final = GIB
+"""About so much is read between two times that verdicts are stored, by each stream that reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +147,29 @@ def verify_segments(
 
 
 def verify_subjects(
-    measurer: Measurer, judge: Judge[SegmentMeasure], subjects: Iterator[Subject], depth: Depth
+    measurer: Measurer, judge: Judge[SegmentMeasure], subjects: Iterable[Subject], depth: Depth
 ) -> Tally:
     """Measure, judge and record these, a group at a time. Raises as `verify_segments`."""
     tally = Tally()
-    while group := list(islice(subjects, GROUP_SEGMENTS)):
+    for group in _groups(subjects, depth):
         measured = [(subject, measurer.of(subject, depth)) for subject in group]
         tally.add(judge_and_record(measurer.metadata, judge, measured))
     return tally
+
+
+def _groups(subjects: Iterable[Subject], depth: Depth) -> Iterator[list[Subject]]:
+    """With at least one segment each."""
+    group: list[Subject] = []
+    size_bytes = 0
+    for subject in subjects:
+        read_bytes = bytes_to_read(subject.row.metadata, depth)
+        if group and (len(group) == GROUP_SEGMENTS or size_bytes + read_bytes > GROUP_BYTES):
+            yield group
+            group, size_bytes = [], 0
+        group.append(subject)
+        size_bytes += read_bytes
+    if group:
+        yield group
 
 
 def _unpassed(metadata: RemoteLogMetadata) -> Iterator[Subject]:

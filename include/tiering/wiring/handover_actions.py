@@ -36,12 +36,15 @@ _FOR_A_PERSON: Final = frozenset(
 
 
 class HandoverActions:
-    """`Verbs` of one deployment, in this process."""
+    """`Verbs` of one deployment, in this process. `depth`: how much of what is handed over is read back."""
 
-    def __init__(self, tiering: "Tiering", publisher: Publisher, served: ServedRecords) -> None:
+    def __init__(
+        self, tiering: "Tiering", publisher: Publisher, served: ServedRecords, *, depth: Depth = Depth.SHALLOW
+    ) -> None:
         self._tiering = tiering
         self._publisher = publisher
         self._served = served
+        self._depth = depth
 
     def copy_round(self, topic: str, run_id: str) -> CopyRound:
         plan = self._tiering.plan_copy(run_id, topics=(topic,))
@@ -57,7 +60,7 @@ class HandoverActions:
     def verify(self, segments: Mapping[TopicIdPartition, frozenset[RemoteLogSegmentId]]) -> None:
         tiering = self._tiering
         subjects = subjects_of(tiering.metadata, segments)
-        verify_subjects(tiering.measurer, tiering.segment_judge(), subjects, Depth.SHALLOW)
+        verify_subjects(tiering.measurer, tiering.segment_judge(), subjects, self._depth)
 
     def abandon_leftovers(self, fence: Fence) -> int:
         return self._tiering.segment_copier().abandon_leftovers(fence)

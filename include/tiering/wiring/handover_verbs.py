@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import unquote, urlsplit
 
 from include.tiering.errors import SettingError, StateConflictError
+from include.tiering.model.depth import Depth
 from include.tiering.model.handover import HandoverStep, Undo
 from include.tiering.model.handover_facts import HandoverFacts, StoreFacts
 from include.tiering.model.ids import Uuid
@@ -60,7 +61,10 @@ class HandoverVerbs(PublicationVerbs):
             metadata_topic=self.metadata_topic_writer,
             publications=self.publications,
             verbs=HandoverActions(
-                cast("Tiering", self), self.publisher, KafkaServedRecords(self.client_config(), clock=self.clock)
+                cast("Tiering", self),
+                self.publisher,
+                KafkaServedRecords(self.client_config(), clock=self.clock),
+                depth=Depth.DEEP if settings.verify_deep_enable else Depth.SHALLOW,
             ),
             store=self._store_facts(),
             clock=self.clock,
@@ -72,6 +76,7 @@ class HandoverVerbs(PublicationVerbs):
                 watch_seconds=float(settings.watch_seconds),
                 settle_seconds=float(settings.settle_seconds),
                 local_steps=settings.local_steps,
+                verify_deep=settings.verify_deep_enable,
             ),
         )
 

@@ -81,6 +81,7 @@ DEFAULTS = {
     "tiering.handover.free.bytes": "-1",
     "tiering.handover.watch.seconds": "300",
     "tiering.handover.settle.seconds": "600",
+    "tiering.handover.verify.deep.enable": "true",
     "tiering.handover.local.steps": "8",
     "data_docs.path": "unset",
     "data_docs.keep_runs": "200",
@@ -118,6 +119,7 @@ def test_a_dynamic_setting_has_a_name_in_kafkas_style_and_says_its_unit() -> Non
     without_unit = {name for name in operational if by_name()[name].unit is None}
     assert without_unit == {
         "tiering.copy.fairness.enable",
+        "tiering.handover.verify.deep.enable",
         "tiering.topic.quotas.enable",
         "tiering.on.topic.delete",
     }

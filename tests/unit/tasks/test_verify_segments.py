@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import ForeignStoreError, JudgeError, RemoteStorageUnavailableError
+from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
@@ -208,6 +209,24 @@ def test_verdicts_of_complete_groups_stay_when_a_later_group_cannot_be_judged(
     assert verdicts(metadata)[:4] == [Verdict.PASSED] * 3 + [Verdict.NONE]
     assert verify(metadata, partition).segments == len(partition.rows) - 3
     assert set(verdicts(metadata)) == {Verdict.PASSED}
+
+
+def test_what_is_read_whole_is_recorded_a_gigabyte_at_a_time(
+    metadata: MemoryMetadata, partition: CopiedPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "GROUP_BYTES", 2 * max(row.metadata.segment_size_bytes for row in partition.rows))
+    sizes: list[int] = []
+
+    class Counting(PlainJudge):
+        def judge(self, measures):
+            sizes.append(sum(measure.segment_size_bytes for measure in measures))
+            return super().judge(measures)
+
+    verify(metadata, partition, judge=Counting(), depth=Depth.DEEP)
+    assert len(sizes) > 1
+    assert max(sizes) <= module.GROUP_BYTES
+    assert sum(sizes) == sum(row.metadata.segment_size_bytes for row in partition.rows)
+    assert all(row.deep_passed_at_ms == row.verdict_at_ms for row in metadata.rows.values())
 
 
 def test_a_store_that_does_not_answer_gives_no_verdict(

@@ -1,13 +1,23 @@
-"""What a copy round of a hand-over says about trying again."""
+"""What a hand-over asks of the platform: when a copy round is worth another try, how much the gate reads."""
 
+import dataclasses
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import google_crc32c
 import pytest
 
+from include.tiering.model.depth import Depth
 from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.verdict import Verdict
+from include.tiering.quota.contract import NoQuotas
 from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.tasks.verify_segments import Measurer
 from include.tiering.wiring.handover_actions import HandoverActions
+from tests.doubles.copied_segments import copied_partition
+from tests.doubles.memory_metadata import MemoryMetadata
+from tests.doubles.plain_judge import PlainJudge
 
 PASSES_BY_ITSELF = {
     HeldBack.NOT_READY,
@@ -27,3 +37,27 @@ def test_what_only_a_person_can_end_is_not_waited_for(reason: HeldBack) -> None:
     done = HandoverActions(tiering, nobody, nobody).copy_round("orders", "run")
     assert done.worth_retrying == (reason in PASSES_BY_ITSELF)
     assert done.held_back == (f"{ORDERS}, offset 7: {reason}: in words",)
+
+
+@pytest.mark.parametrize(("depth", "verdict"), [(Depth.SHALLOW, Verdict.PASSED), (Depth.DEEP, Verdict.FAILED)])
+def test_the_gate_reads_as_deeply_as_is_asked_for(tmp_path: Path, depth: Depth, verdict: Verdict) -> None:
+    """A byte in the middle is another one, and so was it when the store was told its checksum."""
+    partition = copied_partition(tmp_path, segments=4)
+    row = partition.rows[3]
+    path = partition.object_path(row, "log")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    told = dataclasses.replace(row, log_crc32c=google_crc32c.value(bytes(content)))
+    metadata = MemoryMetadata([*partition.rows[:3], told])
+    tiering: Any = SimpleNamespace(
+        metadata=metadata,
+        measurer=Measurer(metadata, partition.storage, NoQuotas()),
+        segment_judge=PlainJudge,
+    )
+    nobody: Any = None
+    segment_id = row.metadata.remote_log_segment_id
+    HandoverActions(tiering, nobody, nobody, depth=depth).verify(
+        {segment_id.topic_id_partition: frozenset([segment_id])}
+    )
+    assert [one.verdict for one in metadata.rows.values()] == [Verdict.NONE] * 3 + [verdict]

@@ -51,8 +51,8 @@ def ingest(
     asks first; without a terminal it takes --approve.
 
     Interrupt it at any time: every page of records is stored with the position behind it. Exit code 3: a partition has
-    no leader now, or somebody else reads. With --follow what passes by itself, brokers that do not answer, say, is told
-    and tried again, once a first look went well.
+    no leader now, or somebody else reads. With --follow what passes by itself, such as brokers that do not answer, is
+    told and tried again, once a first look went well.
     """
     with session_of(ctx).opened() as tiering, Interrupt() as interrupt:
         if from_beginning:

@@ -86,6 +86,11 @@ segments: Final = Table(
     Column("verdict", Text, nullable=False, comment="none, passed, failed, expired"),
     Column("verdict_detail", Text, nullable=False),
     Column("verdict_at_ms", BigInteger),
+    Column(
+        "deep_passed_at_ms",
+        BigInteger,
+        comment="verdict of the last look that read every byte and passed; null: none did since it failed",
+    ),
     Column("log_crc32c", BigInteger, comment="of the .log, as the check pass saw it"),
     Column("source_fingerprint", Text, comment="equal texts: the same source bytes"),
     Column("run_id", Text, comment="of the lease under which the attempt began"),

@@ -1,8 +1,8 @@
 """What is to be handed over is read back and judged, then put before a person.
 
 step        done when it is reached                  a crash right after it leaves       cleaned up by
-verified    every segment has a verdict              verdicts                            the next try asks for those
-                                                                                         that have not passed
+verified    every segment has a verdict; if it is    verdicts                            the next try reads those
+            asked for, by a look at every byte                                           that have not passed so
 decided     offsets by partition are stored          what was decided                    the next try replaces it
 proposed    the plan's hash is stored                a question                          the next try: the same plan
                                                                                          has the same hash
@@ -10,19 +10,20 @@ proposed    the plan's hash is stored                a question                 
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from include.tiering.model.handover import HandoverStep
-from include.tiering.model.handover_facts import HandoverFacts, PartitionFacts
+from include.tiering.model.handover_facts import HandoverFacts, PartitionFacts, SeededSegment
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.verdict import Verdict
 from include.tiering.tasks.handover.ports import DONE, HandoverRun, StepEnd, StepResult
 from include.tiering.tasks.handover.preconditions import facts_of, judged
+from include.tiering.units import format_bytes
 from include.tiering.work.handover_contract import GuardValue, Handover, SeededPartition
 
 
 def pass_gate(run: HandoverRun) -> StepResult:
-    """Verify what has not passed, then look at everything that is to be handed over."""
+    """Verify what has not passed as deeply as is asked for, then look at everything that is to be handed over."""
     facts = verified(run)
     result = judged(run, HandoverStep.GATE, facts)
     if result.end is StepEnd.DONE:
@@ -33,17 +34,25 @@ def pass_gate(run: HandoverRun) -> StepResult:
 def verified(run: HandoverRun) -> HandoverFacts:
     """Facts in which every segment of the seed has a verdict of now. Raises RemoteStorageUnavailableError."""
     facts = facts_of(run)
-    unjudged = {
-        TopicIdPartition(facts.topic_id, one.partition, facts.topic): frozenset(
-            segment.metadata.remote_log_segment_id for segment in one.seed if segment.verdict is not Verdict.PASSED
-        )
-        for one in facts.partitions
-    }
-    wanted: Mapping[TopicIdPartition, frozenset[RemoteLogSegmentId]] = {k: v for k, v in unjudged.items() if v}
+    deep = run.ports.limits.verify_deep
+    wanted: dict[TopicIdPartition, frozenset[RemoteLogSegmentId]] = {}
+    size_bytes = 0
+    for one in facts.partitions:
+        unread = [segment.metadata for segment in one.seed if _is_to_be_read(segment, deep=deep)]
+        if unread:
+            partition = TopicIdPartition(facts.topic_id, one.partition, facts.topic)
+            wanted[partition] = frozenset(metadata.remote_log_segment_id for metadata in unread)
+            size_bytes += sum(metadata.segment_size_bytes for metadata in unread)
     if not wanted:
         return facts
+    if deep:
+        run.told(f"{sum(map(len, wanted.values()))} segments are read back whole, {format_bytes(size_bytes)}")
     run.ports.verbs.verify(wanted)
     return facts_of(run)
+
+
+def _is_to_be_read(segment: SeededSegment, *, deep: bool) -> bool:
+    return segment.verdict is not Verdict.PASSED or (deep and not segment.passed_deep)
 
 
 def seed_of(facts: HandoverFacts) -> list[SeededPartition]:

@@ -200,7 +200,7 @@ def _partition(
 
 def _seeded(metadata: RemoteLogMetadata, row: SegmentRow) -> SeededSegment:
     if row.verdict is not Verdict.FAILED:
-        return SeededSegment(row.metadata, row.verdict)
+        return SeededSegment(row.metadata, row.verdict, passed_deep=row.deep_passed_at_ms is not None)
     results = metadata.quality_results(row.metadata.remote_log_segment_id)
     broken = tuple(f"{one.rule}: {one.message}" for one in results if not one.passed)
     return SeededSegment(row.metadata, row.verdict, broken or (row.verdict_detail,))

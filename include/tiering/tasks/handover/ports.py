@@ -44,7 +44,7 @@ class Verbs(Protocol):
         ...
 
     def verify(self, segments: Mapping[TopicIdPartition, frozenset[RemoteLogSegmentId]]) -> None:
-        """Read these segments back and record their verdicts."""
+        """Read these segments back, as deeply as hand-overs ask for, and record their verdicts."""
         ...
 
     def abandon_leftovers(self, fence: Fence) -> int:
@@ -72,7 +72,7 @@ class Verbs(Protocol):
 class HandoverLimits:
     """`hold_seconds`: how long the disks must be able to take what producers bring. `watch_seconds`: how long one drive
     waits for brokers. `settle_seconds`: how long they may take to delete what local retention lets go.
-    `local_steps`: in how many steps it is lowered.
+    `local_steps`: in how many steps it is lowered. `verify_deep`: nothing is handed over that no deep look passed.
     """
 
     lease_ms: int = 30_000
@@ -81,6 +81,7 @@ class HandoverLimits:
     poll_seconds: float = 1.0
     settle_seconds: float = 600.0
     local_steps: int = 8
+    verify_deep: bool = False
     max_rounds: int = 100
 
 

@@ -6,8 +6,9 @@ import socket
 from collections.abc import Collection
 from functools import cached_property
 
-from include.tiering.errors import SettingError
+from include.tiering.errors import PublicationRefusedError, SettingError
 from include.tiering.metadata_topic.contract import MetadataTopic
+from include.tiering.model.handover import HandoverStep, is_before
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observability.metrics import process_recorder
 from include.tiering.observability.publication_metrics import show_publication
@@ -23,6 +24,7 @@ from include.tiering.tasks.publish_partitions import (
 from include.tiering.tasks.unpublished import unpublished_segments
 from include.tiering.wiring.parts import Parts
 from include.tiering.wiring.unwatched import ignore
+from include.tiering.work.sql_handovers import SqlHandoverStore
 
 
 class PublicationVerbs(Parts):
@@ -68,9 +70,11 @@ class PublicationVerbs(Parts):
         Raises:
             BrokersError: a log start offset cannot be had.
             SettingError: a broker has the publisher's broker id.
+            PublicationRefusedError: the topic's hand-over has not looked at everything for the last time.
             UnknownTopicError, SendingStoppedError
         """
         self._require_free_broker_id()
+        self._require_looked_at(topic)
         log_starts = self._log_starts(topic, partitions)
         this_process = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         try:
@@ -99,6 +103,16 @@ class PublicationVerbs(Parts):
             raise SettingError(f"topic {topic} ({topic_id}): no such partition has segments of the platform")
         offsets = self.brokers.partition_offsets(wanted)
         return {one: offsets.of(one).earliest for one in wanted}
+
+    def _require_looked_at(self, topic: str) -> None:
+        """What is published stays: nothing is before epochs, guards and bounds were looked at once more."""
+        handover = SqlHandoverStore(self.engine, self.cluster_id).latest(self.known_topic(topic).topic_id)
+        if handover is None or handover.state.has_ended or not is_before(handover.step, HandoverStep.PUBLISH):
+            return
+        raise PublicationRefusedError(
+            f"the hand-over of {topic} is at {handover.step} ({handover.state}), and publishes behind"
+            f" {HandoverStep.RECHECK}: ./tiering handover {topic} --resume"
+        )
 
     def _require_free_broker_id(self) -> None:
         broker_id = self.settings.metadata_topic.broker_id

@@ -16,11 +16,14 @@ from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.errors import MetadataTopicUnavailableError, SettingError, UnknownTopicError
+from include.tiering.model.handover import HandoverStep
 from include.tiering.model.ids import Uuid
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
 from include.tiering.settings import load_settings
 from include.tiering.wiring import Tiering, open_tiering
+from include.tiering.work.handover_contract import LocalRetention
+from include.tiering.work.sql_handovers import SqlHandoverStore
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.model_brokers import ModelBrokers
@@ -131,6 +134,20 @@ def test_a_topic_that_is_not_being_handed_over_is_refused(deployment: Deployment
     result = deployment.run("orders")
     assert result.exit_code == 1
     assert "owner is platform, not handing-over" in result.stdout
+
+
+def test_nothing_is_published_before_the_hand_over_looked_at_it_for_the_last_time(deployment: Deployment) -> None:
+    handovers = SqlHandoverStore(deployment.engine, CLUSTER_ID)
+    handovers.begin(Uuid(bytes(16)), _FIRST.topic_id, "orders", LocalRetention(), author="ada")
+    drive = handovers.drive(Uuid(bytes(16)), "driver", lease_ms=60_000)
+    assert drive is not None
+    handovers.advance(drive, HandoverStep.RECHECK, expected=HandoverStep.PRECONDITIONS)
+    refused = deployment.run("orders")
+    assert refused.exit_code == 1
+    assert "is at recheck (active), and publishes behind recheck" in " ".join(refused.stderr.split())
+    assert records_about(deployment.topic, _FIRST) == []
+    handovers.advance(drive, HandoverStep.PUBLISH, expected=HandoverStep.RECHECK)
+    assert deployment.run("orders", "--partition", "0").exit_code == 0
 
 
 def test_what_cannot_be_published_at_all_is_said(deployment: Deployment) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from include.tiering.wiring.tiering import Tiering
 
 _LEASE_MS: Final = 30_000
+_PROCESS: Final = secrets.token_hex(4)
 
 
 class HandoverVerbs(PublicationVerbs):
@@ -85,7 +86,13 @@ class HandoverVerbs(PublicationVerbs):
         return self.known_topic(topic).topic_id
 
     def begin_handover(self, topic: str, wanted: LocalRetention, *, author: str) -> Handover:
-        """Begin a new one. Raises StateConflictError: one is on its way already."""
+        """Begin a new one.
+
+        Raises:
+            StateConflictError: one is on its way already.
+            SettingError: a broker has the publisher's broker id.
+        """
+        self._require_free_broker_id()
         topic_id = self.topic_to_hand_over(topic)
         open_one = self.handovers.latest(topic_id)
         if open_one is not None and not open_one.state.has_ended:
@@ -154,4 +161,5 @@ class HandoverVerbs(PublicationVerbs):
 
 
 def _this_process() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}"
+    """Of two containers that have the same name and process id each is another driver."""
+    return f"{socket.gethostname()}:{os.getpid()}:{_PROCESS}"

@@ -15,6 +15,7 @@ from tests.doubles.kafka_lab.artifacts import VERSIONS, jars
 from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.produce import Writer, mixed_records
 from tests.doubles.kafka_lab.skipping import require_kafka
+from tests.doubles.rehearsals import rehearsed
 from tests.doubles.source_tree import ROOT
 
 TOPIC, PARTITIONS = "orders", (0, 1, 2)
@@ -113,35 +114,19 @@ def test_directories_of_brokers_that_are_gone_are_rehearsed_on_every_release(
     tmp_path: Path, scratch: Path, version: str, part: str, brokers: tuple[str, ...], topic: str
 ) -> None:
     require_kafka(version)
-    found = _rehearsed(tmp_path, [broker_data("public") / part / one for one in brokers], topic, version)
+    found = rehearsed(tmp_path, [broker_data("public") / part / one for one in brokers], topic, version)
     assert (found["equal"], found["kafka_version"]) == (True, version)
     assert list(scratch.iterdir()) == []
 
 
 @pytest.mark.timeout(1_500)
-def test_the_directory_of_a_killed_broker_is_rehearsed(tmp_path: Path, scratch: Path) -> None:
+def test_the_directory_of_a_killed_broker_isrehearsed(tmp_path: Path, scratch: Path) -> None:
     """Its active segment is preallocated, with a transaction open and the checkpoints old."""
     require_kafka()
-    found = _rehearsed(tmp_path, [broker_data("crash") / "killed"], "prealloc", "4.3.1", "--rehearse-bytes", "1")
+    found = rehearsed(tmp_path, [broker_data("crash") / "killed"], "prealloc", "4.3.1", "--rehearse-bytes", "1")
     assert found["equal"]
     (sample,) = found["samples"]
     assert (sample["segments"], sample["log_start_offset"] > 0) == (2, True)
-
-
-def _rehearsed(tmp_path: Path, log_dirs: list[Path], topic: str, version: str, *more: str) -> dict[str, object]:
-    config = tmp_path / "tiering.toml"
-    tables = [f'[[log_dirs]]\nbroker_id = {_node_id(log_dir)}\npath = "{log_dir}"' for log_dir in log_dirs]
-    config.write_text("\n".join(tables))
-    command = [str(ROOT / "tiering"), "--config", str(config), "handover", topic, "--rehearse", *more]
-    command += ["--kafka-home", str(jars(version)), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG_SECONDS, check=False)
-    assert done.returncode == 0, f"{done.stdout[-3000:]}{done.stderr[-3000:]}"
-    return dict(json.loads(done.stdout))
-
-
-def _node_id(log_dir: Path) -> str:
-    lines = (log_dir / "meta.properties").read_text().splitlines()
-    return next(line for line in lines if line.startswith("node.id=")).removeprefix("node.id=")
 
 
 def _everything(cluster: KafkaCluster, deployment: BrokerDeployment) -> dict[str, object]:

@@ -24,7 +24,7 @@ _AUTHOR: Final = "rehearsal"
 _ALL_THAT_IS_ROLLED: Final = LocalRetention(local_retention_bytes=1)
 """Nothing that is remote stays on the disk, so everything is read from the store."""
 _LOCAL_STEPS: Final = 3
-_PATIENCE_SECONDS: Final = 60.0
+_PATIENCE_SECONDS: Final = 180.0
 _POLL_SECONDS: Final = 1.0
 _STORED_LOG: Final = re.compile(r"(\d{20})-.{22}\.log")
 

@@ -24,7 +24,6 @@ from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import LeaseRole, RemoteLogMetadata, SegmentRow
-from include.tiering.tasks.handover.metadata_scan import scan_metadata_topic
 from include.tiering.tasks.handover.ports import HandoverPorts
 from include.tiering.tasks.plan_copy import uncopied
 from include.tiering.work.handover_contract import GuardValue, Handover, SeededPartition
@@ -76,7 +75,7 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
             _partition(ports.metadata, one, known, offsets, replicas, problems, now_ms)
             for one, known in zip(ids, partitions, strict=True)
         ),
-        metadata_topic=scan_metadata_topic(
+        metadata_topic=ports.metadata_scan.facts(
             ports.metadata_topic, ports.publications, _configs(topics.get(METADATA_TOPIC)), ids
         ),
         store=ports.store,

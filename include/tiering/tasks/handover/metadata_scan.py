@@ -2,11 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from include.tiering.errors import PoisonRecordError
 from include.tiering.formats.remote_log_metadata_records import SegmentRecord, SegmentUpdateRecord
-from include.tiering.metadata_topic.contract import METADATA_TOPIC, MetadataTopic
+from include.tiering.metadata_topic.contract import METADATA_TOPIC, MetadataTopic, TopicRecord
 from include.tiering.metadata_topic.partitioner import metadata_partition_of
 from include.tiering.model.handover_facts import MetadataTopicFacts, PublishedSegment
 from include.tiering.model.ids import TopicIdPartition, Uuid
@@ -16,67 +17,98 @@ from include.tiering.tasks.metadata_events import harmless_record
 
 _MOST_UNREADABLE: Final = 10
 
+_PartitionKey = tuple[Uuid, int]
+"""Topic id and partition."""
 
-def scan_metadata_topic(
-    topic: MetadataTopic,
-    publications: PublicationStore,
-    configs: Mapping[str, str] | None,
-    partitions: Sequence[TopicIdPartition],
-) -> MetadataTopicFacts | None:
-    """None if the brokers know no such topic (`configs` is None). Reads every metadata partition that records about
-    these partitions go to, from its beginning.
 
-    Raises:
-        MetadataTopicUnavailableError
+class MetadataScan:
+    """Looks at the topic, and remembers what it read: the first look of a process reads every metadata partition that
+    records about these partitions go to from its beginning, each later one what came since. It says what one that
+    begins anew would say, as records are only appended: a topic that was created again, or whose beginning was removed,
+    is read from its beginning.
+
+    What was ingested would not do: an ingestion forgets segments that brokers removed, and the brokers do not.
     """
-    if configs is None:
-        return None
-    ours = {one: frozenset(_journaled(publications, one)) for one in partitions}
-    count = topic.partition_count()
-    wanted: dict[int, dict[tuple[Uuid, int], TopicIdPartition]] = defaultdict(dict)
-    for one in partitions:
-        wanted[metadata_partition_of(one, count)][one.topic_id, one.partition] = one
-    unreadable: list[str] = []
-    published: list[PublishedSegment] = []
-    removed: list[PublishedSegment] = []
-    for number in sorted(wanted):
-        published += _read(topic, number, wanted[number], ours, unreadable, removed)
-    return MetadataTopicFacts(configs, tuple(unreadable), tuple(published), tuple(removed))
+
+    def __init__(self) -> None:
+        self._topic_id: Uuid | None = None
+        self._read: dict[tuple[int, frozenset[_PartitionKey]], _Read] = {}
+
+    def facts(
+        self,
+        topic: MetadataTopic,
+        publications: PublicationStore,
+        configs: Mapping[str, str] | None,
+        partitions: Sequence[TopicIdPartition],
+    ) -> MetadataTopicFacts | None:
+        """None if the brokers know no such topic (`configs` is None).
+
+        Raises:
+            MetadataTopicUnavailableError
+        """
+        if configs is None:
+            return None
+        count = topic.partition_count()
+        if (topic_id := topic.topic_id()) != self._topic_id:
+            self._topic_id, self._read = topic_id, {}
+        wanted: dict[int, set[_PartitionKey]] = defaultdict(set)
+        for one in partitions:
+            wanted[metadata_partition_of(one, count)].add((one.topic_id, one.partition))
+        reads = [self._up_to_now(topic, number, frozenset(wanted[number])) for number in sorted(wanted)]
+        ours = {segment_id for one in partitions for segment_id in _journaled(publications, one)}
+        published = [one for read in reads for one in read.found.values()]
+        removed = [one for read in reads for one in read.removed if one.segment_id not in ours]
+        return MetadataTopicFacts(
+            configs,
+            tuple(text for read in reads for text in read.unreadable)[:_MOST_UNREADABLE],
+            tuple(replace(one, is_ours=one.segment_id in ours) for one in published),
+            tuple(removed),
+        )
+
+    def _up_to_now(self, topic: MetadataTopic, number: int, wanted: frozenset[_PartitionKey]) -> "_Read":
+        bounds = topic.offsets(number)
+        read = self._read.get((number, wanted))
+        if read is None or read.begin != bounds.begin or read.next_offset > bounds.end:
+            read = self._read[number, wanted] = _Read(bounds.begin, bounds.begin)
+        if read.next_offset < bounds.end:
+            for record in topic.read(number, read.next_offset, end_offset=bounds.end):
+                read.take(record, wanted)
+            read.next_offset = bounds.end
+        return read
 
 
-def _read(
-    topic: MetadataTopic,
-    number: int,
-    wanted: Mapping[tuple[Uuid, int], TopicIdPartition],
-    ours: Mapping[TopicIdPartition, frozenset[Uuid]],
-    unreadable: list[str],
-    removed: list[PublishedSegment],
-) -> list[PublishedSegment]:
-    found: dict[Uuid, PublishedSegment] = {}
-    bounds = topic.offsets(number)
-    for record in topic.read(number, bounds.begin, end_offset=bounds.end):
+@dataclass(slots=True)
+class _Read:
+    """What one metadata partition holds about some partitions, from `begin` up to `next_offset` (exclusive). Whose a
+    segment is it does not say."""
+
+    begin: int
+    next_offset: int
+    found: dict[Uuid, PublishedSegment] = field(default_factory=dict)
+    removed: list[PublishedSegment] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+
+    def take(self, record: TopicRecord, wanted: frozenset[_PartitionKey]) -> None:
+        self.next_offset = record.offset + 1
         try:
             decoded = harmless_record(record.value)
         except PoisonRecordError as error:
-            if len(unreadable) < _MOST_UNREADABLE:
-                unreadable.append(f"{METADATA_TOPIC}-{number}, offset {record.offset}: {error}")
-            continue
+            if len(self.unreadable) < _MOST_UNREADABLE:
+                self.unreadable.append(f"{METADATA_TOPIC}-{record.partition}, offset {record.offset}: {error}")
+            return
         if not isinstance(decoded, SegmentRecord | SegmentUpdateRecord):
-            continue
+            return
         entry = decoded.segment_id
-        partition = wanted.get((entry.partition.topic_id, entry.partition.partition))
-        if partition is None:
-            continue
+        if (entry.partition.topic_id, entry.partition.partition) not in wanted:
+            return
         if isinstance(decoded, SegmentRecord):
-            is_ours = entry.id in ours[partition]
-            found[entry.id] = PublishedSegment(
-                partition.partition, entry.id, decoded.start_offset, decoded.end_offset, is_ours
+            self.found[entry.id] = PublishedSegment(
+                entry.partition.partition, entry.id, decoded.start_offset, decoded.end_offset, is_ours=False
             )
         elif decoded.state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
-            gone = found.pop(entry.id, None)
-            if gone is not None and not gone.is_ours:
-                removed.append(gone)
-    return list(found.values())
+            gone = self.found.pop(entry.id, None)
+            if gone is not None:
+                self.removed.append(gone)
 
 
 def is_published(publications: PublicationStore, partitions: Sequence[TopicIdPartition]) -> bool:

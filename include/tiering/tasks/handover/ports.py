@@ -17,6 +17,7 @@ from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.record_digest import RangeDigest
 from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata, TopicRegistry
 from include.tiering.remote_metadata.publication_contract import PublicationStore
+from include.tiering.tasks.handover.metadata_scan import MetadataScan
 from include.tiering.work.contract import WorkStore
 from include.tiering.work.handover_contract import Drive, Handover, HandoverStore, SeededPartition
 
@@ -87,7 +88,8 @@ class HandoverLimits:
 
 @dataclass(frozen=True, slots=True)
 class HandoverPorts:
-    """Contracts and verbs. `new_run_id` gives a new one each time, `keep_alive` prolongs a drive while it lasts."""
+    """Contracts and verbs. `new_run_id` gives a new one each time, `keep_alive` prolongs a drive while it lasts,
+    `metadata_scan` remembers what was read of the metadata topic."""
 
     handovers: HandoverStore
     brokers: Brokers
@@ -103,6 +105,7 @@ class HandoverPorts:
     new_run_id: Callable[[], str]
     keep_alive: Callable[[Drive], AbstractContextManager[None]]
     limits: HandoverLimits = field(default_factory=HandoverLimits)
+    metadata_scan: MetadataScan = field(default_factory=MetadataScan)
 
 
 class StepEnd(StrEnum):

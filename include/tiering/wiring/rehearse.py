@@ -19,9 +19,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from include.tiering.errors import ClusterFactsError, SettingError, SourceError
+from include.tiering.cluster.contract import ClusterFacts
+from include.tiering.cluster.missed_facts import MissedFacts
+from include.tiering.cluster.unknown_facts import UnknownFacts
+from include.tiering.errors import ClusterFactsError, SettingError, SourceError, SourceVanishedError
 from include.tiering.log_source.contract import ReplicaId
 from include.tiering.log_source.log_dir.dirs import identify
+from include.tiering.log_source.log_dir.source import LogDirSource
 from include.tiering.model.ids import is_legal_topic_name
 from include.tiering.rehearsal.copy_sample import require_room
 from include.tiering.rehearsal.kafka_home import KafkaHome
@@ -87,20 +91,33 @@ def rehearse(
 def _sampled(tiering: Tiering, topic: str, max_bytes: int) -> tuple[tuple[PartitionSample, ...], dict[str, str]]:
     if not is_legal_topic_name(topic):
         raise SettingError(f"not the name of a topic: {topic!r}")
-    facts = tiering.facts.topic_named(topic)
-    samples = samples_of(topic, tiering.source.scan(topics=[topic]), facts, max_bytes)
+    cluster = _facts(tiering)
+    brokers = tiering.brokers if tiering.has_brokers else None
+    source = LogDirSource(tiering.log_dirs(), cluster, named_topics=[topic], brokers=brokers)
+    facts = cluster.topic_named(topic)
+    samples = samples_of(topic, source.scan(topics=[topic]), facts, max_bytes)
     known: Mapping[str, str] = {} if facts is None else facts.configs
     return samples, {key: known[key] for key in RETENTION_CONFIGS if key in known}
 
 
+def _facts(tiering: Tiering) -> ClusterFacts:
+    """Where nobody tells facts, nothing is asked of what the database remembers: it may not be there yet."""
+    facts = tiering.facts
+    return UnknownFacts() if isinstance(facts, MissedFacts) else facts
+
+
 def _sources(tiering: Tiering, samples: Sequence[PartitionSample]) -> dict[ReplicaId, Path]:
-    """The log directory of each sample. One that cannot be identified holds none of them."""
+    """The log directory of each sample. Raises SourceVanishedError: one went away since it was scanned."""
     paths: dict[tuple[int, str], Path] = {}
     for log_dir in tiering.log_dirs():
         with suppress(SourceError, ClusterFactsError):
             identity = identify(log_dir)
             paths[identity.broker_id, identity.directory_id] = log_dir.path
-    return {one.replica_id: paths[one.replica_id.broker_id, one.replica_id.directory_id] for one in samples}
+    found = {one.replica_id: paths.get((one.replica_id.broker_id, one.replica_id.directory_id)) for one in samples}
+    sources = {replica_id: path for replica_id, path in found.items() if path is not None}
+    if gone := found.keys() - sources.keys():
+        raise SourceVanishedError(str(min(gone, key=str)), "its log directory went away while it was looked at")
+    return sources
 
 
 def _parent(tiering: Tiering) -> Path:

@@ -21,7 +21,7 @@ from include.tiering.rehearsal.kafka_home import KafkaHome
 from include.tiering.settings import TieringSettings, load_settings
 from include.tiering.wiring import open_tiering
 from include.tiering.wiring.rehearse import Watcher, rehearse
-from tests.doubles.broker_data import broker_data
+from tests.doubles.broker_data import broker_data, copy_of
 
 STOPPED = "stopped"
 KAFKA = KafkaHome("4.3.1", "/jars/*")
@@ -82,6 +82,22 @@ def test_what_cannot_be_rehearsed_is_refused_before_anything_is_made(
     with pytest.raises(error, match=says):
         attempt(settings, topic, told)
     assert (list(scratch.iterdir()), told) == ([], [])
+
+
+def test_without_topic_facts_the_database_is_not_asked(tmp_path: Path, told: list[str]) -> None:
+    """Nor made: a rehearsal may be the first thing that somebody does."""
+    alone = copy_of("public", tmp_path, part=f"{STOPPED}/broker-2")
+    shutil.rmtree(alone / "__cluster_metadata-0")
+    without_facts = load_settings(
+        overrides={
+            "log_dirs": [{"broker_id": 2, "path": str(alone)}],
+            "metadata.url": f"sqlite:///{tmp_path / 'platform' / 'tiering.db'}",
+        },
+        environ={},
+    )
+    with pytest.raises(UnknownTopicError):
+        attempt(without_facts, "nope", told)
+    assert not (tmp_path / "platform").exists()
 
 
 def test_a_full_disk_is_noticed_before_anything_is_copied(

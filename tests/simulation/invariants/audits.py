@@ -19,13 +19,17 @@ class Audits:
     def __init__(self, watch: "Watch") -> None:
         self._watch = watch
         self._world = watch.world
+        self._tiered: dict[Process, frozenset[Uuid]] = {}
+
+    def asks(self, process: Process) -> None:
+        """It is granted a request, and asks right then whose the topic is."""
+        facts = self._world.facts.visible()[0].values()
+        self._tiered[process] = frozenset(one.topic_id for one in facts if one.is_remote_storage_enabled)
 
     def cannot_know(self, key: str, process: Process) -> bool:
         """That a broker wrote it: the metadata log lags by more than a day, or the topic was deleted since."""
         topic_id = Uuid.parse(key.partition("/")[0][-22:])
-        facts = self._world.facts.visible()[0].get(topic_id)
-        is_seen = facts is not None and facts.is_remote_storage_enabled
-        return process.name.startswith("remover") and not is_seen
+        return process.name.startswith("remover") and topic_id not in self._tiered.get(process, frozenset())
 
     def removes(self, key: str, process: Process) -> None:
         """An object goes; what lies beside it is still there."""

@@ -22,12 +22,15 @@ class Gate:
         self._ever_wrong: set[str] = set()
         self._were_going: set[tuple[Process, str]] = set()
         """Not FINISHED any more when they had been looked at."""
-        self._convicted: set[str] = set()
+        self._convicted: dict[str, int] = {}
+        """At which step it was convicted last."""
+        self._looked_from: dict[tuple[Process, str], int] = {}
 
     def looks(self, process: Process, metadata: Any) -> None:
         """It is about to ask the store. What is wrong now stays so: nothing is written twice."""
         segment_id = str(metadata.remote_log_segment_id.id)
         self._was_wrong[process, segment_id] = self._is_wrong(segment_id)
+        self._looked_from[process, segment_id] = self._watch.world.scheduler.steps
 
     def looked(self, process: Process, metadata: Any) -> None:
         segment_id = str(metadata.remote_log_segment_id.id)
@@ -43,9 +46,14 @@ class Gate:
             return
         if row.verdict == "passed" and self._was_wrong.get((process, row.segment_id)):
             self._watch.broken("what passes is what was written", f"{row} passed {process.name}")
+        began = self._looked_from.get((process, row.segment_id), 0)
+        if row.verdict == "passed" and self._convicted.get(row.segment_id, 0) > began:
+            self._watch.broken(
+                "of two looks the one that convicts is heard", f"{row} passed {process.name}, which had begun before"
+            )
         if row.verdict != "failed":
             return
-        self._convicted.add(row.segment_id)
+        self._convicted[row.segment_id] = self._watch.world.scheduler.steps
         if row.state != FINISHED or (process, row.segment_id) in self._were_going:
             self._watch.broken("what is being deleted is not convicted", f"{row} by {process.name}")
         if row.verdict_detail.startswith(_MISSING_OFFSETS) and not self._misses_any(row):

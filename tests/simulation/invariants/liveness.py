@@ -35,6 +35,7 @@ class Closing:
         """Ends at once when something breaks on the way."""
         world = self._world
         self._calm_down()
+        self._runs.restart_the_dead()
         if not self._until_idle("what runs when the faults stop comes to an end"):
             return
         if world.tempers.hands_over and not HandoverClosing(world, self._runs, self._until_idle).run():
@@ -134,6 +135,10 @@ class Closing:
                 self._runs.approve()
                 if not self._until_idle(what):
                     return False
+                if self._runs.waiting and self._world.tempers.gates:
+                    self._runs.start_gate()
+                    if not self._until_idle(what):
+                        return False
             if self._runs.empty_plans > empty_before:
                 return True
             self._world.scheduler.now_ms += _LEASE_AND_MORE_MS
@@ -160,7 +165,8 @@ class Closing:
                 self._world.watch.broken("no gap is of our making", f"{held.topic_id_partition}: {held}")
 
     def _require_no_fork(self) -> None:
-        """What the leader has below the last copied offset is what was copied, unless a plan says that it is not."""
+        """What the leader has below the last copied offset is what was copied, unless a plan says that it is not, or
+        somebody decided to go on without."""
         watch = self._world.watch
         held_back = {held.topic_id_partition for held in self._runs.held_back}
         for partition, log in self._world.cluster.logs.items():
@@ -177,7 +183,12 @@ class Closing:
                 continue
             first = min(row.start_offset for row in finished)
             for record in log.leading.records():
-                if max(start, first) <= record[1] <= compared and record not in remote:
+                is_compared = max(start, first) <= record[1] <= compared
+                if (
+                    is_compared
+                    and record not in remote
+                    and not watch.rows.is_decided(finished[0], record[1], record[1])
+                ):
                     watch.broken("no gap is of our making", f"{partition}: {record} is not remote, later offsets are")
                     return
 

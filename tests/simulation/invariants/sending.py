@@ -146,6 +146,7 @@ class Sending:
         return process in self._owner_at_request
 
     def request_granted(self, process: Process, topic: str) -> None:
+        self._watch.audits.asks(process)
         found = self._world.db.rows(_OWNER_OF_EXPIRING, topic)
         self._owner_at_request[process] = found[0][0] if found else TopicOwner.PLATFORM
 

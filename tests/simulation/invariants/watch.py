@@ -204,9 +204,13 @@ class Watch:
         if log is None or log.leading is None:
             return 0
         place = (str(partition.topic_id), partition.partition)
-        highest = max((row.end_offset for row in self.ever_finished.get(place, {}).values()), default=-1)
-        first = max(highest + 1, log.leading.log_start, self.rows.log_starts.get(place, 0))
+        first = max(self.highest_copied(partition) + 1, log.leading.log_start, self.rows.log_starts.get(place, 0))
         return size_of(partition, [record for record in log.leading.records() if record[1] >= first])
+
+    def highest_copied(self, partition: TopicIdPartition) -> int:
+        """-1: nothing was ever FINISHED."""
+        place = (str(partition.topic_id), partition.partition)
+        return max((row.end_offset for row in self.ever_finished.get(place, {}).values()), default=-1)
 
     def bytes_there(self, partition: TopicIdPartition) -> int:
         """All that counts towards a retention by size."""

@@ -65,6 +65,8 @@ class Process:
         self.stalled_until_ms = 0
         self.tasks: list[Task] = []
         self.last_step = ""
+        self.is_slow: bool | None = None
+        """Whether its calls at the slow point take their time; None: not decided."""
         self.stage = ""
         """Of a hand-over that it carries on."""
         self._skew_ms = skew_ms
@@ -135,12 +137,13 @@ class Task:
 _NEXT: Final = Menu(("go on", 62), ("switch", 20), ("world", 9), ("time", 9))
 _JUMPS: Final = Menu((50, 20), (450, 30), (1_500, 20), (9_500, 30))
 _STALLS: Final = Menu((2_000, 20), (33_000, 60), (70_000, 20))
-_MOST_HELD_STEPS: Final = 16
+_MOST_HELD_STEPS: Final = 24
 _NEVER_FAIL: Final = frozenset({"wait", "start", "stalled"})
 
 
 class Scheduler:
-    """One schedule. `step` until enough happened, then `run_quietly`. Calls at the `slow_point` may take some steps."""
+    """One schedule. `step` until enough happened, then `run_quietly`. Every other process takes its time at the
+    `slow_point`."""
 
     def __init__(self, choices: Choices, world: World) -> None:
         self.choices = choices
@@ -174,7 +177,7 @@ class Scheduler:
         if task is None:
             return Verdict.OK
         task.label, task.kind = label, kind
-        if label == self.slow_point and not self.quiet:
+        if label == self.slow_point and not self.quiet and self._is_slow(process):
             task.held_until = self.steps + self.choices.number(_MOST_HELD_STEPS)
             self.world.note(process.name, "slow", "", label)
         verdict: Verdict = self._hub.switch()
@@ -195,6 +198,12 @@ class Scheduler:
         self._hub.switch()
         if task.process.dead:
             raise Killed
+
+    def _is_slow(self, process: Process) -> bool:
+        """Every other one, so that those who come later get ahead of it."""
+        if process.is_slow is None:
+            process.is_slow = self.choices.number(2) == 1
+        return process.is_slow
 
     # Called by the hub.
 

@@ -11,7 +11,7 @@ from include.tiering.tasks.delete_batch import DeleteBatch
 from include.tiering.tasks.delete_segments import SegmentDeleter
 from include.tiering.tasks.topic_standing import TopicWatch
 from include.tiering.work.deletion_contract import DeletionRun
-from tests.simulation.mutants.mutant import Instead, Mutant, Patch, otherwise, said
+from tests.simulation.mutants.mutant import Call, Instead, Mutant, Patch, otherwise, said
 
 _begins = SegmentDeleter.begin
 _deletes = SegmentDeleter.delete
@@ -139,6 +139,10 @@ def _covered_too() -> list[Patch]:
     return [(expiration._Scan, "_passed_with", lambda _self, segment: [segment])]
 
 
+def _covers(call: Call) -> bool:
+    return len(call.result) > 1
+
+
 def _bytes_of_old_leaders() -> list[Patch]:
     """Whoever leads by the facts is believed, whatever another replica knows."""
 
@@ -238,7 +242,7 @@ EXPIRING = (
     Mutant("foreign-topics", "nothing of another owner is deleted", "the owner is not asked", _not_our_topics),
     Mutant("age-zero", "retention.ms is kept", "everything is past it", _retention_is_age_zero),
     Mutant("size-rounds-up", "retention.bytes stay", "one segment more goes", _size_rounds_up),
-    Mutant("covered-too", "bytes that go along are counted", "they are not", _covered_too, otherwise),
+    Mutant("covered-too", "bytes that go along are counted", "they are not", _covered_too, _covers),
     Mutant("old-leaders", "what an old leader holds is no local size", "it is", _bytes_of_old_leaders, otherwise),
     Mutant(
         "below-log-start", "what a log start fell into is no local size", "it is", _bytes_below_log_starts, otherwise

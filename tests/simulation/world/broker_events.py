@@ -34,14 +34,18 @@ class BrokerEvents(EventSource):
             self._after_election(log, "a clean election")
 
     def elect_unclean(self) -> None:
-        """Of whichever broker comes back first, with less than it had: the old leader's, too."""
+        """Of whichever broker comes back first, with less than it had: the old leader's, too. Producers may send again
+        what was lost."""
         log = self._log()
         if log is not None:
             new = log.replicas[log.brokers[self._choices.number(len(log.brokers))]]
+            before = log.high_watermark
             log.truncate(new, max(new.log_start, new.files[0].base_offset, new.end - self._choices.number(11)))
+            lost = max(0, before - new.end)
             log.elect(new.broker_id, clean=False)
             log.unclean = True
-            log.produce(self._choices.number(4) * 5)
+            again = lost if self._choices.number(2) == 1 else 0
+            log.produce(again + self._choices.number(4) * 5)
             if self._choices.number(2) == 1:
                 log.checkpoint(new)
             self._after_election(log, "an unclean election")
@@ -70,7 +74,7 @@ class BrokerEvents(EventSource):
         leader = None if log is None else log.leading
         if log is not None and leader is not None and len(leader.files) > 1 and not self._keeps_all(log):
             offset = leader.files[1 + self._choices.number(len(leader.files) - 1)].base_offset
-            if offset <= log.high_watermark:
+            if offset <= log.high_watermark and self._may_go(log, offset):
                 for replica in log.replicas.values():
                     log.raise_log_start(replica, min(offset, replica.end))
                 self._tell("the broker's retention deletes", log.partition, f"below {offset}")
@@ -80,10 +84,15 @@ class BrokerEvents(EventSource):
         leader = None if log is None else log.leading
         if log is not None and leader is not None and log.high_watermark > leader.log_start:
             offset = leader.log_start + 1 + self._choices.number(log.high_watermark - leader.log_start)
-            for replica in log.replicas.values():
-                log.raise_log_start(replica, min(offset, replica.end))
-            self._world.watch.promises.released(log)
-            self._tell("kafka-delete-records", log.partition, f"below {offset}")
+            if self._may_go(log, offset):
+                for replica in log.replicas.values():
+                    log.raise_log_start(replica, min(offset, replica.end))
+                self._world.watch.promises.released(log)
+                self._tell("kafka-delete-records", log.partition, f"below {offset}")
+
+    def _may_go(self, log: PartitionLog, offset: int) -> bool:
+        """What was not copied yet goes seldom: behind the hole that it leaves a partition waits for a person."""
+        return offset <= self._world.watch.highest_copied(log.partition) + 1 or self._choices.number(5) == 1
 
     def move(self) -> None:
         log = self._log()

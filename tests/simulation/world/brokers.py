@@ -52,7 +52,9 @@ class ReplicaLog:
 class PartitionLog:
     """One partition: its replicas, who leads, what is committed. `open_transactions` are [first, last or None]."""
 
-    def __init__(self, cluster: "Cluster", partition: TopicIdPartition, brokers: tuple[int, ...]) -> None:
+    def __init__(
+        self, cluster: "Cluster", partition: TopicIdPartition, brokers: tuple[int, ...], rolls: tuple[int, ...]
+    ) -> None:
         self.cluster = cluster
         self.partition = partition
         self.brokers = brokers
@@ -68,8 +70,8 @@ class PartitionLog:
         self.lost_locally = 0
         """Offsets below it (exclusive) left the leader by the broker's own doing: retention, DeleteRecords."""
         self.replicas = {
-            broker: ReplicaLog(broker, f"dir-{broker}", 3 + place, [SegmentFile(cluster.next_inode(), 0, [])])
-            for place, broker in enumerate(brokers)
+            broker: ReplicaLog(broker, f"dir-{broker}", roll_every, [SegmentFile(cluster.next_inode(), 0, [])])
+            for broker, roll_every in zip(brokers, rolls, strict=False)
         }
         self.replicas[self.leader].epochs.append((0, 0))
 
@@ -268,12 +270,15 @@ class Cluster:
         self._ticks += 1
         return self._ticks
 
-    def create_topic(self, topic_id: Uuid, name: str, partitions: int, brokers: tuple[int, ...]) -> None:
+    def create_topic(
+        self, topic_id: Uuid, name: str, partitions: int, brokers: tuple[int, ...], rolls: tuple[int, ...]
+    ) -> None:
+        """`rolls`: how many records a segment has on each of the brokers."""
         self.names[topic_id] = name
         self.configs[topic_id] = {"cleanup.policy": "delete", "min.insync.replicas": "2" if len(brokers) > 1 else "1"}
         for number in range(partitions):
             partition = TopicIdPartition(topic_id, number, name)
-            self.logs[partition] = PartitionLog(self, partition, brokers)
+            self.logs[partition] = PartitionLog(self, partition, brokers, rolls)
         self.changed()
 
     def delete_topic(self, topic_id: Uuid) -> None:

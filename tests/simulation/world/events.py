@@ -72,10 +72,16 @@ class Events(EventSource):
             (self._stall, 3 * tempers.stalls),
         )
         focus = tempers.focus
-        self._menu = Menu(*((event, focus.weight(event.__name__, weight)) for event, weight in usual))
+        weighed = [(event, focus.weight(event.__name__, weight)) for event, weight in usual]
+        self._menu = Menu(*weighed)
+        begins = (runs, self._handovers)
+        self._beginnings = Menu(*((event, weight) for event, weight in weighed if event.__self__ in begins))
 
     def __call__(self) -> None:
-        event: Any = self._choices.pick(self._menu)
+        """While nobody works, somebody is likely to begin."""
+        is_idle = not self._world.scheduler.tasks
+        menu = self._beginnings if is_idle and self._choices.number(2) == 1 else self._menu
+        event: Any = self._choices.pick(menu)
         event()
         if event.__self__ is self._brokers or event.__self__ is self._handovers:
             self._world.cluster.changed()

@@ -30,9 +30,10 @@ class Focus:
         return max(drawn, self.tempers.get(name, 0))
 
     def slow_point(self, choices: Choices) -> str:
-        """Empty in a half of the schedules that are about something, and in all others."""
-        labels = (*("",) * len(self.slow), *self.slow)
-        return labels[choices.number(len(labels))] if labels else ""
+        """Empty in a fifth of the schedules that are about something, and in all others."""
+        if not self.slow or choices.number(5) == 0:
+            return ""
+        return self.slow[choices.number(len(self.slow))]
 
 
 NOTHING: Final = Focus("nothing")
@@ -48,22 +49,21 @@ ELECTIONS: Final = Focus(
         "owner_changes": -4,
         "retention_changes": -3,
     },
-    {"brokers": 1},
-    ("source.open_segment", "work.claim", "source.scan", "work.save_plan", "step finished"),
+    {"brokers": 1, "kills": 3},
+    ("source.open_segment", "work.claim", "source.scan", "work.record_outcome"),
 )
 """History is replaced while copies are planned, under way or started again."""
 SIZES: Final = Focus(
     "sizes",
     {
-        "elect": 14,
+        "elect": 20,
         "elect_unclean": 10,
         "lag": 8,
         "facts_lag": 14,
-        "delete_records_locally": 14,
-        "roll": 8,
-        "retention_changes": 24,
-        "start_expire_run": 24,
-        "approve": 8,
+        "delete_records_locally": 10,
+        "roll": 4,
+        "retention_changes": 12,
+        "start_expire_run": 8,
         "owner_changes": -4,
     },
     {"brokers": 1, "by_size": 1},
@@ -75,21 +75,18 @@ VERDICTS: Final = Focus(
     {
         "start_gate": 24,
         "fails": 12,
-        "rots": 8,
+        "rots": 14,
         "retention_changes": 10,
         "start_expire_run": 20,
-        "approve": 20,
+        "approve": -10,
         "start_copy_run": 8,
-        "restart_a_batch": 8,
         "owner_changes": -4,
     },
-    {"gates": 1, "judges": 1},
+    {"gates": 1, "judges": 1, "by_size": 1, "stalls": 3},
     (
         "store.stat",
         "metadata.record_look",
-        "metadata.advance_deletion",
         "deletions.claim",
-        "store.delete",
     ),
 )
 """Segments are judged, copied again and deleted at once."""
@@ -100,7 +97,7 @@ AUDITS: Final = Focus(
         "approve": 30,
         "a_weekend_passes": 8,
         "appear": 16,
-        "bucket_changes_hands": 10,
+        "bucket_changes_hands": 16,
         "broker_tiers": 6,
         "broker_copies": 24,
         "start_copy_run": -10,
@@ -109,7 +106,7 @@ AUDITS: Final = Focus(
         "owner_changes": -3,
     },
     {"audits": 1},
-    ("removals.claim", "removals.condemn", "removals.save_plan", "store.look", "store.list"),
+    ("removals.claim", "removals.save_plan", "store.look"),
 )
 """Strays come to light and are removed, while brokers write into the same bucket and the bucket changes hands."""
 OWNERS: Final = Focus(
@@ -146,17 +143,21 @@ PUBLICATION: Final = Focus(
     {
         "publish": 50,
         "late_record": 6,
-        "owner_changes": 6,
-        "retention_changes": 2,
+        "owner_hands_over": 30,
+        "owner_changes": 4,
+        "local_retention": 10,
+        "delete_records_locally": 6,
+        "retention_changes": 10,
         "start_copy_run": -4,
         "restart_a_batch": -12,
-        "start_expire_run": -8,
+        "start_expire_run": 4,
+        "approve": 4,
         "fails": 3,
         "broker_tiers": -100,
         "broker_copies": -100,
         "delete_topic": -2,
     },
-    {"publishes": 1, "gates": 1, "judges": 1, "source": 3, "kills": 1, "stalls": 1},
+    {"publishes": 1, "gates": 1, "judges": 1, "source": 3, "kills": 1, "stalls": 1, "store_refuses": 1},
     ("step record written down", "metadata_topic.append", "publications.claim", "publications.advance"),
 )
 """Topics are published by command, again and again, by several at once."""
@@ -188,7 +189,7 @@ HAND_OVERS: Final = Focus(
 """Topics go to brokers that tier them from then on, while people change their minds and leaders change."""
 
 FOCUSES: Final = Menu(
-    (NOTHING, 50), *((focus, 7) for focus in (ELECTIONS, SIZES, VERDICTS, AUDITS, OWNERS, POWER, FAULTS))
+    (NOTHING, 37), *((focus, 9) for focus in (ELECTIONS, SIZES, VERDICTS, AUDITS, OWNERS, POWER, FAULTS))
 )
 _KINDS: Final = 12
 

@@ -19,8 +19,8 @@ from tests.simulation.world.world import World
 _RETENTION_MS = Menu((None, 30), (60_000, 20), (20_000, 20), (300_000, 20), (0, 5))
 _RETENTION_BYTES = Menu((None, 50), (150, 20), (60, 20), (400, 20), (0, 5))
 _CLOSE = "close"
-_FEW_BYTES = Menu((60, 20), (40, 15), (100, 15), (150, 20), (_CLOSE, 50))
-_MOST_EXCESS_BYTES = 130
+_FEW_BYTES = Menu((60, 10), (40, 10), (100, 10), (150, 15), (_CLOSE, 55))
+_MOST_EXCESS_BYTES = 80
 _SLOTS = Menu((5, 30), (1, 30), (2, 20), (0, 20))
 _WEEKEND_MS = 49 * 60 * 60 * 1000
 _QUOTAS = Menu((None, 50), (30, 20), (200, 30))

@@ -2,11 +2,15 @@
 copies, and audits, whose plans a person answers."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from include.tiering.pools.contract import COPIER_POOL
+from tests.simulation.kernel.choices import Menu
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.world import World
+
+_MOST_RETRIES: Final = 3
+_ROLLS: Final = Menu(((3, 4, 5), 40), ((2, 7, 4), 35), ((3, 2, 8), 25))
 
 
 class Runs:
@@ -27,7 +31,8 @@ class Runs:
     def create_topic(self, name: str) -> None:
         world = self._world
         brokers = tuple(range(1, 2 + world.choices.number(3)))
-        world.cluster.create_topic(world.topic_id(), name, 1 + world.choices.number(2), brokers)
+        rolls: Any = world.choices.pick(_ROLLS)
+        world.cluster.create_topic(world.topic_id(), name, 1 + world.choices.number(2), brokers, rolls)
 
     def start_copy_run(self) -> None:
         if len(self._world.alive("planner")) + len(self._world.alive("copier")) >= 5:
@@ -70,7 +75,7 @@ class Runs:
 
     def start_gate(self) -> None:
         """Behind a copy run, as its DAG does; that of an old one, too."""
-        if self._copy_runs and len(self._world.alive("gate")) < 2:
+        if self._copy_runs and len(self._world.alive("gate")) < 3:
             self.judge(self._copy_runs[self._world.choices.number(len(self._copy_runs))])
 
     def judge(self, run_id: str | None) -> None:
@@ -134,11 +139,12 @@ class Runs:
         """Airflow's retry: under the same batch id, whether the first one is dead or only looks so."""
         ended = [one for one in self._batches if one[3].dead or one[3].finished or self._is_stalled(one[3])]
         if ended:
-            batch = ended[self._world.choices.number(len(ended))]
-            self._batches.remove(batch)
-            kind, run_id, batch_id, _ = batch
-            self._world.happened("a batch is started again", batch_id)
-            self._start_batch(kind, run_id, batch_id)
+            self._start_again(ended[self._world.choices.number(len(ended))])
+
+    def restart_the_dead(self) -> None:
+        """Retries go on when the faults stop, with plans of before."""
+        for batch in [one for one in self._batches if one[3].dead][-_MOST_RETRIES:]:
+            self._start_again(batch)
 
     @property
     def waiting(self) -> bool:
@@ -146,6 +152,12 @@ class Runs:
 
     def _is_stalled(self, process: Process) -> bool:
         return process.stalled_until_ms > self._world.scheduler.now_ms
+
+    def _start_again(self, batch: tuple[str, str, str, Process]) -> None:
+        self._batches.remove(batch)
+        kind, run_id, batch_id, _ = batch
+        self._world.happened("a batch is started again", batch_id)
+        self._start_batch(kind, run_id, batch_id)
 
     def _begin_deleting(self, run_id: str, batches: int) -> None:
         self._expire_runs.append(run_id)

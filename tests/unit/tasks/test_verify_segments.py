@@ -156,6 +156,17 @@ def test_nothing_follows_what_is_about_to_expire(partition: CopiedPartition) -> 
     assert verify(metadata, partition).failed == ()
 
 
+def test_nothing_follows_what_began_to_expire_meanwhile(partition: CopiedPartition) -> None:
+    """The log start is raised before anything goes, so it is read after the segments are listed."""
+
+    class ExpiresMeanwhile(MemoryMetadata):
+        def list_segments(self, *args, **kwargs):
+            self.truth = PartitionTruth(log_start_offset=partition.rows[2].metadata.start_offset)
+            return super().list_segments(*args, **kwargs)
+
+    assert verify(ExpiresMeanwhile([partition.rows[0], partition.rows[2]]), partition).failed == ()
+
+
 def test_segments_that_are_not_finished_are_left_alone(metadata: MemoryMetadata, partition: CopiedPartition) -> None:
     row = partition.rows[-1]
     started = dataclasses.replace(row.metadata, state=RemoteLogSegmentState.COPY_SEGMENT_STARTED)

@@ -28,7 +28,7 @@ class _Pages(ctypes.Structure):
     """Counts of `struct cachestat`."""
 
     _fields_ = tuple(
-        (name, ctypes.c_uint64) for name in ("cached", "dirty", "written_back", "evicted", "recently_evicted")
+        (name, ctypes.c_uint64) for name in ("cached", "dirty", "written_back", "dropped", "recently_dropped")
     )
 
 

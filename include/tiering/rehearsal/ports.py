@@ -1,6 +1,6 @@
 """Ports on loopback for brokers."""
 
-import random
+import secrets
 import socket
 from dataclasses import dataclass
 from typing import Final
@@ -21,7 +21,7 @@ def free_ports(count: int) -> list[int]:
     """Different ports on which nobody listens now."""
     found: list[int] = []
     while len(found) < count:
-        port = random.choice(_RANGE)  # noqa: S311
+        port = secrets.choice(_RANGE)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

@@ -17,10 +17,13 @@ from include.tiering.errors import (
     TieringError,
     UnknownTopicError,
 )
+from include.tiering.rehearsal.broker_process import BrokerProcess
 from include.tiering.rehearsal.kafka_home import KafkaHome
-from include.tiering.settings import TieringSettings, load_settings
+from include.tiering.rehearsal.throw_away import ThrowAwayBroker
+from include.tiering.settings import TieringSettings, load_settings, to_environment
 from include.tiering.wiring import open_tiering
 from include.tiering.wiring.rehearse import Watcher, rehearse
+from include.tiering.wiring.rehearse_on import settings_of
 from tests.doubles.broker_data import broker_data, copy_of
 
 STOPPED = "stopped"
@@ -140,6 +143,26 @@ def test_a_broker_that_does_not_start_leaves_nothing_unless_asked_to(
     assert _seen(settings) == before
     assert not (tmp_path / "platform").exists()
     assert not (tmp_path / "remote").exists()
+
+
+def test_the_rehearsals_platform_knows_nothing_but_its_own_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "tiering.toml"
+    config.write_text('remote_storage.url = "s3://real/bucket"\nmetadata_topic.bootstrap_servers = "real:9092"')
+    monkeypatch.setenv("TIERING_CONFIG", str(config))
+    monkeypatch.setenv("TIERING_METADATA__URL", "postgresql+psycopg://real/database")
+    monkeypatch.setenv("TIERING_CLUSTER__BOOTSTRAP_SERVERS", "real:9092")
+    root = tmp_path / "a directory"
+    process = BrokerProcess(1, root / "broker", root / "broker" / "data", 20_001, "jars", "", tiering=True)
+    made = settings_of(ThrowAwayBroker(root, process), "orders")
+    assert made.cluster.bootstrap_servers == "127.0.0.1:20001"
+    assert made.metadata_topic.bootstrap_servers is None
+    assert made.metadata.url.get_secret_value() == f"sqlite:///{root}/platform/metadata.sqlite"
+    assert made.remote_storage.url == f"file://{tmp_path}/a%20directory/remote"
+    assert [(one.broker_id, one.path) for one in made.log_dirs] == [(1, process.log_dir)]
+    others = {name for name in ("real", "s3:", "postgresql") if name in str(to_environment(made).values())}
+    assert others == set()
 
 
 def _seen(settings: TieringSettings) -> dict[str, tuple[int, int]]:

@@ -1,5 +1,6 @@
 """What the simulation itself rests on: choices, and processes that die."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -85,6 +86,31 @@ def test_time_goes_to_the_next_that_wakes(world: QuietWorld) -> None:
     scheduler.spawn(process, "main", lambda: process.sleep(60))
     assert scheduler.run_quietly(lambda: process.finished)
     assert 60_000 <= scheduler.now_ms - began < 61_000
+
+
+def first_of_two(world: QuietWorld, seed: int, *, slow_point: str) -> str:
+    scheduler = scheduler_of(world, seed)
+    scheduler.slow_point = slow_point
+    done: list[str] = []
+
+    def call(process: Process) -> None:
+        scheduler.point(process, "call", "call")
+        done.append(process.name)
+
+    for name in ("slow", "quick"):
+        process = Process(scheduler, name)
+        process.is_slow = name == "slow"
+        scheduler.spawn(process, name, partial(call, process))
+    while not done:
+        scheduler.step()
+    return done[0]
+
+
+def test_whoever_is_slow_is_overtaken(world: QuietWorld) -> None:
+    usual = [first_of_two(world, seed, slow_point="") for seed in range(40)]
+    slow = [first_of_two(world, seed, slow_point="call") for seed in range(40)]
+    assert usual.count("slow") > 20
+    assert slow.count("quick") > 30
 
 
 def test_an_error_ends_its_task_and_is_reported(world: QuietWorld) -> None:

@@ -1,9 +1,12 @@
 """Broken rules are noticed: here those mutants that are quick, all of them by `python -m tests.simulation mutants`."""
 
+from contextlib import ExitStack
+
 import pytest
 
 from tests.simulation.hunt import hunt, mutant_named
 from tests.simulation.mutants.all import MUTANTS
+from tests.simulation.mutants.mutant import always
 from tests.simulation.schedule import run_schedule
 from tests.simulation.shrink import shrink
 from tests.simulation.story import told
@@ -44,6 +47,22 @@ def test_a_mutant_leaves_nothing_behind() -> None:
         with mutant.active():
             pass
     assert run_schedule(1).violation is None
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+def test_a_mutant_that_does_not_bite_changes_nothing(seed: int) -> None:
+    """So schedules in which it does not need not be run with it."""
+    usual = run_schedule(seed, tracing=True).trace
+    bitten: set[str] = set()
+    with ExitStack() as stack:
+        for mutant in MUTANTS:
+            stack.enter_context(mutant.watched(bitten.add))
+        assert run_schedule(seed, tracing=True).trace == usual
+    spared = [mutant for mutant in MUTANTS if mutant.bites is not always and mutant.name not in bitten]
+    assert spared
+    for mutant in spared:
+        with mutant.active():
+            assert run_schedule(seed, tracing=True).trace == usual, mutant.name
 
 
 def test_names_are_used_once() -> None:

@@ -16,7 +16,7 @@ from include.tiering.tasks.handover import (
 )
 from include.tiering.tasks.handover.ports import REMOTE_STORAGE
 from include.tiering.work.sql_handovers import SqlHandoverStore
-from tests.simulation.mutants.mutant import Mutant, Patch, found_one, nothing
+from tests.simulation.mutants.mutant import Mutant, Patch, nothing
 
 _follows = drive.following
 
@@ -104,6 +104,6 @@ HANDING_OVER = (
     Mutant("switch-unguarded", "the switch is made under guards", "nobody looks at them", _switched_unguarded),
     Mutant("switch-undrained", "nobody copies or expires at the switch", "leases are not drained", _undrained),
     Mutant("retention-early", "retention goes back when the brokers know what is remote", "at once", _unwatched),
-    Mutant("by-hand-unnoticed", "who switches by hand is followed", "nobody notices", _unnoticed, found_one),
-    Mutant("watchdog-asleep", "guards are never forgotten", "the watchdog sees nothing", _asleep, found_one),
+    Mutant("by-hand-unnoticed", "who switches by hand is followed", "nobody notices", _unnoticed),
+    Mutant("watchdog-asleep", "guards are never forgotten", "the watchdog sees nothing", _asleep),
 )

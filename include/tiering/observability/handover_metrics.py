@@ -20,7 +20,7 @@ HANDOVERS_FORGOTTEN: Final = Metric(
     "tiering_handovers_forgotten",
     MetricKind.GAUGE,
     (),
-    "Hand-overs that hold a topic's retention back while nobody carries them on.",
+    "Hand-overs that hold a topic's retention or its copies back while nobody carries them on.",
 )
 
 HANDOVER_METRICS: Final = (HANDOVERS, HANDOVERS_FORGOTTEN)

@@ -146,7 +146,7 @@ class HandoverVerbs(PublicationVerbs):
         return gather(self.handover_ports, topic, topic_id, handover)
 
     def forgotten_handovers(self) -> Sequence[ForgottenHandover]:
-        """Those that hold a topic's retention back while nobody carries them on; also a metric of this process."""
+        """Those that hold a topic's retention or copies back while nobody carries them on; also a metric."""
         under_way = self.handovers.open_handovers()
         forgotten = forgotten_handovers(under_way, self.handovers.now_ms())
         publish_handovers(process_recorder(), [(one.state, one.step) for one in under_way], len(forgotten))

@@ -1,4 +1,5 @@
-"""Hand-overs that nobody carries on, while configs of their topics stand at values that only a hand-over wants."""
+"""Hand-overs that nobody carries on, while configs of their topics stand at values that only a hand-over wants, or
+while the topic is nobody's: what is not copied then goes with the brokers' retention."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -44,17 +45,20 @@ def diagnose_handovers(open_handovers: Iterable[Handover]) -> tuple[Diagnosis, .
 
 
 def _forgotten(handover: Handover, now_ms: int) -> ForgottenHandover | None:
-    if not handover.state.holds_guards or handover.driven_until_ms > now_ms:
+    is_parked = handover.state is HandoverState.PARKED
+    if not (handover.state.holds_guards or is_parked) or handover.driven_until_ms > now_ms:
         return None
     since_ms = max(handover.driven_until_ms, handover.updated_at_ms)
     idle_ms = now_ms - since_ms
-    is_a_persons = handover.state is HandoverState.STOPPED or handover.step is HandoverStep.APPROVAL
+    is_a_persons = is_parked or handover.state is HandoverState.STOPPED or handover.step is HandoverStep.APPROVAL
     if idle_ms <= (PERSON_MS if is_a_persons else ALONE_MS):
         return None
-    waits = "waits for a person" if is_a_persons else "has no driver any more"
+    waits = "is parked" if is_parked else "waits for a person" if is_a_persons else "has no driver any more"
+    meanwhile = "nobody copies or expires the topic" if is_parked else "its guards hold: nothing of the topic expires"
+    ways_out = f"./tiering handover {handover.topic} --resume" + ("" if is_parked else ", or --undo")
     return ForgottenHandover(
         handover,
         since_ms,
-        f"the hand-over of {handover.topic} {waits}, at {handover.step} for {format_duration(idle_ms / 1000)}, and its"
-        f" guards hold: nothing of the topic expires. ./tiering handover {handover.topic} --resume, or --undo",
+        f"the hand-over of {handover.topic} {waits}, at {handover.step} for {format_duration(idle_ms / 1000)}, and"
+        f" {meanwhile}. {ways_out}",
     )

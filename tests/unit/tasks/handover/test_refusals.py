@@ -327,6 +327,15 @@ def test_a_forgotten_one_is_named_after_a_while_and_one_that_waits_for_a_person_
     assert forgotten_handovers([world.handover], now_ms + 10 * PERSON_MS) == []
 
 
+def test_a_parked_one_is_named_after_a_day_because_nobody_copies_its_topic(world):
+    world.up_to(HandoverStep.SWITCH)
+    world.undo()
+    now_ms = world.handover.updated_at_ms
+    assert forgotten_handovers([world.handover], now_ms + PERSON_MS) == []
+    (found,) = forgotten_handovers([world.handover], now_ms + PERSON_MS + 1)
+    assert found.message.endswith("and nobody copies or expires the topic. ./tiering handover orders --resume")
+
+
 def test_the_doctor_says_what_it_waits_for(world):
     world.carry_on()
     (line,) = diagnose_handovers(world.handovers.open_handovers())

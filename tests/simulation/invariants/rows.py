@@ -227,9 +227,11 @@ class Rows:
 
     def records(self, row: Row) -> list[Record] | None:
         """What a segment of this row holds."""
+        held = self._begun_with.get(row.segment_id)
+        if held is not None:
+            return sorted(held, key=lambda record: record[1])
         log = self._watch.log_of(row.topic_id_partition)
-        known = self._begun_with.get(row.segment_id) or (log.timestamps if log is not None else ())
-        return records_of(row.start_offset, row.end_offset, row.epochs, known)
+        return records_of(row.start_offset, row.end_offset, row.epochs, log.timestamps if log is not None else ())
 
     def check_bytes(self, row: Row) -> None:
         """The objects of a FINISHED row."""

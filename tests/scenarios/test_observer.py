@@ -20,7 +20,7 @@ from include.tiering.tasks.partition_readiness import NotReady
 from include.tiering.tasks.plan_expiration import ExpirationPlanner
 from tests.doubles.kafkas_remote_store import ABANDONED
 from tests.doubles.observed_cluster import ObservedCluster
-from tests.doubles.segments import DELETE_FINISHED, DELETE_STARTED, FINISHED, planned, update_of
+from tests.doubles.segments import DELETE_FINISHED, DELETE_STARTED, FINISHED, partition_of, planned, update_of
 from tests.doubles.tiered_topic import replayed_caches
 
 pytestmark = pytest.mark.integration
@@ -90,6 +90,20 @@ def test_nothing_of_a_brokers_topic_is_copied_expired_truncated_or_removed(obser
     removed = observed.document("audit", "--delete-orphans", "--approve", code=1)
     assert removed["findings"]
     assert {path: path.stat().st_size for path in observed.store.rglob("*") if path.is_file()} == before
+
+
+def test_what_a_broker_left_is_named_once_everything_behind_it_was_read_and_stays(tmp_path: Path):
+    cluster = ObservedCluster(tmp_path)
+    known = next(log for log in cluster.store.glob("kafka-tiered-storage/tier-a-0-*/*.log"))
+    stray = known.with_name(f"{known.name[:21]}{partition_of().topic_id}.log")
+    stray.write_bytes(known.read_bytes())
+    cluster.document("ingest")
+    document = cluster.document("audit", "--delete-orphans", "--approve", code=1)
+    (found,) = (one for one in document["findings"] if one["kind"] != "abandoned-copy")
+    assert (found["kind"], found["bytes"]) == ("foreign-object", known.stat().st_size)
+    assert found["key"].endswith(stray.name)
+    assert "brokers tell of no such segment" in found["message"]
+    assert stray.exists()
 
 
 class TestBehind:

@@ -51,7 +51,8 @@ class AuditMoment:
 @dataclass(frozen=True, slots=True)
 class AuditContext:
     """`worked_on`: partitions with a live lease, asked for after the segments were read. `unread`: those that brokers
-    tier and of which not all was read that brokers wrote."""
+    tier and of which not all was read that brokers wrote. `brokers_read_ms`: of partitions of which all was read, when
+    the brokers were asked how much that is."""
 
     moment: AuditMoment
     layout: SegmentLayout
@@ -59,6 +60,7 @@ class AuditContext:
     worked_on: frozenset[PartitionText]
     read_manifest: ManifestReader = no_manifest
     unread: frozenset[PartitionText] = frozenset()
+    brokers_read_ms: Mapping[PartitionText, int] = field(default_factory=dict)
 
     def topic(self, topic_id: str) -> AuditedTopic:
         """Of a segment of the metadata.
@@ -83,7 +85,7 @@ class PassedOver(StrEnum):
 
     OF_BROKERS = "of-brokers"
     """Unknown segment ids of a topic that is handed over, or its brokers': they write objects that no metadata here
-    knows."""
+    knows, unless all that they wrote about them must have been read."""
 
     UNREAD = "unread"
     """Of a partition that brokers tier, and of which not all was read that they wrote: ./tiering ingest."""

@@ -55,8 +55,8 @@ class FindingKind(StrEnum):
 
     FOREIGN_OBJECT = "foreign-object"
     """A key that this layout would never write and that names no known segment id. Or each object of an unknown segment
-    id that has all of them, in a layout without manifests: a complete copy that nobody can prove to be one. Not ours to
-    judge or to delete."""
+    id that has all of them, in a layout without manifests: a complete copy that nobody can prove to be one. Or of a
+    topic that brokers tier, and of which no record tells that must have been read by now. Not ours to delete."""
 
     OPEN_MULTIPART_UPLOAD = "open-multipart-upload"
     """A write that never became an object (a multipart upload; a temporary file in a file tree), and no copy of its

@@ -13,9 +13,10 @@ from typing import Final
 from include.tiering.audit.context import AuditContext, AuditOutcome, PassedOver
 from include.tiering.audit.finding import AuditFinding, FindingKind
 from include.tiering.audit.object_alone import foreign, labels_of
-from include.tiering.audit.segment_facts import SegmentFact
+from include.tiering.audit.segment_facts import AuditedTopic, PartitionText, SegmentFact
 from include.tiering.errors import FormatError, ObjectKeyError, RemoteResourceNotFoundError, RemoteStorageError
 from include.tiering.formats.manifest import SegmentManifest, parse_manifest
+from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.layouts.contract import SegmentKey
 from include.tiering.remote_storage.listing import ListedObject
@@ -62,7 +63,7 @@ def _judge_attempt(
     partition = attempt.segment_id.topic_id_partition
     topic = context.topics.get(str(partition.topic_id))
     if topic is not None and not topic.is_ours:
-        return PassedOver.OF_BROKERS
+        return _judge_brokers(stored, tombstones, topic, (str(partition.topic_id), partition.partition), context)
     judged = _judge_settled(attempt, stored, tombstones, context)
     if isinstance(judged, PassedOver) or all(finding.kind is FindingKind.ADOPTABLE for finding in judged):
         # A complete copy is offered whatever its age: nothing of it is removed, and a young one says that the database
@@ -70,6 +71,33 @@ def _judge_attempt(
         return judged
     is_young = any(context.moment.is_young(listed.last_modified_ms) for listed in stored.values())
     return PassedOver.YOUNG if is_young else judged
+
+
+def _judge_brokers(
+    stored: dict[ObjectKind, ListedObject],
+    tombstones: Sequence[SegmentFact],
+    topic: AuditedTopic,
+    partition: PartitionText,
+    context: AuditContext,
+) -> list[AuditFinding] | PassedOver:
+    """A broker writes its record before the first object and behind the last one's deletion: a day behind a look at all
+    records it is no copy that is about to be known."""
+    read_ms = context.brokers_read_ms.get(partition)
+    if topic.owner is not TopicOwner.BROKER or read_ms is None or partition in context.unread:
+        return PassedOver.OF_BROKERS
+    settled_ms = min(read_ms, context.moment.listed_at_ms) - context.moment.min_age_ms
+    changed_ms = [*(listed.last_modified_ms for listed in stored.values()), *(one.changed_at_ms for one in tombstones)]
+    if max(changed_ms) > settled_ms:
+        return PassedOver.OF_BROKERS
+    why = "brokers say that they deleted its segment" if tombstones else "brokers tell of no such segment"
+    return [
+        replace(
+            foreign(listed),
+            message=f"{why}: nobody goes on with it, and nothing here removes it",
+            **labels_of(listed.key, context.layout),
+        )
+        for listed in stored.values()
+    ]
 
 
 def _judge_settled(

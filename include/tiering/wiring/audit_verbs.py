@@ -95,7 +95,10 @@ class AuditVerbs(IngestionVerbs):
             for topic_id, topic in facts.topics().items()
         }
         unread = frozenset((str(one.topic_id), one.partition) for one in self.ingestion.unread())
-        return AuditContext(moment, self.strays.layout, topics, facts.worked_on(), self.strays.manifest, unread)
+        read_ms = {(str(one.topic_id), one.partition): at_ms for one, at_ms in self.read_of_brokers().items()}
+        return AuditContext(
+            moment, self.strays.layout, topics, facts.worked_on(), self.strays.manifest, unread, read_ms
+        )
 
     def audit(
         self,

@@ -1,10 +1,12 @@
 """The verbs of observing: what brokers write to their metadata topic, read into ours."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
 from include.tiering.metadata_topic.contract import MetadataTopic, OffsetBounds
+from include.tiering.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observability.ingest_metrics import publish_ingest
 from include.tiering.observability.metrics import process_recorder
 from include.tiering.remote_metadata.ingestion_contract import BrokerSize, MetadataIngestion
@@ -64,6 +66,18 @@ class IngestionVerbs(Parts):
         """The next `ingest` begins at the beginning of the topic as it is now; see `MetadataIngestion.read_again`."""
         self.require_cluster(self.cluster_id)
         Ingester(self.metadata_topic_reader, self.ingestion, author).read_again()
+
+    def read_of_brokers(self) -> Mapping[TopicIdPartition, int]:
+        """Partitions with segments of which all was read that brokers wrote to the metadata topic, and when they were
+        asked how much that is, by the database's clock."""
+        topic = self.ingestion.topic()
+        if topic is None:
+            return {}
+        looked_at_ms = {
+            one.metadata_partition: one.looked_at_ms for one in self.ingestion.positions() if one.is_complete
+        }
+        numbers = {one: metadata_partition_of(one, topic.partition_count) for one in self.metadata.partitions()}
+        return {one: looked_at_ms[number] for one, number in numbers.items() if number in looked_at_ms}
 
     def broker_sizes(self) -> Sequence[BrokerSize]:
         """RemoteLogSizeBytes of every partition as brokers count it."""

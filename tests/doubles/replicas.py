@@ -16,13 +16,13 @@ def replica(
     reasons: dict[int, IneligibleReason] | None = None,
     chosen: bool = True,
 ) -> Replica:
-    """Segments of ten offsets and these sizes; the last is the active one. `reasons` by index."""
+    """Segments of ten offsets, these sizes and times a second apart; the last is the active one. `reasons` by index."""
     segments = tuple(
         LogSegment(
             base_offset=10 * index,
             end_offset=10 * index + 9,
             size_bytes=size,
-            max_timestamp_ms=0,
+            max_timestamp_ms=1_000 * index,
             leader_epochs=LeaderEpochs(),
             active=index == len(sizes) - 1,
             reason=(reasons or {}).get(index, IneligibleReason.ACTIVE if index == len(sizes) - 1 else None),

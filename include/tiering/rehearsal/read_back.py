@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from include.tiering.model.local_retention import next_local_start
 from include.tiering.model.record_digest import RangeDigest, RecordDigest, SeenRecord
 from include.tiering.rehearsal.sample import PartitionSample
 
@@ -33,12 +34,12 @@ def segment_digests(records: Iterable[SeenRecord], bases: Sequence[int]) -> dict
 
 
 def compared(sample: PartitionSample, before: SegmentDigests, after: SegmentDigests, log_start: int) -> Comparison:
-    """Of all segments at and above `log_start`; what lies below is `lost_between`'s."""
+    """Of all segments that reach above `log_start`; what lies below is `lost_between`'s."""
     nothing = RecordDigest().result()
     differences = []
     for segment in sample.segments:
         was, is_now = before.get(segment.base_offset, nothing), after.get(segment.base_offset, nothing)
-        if segment.base_offset >= log_start and was != is_now:
+        if segment.end_offset >= log_start and was != is_now:
             differences.append(
                 f"offsets {segment.base_offset}..{segment.end_offset}: {was.records} records before, {is_now.records}"
                 " afterwards, not equal"
@@ -46,13 +47,22 @@ def compared(sample: PartitionSample, before: SegmentDigests, after: SegmentDige
     return Comparison(sum(one.records for one in after.values()), tuple(differences))
 
 
-def lost_between(
-    sample: PartitionSample, log_start: int, log_start_now: int, *, retention_ms: int, now_ms: int
-) -> tuple[str, ...]:
-    """Segments between the two log starts that were not past `retention_ms` (-1: none is): they should be there."""
+def first_kept(sample: PartitionSample, log_start: int, *, retention_ms: int, retention_bytes: int, now_ms: int) -> int:
+    """The first offset that retention keeps of what is there from `log_start` on; -1 as a limit: none.
+
+    Brokers delete from the oldest segment on, by time and then by size, and never the active one.
+    """
+    there = [segment for segment in sample.segments if segment.end_offset >= log_start]
+    young = (one for one in there if one.active or retention_ms < 0 or one.max_timestamp_ms >= now_ms - retention_ms)
+    by_time = next(young).base_offset
+    by_size = next_local_start(there, retention_bytes, sample.log_end_offset) if retention_bytes >= 0 else None
+    return max(log_start, by_time, by_size or 0)
+
+
+def lost_between(sample: PartitionSample, log_start: int, log_start_now: int, kept_from: int) -> tuple[str, ...]:
+    """Segments that are gone with the log start though retention keeps them."""
     return tuple(
         f"offsets {segment.base_offset}..{segment.end_offset}: gone, the log start is {log_start_now}"
         for segment in sample.segments
-        if log_start <= segment.base_offset < log_start_now
-        and (retention_ms < 0 or segment.active or segment.max_timestamp_ms > now_ms - retention_ms)
+        if segment.end_offset >= max(log_start, kept_from) and segment.end_offset < log_start_now
     )

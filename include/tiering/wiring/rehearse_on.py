@@ -11,7 +11,7 @@ from include.tiering.cluster.brokers_contract import PartitionOffsets
 from include.tiering.cluster.kafka_records import Isolation, KafkaServedRecords
 from include.tiering.model.handover import HandoverState, HandoverStep, is_before
 from include.tiering.model.handover_facts import UNLIMITED
-from include.tiering.rehearsal.read_back import SegmentDigests, compared, lost_between, segment_digests
+from include.tiering.rehearsal.read_back import SegmentDigests, compared, first_kept, lost_between, segment_digests
 from include.tiering.rehearsal.result import Rehearsal, RehearsedPartition
 from include.tiering.rehearsal.sample import PartitionSample, bases_of
 from include.tiering.rehearsal.throw_away import NODE_ID, ThrowAwayBroker
@@ -67,8 +67,7 @@ def rehearse_on(
             before = run.read_all()
             handover = run.carry_on(handover, None)
             if handover.state is HandoverState.DONE:
-                retention_ms = int(configs.get("retention.ms", UNLIMITED))
-                partitions = run.judged(before, run.read_all(), broker.remote_dir, retention_ms)
+                partitions = run.judged(before, run.read_all(), broker.remote_dir, configs)
         store, handover_id = tiering.handovers, handover.handover_id
         return Rehearsal(
             topic=topic,
@@ -140,9 +139,8 @@ class _Run:
         return [self._read(sample, answer.of(sample.replica_id.topic_id_partition)) for sample in self._samples]
 
     def judged(
-        self, before: Sequence[_Read], after: Sequence[_Read], remote_dir: Path, retention_ms: int
+        self, before: Sequence[_Read], after: Sequence[_Read], remote_dir: Path, configs: Mapping[str, str]
     ) -> tuple[RehearsedPartition, ...]:
-        now_ms = self._tiering.clock.now_ms()
         return tuple(
             RehearsedPartition(
                 sample=sample,
@@ -150,17 +148,21 @@ class _Run:
                 remote_only_below=is_now.offsets.earliest_local or is_now.offsets.earliest,
                 plain=compared(sample, was.plain, is_now.plain, is_now.offsets.earliest),
                 committed=compared(sample, was.committed, is_now.committed, is_now.offsets.earliest),
-                lost=lost_between(
-                    sample,
-                    was.offsets.earliest,
-                    is_now.offsets.earliest,
-                    retention_ms=retention_ms,
-                    now_ms=now_ms,
-                ),
+                lost=self._lost(sample, was.offsets.earliest, is_now.offsets.earliest, configs),
                 copied_twice=_copied_twice(remote_dir, sample),
             )
             for sample, was, is_now in zip(self._samples, before, after, strict=True)
         )
+
+    def _lost(self, sample: PartitionSample, was: int, is_now: int, configs: Mapping[str, str]) -> tuple[str, ...]:
+        kept_from = first_kept(
+            sample,
+            was,
+            retention_ms=int(configs.get("retention.ms", UNLIMITED)),
+            retention_bytes=int(configs.get("retention.bytes", UNLIMITED)),
+            now_ms=self._tiering.clock.now_ms(),
+        )
+        return lost_between(sample, was, is_now, kept_from)
 
     def _read(self, sample: PartitionSample, offsets: PartitionOffsets) -> _Read:
         ends = {Isolation.UNCOMMITTED: offsets.high_watermark, Isolation.COMMITTED: offsets.last_stable_offset}

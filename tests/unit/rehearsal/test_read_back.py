@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from include.tiering.model.record_digest import SeenRecord
-from include.tiering.rehearsal.read_back import compared, lost_between, segment_digests
-from include.tiering.rehearsal.sample import PartitionSample, bases_of, sample_of
+from include.tiering.rehearsal.read_back import compared, first_kept, lost_between, segment_digests
+from include.tiering.rehearsal.sample import bases_of, sample_of
 from tests.doubles.replicas import replica
 
 NOW_MS = 1_000_000
-SAMPLE = sample_of(replica([1, 1, 1]), 10)
+SAMPLE = sample_of(replica([10, 20, 30]), 100)
 
 
 def records(offsets: Sequence[int], value: bytes = b"value") -> list[SeenRecord]:
@@ -39,21 +39,41 @@ def test_another_value_and_a_record_too_few_are_named_by_segment() -> None:
     assert gone.records == 20
 
 
-def test_what_expired_meanwhile_is_not_compared_and_not_lost() -> None:
+def test_what_expired_meanwhile_is_not_compared() -> None:
     before = segment_digests(records(range(30)), bases_of(SAMPLE))
     after = {base: digest for base, digest in before.items() if base >= 10}
     assert compared(SAMPLE, before, after, 10).is_equal
-    assert lost_between(SAMPLE, 0, 10, retention_ms=1_000, now_ms=NOW_MS) == ()
-    assert lost_between(SAMPLE, 0, 0, retention_ms=-1, now_ms=NOW_MS) == ()
+
+
+def test_the_rest_of_a_segment_that_was_cut_is_compared() -> None:
+    before = segment_digests(records(range(5, 30)), bases_of(SAMPLE))
+    after = segment_digests([*records(range(5, 9)), *records(range(10, 30))], bases_of(SAMPLE))
+    assert compared(SAMPLE, before, before, 5).is_equal
+    assert compared(SAMPLE, before, after, 5).differences == (
+        "offsets 0..9: 5 records before, 4 afterwards, not equal",
+    )
+
+
+def kept_from(log_start: int = 0, *, retention_ms: int = -1, retention_bytes: int = -1) -> int:
+    return first_kept(SAMPLE, log_start, retention_ms=retention_ms, retention_bytes=retention_bytes, now_ms=NOW_MS)
+
+
+def test_retention_lets_the_oldest_go_and_never_the_active_one() -> None:
+    """Segments of 10, 20 and 30 bytes, with records up to the times 0, 1,000 and 2,000."""
+    assert (kept_from(), kept_from(5)) == (0, 5)
+    assert kept_from(retention_ms=NOW_MS) == 0, "just kept"
+    assert kept_from(retention_ms=NOW_MS - 1) == 10
+    assert kept_from(retention_ms=0) == 20
+    assert [kept_from(retention_bytes=limit) for limit in (60, 51, 50, 31, 30, 0)] == [0, 0, 10, 10, 20, 20]
+    assert kept_from(10, retention_bytes=30) == 20
+    assert kept_from(retention_ms=NOW_MS - 1, retention_bytes=60) == 10
 
 
 def test_what_went_without_a_reason_is_lost() -> None:
-    said = ("offsets 0..9: gone, the log start is 10",)
-    assert lost_between(SAMPLE, 0, 10, retention_ms=-1, now_ms=NOW_MS) == said
-    assert lost_between(SAMPLE, 0, 10, retention_ms=NOW_MS + 1, now_ms=NOW_MS) == said, "within retention"
-    assert len(lost_between(SAMPLE, 0, 30, retention_ms=1_000, now_ms=NOW_MS)) == 1, "active segments do not expire"
-
-
-def test_a_log_start_within_a_segment_loses_nothing() -> None:
-    cut = PartitionSample(SAMPLE.replica_id, SAMPLE.segments, 5, SAMPLE.leader_epochs, 0)
-    assert lost_between(cut, 5, 5, retention_ms=-1, now_ms=NOW_MS) == ()
+    first = "offsets 0..9: gone, the log start is 10"
+    assert lost_between(SAMPLE, 0, 10, kept_from=0) == (first,)
+    assert lost_between(SAMPLE, 0, 10, kept_from=10) == ()
+    assert lost_between(SAMPLE, 0, 20, kept_from=10) == ("offsets 10..19: gone, the log start is 20",)
+    assert lost_between(SAMPLE, 0, 0, kept_from=0) == ()
+    assert lost_between(SAMPLE, 5, 10, kept_from=5) == (first,), "the rest of a segment that was cut"
+    assert lost_between(SAMPLE, 10, 10, kept_from=10) == ()

@@ -24,11 +24,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from include.tiering.errors import KafkaMissingError
 from include.tiering.units import MIB
 from tests.benchmark import producers_page
 from tests.benchmark.machine import IdleMeter, machine_facts
 from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
-from include.tiering.errors import KafkaMissingError
 from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.produce import Writer
 

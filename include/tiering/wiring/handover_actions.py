@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from include.tiering.cluster.records_contract import ServedRecords
+from include.tiering.errors import PublicationRefusedError
 from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.record_digest import RangeDigest, RecordDigest
@@ -15,6 +16,7 @@ from include.tiering.tasks.copy_plan import CopyPlan, HeldBack
 from include.tiering.tasks.copy_segments import BatchResult
 from include.tiering.tasks.handover.ports import CopyRound
 from include.tiering.tasks.handover.stored_records import stored_digest
+from include.tiering.tasks.plan_publication import PublicationPlan
 from include.tiering.tasks.publish import Publisher
 from include.tiering.tasks.verify_segments import subjects_of, verify_subjects
 from include.tiering.work.handover_contract import SeededPartition
@@ -67,6 +69,7 @@ class HandoverActions:
 
     def publish(self, seeded: SeededPartition) -> None:
         partition = seeded.topic_id_partition
+        _require_decided(self._publisher.plan(partition, log_start_offset=seeded.log_start_offset), seeded)
         run_id = f"handover-publish-{partition.topic_id}"
         self._publisher.publish(
             partition,
@@ -95,6 +98,18 @@ class HandoverActions:
                 with suppress(OSError):
                     found.append(shutil.disk_usage(log_dir.path).free)
         return min(found, default=None)
+
+
+def _require_decided(plan: PublicationPlan, seeded: SeededPartition) -> None:
+    """What is sent stays: so either all that was decided can be, and no more, or nothing is."""
+    if plan.refused is not None or plan.end_offset == seeded.end_offset:
+        return
+    waits = plan.withheld
+    why = "" if waits is None else f": from offset {waits.offset} on nothing can be, {waits.reason}"
+    raise PublicationRefusedError(
+        f"{seeded.topic_id_partition}: decided was to publish up to {seeded.end_offset}, it would end at"
+        f" {plan.end_offset}{why}. Nothing was sent"
+    )
 
 
 def _held_back(plan: CopyPlan) -> tuple[str, ...]:

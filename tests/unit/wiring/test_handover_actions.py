@@ -8,6 +8,9 @@ from typing import Any
 import google_crc32c
 import pytest
 
+from include.tiering.database.engine import open_engine
+from include.tiering.database.migrations import upgrade
+from include.tiering.errors import PublicationRefusedError
 from include.tiering.model.depth import Depth
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.verdict import Verdict
@@ -15,9 +18,14 @@ from include.tiering.quota.contract import NoQuotas
 from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.tasks.verify_segments import Measurer
 from include.tiering.wiring.handover_actions import HandoverActions
+from include.tiering.work.handover_contract import SeededPartition
 from tests.doubles.copied_segments import copied_partition
+from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata import MemoryMetadata
+from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.publication_world import PublicationWorld
+from tests.doubles.topic_oracle import records_about
 
 PASSES_BY_ITSELF = {
     HeldBack.NOT_READY,
@@ -37,6 +45,36 @@ def test_what_only_a_person_can_end_is_not_waited_for(reason: HeldBack) -> None:
     done = HandoverActions(tiering, nobody, nobody).copy_round("orders", "run")
     assert done.worth_retrying == (reason in PASSES_BY_ITSELF)
     assert done.held_back == (f"{ORDERS}, offset 7: {reason}: in words",)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "end_offset", "said"),
+    [
+        (
+            {1: Verdict.EXPIRED},
+            420,
+            "it would end at 199: from offset 200 on nothing can be, .* has the verdict expired",
+        ),
+        ({}, 299, "it would end at 420"),
+    ],
+)
+def test_either_all_that_was_decided_is_published_and_no_more_or_nothing(
+    tmp_path: Path, verdicts: dict[int, Verdict], end_offset: int, said: str
+) -> None:
+    engine = open_engine(f"sqlite:///{tmp_path / 'tiering.db'}")
+    upgrade(engine)
+    world, topic = PublicationWorld(engine), MemoryMetadataTopic()
+    world.copied(ORDERS, verdicts=verdicts)
+    nobody: Any = None
+    actions = HandoverActions(nobody, world.publisher(topic, ManualClock()), nobody)
+    with pytest.raises(PublicationRefusedError, match=f"{said}.*Nothing was sent"):
+        actions.publish(SeededPartition(ORDERS, 100, end_offset, 100, 1, 0))
+    assert records_about(topic, ORDERS) == []
+    for segment in world.metadata.list_segments(ORDERS):
+        world.metadata.record_verdict(segment.metadata.remote_log_segment_id, Verdict.PASSED)
+    actions.publish(SeededPartition(ORDERS, 100, 420, 100, 1, 0))
+    assert len(records_about(topic, ORDERS)) == 6
+    engine.dispose()
 
 
 @pytest.mark.parametrize(("depth", "verdict"), [(Depth.SHALLOW, Verdict.PASSED), (Depth.DEEP, Verdict.FAILED)])

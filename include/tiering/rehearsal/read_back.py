@@ -52,7 +52,7 @@ def first_kept(sample: PartitionSample, log_start: int, *, retention_ms: int, re
 
     Brokers delete from the oldest segment on, by time and then by size, and never the active one.
     """
-    there = [segment for segment in sample.segments if segment.end_offset >= log_start]
+    there = [segment for segment in sample.segments if segment.active or segment.end_offset >= log_start]
     young = (one for one in there if one.active or retention_ms < 0 or one.max_timestamp_ms >= now_ms - retention_ms)
     by_time = next(young).base_offset
     by_size = next_local_start(there, retention_bytes, sample.log_end_offset) if retention_bytes >= 0 else None

@@ -1,6 +1,7 @@
 """What is said of records that are not what they were."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from include.tiering.model.record_digest import SeenRecord
 from include.tiering.rehearsal.read_back import compared, first_kept, lost_between, segment_digests
@@ -67,6 +68,13 @@ def test_retention_lets_the_oldest_go_and_never_the_active_one() -> None:
     assert [kept_from(retention_bytes=limit) for limit in (60, 51, 50, 31, 30, 0)] == [0, 0, 10, 10, 20, 20]
     assert kept_from(10, retention_bytes=30) == 20
     assert kept_from(retention_ms=NOW_MS - 1, retention_bytes=60) == 10
+
+
+def test_an_empty_partition_keeps_everything() -> None:
+    (active,) = replica([0]).segments
+    empty = replace(SAMPLE, segments=(replace(active, base_offset=7, end_offset=6),), log_start_offset=7)
+    assert first_kept(empty, 7, retention_ms=0, retention_bytes=0, now_ms=NOW_MS) == 7
+    assert compared(empty, {}, {}, 7).is_equal
 
 
 def test_what_went_without_a_reason_is_lost() -> None:

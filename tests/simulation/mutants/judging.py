@@ -1,10 +1,12 @@
 """Mutants of the quality gate and of audits."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from include.tiering.audit import unknown_segment
 from include.tiering.audit.context import AuditMoment
+from include.tiering.errors import ForeignStoreError
 from include.tiering.remote_metadata import sql_looks
 from include.tiering.remote_metadata.looks import Look
 from include.tiering.remote_metadata.values import QualityResult
@@ -14,7 +16,16 @@ from include.tiering.tasks.own_topics import SeenOwners
 from include.tiering.tasks.record_verdicts import Subject
 from include.tiering.wiring.audit_verbs import AuditVerbs
 from include.tiering.work.sql_removals import SqlRemovalStore
-from tests.simulation.mutants.mutant import Mutant, Patch, nothing, otherwise, said
+from tests.simulation.mutants.mutant import (
+    Call,
+    Mutant,
+    Patch,
+    nothing,
+    otherwise,
+    refused,
+    said,
+    said_yes,
+)
 
 _removes = StoredStrays.remove
 
@@ -34,15 +45,19 @@ def _judges_what_goes() -> list[Patch]:
 
 def _all_must_follow() -> list[Patch]:
     """What lies below our log start, too."""
+    real = verify_segments._finished
 
     def instead(metadata: Any, partition: Any) -> Iterator[Subject]:
         previous = None
-        finished = (row for row in metadata.list_segments(partition) if row.metadata.is_finished)
-        for row in sorted(finished, key=lambda row: row.metadata.end_offset):
-            yield Subject(row, previous)
-            previous = row.metadata
+        for subject in real(metadata, partition):
+            yield Subject(subject.row, previous)
+            previous = subject.row.metadata
 
     return [(verify_segments, "_finished", instead)]
+
+
+def _some_follow_nothing(call: Call) -> bool:
+    return any(subject.previous is None for subject in call.result[1:])
 
 
 def _no_age_guard() -> list[Patch]:
@@ -66,9 +81,13 @@ def _recorded_owners_alone() -> list[Patch]:
     return [(SeenOwners, "_is_broker_tiered", instead)]
 
 
-def _marker_not_read() -> list[Patch]:
+def _marker_not_heeded() -> list[Patch]:
     def instead(self: Any, strays: Any) -> Any:
-        return _removes(StoredStrays(self._store, self.layout, nothing), strays)
+        def read() -> None:
+            with suppress(ForeignStoreError):
+                self._require_ours()
+
+        return _removes(StoredStrays(self._store, self.layout, read), strays)
 
     return [(StoredStrays, "remove", instead)]
 
@@ -99,8 +118,14 @@ JUDGING = (
         otherwise,
     ),
     Mutant("judges-what-goes", "what is being deleted is not convicted", "it is", _judges_what_goes, said(False)),
-    Mutant("all-must-follow", "nothing follows what is below our log start", "all must", _all_must_follow),
-    Mutant("audit-young", "an audit leaves alone what is young", "it does not", _no_age_guard),
+    Mutant(
+        "all-must-follow",
+        "nothing follows what is below our log start",
+        "all must",
+        _all_must_follow,
+        _some_follow_nothing,
+    ),
+    Mutant("audit-young", "an audit leaves alone what is young", "it does not", _no_age_guard, said_yes),
     Mutant(
         "audit-complete",
         "a complete copy is offered, not removed",
@@ -114,7 +139,7 @@ JUDGING = (
         _recorded_owners_alone,
         said(True),
     ),
-    Mutant("audit-marker", "a removal reads the marker of the bucket", "it does not", _marker_not_read),
+    Mutant("audit-marker", "a removal heeds the marker of the bucket", "it does not", _marker_not_heeded, refused),
     Mutant(
         "audit-known",
         "an audit removes nothing that metadata knows",

@@ -5,7 +5,7 @@ replaces can be watched instead: in a schedule in which the right function is ne
 one would not, the mutant changes nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import wraps
@@ -18,7 +18,8 @@ Patch = tuple[Any, str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Of a right function that a mutant replaces by a wrong one. Of `result` and `error` there is one."""
+    """Of a right function that a mutant replaces by a wrong one. Of `result` and `error` there is one; what an iterator
+    gives is a list."""
 
     wrong: Callable[..., Any]
     args: tuple[Any, ...]
@@ -44,6 +45,11 @@ def refused(call: Call) -> bool:
 def found_one(call: Call) -> bool:
     """For one that does what the right one does, but never finds anything."""
     return call.result is not None
+
+
+def said_yes(call: Call) -> bool:
+    """For one that looks at its arguments alone, and always says no."""
+    return bool(call.result)
 
 
 def said(answer: object) -> Bites:
@@ -95,7 +101,12 @@ class Mutant:
                 if self.bites(Call(wrong, args, kwargs, error=error)):
                     found(self.name)
                 raise
-            if self.bites(Call(wrong, args, kwargs, result)):
+            if isinstance(result, Iterator) and self.bites is not always:
+                given = list(result)
+                result = iter(given)
+            else:
+                given = result
+            if self.bites(Call(wrong, args, kwargs, given)):
                 found(self.name)
             return result
 

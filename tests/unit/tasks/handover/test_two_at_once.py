@@ -218,6 +218,20 @@ def test_what_rolled_first_behind_the_fence_is_left_to_the_broker(tmp_path):
         assert (ended.step, ended.state) == (HandoverStep.WATCH, HandoverState.ACTIVE)
 
 
+def test_a_parked_one_whose_published_records_expired_goes_on_all_the_same(world):
+    world.up_to(HandoverStep.SWITCH)
+    world.undo()
+    world.put(0, 5)
+    replica_id, replica = next(iter(world.copying.source.replicas.items()))
+    kept = tuple(one for one in replica.segments if one.base_offset >= 30)
+    world.copying.source.change(replica_id, log_start_offset=30, segments=kept)
+    model = world.brokers.partition(TOPIC_ID, 0)
+    model.earliest = model.earliest_local = 30
+    assert world.carry_on(resume=True).step is HandoverStep.APPROVAL
+    world.approve()
+    assert world.carry_on().state is HandoverState.DONE
+
+
 def test_local_retention_goes_down_in_steps_to_brokers_own_default_too(tmp_path):
     with handover_world(tmp_path, partitions=1, segments=8) as world:
         world.brokers.topic_defaults["local.retention.bytes"] = "2000"

@@ -35,7 +35,7 @@ class Closing:
         """Ends at once when something breaks on the way."""
         world = self._world
         self._calm_down()
-        self._runs.restart_the_dead()
+        self._runs.retry()
         if not self._until_idle("what runs when the faults stop comes to an end"):
             return
         if world.tempers.hands_over and not HandoverClosing(world, self._runs, self._until_idle).run():

@@ -95,12 +95,12 @@ AUDITS: Final = Focus(
     {
         "start_audit": 30,
         "approve": 30,
-        "a_weekend_passes": 8,
+        "a_weekend_passes": 12,
         "appear": 16,
         "bucket_changes_hands": 16,
-        "broker_tiers": 6,
+        "broker_tiers": 10,
         "broker_copies": 24,
-        "start_copy_run": -10,
+        "start_copy_run": -12,
         "start_expire_run": -12,
         "_late_write": 10,
         "owner_changes": -3,
@@ -189,7 +189,7 @@ HAND_OVERS: Final = Focus(
 """Topics go to brokers that tier them from then on, while people change their minds and leaders change."""
 
 FOCUSES: Final = Menu(
-    (NOTHING, 37), *((focus, 9) for focus in (ELECTIONS, SIZES, VERDICTS, AUDITS, OWNERS, POWER, FAULTS))
+    (NOTHING, 23), *((focus, 11) for focus in (ELECTIONS, SIZES, VERDICTS, AUDITS, OWNERS, POWER, FAULTS))
 )
 _KINDS: Final = 12
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from include.tiering.pools.contract import COPIER_POOL
+from include.tiering.tasks.batch_room import BatchEnd
 from tests.simulation.kernel.choices import Menu
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.world import World
@@ -23,6 +24,8 @@ class Runs:
         self._waiting: dict[str, str] = {}
         self._numbers = 0
         self._batches: list[tuple[str, str, str, Process]] = []
+        self._succeeded: set[Process] = set()
+        """Batches that left nothing to try again."""
         self.empty_plans = 0
         self.held_back: list[Any] = []
         self.refusals: Sequence[Any] = ()
@@ -141,9 +144,10 @@ class Runs:
         if ended:
             self._start_again(ended[self._world.choices.number(len(ended))])
 
-    def restart_the_dead(self) -> None:
-        """Retries go on when the faults stop, with plans of before."""
-        for batch in [one for one in self._batches if one[3].dead][-_MOST_RETRIES:]:
+    def retry(self) -> None:
+        """What was killed or left something is tried again when the faults stop, too, with plans of before."""
+        ended = [one for one in self._batches if one[3].dead or one[3].finished]
+        for batch in [one for one in ended if one[3] not in self._succeeded][-_MOST_RETRIES:]:
             self._start_again(batch)
 
     @property
@@ -175,14 +179,19 @@ class Runs:
                     f"{len(result.copied)} copied, {len(result.failed)} failed",
                     str(result.ended),
                 )
+                is_left = bool(result.failed) or result.ended is not BatchEnd.NO_WORK
             elif kind == "remover":
                 result = tiering.remove_batch(run_id, batch_id)
                 self._world.note(process.name, "ended", f"{len(result.items)} settled, {len(result.waiting)} wait", "")
+                is_left = bool(result.waiting)
             else:
                 result = tiering.delete_batch(run_id, batch_id)
                 self._world.note(
                     process.name, "ended", f"{len(result.deleted)} deleted, {len(result.failed)} failed", ""
                 )
+                is_left = bool(result.failed)
+            if not is_left:
+                self._succeeded.add(process)
 
         process = self._world.start(kind, body)
         self._batches.append((kind, run_id, batch_id, process))

@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from typing import Final
 
+from include.tiering.model.handover import HandoverStep
 from include.tiering.tasks.copy_one_segment import CopyStep
 from include.tiering.tasks.delete_segments import DeleteStep
+from include.tiering.tasks.publish import PublishStep
 from include.tiering.tasks.remove_strays import RemovalStep
 from tests.simulation.runner import Tally
-from tests.simulation.world.focus import FOCUSES, Focus
+from tests.simulation.world.focus import FOCUSES, HAND_OVERS, PUBLICATION, Focus
 
 BROKER_EVENTS: Final = (
     "records are produced",
@@ -44,10 +46,41 @@ OTHER_EVENTS: Final = (
     "work is paused",
     "retention is changed",
     "delete-records is asked for",
+    "a topic is published",
+    "a late record arrives",
+    "a hand-over is carried on",
+    "a hand-over is approved",
+    "a hand-over is undone",
+    "remote storage is switched on by hand",
+    "a topic's retention is changed",
+    "a broker's copy task runs",
+    "a broker's expiration runs",
+    "a broker's local retention runs",
+    "local segments go",
 )
-CRASH_POINTS: Final = tuple(dict.fromkeys(map(str, (*CopyStep, *DeleteStep, *RemovalStep))))
+CRASH_POINTS: Final = (
+    *dict.fromkeys(map(str, (*CopyStep, *DeleteStep, *RemovalStep))),
+    *(f"record {step}" for step in PublishStep),
+)
 """Outcomes are recorded by deletions and by removals."""
-SUBJECTS: Final = tuple(focus for focus in FOCUSES.options if isinstance(focus, Focus))
+HANDOVER_EVENTS: Final = (
+    "records are produced",
+    "checkpoints are written",
+    "a clean election",
+    "an unclean election",
+    "kafka-delete-records",
+    "a segment is rolled",
+    "a topic is deleted",
+    "a process is killed",
+    "a process stalls",
+    "a hand-over is carried on",
+    "a hand-over is undone",
+    "remote storage is switched on by hand",
+    "a topic's retention is changed",
+    "a late record arrives",
+)
+"""During each step of a hand-over."""
+SUBJECTS: Final = (*(focus for focus in FOCUSES.options if isinstance(focus, Focus)), PUBLICATION, HAND_OVERS)
 
 
 def missing(tally: Tally) -> list[str]:
@@ -56,6 +89,8 @@ def missing(tally: Tally) -> list[str]:
     wanted += [f"killed after: {step}" for step in CRASH_POINTS]
     wanted += [f"slow: {label}" for focus in SUBJECTS for label in focus.slow]
     wanted += [f"pair: {event} after {step}" for event in BROKER_EVENTS for step in CopyStep]
+    wanted += [f"killed during: {step}" for step in HandoverStep]
+    wanted += [f"pair: {event} during {step}" for event in HANDOVER_EVENTS for step in HandoverStep]
     return [name for name in wanted if not tally.coverage[name]]
 
 
@@ -84,6 +119,16 @@ def report(versions: Mapping[str, Tally]) -> str:
     ]
     for event in BROKER_EVENTS:
         counts = [str(tally.coverage[f"pair: {event} after {step}"]) for step in CopyStep]
+        lines.append(f"| {event} | {' | '.join(counts)} |")
+    lines += [
+        "",
+        f"| event, during a hand-over's step: | {' | '.join(HandoverStep)} |",
+        "|---|" + "---|" * len(HandoverStep),
+    ]
+    killed = [str(tally.coverage[f"killed during: {step}"]) for step in HandoverStep]
+    lines.append(f"| its process is killed | {' | '.join(killed)} |")
+    for event in HANDOVER_EVENTS:
+        counts = [str(tally.coverage[f"pair: {event} during {step}"]) for step in HandoverStep]
         lines.append(f"| {event} | {' | '.join(counts)} |")
     never = missing(tally)
     lines += ["", f"Never: {', '.join(never)}" if never else "Nothing of it never happened."]

@@ -122,10 +122,14 @@ class HandingOver:
             if value not in known_values:
                 self._watch.broken("what is put back is what was there", f"{topic}: {key}={value}, was {known_values}")
             if topic_id in self._switched:
-                self._require_known(topic_id, topic, key)
+                self._require_known(topic_id, topic, key, process)
 
-    def _require_known(self, topic_id: Uuid, topic: str, key: str) -> None:
-        """Behind the switch a limited retention takes records until the leaders know what is remote."""
+    def _require_known(self, topic_id: Uuid, topic: str, key: str, process: Process) -> None:
+        """Behind the switch a limited retention takes records until the leaders know what is remote. A switch by hand
+        may come right before the request."""
+        read_at, _ = self._read.get((process, topic), (0, {}))
+        if self.switched_by_hand(topic_id) and self._switched_at[topic_id] >= read_at:
+            return
         for number, start, end in self._world.db.rows(_SEED, str(topic_id)):
             known = self._known_to.get(TopicIdPartition(topic_id, number, topic), -1)
             log = self._world.cluster.logs.get(TopicIdPartition(topic_id, number, topic))
@@ -178,7 +182,8 @@ class HandingOver:
     def intended(self, process: Process, partition: TopicIdPartition) -> None:
         """A record is to be published."""
         switched_at = self._switched_at.get(partition.topic_id)
-        if switched_at is not None and switched_at < self._step_began.get(process, 0):
+        is_there = partition.topic_id in self._world.cluster.configs
+        if is_there and switched_at is not None and switched_at < self._step_began.get(process, 0):
             self._watch.broken("who switches by hand is followed", f"{partition}: {process.name} goes on publishing")
 
     def copy_began(self, partition: TopicIdPartition, process: Process) -> None:

@@ -77,6 +77,8 @@ class HandoverClosing:
             self._world.watch.broken(
                 _ENDS, f"{handover.topic} is {handover.state} at {handover.step}: {handover.detail}"
             )
+        elif "ForeignRecordError" in handover.detail and not self._others_wrote(handover.topic_id):
+            self._world.watch.broken("nothing of ours is taken for somebody else's", handover.detail)
         elif not self._is_excused(handover.topic_id):
             self._world.watch.broken(
                 "a hand-over ends where nothing stands in its way", f"{handover.step}: {handover.detail}"
@@ -94,6 +96,11 @@ class HandoverClosing:
             or self._world.tempers.store_damages
             or any(log.unclean or log.lost_locally or self._has_expired(log) for log in of_topic)
         )
+
+    def _others_wrote(self, topic_id: Uuid) -> bool:
+        """Brokers, or we ourselves before a restore."""
+        watch = self._world.watch
+        return watch.foreign_history or watch.publishing.have_others_written(str(topic_id))
 
     def _has_expired(self, log: PartitionLog) -> bool:
         """What the broker still has is past our retention, which is shorter."""

@@ -7,6 +7,7 @@ from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_storage.marker import MARKER_KEY, marker_to_bytes
 from include.tiering.tasks.copy_plan import HeldBack
 from tests.simulation.invariants.handover_closing import HandoverClosing
+from tests.simulation.invariants.publication_closing import PublicationClosing
 from tests.simulation.invariants.rows import FINISHED, GONE
 from tests.simulation.world.deployment import MARKER
 from tests.simulation.world.runs import Runs
@@ -60,6 +61,8 @@ class Closing:
         if world.tempers.audits and not self._audited():
             return
         self._require_clean()
+        if world.tempers.publishes and not world.tempers.hands_over:
+            PublicationClosing(world, self._runs, self._until_idle).run()
 
     def _judged(self) -> bool:
         """All that passed is right; what is not is copied anew, or its partition stands still."""

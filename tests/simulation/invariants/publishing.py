@@ -62,9 +62,13 @@ class Publishing:
         if not owner or owner[0][0] != "handing-over":
             self._watch.broken("only what is being handed over is published", f"{partition}: {owner}")
 
+    def have_others_written(self, topic_id: str) -> bool:
+        """About some partition of the topic."""
+        return any(place[0] == topic_id for place in self._foreign)
+
     # What comes.
 
-    def appended(self, record: TopicRecord, process: Process | None) -> None:
+    def appended(self, record: TopicRecord, process: Process | None, *, is_late: bool) -> None:
         """`process` None: a broker wrote it."""
         try:
             said = said_by(record.value)
@@ -73,7 +77,10 @@ class Publishing:
             return
         place = place_of(said)
         cache: RemoteCache = self._world.topic.caches[place]
+        who = "a broker" if process is None else "us"
+        self._world.coverage[f"record: {said.state.name} by {who}"] += 1
         if record.value in self._values:
+            self._world.coverage["record: once more"] += 1
             self._came_again(record, said, place, cache)
             return
         self._values.add(record.value)
@@ -81,6 +88,8 @@ class Publishing:
             self._foreign.setdefault(place, record.offset)
         else:
             self._sent(record, said, place, cache, process)
+            if not is_late:
+                self._require_lease(said, place, process)
         try:
             is_taken = cache.take(said, is_brokers=process is None)
         except StopsBrokersError as error:
@@ -102,12 +111,6 @@ class Publishing:
             last = self._world.db.rows(_LAST, *place)
             if not last or bytes(last[0][0]) != record.value:
                 self._watch.broken("a record is written down before it is sent", f"{partition} {_told(said)}")
-            newest = self._watch.leases.newest(partition, LeaseRole.PUBLISH)
-            if newest is not process:
-                who = "nobody" if newest is None else newest.name
-                self._watch.broken(
-                    "a partition has one publisher", f"{partition}: {process.name} sends, {who} has the lease"
-                )
         foreign = self._foreign.get(place)
         if foreign is not None and foreign < self._read_to.get((process, record.partition), 0):
             self._watch.broken("what others wrote stops a publisher", f"{partition}: at offset {foreign}")
@@ -115,6 +118,15 @@ class Publishing:
             self._begins(said, partition, cache, process)
         else:
             self._goes_on(said, partition, cache)
+
+    def _require_lease(self, said: Any, place: Place, process: Process) -> None:
+        partition = TopicIdPartition(Uuid.parse(place[0]), place[1], said.segment_id.partition.topic)
+        newest = self._watch.leases.newest(partition, LeaseRole.PUBLISH)
+        if newest is not process and not self._watch.foreign_history:
+            who = "nobody" if newest is None else newest.name
+            self._watch.broken(
+                "a partition has one publisher", f"{partition}: {process.name} sends, {who} has the lease"
+            )
 
     def _begins(self, said: SegmentRecord, partition: TopicIdPartition, cache: RemoteCache, process: Process) -> None:
         segment_id, place = str(said.segment_id.id), _place(partition)

@@ -137,7 +137,6 @@ class Task:
 _NEXT: Final = Menu(("go on", 62), ("switch", 20), ("world", 9), ("time", 9))
 _JUMPS: Final = Menu((50, 20), (450, 30), (1_500, 20), (9_500, 30))
 _STALLS: Final = Menu((2_000, 20), (33_000, 60), (70_000, 20))
-_MOST_HELD_STEPS: Final = 24
 _NEVER_FAIL: Final = frozenset({"wait", "start", "stalled"})
 
 
@@ -152,6 +151,7 @@ class Scheduler:
         self.steps = 0
         self.quiet = False
         self.slow_point = ""
+        self.most_held_steps = 24
         self.tasks: list[Task] = []
         self.current: Task | None = None
         self._last: Task | None = None
@@ -178,7 +178,7 @@ class Scheduler:
             return Verdict.OK
         task.label, task.kind = label, kind
         if label == self.slow_point and not self.quiet and self._is_slow(process):
-            task.held_until = self.steps + self.choices.number(_MOST_HELD_STEPS)
+            task.held_until = self.steps + self.choices.number(self.most_held_steps)
             self.world.note(process.name, "slow", "", label)
         verdict: Verdict = self._hub.switch()
         if process.dead:

@@ -1,5 +1,6 @@
 """Mutants of publishing."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -7,17 +8,20 @@ from include.tiering.database.fencing import FenceHolder
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_metadata import sql_publication
+from include.tiering.remote_metadata.contract import Fence, LeaseRole
 from include.tiering.remote_metadata.sql_publication import SqlPublicationStore
 from include.tiering.tasks import plan_publication, publication_records, publish
 from include.tiering.tasks.plan_publication import PublicationStep
 from include.tiering.tasks.publish import Publisher
 from include.tiering.tasks.read_back import ReadBack
+from include.tiering.work.contract import PartitionLease
 from tests.simulation.mutants.mutant import Instead, Mutant, Patch, found_one, nothing, otherwise
 
 _plans = plan_publication.plan_publication
 _adds = plan_publication._additions
 _publishes = Publisher.publish
 _reads = publish.read_back
+_claims = SqlPublicationStore.claim
 
 
 def _finished_first() -> list[Patch]:
@@ -56,11 +60,24 @@ def _another_record() -> list[Patch]:
     return [(Publisher, "_without_stale_intent", instead), (publish, "read_back", blind)]
 
 
-def _any_token() -> list[Patch]:
+def _no_lease() -> list[Patch]:
     def held(_connection: Any, _cluster_id: str, _fence: Any) -> FenceHolder:
         return FenceHolder("run", "batch")
 
-    return [(sql_publication, "hold_fence", held)]
+    def claim(self: Any, partition: Any, *, run_id: str, batch_id: str, lease_ms: int) -> Any:
+        now_ms = self.now_ms()
+        given = _claims(self, partition, run_id=run_id, batch_id=batch_id, lease_ms=lease_ms)
+        fence = Fence(partition, now_ms, LeaseRole.PUBLISH)
+        return given or PartitionLease(run_id=run_id, batch_id=batch_id, fence=fence, expires_at_ms=now_ms + lease_ms)
+
+    def renewed(_self: Any, lease: Any) -> Any:
+        return lease, math.inf
+
+    return [
+        (sql_publication, "hold_fence", held),
+        (SqlPublicationStore, "claim", claim),
+        (Publisher, "_renewed", renewed),
+    ]
 
 
 def _any_owner() -> list[Patch]:
@@ -122,7 +139,7 @@ PUBLISHING = (
     Mutant("publish-unpassed", "what is published passed the gate", "verdicts are not asked", _unpassed_too, found_one),
     Mutant("publish-descending", "what is published ascends", "the newest segment first", _descending, otherwise),
     Mutant("publish-anew", "what is pending is sent as it was", "it is forgotten, and said anew", _another_record),
-    Mutant("publish-without-lease", "a partition has one publisher", "any token will do", _any_token),
+    Mutant("publish-without-lease", "a partition has one publisher", "whoever asks may", _no_lease),
     Mutant("publish-any-owner", "only what is being handed over is published", "the owner is not asked", _any_owner),
     Mutant("publish-believed", "what was sent is read back", "it is believed to be there", _believed),
     Mutant("publish-poison", "no record stops a broker", "a segment begins as FINISHED", _poison),

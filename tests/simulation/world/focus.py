@@ -22,6 +22,8 @@ class Focus:
     weights: Mapping[str, int] = field(default_factory=dict)
     tempers: Mapping[str, int] = field(default_factory=dict)
     slow: tuple[str, ...] = ()
+    most_held_steps: int = 24
+    """For so long a call may take its time."""
 
     def weight(self, event: str, usual: int) -> int:
         return max(0, usual + self.weights.get(event, 0))
@@ -145,13 +147,13 @@ PUBLICATION: Final = Focus(
         "late_record": 6,
         "owner_hands_over": 30,
         "owner_changes": 4,
-        "local_retention": 10,
-        "delete_records_locally": 6,
-        "retention_changes": 10,
+        "local_retention": 6,
+        "delete_records_locally": 16,
+        "truncate": 20,
         "start_copy_run": -4,
         "restart_a_batch": -12,
-        "start_expire_run": 4,
-        "approve": 4,
+        "start_expire_run": 10,
+        "approve": 10,
         "fails": 3,
         "broker_tiers": -100,
         "broker_copies": -100,
@@ -170,6 +172,8 @@ HAND_OVERS: Final = Focus(
         "late_record": 4,
         "switch_by_hand": 2,
         "configs_change": 4,
+        "produce": 10,
+        "checkpoint": 6,
         "leader_copies": 8,
         "leader_expires": 6,
         "disks_are_cleared": 8,
@@ -184,7 +188,14 @@ HAND_OVERS: Final = Focus(
         "a_weekend_passes": -100,
     },
     {"publishes": 1, "hands_over": 1, "source": 1, "kills": 1, "stalls": 1},
-    ("step record written down", "metadata_topic.append", "brokers.alter_topic_configs", "handovers.advance"),
+    (
+        "metadata.update_segment",
+        "step record written down",
+        "metadata_topic.append",
+        "brokers.alter_topic_configs",
+        "handovers.advance",
+    ),
+    most_held_steps=150,
 )
 """Topics go to brokers that tier them from then on, while people change their minds and leaders change."""
 

@@ -7,13 +7,15 @@ from include.tiering.errors import BrokersRefusedError
 from include.tiering.model.handover import HandoverStep
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.tasks.handover.drive import carry_on, undo_handover
-from include.tiering.tasks.publish_partitions import publish_partitions
+from include.tiering.tasks.publish_partitions import PublishedPartition, publish_partitions
 from include.tiering.work.handover_contract import Handover, LocalRetention
 from tests.simulation.kernel.choices import Menu
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.admin import alter
 from tests.simulation.world.brokers import PartitionLog
 from tests.simulation.world.event_source import EventSource
+from tests.simulation.world.runs import Runs
+from tests.simulation.world.world import World
 
 _WANTED: Final = Menu((None, 50), (60, 25), (0, 25))
 _RETENTION: Final = Menu(
@@ -48,11 +50,17 @@ _PREPARED: Final = Menu(
 class HandoverEvents(EventSource):
     """Of one world."""
 
+    def __init__(self, world: World, runs: Runs) -> None:
+        super().__init__(world, runs)
+        self.published: list[PublishedPartition] = []
+        """What the last publisher said."""
+
     def events(self) -> tuple[Any, ...]:
         """How often each happens is a matter of what the schedule is about."""
         return (
             self.publish,
             self.late_record,
+            self.owner_hands_over,
             self.hand_over,
             self.approve_handover,
             self.undo_handover,
@@ -86,6 +94,7 @@ class HandoverEvents(EventSource):
                 batch_id=process.name,
                 on_progress=lambda *_: None,
             )
+            self.published = list(published)
             for one in published:
                 self._world.note(process.name, "published", f"{one.records} records", one.error or "all")
 

@@ -38,12 +38,12 @@ class TopicState:
         self.caches: dict[Place, RemoteCache] = defaultdict(RemoteCache)
         self._late: list[_Late] = []
 
-    def append(self, partition: int, value: bytes, process: Process | None) -> int:
-        """`process` None: a broker's. Returns the offset."""
+    def append(self, partition: int, value: bytes, process: Process | None, *, is_late: bool = False) -> int:
+        """`process` None: a broker's. `is_late`: it was under way for a while. Returns the offset."""
         records = self.records[partition]
         record = TopicRecord(partition, len(records), self._world.scheduler.now_ms, value)
         records.append(record)
-        self._world.watch.publishing.appended(record, process)
+        self._world.watch.publishing.appended(record, process, is_late=is_late)
         return record.offset
 
     def send_late(self, partition: int, value: bytes, process: Process) -> None:
@@ -58,7 +58,7 @@ class TopicState:
         if not self._late:
             return False
         late = self._late.pop(self._world.choices.number(len(self._late)))
-        self.append(late.partition, late.value, late.process)
+        self.append(late.partition, late.value, late.process, is_late=True)
         return True
 
 

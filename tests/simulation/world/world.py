@@ -49,6 +49,7 @@ class World:
         self.scheduler = Scheduler(choices, self)
         self.tempers = Tempers.drawn(choices)
         self.scheduler.slow_point = self.tempers.slow_point
+        self.scheduler.most_held_steps = self.tempers.focus.most_held_steps
         self.coverage[f"about: {self.tempers.focus.name}"] += 1
         self._menus = self.tempers.menus()
         self.cluster = Cluster(CLUSTER_ID, lambda: self.scheduler.now_ms)

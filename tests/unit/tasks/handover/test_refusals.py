@@ -102,6 +102,14 @@ def test_what_cannot_be_copied_stops_with_its_reason(world):
     assert "corrupt" in stopped.detail
 
 
+def test_a_topic_that_was_created_again_is_not_waited_for(world):
+    world.carry_on(until=HandoverStep.COPY)
+    world.brokers.create_topic(TOPIC, partitions=2)
+    stopped = world.carry_on()
+    assert (stopped.step, stopped.state) == (HandoverStep.GATE, HandoverState.STOPPED)
+    assert stopped.detail.startswith("topic-is-the-same")
+
+
 def test_what_has_expired_here_and_not_there_is_for_a_person(world):
     copying, partition = world.copying, world.partitions[0]
     copying.work.save_plan("long-ago", copying.planned("long-ago").partitions)

@@ -77,7 +77,6 @@ HANDOVER_EVENTS: Final = (
     "a hand-over is undone",
     "remote storage is switched on by hand",
     "a topic's retention is changed",
-    "a late record arrives",
 )
 """During each step of a hand-over."""
 SUBJECTS: Final = (*(focus for focus in FOCUSES.options if isinstance(focus, Focus)), PUBLICATION, HAND_OVERS)

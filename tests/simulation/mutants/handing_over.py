@@ -5,8 +5,6 @@ from typing import Any
 from include.tiering.model.handover import HandoverStep
 from include.tiering.tasks.handover import (
     drive,
-    fence,
-    gather,
     guards,
     preconditions,
     switch,
@@ -83,10 +81,6 @@ def _switched_unguarded() -> list[Patch]:
     ]
 
 
-def _undrained() -> list[Patch]:
-    return [(fence, "_drain", nothing), (gather, "_leases", lambda *_: [])]
-
-
 def _unnoticed() -> list[Patch]:
     return [(drive, "notice_switch", nothing), (switch, "notice_switch", nothing)]
 
@@ -102,7 +96,6 @@ HANDING_OVER = (
     Mutant("undo-keeps-guards", "an undo puts back what was held", "it does not", _kept_by_undo),
     Mutant("switch-unpublished", "what is switched on is whole", "nothing was published", _unpublished),
     Mutant("switch-unguarded", "the switch is made under guards", "nobody looks at them", _switched_unguarded),
-    Mutant("switch-undrained", "nobody copies or expires at the switch", "leases are not drained", _undrained),
     Mutant("retention-early", "retention goes back when the brokers know what is remote", "at once", _unwatched),
     Mutant("by-hand-unnoticed", "who switches by hand is followed", "nobody notices", _unnoticed),
     Mutant("watchdog-asleep", "guards are never forgotten", "the watchdog sees nothing", _asleep),

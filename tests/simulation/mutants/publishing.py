@@ -112,15 +112,6 @@ def _poison() -> list[Patch]:
     return [(publication_records, "_record", instead), (publication_records, "require_sound", nothing)]
 
 
-def _forgotten_early() -> list[Patch]:
-    def instead(announced: Any, _row: Any) -> Any:
-        if announced.state < RemoteLogSegmentState.DELETE_SEGMENT_STARTED:
-            yield PublicationStep(announced.metadata, RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
-        yield PublicationStep(announced.metadata, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
-
-    return [(plan_publication, "_deletion", instead)]
-
-
 def _above_log_start() -> list[Patch]:
     """Whatever comes first is published first."""
 
@@ -143,6 +134,5 @@ PUBLISHING = (
     Mutant("publish-any-owner", "only what is being handed over is published", "the owner is not asked", _any_owner),
     Mutant("publish-believed", "what was sent is read back", "it is believed to be there", _believed),
     Mutant("publish-poison", "no record stops a broker", "a segment begins as FINISHED", _poison),
-    Mutant("publish-forgets-early", "objects go before the topic forgets them", "it forgets at once", _forgotten_early),
     Mutant("publish-above-log-start", "publishing begins at the log start", "anywhere", _above_log_start),
 )

@@ -132,12 +132,9 @@ class HandoverEvents(EventSource):
                 self._world.watch.handing_over.step_begins(process)
                 self._world.coverage[f"step of a hand-over: {handover.step}"] += 1
 
-            try:
-                ended = carry_on(
-                    tiering.handover_ports, found.handover_id, process.name, resume=resume, until=until, on_step=stage
-                )
-            finally:
-                process.stage = ""
+            ended = carry_on(
+                tiering.handover_ports, found.handover_id, process.name, resume=resume, until=until, on_step=stage
+            )
             self._world.note(process.name, "carried on", f"{ended.state} at {ended.step}: {ended.detail}", "")
 
         self._world.start("handover", body)

@@ -24,7 +24,7 @@ from tests.simulation.world.world import World
 _LENGTHS = Menu((50, 10), (120, 25), (200, 35), (300, 30))
 _FIRST_RECORDS = Menu((4, 35), (8, 45), (14, 20))
 
-_BEGINNINGS = Menu(("backfill", 50), ("archive", 50))
+_BEGINNINGS = Menu(("backfill", 35), ("archive", 40), ("interrupted", 25))
 _QUIET_TIME_MS = 30_000
 
 TraceLine = tuple[int, int, str, str, str, str]
@@ -81,7 +81,11 @@ def _play(world: World) -> int:
     length = world.choices.pick(_LENGTHS)
     assert isinstance(length, int)
     events.begin()
-    began = _archive(world, runs) if world.choices.pick(_BEGINNINGS) == "archive" else _backfill(runs)
+    beginning = world.choices.pick(_BEGINNINGS)
+    if beginning == "interrupted" and not world.tempers.publishes:
+        began = _interrupted(world, runs)
+    else:
+        began = _backfill(runs) if beginning == "backfill" else _archive(world, runs)
     if world.tempers.publishes:
         began = _prepare(world, runs, handovers)
     while world.scheduler.steps < began + length and world.watch.violation is None:
@@ -106,6 +110,20 @@ def _archive(world: World, runs: Runs) -> int:
     scheduler.now_ms += _QUIET_TIME_MS
     scheduler.quiet = False
     runs.start_expire_run()
+    return scheduler.steps
+
+
+def _interrupted(world: World, runs: Runs) -> int:
+    """A few segments were copied, then the processes died: their plan is there still, and will be gone on with. Returns
+    the steps that this took."""
+    scheduler, copied = world.scheduler, world.watch.were_finished
+    enough = 1 + world.choices.number(3)
+    runs.start_copy_run()
+    scheduler.run_quietly(lambda: len(copied) >= enough or not scheduler.tasks)
+    for process in world.alive():
+        scheduler.kill(process)
+    scheduler.now_ms += _QUIET_TIME_MS
+    scheduler.quiet = False
     return scheduler.steps
 
 

@@ -34,11 +34,12 @@ class BrokerEvents(EventSource):
             self._after_election(log, "a clean election")
 
     def elect_unclean(self) -> None:
-        """Of whichever broker comes back first, with less than it had: the old leader's, too. Producers may send again
+        """Of whichever broker comes back first, with less than it had, often the old leader. Producers may send again
         what was lost."""
         log = self._log()
         if log is not None:
-            new = log.replicas[log.brokers[self._choices.number(len(log.brokers))]]
+            drawn = log.brokers[self._choices.number(len(log.brokers))]
+            new = log.replicas[log.leader if self._choices.number(2) == 1 else drawn]
             before = log.high_watermark
             log.truncate(new, max(new.log_start, new.files[0].base_offset, new.end - self._choices.number(11)))
             lost = max(0, before - new.end)

@@ -26,7 +26,8 @@ class HandoverSettings(DynamicSection):
     )
     watch_seconds: int = operational(
         300,
-        "How long one run waits for brokers: until they show a changed config, or know what was published.",
+        "How long one run waits for brokers: until they have flushed what they just rolled, show a changed config, or "
+        "know what was published.",
         unit="seconds",
         at_least=1,
         at_most=86_400,

@@ -63,7 +63,10 @@ def test_what_was_equal_is_done(run, ends) -> None:
     assert "    told" in result.stderr
     (row,) = [line for line in result.stdout.splitlines() if line.startswith("orders-0  ")]
     assert row.split() == ["orders-0", "0..29", "600", "2", "0..19", "30", "25", "equal"]
-    assert "1 partition with 600 B rehearsed on a throw-away broker of Kafka 4.3.1: 30 records equal before and after" in result.stdout
+    assert (
+        "1 partition with 600 B rehearsed on a throw-away broker of Kafka 4.3.1: 30 records equal before and after"
+        in result.stdout
+    )
     assert called == {"topic": "orders", "kafka": KafkaHome("4.3.1", "jars"), "max_bytes": 1 << 30, "keep": False}
 
 

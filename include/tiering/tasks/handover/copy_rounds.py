@@ -6,7 +6,8 @@
                 copied                                                                       to do
 
 Producers go on, so a round meets what was rolled while the one before it copied; rounds get shorter as long as copying
-is faster. What lies above the last stable offset is left to the broker, which cannot copy it before either.
+is faster. What has just been rolled and is not flushed yet is waited for. What lies above the last stable offset is
+left to the broker, which cannot copy it before either.
 """
 
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ _LEFT_TO_THE_BROKER: Final = frozenset(
 )
 _SOON: Final = frozenset({str(IneligibleReason.NOT_FLUSHED)})
 _MOST_NAMED: Final = 3
+_LOOK_AGAIN_SECONDS: Final = 5.0
+"""Brokers write their recovery points down once a minute."""
 
 
 def copy_until_active(run: HandoverRun) -> StepResult:
@@ -31,18 +34,25 @@ def copy_until_active(run: HandoverRun) -> StepResult:
     handover = run.handover
     if run.ports.registry.owner(handover.topic_id) is TopicOwner.HANDING_OVER:
         return DONE
-    for _ in range(run.ports.limits.max_rounds):
+    limits, clock = run.ports.limits, run.ports.clock
+    rounds, copied_at, said = 0, clock.monotonic(), ""
+    while rounds < limits.max_rounds:
         run.renew()
         done = run.ports.verbs.copy_round(handover.topic, run.ports.new_run_id())
         left = _left(facts_of(run).partitions)
-        run.told(f"{done.copied_segments} segments copied, {len(left)} rolled ones are left")
+        words = f"{done.copied_segments} segments copied, {len(left)} rolled ones are left"
+        if words != said:
+            run.told(said := words)
         if not left:
             return DONE
-        if not done.copied_segments:
-            return _stuck(left, done, _expired(run, left))
-    return StepResult(
-        StepEnd.WAIT, f"after {run.ports.limits.max_rounds} rounds producers still roll faster than copied"
-    )
+        if done.copied_segments:
+            rounds, copied_at = rounds + 1, clock.monotonic()
+            continue
+        stuck = _stuck(left, done, _expired(run, left))
+        if stuck.end is StepEnd.STOP or done.failed or clock.monotonic() - copied_at >= limits.watch_seconds:
+            return stuck
+        clock.sleep(_LOOK_AGAIN_SECONDS)
+    return StepResult(StepEnd.WAIT, f"after {rounds} rounds producers still roll faster than copied")
 
 
 def _left(partitions: Sequence[PartitionFacts]) -> list[tuple[int, int, str | None]]:

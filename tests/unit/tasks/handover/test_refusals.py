@@ -137,11 +137,22 @@ def test_what_is_not_flushed_yet_is_waited_for(world):
     segments = list(replica.segments)
     segments[1] = replace(segments[1], reason=IneligibleReason.NOT_FLUSHED)
     world.copying.source.change(replica_id, segments=tuple(segments))
+    began = world.clock.monotonic()
     waiting = world.carry_on()
     assert (waiting.step, waiting.state) == (HandoverStep.COPY, HandoverState.ACTIVE)
     assert "recovery point" in waiting.detail
-    world.copying.source.change(replica_id, segments=replica.segments)
+    assert world.clock.monotonic() - began >= world.limits.watch_seconds
+    rounds = []
+
+    def flushed_before_the_third_round(name):
+        if name == "copy_round":
+            rounds.append(name)
+            if len(rounds) == 3:
+                world.copying.source.change(replica_id, segments=replica.segments)
+
+    world.at = flushed_before_the_third_round
     assert world.carry_on().step is HandoverStep.APPROVAL
+    assert [one.end_offset for one in world.handovers.seed(HANDOVER_ID)] == [19, 19]
 
 
 def test_producers_that_go_on_are_met_by_another_round(world):

@@ -150,11 +150,19 @@ def test_a_state_is_an_event_and_an_end_is_final(store, drive, engine):
         store.set_state(drive, HandoverState.ACTIVE, detail="")
 
 
-def test_an_old_value_once_stored_is_never_overwritten(store, drive):
+def test_an_old_value_that_is_stored_is_not_taken_for_our_own(store, drive):
     first = GuardValue("retention.bytes", "900000", "-1")
     store.save_guards(drive, [first, GuardValue("retention.ms", None, "-1")])
     kept = store.save_guards(drive, [GuardValue("retention.bytes", "-1", "-1")])
     assert list(kept) == [first, GuardValue("retention.ms", None, "-1")] == list(store.guards(ID))
+
+
+def test_what_somebody_sets_later_takes_the_place_of_the_old_value(store, drive, engine):
+    store.save_guards(drive, [GuardValue("retention.bytes", "900000", "-1"), GuardValue("retention.ms", "5", "-1")])
+    later = [GuardValue("retention.bytes", "700000", "-1"), GuardValue("retention.ms", None, "-1")]
+    for _ in range(2):
+        assert list(store.save_guards(drive, later)) == later == list(store.guards(ID))
+    assert event_details(engine).count("retention.bytes is to be -1, was 700000") == 1
 
 
 def test_a_guard_that_was_restored_may_be_set_anew(store, drive, engine):

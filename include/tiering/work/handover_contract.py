@@ -161,8 +161,8 @@ class HandoverStore(Protocol):
     def save_guards(self, drive: Drive, guards: Sequence[GuardValue]) -> Sequence[GuardValue]:
         """Store old values, before any of these configs is changed; returns all guards, by key.
 
-        A key that is stored and not restored keeps the old value that it has: what a second look finds is our own
-        value. Raises LeaseLostError.
+        A key that is stored and not restored takes the value of a later look, which somebody has set since; unless that
+        is our own value. Raises LeaseLostError.
         """
         ...
 

@@ -142,7 +142,7 @@ class SqlHandoverStore:
             known = {guard.key: guard for guard in self._guards(connection, drive.handover_id)}
             for guard in guards:
                 kept = known.get(guard.key)
-                if kept is not None and not kept.restored:
+                if kept is not None and not kept.restored and guard.old_value in {kept.old_value, kept.set_value}:
                     continue
                 sql_handover_rows.replace_guard(connection, self._cluster_id, drive.handover_id, guard)
                 was = "unset" if guard.old_value is None else guard.old_value

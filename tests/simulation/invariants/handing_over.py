@@ -21,7 +21,7 @@ _TOTAL: Final = ("retention.bytes", "retention.ms")
 _DEFAULTS: Final = {**GUARDS, "retention.ms": "604800000"}
 _ENABLE: Final = "remote.storage.enable"
 _STORED: Final = """
-    SELECT g.key FROM handover_guards g JOIN handovers h ON h.handover_id = g.handover_id
+    SELECT g.key, g.old_value FROM handover_guards g JOIN handovers h ON h.handover_id = g.handover_id
     WHERE h.topic_id = ? AND h.open_topic_id IS NOT NULL AND g.restored = 0
 """
 _DRIVEN: Final = "SELECT topic_id FROM handovers WHERE driver = ? AND driven_until_ms > ?"
@@ -31,8 +31,9 @@ _SEED: Final = """
 """
 _OWNER: Final = "SELECT owner FROM topics WHERE topic_id = ?"
 _LEASES: Final = """
-    SELECT role, run_id FROM leases WHERE topic_id = ? AND role IN ('copy', 'expire') AND expires_at_ms > ?
+    SELECT role, run_id, token FROM leases WHERE topic_id = ? AND role IN ('copy', 'expire') AND expires_at_ms > ?
 """
+_LAST: Final = "what is put back is what was there last"
 _DRIVERS: Final = ("handover", "undoer")
 
 
@@ -84,7 +85,7 @@ class HandingOver:
         elif not self._watch.foreign_history:
             for key in sorted(changed):
                 if key in GUARDS:
-                    self._guard(topic_id, topic, key, before, after, process)
+                    self._guard(topic_id, topic, key, before, after, process, changed)
             if _ENABLE in changed and after.get(_ENABLE) == "true":
                 self._switch(topic_id, topic, after, process)
         if _ENABLE in changed and after.get(_ENABLE) == "true":
@@ -108,19 +109,24 @@ class HandingOver:
         before: Mapping[str, str],
         after: Mapping[str, str],
         process: Process,
+        changed: list[str],
     ) -> None:
         value, old = after.get(key), self._old[topic_id, key]
+        _, read = self._read.get((process, topic), (0, {}))
         if value == GUARDS[key] and (key in _TOTAL or topic_id not in self._switched):
-            stored = {row[0] for row in self._world.db.rows(_STORED, str(topic_id))}
+            stored: dict[str, str | None] = dict(self._world.db.rows(_STORED, str(topic_id)))
             if key not in stored:
                 self._watch.broken("old values are stored before guards are set", f"{topic}: {key}={value}")
-            _, read = self._read.get((process, topic), (0, {}))
+            elif read.get(key) not in {stored[key], value} and _ENABLE not in changed:
+                self._watch.broken(_LAST, f"{topic}: {key} was {read.get(key)}, stored is {stored[key]}")
             old.update({before.get(key), read.get(key)} - {GUARDS[key]})
             return
         if key in _TOTAL:
             known_values = old | self._set_by_hand[topic_id, key]
             if value not in known_values:
                 self._watch.broken("what is put back is what was there", f"{topic}: {key}={value}, was {known_values}")
+            if read.get(key) not in {value, GUARDS[key]}:
+                self._watch.broken(_LAST, f"{topic}: {key}={value}, was {read.get(key)} by then")
             if topic_id in self._switched:
                 self._require_known(topic_id, topic, key, process)
 
@@ -149,8 +155,8 @@ class HandingOver:
         owner = self._world.db.rows(_OWNER, str(topic_id))
         if not owner or owner[0][0] != "handing-over":
             self._watch.broken("nobody copies or expires at the switch", f"{topic}: its owner is {owner}")
-        for role, run_id in self._world.db.rows(_LEASES, str(topic_id), self._world.scheduler.now_ms):
-            if not run_id.startswith("handover:"):
+        for role, run_id, token in self._world.db.rows(_LEASES, str(topic_id), self._world.scheduler.now_ms):
+            if not run_id.startswith("handover:") and not self._watch.leases.is_idle(token):
                 self._watch.broken("nobody copies or expires at the switch", f"{topic}: {run_id} has a lease to {role}")
         for number, start, end in self._world.db.rows(_SEED, str(topic_id)):
             self._require_whole(TopicIdPartition(topic_id, number, topic), start, end)

@@ -22,10 +22,18 @@ _ENDS: Final = "a hand-over ends, or waits for a person with a reason"
 class HandoverClosing:
     """Of one world."""
 
-    def __init__(self, world: "World", runs: Runs, until_idle: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        world: "World",
+        runs: Runs,
+        until_idle: Callable[[str], bool],
+        rounds: Callable[[Callable[[], None], str], bool],
+    ) -> None:
         self._world = world
+        self._runs = runs
         self._events = HandoverEvents(world, runs)
         self._until_idle = until_idle
+        self._rounds = rounds
 
     def run(self) -> bool:
         """False once something broke."""
@@ -39,6 +47,9 @@ class HandoverClosing:
                 return False
             if not self._left():
                 break
+            # What stops a partition may be below its log start, and goes.
+            if not self._rounds(self._runs.start_expire_run, "all that expires goes"):
+                return False
         for one in self._left():
             self._require_reason(one)
         if not self._undo():

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tests.simulation.invariants.watch import Watch
 
 _LEASES = "SELECT topic_id, partition, role, token, expires_at_ms, run_id, batch_id FROM leases"
+_OWNER = "SELECT owner FROM topics WHERE topic_id = ?"
 _RELEASING = frozenset({"deletions.claim", "removals.claim"})
 _LEASING = frozenset({"work.claim", "work.renew", "work.release", "publications.claim", "handovers.claim", *_RELEASING})
 _RELEASE = """
@@ -33,6 +34,7 @@ class Leases:
         self._asked_at: dict[Process, float] = {}
         self._valid_until: dict[Process, float] = {}
         self._saw_no_holder: set[tuple[Process, TopicIdPartition]] = set()
+        self._given_of_fenced: set[int] = set()
         self._version = -1
         self._found: dict[tuple[TopicIdPartition, LeaseRole], tuple[int, int, str, str]] = {}
 
@@ -64,6 +66,10 @@ class Leases:
     def is_valid(self, process: Process) -> bool:
         """Whether what this process got last still holds, by its own clock."""
         return process.monotonic() <= self._valid_until.get(process, 0.0)
+
+    def is_idle(self, token: int) -> bool:
+        """It was given when the topic was being handed over already: its holder is told so before it does anything."""
+        return token in self._given_of_fenced
 
     def newest(self, partition: TopicIdPartition, role: LeaseRole) -> Process | None:
         """Who got it last."""
@@ -117,6 +123,8 @@ class Leases:
                 "tokens ascend", f"{fence.topic_id_partition} {fence.role}: {fence.token} after {newest[0]}"
             )
         self._newest[key] = (fence.token, process)
+        if self._world.db.rows(_OWNER, str(fence.topic_id_partition.topic_id)) == [("handing-over",)]:
+            self._given_of_fenced.add(fence.token)
 
     def _require_released(self, run_id: str) -> None:
         needs_approval, is_approved = self._world.db.rows(_RELEASE, run_id)[0]

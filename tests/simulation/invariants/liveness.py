@@ -1,5 +1,6 @@
 """When the faults stop, everything that can be done gets done, and everything that was left over is cleaned up."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from include.tiering.audit.guards import Guard
@@ -39,7 +40,7 @@ class Closing:
         self._runs.retry()
         if not self._until_idle("what runs when the faults stop comes to an end"):
             return
-        if world.tempers.hands_over and not HandoverClosing(world, self._runs, self._until_idle).run():
+        if world.tempers.hands_over and not HandoverClosing(world, self._runs, self._until_idle, self._rounds).run():
             return
         if not self._rounds(self._runs.start_copy_run, "all eligible work finishes"):
             return
@@ -127,11 +128,11 @@ class Closing:
             world.watch.broken(what, f"still there: {waiting}")
         return world.watch.violation is None
 
-    def _rounds(self, begin: object, what: str) -> bool:
+    def _rounds(self, begin: Callable[[], None], what: str) -> bool:
         """Run after run, until one finds nothing to do."""
         for _ in range(_ROUNDS):
             empty_before = self._runs.empty_plans
-            begin()  # type: ignore[operator]
+            begin()
             if not self._until_idle(what):
                 return False
             while self._runs.waiting:

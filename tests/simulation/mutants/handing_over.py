@@ -60,6 +60,17 @@ def _unset() -> list[Patch]:
     return [(undo, "restore_guards", instead), (watch, "restore_guards", instead)]
 
 
+def _first_value_stays() -> list[Patch]:
+    """What somebody sets meanwhile is not stored."""
+    real = SqlHandoverStore.save_guards
+
+    def instead(store: SqlHandoverStore, drive: Any, found: Any) -> Any:
+        known = {one.key for one in store.guards(drive.handover_id) if not one.restored}
+        return real(store, drive, [one for one in found if one.key not in known])
+
+    return [(SqlHandoverStore, "save_guards", instead)]
+
+
 def _kept_by_undo() -> list[Patch]:
     return [(undo, "restore_guards", nothing)]
 
@@ -93,6 +104,7 @@ HANDING_OVER = (
     Mutant("guards-late", "a hand-over holds back before it copies", "it copies first", _guards_after_copy),
     Mutant("guards-unstored", "old values are stored before guards are set", "they are not", _unstored),
     Mutant("guards-unset", "what is put back is what was there", "the default is put back", _unset),
+    Mutant("first-value-stays", "what is put back is what was there last", "what was stored first", _first_value_stays),
     Mutant("undo-keeps-guards", "an undo puts back what was held", "it does not", _kept_by_undo),
     Mutant("switch-unpublished", "what is switched on is whole", "nothing was published", _unpublished),
     Mutant("switch-unguarded", "the switch is made under guards", "nobody looks at them", _switched_unguarded),

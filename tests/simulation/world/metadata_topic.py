@@ -11,7 +11,7 @@ from typing import Any, Final
 from include.tiering.errors import MetadataTopicRangeError, MetadataTopicUnavailableError
 from include.tiering.metadata_topic.contract import METADATA_TOPIC, OffsetBounds, TopicRecord
 from include.tiering.model.ids import Uuid
-from tests.simulation.kernel.scheduler import Process
+from tests.simulation.kernel.scheduler import STEP_MS, Process
 from tests.simulation.world.object_store import perform
 from tests.simulation.world.remote_cache import Place, RemoteCache
 
@@ -89,12 +89,16 @@ class ModelMetadataTopic:
         return iter(self._state.records[partition][start_offset:end_offset])
 
     def append(self, partition: int, value: bytes) -> int:
+        asked_ms = self._world.scheduler.now_ms
+
+        def arrives() -> int:
+            took_ms = self._world.scheduler.now_ms - asked_ms
+            if took_ms > _UNDER_WAY_MS:
+                raise _no_answer("metadata_topic.append")
+            return self._state.append(partition, value, self._process, is_late=took_ms > STEP_MS)
+
         return self._request(
-            "append",
-            str(partition),
-            "append",
-            lambda: self._state.append(partition, value, self._process),
-            lambda: self._state.send_late(partition, value, self._process),
+            "append", str(partition), "append", arrives, lambda: self._state.send_late(partition, value, self._process)
         )
 
     def close(self) -> None:

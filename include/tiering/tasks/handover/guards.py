@@ -10,11 +10,13 @@
     read back   rows say: restored                       nothing                             -
 
 A: whoever goes on, or an undo; the watchdog names it until then.
-What is stored first is what the topic had before: a second look would find our own values. Nothing of the topic is
-deleted while they hold, on any tier: retention is unlimited, and local retention follows it.
+What is put back is what the topic had last: a value that somebody sets meanwhile is held back like the first one, and
+stored in its place. Nothing of the topic is deleted while the guards hold, on any tier: retention is unlimited, and
+local retention follows it.
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Final
 
 from include.tiering.cluster.brokers_contract import BrokerConfig, ConfigSource
@@ -35,8 +37,7 @@ def wanted_guards(configs: Mapping[str, BrokerConfig]) -> list[GuardValue]:
     for key, value in sorted(GUARDS.items()):
         config = configs.get(key)
         if config is None or config.value != value:
-            is_own = config is not None and config.source is ConfigSource.TOPIC
-            guards.append(GuardValue(key, config.value if config is not None and is_own else None, value))
+            guards.append(GuardValue(key, _own_value(configs, key), value))
     return guards
 
 
@@ -48,6 +49,7 @@ def set_guards(run: HandoverRun) -> StepResult:
     """
     topic = run.handover.topic
     _require_same_topic(run)
+    _changed_since(run, GUARDS)
     guards = run.ports.handovers.save_guards(run.drive, wanted_guards(run.ports.brokers.topic_configs(topic)))
     values = {guard.key: guard.set_value for guard in guards if not guard.restored}
     if values:
@@ -58,35 +60,45 @@ def set_guards(run: HandoverRun) -> StepResult:
 
 
 def hold_guards(run: HandoverRun) -> None:
-    """Set again what somebody, or something that keeps configs as they were, put back since.
+    """Set again what somebody, or something that keeps configs as they were, changed since; store what it was.
 
     Raises:
         BrokersUnavailableError
     """
-    topic = run.handover.topic
-    configs = run.ports.brokers.topic_configs(topic)
-    loose = {
-        one.key: one.set_value
-        for one in run.ports.handovers.guards(run.drive.handover_id)
-        if not one.restored and not _shows(configs, {one.key: one.set_value})
-    }
+    loose = {one.key: one.set_value for one in _changed_since(run, GUARDS)}
     if loose:
-        change_configs(run, topic, loose)
+        change_configs(run, run.handover.topic, loose)
         run.told(f"somebody put {', '.join(sorted(loose))} back: held again")
 
 
 def restore_guards(run: HandoverRun, keys: Collection[str]) -> None:
-    """Put the old values of these configs back, and note it once the brokers say so. What is restored stays so.
+    """Put the old values of these configs back, and note it once the brokers say so. What is restored stays so, and
+    what somebody has set since, too.
 
     Raises:
         BrokersUnavailableError
     """
+    _changed_since(run, keys)
     left = [one for one in run.ports.handovers.guards(run.drive.handover_id) if not one.restored and one.key in keys]
     if left:
         change_configs(run, run.handover.topic, {guard.key: guard.old_value for guard in left})
         run.ports.handovers.guards_restored(run.drive, [guard.key for guard in left])
         for guard in left:
             run.told(f"{guard.key} is {'unset' if guard.old_value is None else guard.old_value} again")
+
+
+def _changed_since(run: HandoverRun, keys: Collection[str]) -> list[GuardValue]:
+    """Those of these configs that are not held any more, each with what somebody has set, which is stored."""
+    guards = run.ports.handovers.guards(run.drive.handover_id)
+    held = [one for one in guards if not one.restored and one.key in keys]
+    if not held:
+        return []
+    configs = run.ports.brokers.topic_configs(run.handover.topic)
+    own = {one.key: _own_value(configs, one.key) for one in held}
+    found = [replace(one, old_value=own[one.key]) for one in held if own[one.key] != one.set_value]
+    if found:
+        run.ports.handovers.save_guards(run.drive, found)
+    return found
 
 
 def change_configs(run: HandoverRun, topic: str, changes: Mapping[str, str | None]) -> None:
@@ -119,9 +131,9 @@ def _require_same_topic(run: HandoverRun) -> None:
 
 
 def _shows(configs: Mapping[str, BrokerConfig], changes: Mapping[str, str | None]) -> bool:
-    for key, value in changes.items():
-        config = configs.get(key)
-        own = config.value if config is not None and config.source is ConfigSource.TOPIC else None
-        if own != value:
-            return False
-    return True
+    return all(_own_value(configs, key) == value for key, value in changes.items())
+
+
+def _own_value(configs: Mapping[str, BrokerConfig], key: str) -> str | None:
+    config = configs.get(key)
+    return config.value if config is not None and config.source is ConfigSource.TOPIC else None

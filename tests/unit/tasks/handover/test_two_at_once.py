@@ -244,3 +244,45 @@ def test_local_retention_goes_down_in_steps_to_brokers_own_default_too(tmp_path)
         assert "local.retention.bytes" not in world.configs
         assert len([line for line in world.told if line.startswith("local.retention.bytes=")]) == 8 + 1
         assert [one.compared_offset for one in world.handovers.seed(HANDOVER_ID)] == [70]
+
+
+def test_what_somebody_sets_while_guards_are_set_is_what_comes_back(world):
+    away_when_guards_are_set(world)
+    world.brokers.alter_topic_configs(TOPIC, {"retention.bytes": "700000", "local.retention.bytes": None})
+    world.carry_on()
+    world.approve()
+    assert world.carry_on().state is HandoverState.DONE
+    assert world.configs == {**SWITCHED, "retention.bytes": "700000"}
+
+
+def test_what_somebody_sets_while_guards_are_set_is_left_by_an_undo(world):
+    away_when_guards_are_set(world)
+    world.brokers.alter_topic_configs(TOPIC, {"retention.bytes": "700000"})
+    world.undo()
+    assert world.configs == {**OLD_RETENTION, "retention.bytes": "700000"}
+
+
+def away_when_guards_are_set(world):
+    """The controller is away when old values are stored, and guards are not set yet."""
+
+    def at(name):
+        if name == "alter_topic_configs" and world.handover.step is HandoverStep.GUARDS:
+            raise BrokersUnavailableError("away")
+
+    world.at = at
+    world.carry_on()
+    world.at = lambda _: None
+    assert world.handovers.guards(HANDOVER_ID)
+    assert world.configs == OLD_RETENTION
+
+
+def test_what_somebody_sets_behind_the_switch_is_held_back_and_comes_back(world):
+    world.up_to(HandoverStep.SWITCH)
+    world.forgetful = True
+    world.carry_on(until=HandoverStep.SWITCH)
+    world.brokers.alter_topic_configs(TOPIC, {"retention.bytes": "700000"})
+    world.carry_on()
+    assert world.configs["retention.bytes"] == "-1"
+    world.forgetful = False
+    assert world.carry_on().state is HandoverState.DONE
+    assert world.configs == {**OLD_RETENTION, "retention.bytes": "700000", **SWITCHED}

@@ -8,6 +8,8 @@ from include.tiering.model.handover_check import CheckOutcome, NamedCheck, Remar
 from include.tiering.model.handover_facts import HandoverFacts
 
 _WATCH: Final = frozenset({HandoverStep.WATCH})
+_LIMITING: Final = _WATCH | {HandoverStep.RETENTION}
+"""A limited retention comes next."""
 _AFTER: Final = _WATCH | {HandoverStep.LOCAL_RETENTION}
 
 
@@ -29,7 +31,7 @@ def _covered(facts: HandoverFacts) -> Iterator[Remark]:
         frozen = facts.frozen.get(one.partition)
         if one.offsets is None:
             yield Remark(one.problem or "its leader gives no offsets", "", one.partition, CheckOutcome.WAITING)
-        elif frozen is not None and frozen.end_offset >= frozen.start_offset:
+        elif frozen is not None and frozen.end_offset >= max(frozen.start_offset, one.offsets.earliest):
             found = one.offsets.latest_tiered
             if found is None or found < frozen.end_offset:
                 yield Remark(
@@ -73,7 +75,7 @@ def _no_second_copy(facts: HandoverFacts) -> Iterator[Remark]:
 WATCH_CHECKS: Final = (
     NamedCheck("switch-is-on", "remote.storage.enable is true", _enabled, _WATCH),
     NamedCheck("earliest-is-unchanged", "the log start is what it was before the switch", _earliest, _AFTER),
-    NamedCheck("latest-tiered-covers-seed", "the leader knows everything that was seeded", _covered, _WATCH),
+    NamedCheck("latest-tiered-covers-seed", "the leader knows everything that was seeded", _covered, _LIMITING),
     NamedCheck("brokers-know-their-copies", "what the brokers upload themselves has begun", _known_to_brokers, _WATCH),
     NamedCheck("nothing-is-uploaded-again", "no broker copied a seeded offset", _no_second_copy, _WATCH),
 )

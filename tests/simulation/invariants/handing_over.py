@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from include.tiering.cluster.contract import TopicFacts
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.remote_cache import FINISHED
@@ -54,7 +55,12 @@ class HandingOver:
         self._step_began: dict[Process, int] = {}
         self._switched: dict[Uuid, str] = {}
         """Who switched remote storage on: a process, or nobody's name for a person."""
-        self._known_to: dict[TopicIdPartition, int] = {}
+        self._known_to: dict[tuple[TopicIdPartition, int], int] = {}
+        """By leader epoch."""
+        self._named: dict[tuple[Process, str], Uuid] = {}
+        """Which topic has a name, as a process was told last."""
+        self._asked: dict[tuple[Process, TopicIdPartition], int] = {}
+        """The epoch of the leader that a process asked last."""
         self.wanted_local_bytes: dict[Uuid, set[str | None]] = defaultdict(set)
 
     # What is seen and told.
@@ -62,10 +68,21 @@ class HandingOver:
     def configs_read(self, process: Process, topic: str, own: Mapping[str, str]) -> None:
         self._read[process, topic] = self._world.scheduler.steps, dict(own)
 
-    def brokers_know(self, partition: TopicIdPartition, highest: int | None) -> None:
+    def brokers_know(self, partition: TopicIdPartition, epoch: int, highest: int | None) -> None:
         """A leader has found out how far the remote log reaches."""
         if highest is not None:
-            self._known_to[partition] = max(highest, self._known_to.get(partition, -1))
+            self._known_to[partition, epoch] = highest
+
+    def topics_read(self, process: Process, topics: Mapping[str, TopicFacts]) -> None:
+        for name, facts in topics.items():
+            self._named[process, name] = facts.topic_id
+
+    def offsets_read(self, process: Process, partition: TopicIdPartition, epoch: int) -> None:
+        self._asked[process, partition] = epoch
+
+    def knows(self, partition: TopicIdPartition, epoch: int) -> bool:
+        """Whether the leader of this epoch has found out anything of the remote log."""
+        return (partition, epoch) in self._known_to
 
     def is_disturbed(self, topic_id: Uuid) -> bool:
         """A person changed its retention, or switched it on."""
@@ -82,7 +99,8 @@ class HandingOver:
         changed = [key for key in {*before, *after} if before.get(key) != after.get(key)]
         if process is None:
             self._by_hand(topic_id, changed, after)
-        elif not self._watch.foreign_history:
+        elif not self._watch.foreign_history and self._named.get((process, topic), topic_id) == topic_id:
+            # A topic that is created under the name between a look and the request is nobody's fault.
             for key in sorted(changed):
                 if key in GUARDS:
                     self._guard(topic_id, topic, key, before, after, process, changed)
@@ -137,9 +155,12 @@ class HandingOver:
         if self.switched_by_hand(topic_id) and self._switched_at[topic_id] >= read_at:
             return
         for number, start, end in self._world.db.rows(_SEED, str(topic_id)):
-            known = self._known_to.get(TopicIdPartition(topic_id, number, topic), -1)
-            log = self._world.cluster.logs.get(TopicIdPartition(topic_id, number, topic))
-            if end >= start and known < end and log is not None and not log.unclean:
+            partition = TopicIdPartition(topic_id, number, topic)
+            known = self._known_to.get((partition, self._asked.get((process, partition), -1)), -1)
+            log = self._world.cluster.logs.get(partition)
+            if log is None or log.leading is None or log.unclean:
+                continue
+            if end >= max(start, log.leading.log_start) and known < end:
                 self._watch.broken(
                     "retention goes back when the brokers know what is remote",
                     f"{topic}-{number}: {key} is put back, seeded up to {end}, known is {known}",

@@ -106,6 +106,7 @@ class HandoverClosing:
             or bool(watch.rotten)
             or self._world.tempers.store_damages
             or any(log.unclean or log.lost_locally or self._has_expired(log) for log in of_topic)
+            or any(self._is_deleted_here_alone(log) for log in of_topic)
         )
 
     def _others_wrote(self, topic_id: Uuid) -> bool:
@@ -120,6 +121,11 @@ class HandoverClosing:
             name == topic and (retention_ms is not None or retention_bytes is not None)
             for _, name, retention_ms, retention_bytes in self._world.settings_history
         )
+
+    def _is_deleted_here_alone(self, log: PartitionLog) -> bool:
+        """Somebody raised our log start above the broker's."""
+        place = (str(log.partition.topic_id), log.partition.partition)
+        return log.leading is not None and self._world.watch.rows.log_starts.get(place, 0) > log.leading.log_start
 
     def _undo(self) -> bool:
         for one in self._left():

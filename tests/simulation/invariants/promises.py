@@ -41,7 +41,13 @@ class Promises:
     def raised_by_retention(self, log: PartitionLog, offset: int) -> None:
         """A leader expires what is below."""
         configs = {**TOPIC_DEFAULTS, **self._world.cluster.configs[log.partition.topic_id]}
-        if self._is_excused(log) or self._watch.handing_over.is_disturbed(log.partition.topic_id):
+        handing_over = self._watch.handing_over
+        if (
+            self._is_excused(log)
+            or handing_over.is_disturbed(log.partition.topic_id)
+            # A leader of after the hand-over, which counts local and remote bytes both: nobody can keep it from that.
+            or not handing_over.knows(log.partition, log.leader_epoch)
+        ):
             self._from[log.partition] = offset
             return
         retention_ms, retention_bytes = int(configs["retention.ms"]), int(configs["retention.bytes"])

@@ -44,13 +44,15 @@ class Publishing:
         self._read_to: dict[tuple[Process, int], int] = {}
         self._passed: dict[tuple[Process, Place], frozenset[str]] = {}
         """What had passed when a process looked last."""
+        self._failed: dict[tuple[Process, Place], frozenset[str]] = {}
         self._read_at_intent: dict[tuple[Process, Place], int] = {}
 
     # What a publisher sees.
 
     def looked(self, process: Process, partition: TopicIdPartition, rows: Any) -> None:
-        passed = (row.metadata.remote_log_segment_id.id for row in rows if str(row.verdict) == "passed")
-        self._passed[process, _place(partition)] = frozenset(map(str, passed))
+        for verdict, found in (("passed", self._passed), ("failed", self._failed)):
+            ids = (row.metadata.remote_log_segment_id.id for row in rows if str(row.verdict) == verdict)
+            found[process, _place(partition)] = frozenset(map(str, ids))
 
     def read(self, process: Process, metadata_partition: int, end_offset: int) -> None:
         before = self._read_to.get((process, metadata_partition), 0)
@@ -117,7 +119,7 @@ class Publishing:
         if isinstance(said, SegmentRecord):
             self._begins(said, partition, cache, process)
         else:
-            self._goes_on(said, partition, cache)
+            self._goes_on(said, partition, cache, process)
 
     def _require_lease(self, said: Any, place: Place, process: Process) -> None:
         partition = TopicIdPartition(Uuid.parse(place[0]), place[1], said.segment_id.partition.topic)
@@ -147,7 +149,7 @@ class Publishing:
                 "what is published has no gap", f"{partition} {_told(said)}, log start {log_start}, live {live}"
             )
 
-    def _goes_on(self, said: Any, partition: TopicIdPartition, cache: RemoteCache) -> None:
+    def _goes_on(self, said: Any, partition: TopicIdPartition, cache: RemoteCache, process: Process) -> None:
         known, state = cache.known.get(str(said.segment_id.id)), int(said.state)
         if known is None:
             self._watch.broken("STARTED before FINISHED", f"{partition} {_told(said)}")
@@ -161,7 +163,8 @@ class Publishing:
                 self._watch.broken("what is published has its exact bytes", f"{partition} {row}")
         elif state == DELETING:
             may_go = not is_ours or row is None or row.state >= ROW_DELETING
-            if not may_go and not (known.state == STARTED and row is not None and row.verdict == "failed"):
+            failed = self._failed.get((process, _place(partition)), frozenset())
+            if not may_go and not (known.state == STARTED and known.segment_id in failed):
                 self._watch.broken("what is there is not deleted in the topic", f"{partition} {row}")
         elif known.state == DELETING:
             self._require_gone(known, partition)

@@ -12,7 +12,7 @@ from include.tiering.tasks.handover import (
     watch,
     watchdog,
 )
-from include.tiering.tasks.handover.ports import REMOTE_STORAGE
+from include.tiering.tasks.handover.ports import DONE, REMOTE_STORAGE
 from include.tiering.work.sql_handovers import SqlHandoverStore
 from tests.simulation.mutants.mutant import Mutant, Patch, nothing
 
@@ -36,8 +36,22 @@ def _unpublished() -> list[Patch]:
     return _order(RECHECK=HandoverStep.SWITCH)
 
 
-def _unwatched() -> list[Patch]:
-    return _order(SWITCH=HandoverStep.TAKE_OVER)
+def _unwatched(*steps: HandoverStep) -> list[Patch]:
+    """In these steps nobody waits for brokers to know what is remote."""
+    real = watch._wait_for_brokers
+
+    def instead(run: Any, step: HandoverStep) -> Any:
+        return DONE if step in steps else real(run, step)
+
+    return [(watch, "_wait_for_brokers", instead)]
+
+
+def _never_watched() -> list[Patch]:
+    return _unwatched(HandoverStep.WATCH, HandoverStep.RETENTION)
+
+
+def _watched_once() -> list[Patch]:
+    return _unwatched(HandoverStep.RETENTION)
 
 
 def _unstored() -> list[Patch]:
@@ -108,7 +122,8 @@ HANDING_OVER = (
     Mutant("undo-keeps-guards", "an undo puts back what was held", "it does not", _kept_by_undo),
     Mutant("switch-unpublished", "what is switched on is whole", "nothing was published", _unpublished),
     Mutant("switch-unguarded", "the switch is made under guards", "nobody looks at them", _switched_unguarded),
-    Mutant("retention-early", "retention goes back when the brokers know what is remote", "at once", _unwatched),
+    Mutant("retention-early", "retention goes back when the brokers know what is remote", "at once", _never_watched),
+    Mutant("old-leaders-knew", "the leaders of now know it", "those of before are believed", _watched_once),
     Mutant("by-hand-unnoticed", "who switches by hand is followed", "nobody notices", _unnoticed),
     Mutant("watchdog-asleep", "guards are never forgotten", "the watchdog sees nothing", _asleep),
 )

@@ -78,7 +78,9 @@ class ModelAdmin:
                 found[facts.topic] = TopicFacts(
                     facts.topic, facts.topic_id, {**TOPIC_DEFAULTS, **facts.configs}, facts.partitions
                 )
-            return {name: facts for name, facts in found.items() if names is None or name in names}
+            asked = {name: facts for name, facts in found.items() if names is None or name in names}
+            self._world.watch.handing_over.topics_read(self._process, asked)
+            return asked
 
         return self._ask("topics", "", said)
 
@@ -106,6 +108,7 @@ class ModelAdmin:
                     refused[one] = UnknownTopicError(f"{one}: there is no such topic")
                 else:
                     offsets[one] = self._offsets(log)
+                    self._world.watch.handing_over.offsets_read(self._process, one, log.leader_epoch)
             return OffsetsAnswer(offsets, refused)
 
         return self._ask("partition_offsets", "", said)

@@ -105,7 +105,7 @@ class RemoteManagers:
                 break
             task.highest = file.base_offset + len(file.records) - 1
             copied += 1
-        self._world.watch.handing_over.brokers_know(log.partition, task.highest)
+        self._world.watch.handing_over.brokers_know(log.partition, log.leader_epoch, task.highest)
         return copied
 
     def _candidates(self, log: PartitionLog, leader: ReplicaLog, task: _Leading) -> list[SegmentFile]:

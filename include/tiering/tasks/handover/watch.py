@@ -6,6 +6,7 @@ accepted    a person went on though a log start      the same                   
 seen        latest tiered covers the seed, the log   brokers that tier, guards that      the next try asks again
             start is what it was                     hold
 owner       the topic is the broker's                the same                            the next try
+seen again  the leaders of now know it, too          the same                            the next try
 retention   retention.bytes and .ms are what they    local retention that is still       the next step
             were                                     guarded
 """
@@ -20,16 +21,20 @@ from include.tiering.tasks.handover.preconditions import facts_of, judged
 
 
 def watch_brokers(run: HandoverRun) -> StepResult:
-    """Ask until they know, or the time of one drive is over. A log start that rose stops everything at once. Until they
-    know it is that a limited retention loses records, so guards are held whoever puts them back.
+    """Ask until they know, or the time of one drive is over. A log start that rose stops everything at once.
 
     Raises:
         BrokersError, MetadataTopicUnavailableError
     """
+    return _wait_for_brokers(run, HandoverStep.WATCH)
+
+
+def _wait_for_brokers(run: HandoverRun, step: HandoverStep) -> StepResult:
+    """Until they know it is that a limited retention loses records, so guards are held whoever puts them back."""
     deadline = run.ports.clock.monotonic() + run.ports.limits.watch_seconds
     while True:
         hold_guards(run)
-        result = judged(run, HandoverStep.WATCH, facts_of(run))
+        result = judged(run, step, facts_of(run))
         if result.end is not StepEnd.WAIT or run.ports.clock.monotonic() >= deadline:
             return result
         run.pause()
@@ -68,10 +73,13 @@ def take_over(run: HandoverRun) -> StepResult:
 
 
 def restore_retention(run: HandoverRun) -> StepResult:
-    """Total retention is what it was. Local retention follows it still: from the disks goes what expires alone.
+    """Total retention is what it was, once the leaders of now know what is remote: there may be others since they were
+    watched. Local retention follows it still: from the disks goes what expires alone.
 
     Raises:
-        BrokersError
+        BrokersError, MetadataTopicUnavailableError
     """
-    restore_guards(run, RETENTION_GUARDS)
-    return DONE
+    result = _wait_for_brokers(run, HandoverStep.RETENTION)
+    if result.end is StepEnd.DONE:
+        restore_guards(run, RETENTION_GUARDS)
+    return result

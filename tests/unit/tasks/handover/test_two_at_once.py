@@ -286,3 +286,31 @@ def test_what_somebody_sets_behind_the_switch_is_held_back_and_comes_back(world)
     world.forgetful = False
     assert world.carry_on().state is HandoverState.DONE
     assert world.configs == {**OLD_RETENTION, "retention.bytes": "700000", **SWITCHED}
+
+
+def test_leaders_of_after_the_watch_are_asked_before_retention_goes_back(world):
+    """They led nothing when the others were watched, and count local and remote bytes both."""
+    world.up_to(HandoverStep.RETENTION)
+    lead_anew(world)
+    waiting = world.carry_on()
+    assert (waiting.state, waiting.step) == (HandoverState.ACTIVE, HandoverStep.RETENTION)
+    assert "latest-tiered-covers-seed" in waiting.detail
+    assert world.configs["retention.bytes"] == "-1"
+    world.forgetful = False
+    assert world.carry_on().state is HandoverState.DONE
+    assert world.configs == {**OLD_RETENTION, **SWITCHED}
+
+
+def test_what_is_below_the_log_start_need_not_be_known(world):
+    world.up_to(HandoverStep.RETENTION)
+    lead_anew(world)
+    for one in world.partitions:
+        world.brokers.partition(TOPIC_ID, one.partition).earliest = 20
+    assert world.carry_on().step is HandoverStep.LOCAL_RETENTION
+
+
+def lead_anew(world):
+    """Other leaders, which do not know yet what is remote."""
+    world.forgetful = True
+    for one in world.partitions:
+        world.brokers.partition(TOPIC_ID, one.partition).latest_tiered = None

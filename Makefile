@@ -16,6 +16,8 @@ UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo $(ROOT)/.cache/uv/
 export PYTHONPATH := $(ROOT)
 export PATH := $(ROOT)/.venv/bin:$(ROOT)/.cache/bin:$(ROOT)/.cache/uv/bin:$(PATH)
 export UV_PYTHON_PREFERENCE := only-system
+# Tests start hundreds of processes, each of which would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo up down test test-unit test-integration test-kafka test-browser simulate simulate-mutants lint check docs requirements \
         bench bench-audit bench-check bench-copy bench-delete bench-forms bench-producers bench-queue bench-quota bench-quota-airflow bench-scan bench-sizes bench-start bench-verify s3-server clean

@@ -4,7 +4,6 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
@@ -25,9 +24,10 @@ def rehearsed(tiering: "Tiering", topic: str, *, max_bytes: int, kafka_home: Pat
     """Rehearse, telling on standard error. A signal ends it: exit code 128 + signal, the broker and its files gone."""
     from include.tiering.rehearsal.java import java
     from include.tiering.rehearsal.kafka_home import kafka_by_maven, kafka_in
-    from include.tiering.wiring.rehearse import Watcher, rehearse
+    from include.tiering.wiring.rehearse import rehearse
+    from include.tiering.wiring.rehearse_on import Watcher
 
-    watcher = Watcher(_told, _step, partial(counted_bytes, "copying"))
+    watcher = Watcher(_told, _step, counted_bytes)
     with _ended_once(keep=keep):
         java()
         kafka = kafka_by_maven(os.environ) if kafka_home is None else kafka_in(kafka_home)

@@ -1,8 +1,8 @@
 """What consumers get of a sample before and after the hand-over, segment by segment. Pure."""
 
 from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from include.tiering.model.local_retention import next_local_start
@@ -31,6 +31,18 @@ def segment_digests(records: Iterable[SeenRecord], bases: Sequence[int]) -> dict
     for record in records:
         digests[bases[max(0, bisect_right(bases, record.offset) - 1)]].add(record)
     return {base: digest.result() for base, digest in digests.items()}
+
+
+def counted(
+    records: Iterable[SeenRecord], sample: PartitionSample, on_bytes: Callable[[int], None]
+) -> Iterator[SeenRecord]:
+    """The same records; `on_bytes` gets the size of a segment once they are behind it, or there are no more."""
+    left = deque(sample.segments)
+    for record in records:
+        while len(left) > 1 and left[0].end_offset < record.offset:
+            on_bytes(left.popleft().size_bytes)
+        yield record
+    on_bytes(sum(segment.size_bytes for segment in left))
 
 
 def compared(sample: PartitionSample, before: SegmentDigests, after: SegmentDigests, log_start: int) -> Comparison:

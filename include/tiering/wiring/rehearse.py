@@ -13,9 +13,9 @@ broker      the same, and a broker on loopback                   the same: its p
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -34,22 +34,12 @@ from include.tiering.rehearsal.sample import PartitionSample, samples_of, size_o
 from include.tiering.rehearsal.throw_away import prepared_broker
 from include.tiering.reports.presentation import count
 from include.tiering.units import format_bytes
-from include.tiering.wiring.rehearse_on import rehearse_on
+from include.tiering.wiring.rehearse_on import Watcher, rehearse_on
 from include.tiering.wiring.tiering import Tiering
-from include.tiering.work.handover_contract import Handover
 
 RETENTION_CONFIGS: Final = ("retention.ms", "retention.bytes", "local.retention.ms", "local.retention.bytes")
 """What of a topic's configs decides about its records while nobody writes: these are the rehearsed topic's too."""
 _PREFIX: Final = "tiering-rehearsal-"
-
-
-@dataclass(frozen=True, slots=True)
-class Watcher:
-    """Who is told what happens. `copying` is entered with the bytes that will be copied, and counts them."""
-
-    told: Callable[[str], None]
-    on_step: Callable[[Handover], None]
-    copying: Callable[[int], AbstractContextManager[Callable[[int], None]]]
 
 
 def rehearse(
@@ -72,7 +62,7 @@ def rehearse(
     require_room(size_bytes, shutil.disk_usage(parent).free, parent)
     with _directory(parent, keep=keep) as root:
         watcher.told(f"{format_bytes(size_bytes)} of {count(len(samples), 'partition')} are copied into {root}")
-        with watcher.copying(size_bytes) as on_bytes:
+        with watcher.counting("copying", size_bytes) as on_bytes:
             broker = prepared_broker(
                 root,
                 kafka,
@@ -84,7 +74,7 @@ def rehearse(
             )
         with broker.running():
             watcher.told(f"Kafka {kafka.version} runs at {broker.process.bootstrap}, pid {broker.process.pid}")
-            rehearsal = rehearse_on(broker, samples, configs, watcher.told, watcher.on_step, kafka.version)
+            rehearsal = rehearse_on(broker, samples, configs, watcher, kafka.version)
         return replace(rehearsal, kept=root) if keep else rehearsal
 
 

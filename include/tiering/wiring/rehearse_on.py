@@ -3,17 +3,25 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from include.tiering.cluster.brokers_contract import PartitionOffsets
 from include.tiering.cluster.kafka_records import Isolation, KafkaServedRecords
 from include.tiering.model.handover import HandoverState, HandoverStep, is_before
 from include.tiering.model.handover_facts import UNLIMITED
-from include.tiering.rehearsal.read_back import SegmentDigests, compared, first_kept, lost_between, segment_digests
+from include.tiering.rehearsal.read_back import (
+    SegmentDigests,
+    compared,
+    counted,
+    first_kept,
+    lost_between,
+    segment_digests,
+)
 from include.tiering.rehearsal.result import Rehearsal, RehearsedPartition
-from include.tiering.rehearsal.sample import PartitionSample, bases_of
+from include.tiering.rehearsal.sample import PartitionSample, bases_of, size_of
 from include.tiering.rehearsal.throw_away import NODE_ID, ThrowAwayBroker
 from include.tiering.reports.handover import latest_checks
 from include.tiering.settings import TieringSettings, load_settings
@@ -29,6 +37,21 @@ _POLL_SECONDS: Final = 1.0
 _STORED_LOG: Final = re.compile(r"(\d{20})-.{22}\.log")
 
 
+class Counting(Protocol):
+    """Entered with a verb and the bytes that there are, it counts those that are done."""
+
+    def __call__(self, verb: str, planned_bytes: int, /) -> AbstractContextManager[Callable[[int], None]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """Who is told what happens."""
+
+    told: Callable[[str], None]
+    on_step: Callable[[Handover], None]
+    counting: Counting
+
+
 @dataclass(frozen=True, slots=True)
 class _Read:
     """What consumers got of one partition at one moment."""
@@ -42,8 +65,7 @@ def rehearse_on(
     broker: ThrowAwayBroker,
     samples: Sequence[PartitionSample],
     configs: Mapping[str, str],
-    told: Callable[[str], None],
-    on_step: Callable[[Handover], None],
+    watcher: Watcher,
     kafka_version: str,
 ) -> Rehearsal:
     """Every step, approved by itself; consumers read once the retention is held back, and again at the end.
@@ -59,7 +81,7 @@ def rehearse_on(
         tiering.migrate()
         if configs:
             tiering.brokers.alter_topic_configs(topic, configs)
-        run = _Run(tiering, samples, told, on_step)
+        run = _Run(tiering, samples, watcher)
         handover = tiering.begin_handover(topic, _ALL_THAT_IS_ROLLED, author=_AUTHOR)
         handover = run.carry_on(handover, HandoverStep.GUARDS)
         partitions: tuple[RehearsedPartition, ...] = ()
@@ -102,17 +124,10 @@ def settings_of(broker: ThrowAwayBroker, topic: str) -> TieringSettings:
 class _Run:
     """One hand-over of the samples, and the readings around it."""
 
-    def __init__(
-        self,
-        tiering: Tiering,
-        samples: Sequence[PartitionSample],
-        told: Callable[[str], None],
-        on_step: Callable[[Handover], None],
-    ) -> None:
+    def __init__(self, tiering: Tiering, samples: Sequence[PartitionSample], watcher: Watcher) -> None:
         self._tiering = tiering
         self._samples = samples
-        self._told = told
-        self._on_step = on_step
+        self._watcher = watcher
         self._step: HandoverStep | None = None
 
     def carry_on(self, handover: Handover, until: HandoverStep | None) -> Handover:
@@ -121,7 +136,7 @@ class _Run:
         deadline = clock.monotonic() + _PATIENCE_SECONDS
         while True:
             handover = self._tiering.carry_handover_on(
-                handover.handover_id, until=until, on_step=self._once, told=self._told
+                handover.handover_id, until=until, on_step=self._once, told=self._watcher.told
             )
             if handover.state is not HandoverState.ACTIVE or (until is not None and _is_behind(handover, until)):
                 return handover
@@ -136,7 +151,11 @@ class _Run:
         """All that consumers get of every partition, in the order of the samples."""
         partitions = [sample.replica_id.topic_id_partition for sample in self._samples]
         answer = self._tiering.brokers.partition_offsets(partitions)
-        return [self._read(sample, answer.of(sample.replica_id.topic_id_partition)) for sample in self._samples]
+        with self._watcher.counting("reading", len(Isolation) * size_of(self._samples)) as on_bytes:
+            return [
+                self._read(sample, answer.of(sample.replica_id.topic_id_partition), on_bytes)
+                for sample in self._samples
+            ]
 
     def judged(
         self, before: Sequence[_Read], after: Sequence[_Read], remote_dir: Path, configs: Mapping[str, str]
@@ -164,25 +183,32 @@ class _Run:
         )
         return lost_between(sample, was, is_now, kept_from)
 
-    def _read(self, sample: PartitionSample, offsets: PartitionOffsets) -> _Read:
+    def _read(self, sample: PartitionSample, offsets: PartitionOffsets, on_bytes: Callable[[int], None]) -> _Read:
         ends = {Isolation.UNCOMMITTED: offsets.high_watermark, Isolation.COMMITTED: offsets.last_stable_offset}
-        plain, committed = (self._digests(sample, isolation, offsets.earliest, end) for isolation, end in ends.items())
+        plain, committed = (
+            self._digests(sample, isolation, offsets.earliest, end, on_bytes) for isolation, end in ends.items()
+        )
         records, stable = (sum(one.records for one in digests.values()) for digests in (plain, committed))
-        self._told(f"{sample.replica_id.topic_id_partition}: {records:,} records read, {stable:,} by read_committed")
+        self._watcher.told(
+            f"{sample.replica_id.topic_id_partition}: {records:,} records read, {stable:,} by read_committed"
+        )
         return _Read(offsets, plain, committed)
 
-    def _digests(self, sample: PartitionSample, isolation: Isolation, start: int, end: int) -> SegmentDigests:
+    def _digests(
+        self, sample: PartitionSample, isolation: Isolation, start: int, end: int, on_bytes: Callable[[int], None]
+    ) -> SegmentDigests:
         if start >= end:
             return {}
         tiering = self._tiering
         served = KafkaServedRecords(tiering.client_config(), isolation=isolation, clock=tiering.clock)
-        return segment_digests(served.read(sample.replica_id.topic_id_partition, start, end - 1), bases_of(sample))
+        records = served.read(sample.replica_id.topic_id_partition, start, end - 1)
+        return segment_digests(counted(records, sample, on_bytes), bases_of(sample))
 
     def _once(self, handover: Handover) -> None:
         """A step that waits is done again, and told once."""
         if handover.step is not self._step:
             self._step = handover.step
-            self._on_step(handover)
+            self._watcher.on_step(handover)
 
 
 def _is_behind(handover: Handover, step: HandoverStep) -> bool:

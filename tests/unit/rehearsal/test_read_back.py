@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from include.tiering.model.record_digest import SeenRecord
-from include.tiering.rehearsal.read_back import compared, first_kept, lost_between, segment_digests
+from include.tiering.rehearsal.read_back import compared, counted, first_kept, lost_between, segment_digests
 from include.tiering.rehearsal.sample import bases_of, sample_of
 from tests.doubles.replicas import replica
 
@@ -20,6 +20,20 @@ def test_each_segment_has_a_digest_of_its_own() -> None:
     before = segment_digests(records(range(25)), bases_of(SAMPLE))
     assert {base: digest.records for base, digest in before.items()} == {0: 10, 10: 10, 20: 5}
     assert segment_digests(records(range(10, 20)), bases_of(SAMPLE)) == {10: before[10]}
+
+
+def test_bytes_are_counted_segment_by_segment_and_all_of_them_in_the_end() -> None:
+    done: list[int] = []
+    sizes = [segment.size_bytes for segment in SAMPLE.segments]
+    reading = counted(iter(records([3, 12, 13])), SAMPLE, done.append)
+    assert next(reading).offset == 3
+    assert done == []
+    assert next(reading).offset == 12
+    assert done == sizes[:1]
+    assert [record.offset for record in reading] == [13]
+    assert (done[0], sum(done)) == (sizes[0], sum(sizes))
+    assert list(counted([], SAMPLE, done.append)) == []
+    assert sum(done) == 2 * sum(sizes)
 
 
 def test_the_same_records_are_equal() -> None:

@@ -22,8 +22,8 @@ from include.tiering.rehearsal.kafka_home import KafkaHome
 from include.tiering.rehearsal.throw_away import ThrowAwayBroker
 from include.tiering.settings import TieringSettings, load_settings, to_environment
 from include.tiering.wiring import open_tiering
-from include.tiering.wiring.rehearse import Watcher, rehearse
-from include.tiering.wiring.rehearse_on import settings_of
+from include.tiering.wiring.rehearse import rehearse
+from include.tiering.wiring.rehearse_on import Watcher, settings_of
 from tests.doubles.broker_data import broker_data, copy_of
 
 STOPPED = "stopped"
@@ -31,7 +31,7 @@ KAFKA = KafkaHome("4.3.1", "/jars/*")
 
 
 @contextmanager
-def _uncounted(_bytes: int) -> Iterator[object]:
+def _uncounted(_verb: str, _bytes: int) -> Iterator[object]:
     yield lambda _: None
 
 

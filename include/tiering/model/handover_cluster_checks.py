@@ -225,7 +225,10 @@ def _no_leases(facts: HandoverFacts) -> Iterator[Remark]:
 
 CLUSTER_CHECKS: Final = (
     NamedCheck(
-        "topic-is-the-same", "the topic has the id that is handed over", _same_topic, _ALWAYS | {HandoverStep.WATCH}
+        "topic-is-the-same",
+        "the topic has the id that is handed over",
+        _same_topic,
+        _ALWAYS | {HandoverStep.WATCH, HandoverStep.RETENTION},
     ),
     NamedCheck("topic-is-ours", "the platform copies it, or nobody", _ours, _BEFORE),
     NamedCheck("topic-is-fenced-off", "nobody copies or expires it", _fenced, _LAST),

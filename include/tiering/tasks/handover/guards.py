@@ -88,11 +88,16 @@ def restore_guards(run: HandoverRun, keys: Collection[str]) -> None:
 
 
 def _changed_since(run: HandoverRun, keys: Collection[str]) -> list[GuardValue]:
-    """Those of these configs that are not held any more, each with what somebody has set, which is stored."""
+    """Those of these configs that are not held any more, each with what somebody has set, which is stored.
+
+    Raises:
+        UnknownTopicError: the topic of this name is another one by now, or gone.
+    """
     guards = run.ports.handovers.guards(run.drive.handover_id)
     held = [one for one in guards if not one.restored and one.key in keys]
     if not held:
         return []
+    _require_same_topic(run)
     configs = run.ports.brokers.topic_configs(run.handover.topic)
     own = {one.key: _own_value(configs, one.key) for one in held}
     found = [replace(one, old_value=own[one.key]) for one in held if own[one.key] != one.set_value]

@@ -309,6 +309,18 @@ def test_what_is_below_the_log_start_need_not_be_known(world):
     assert world.carry_on().step is HandoverStep.LOCAL_RETENTION
 
 
+@pytest.mark.parametrize(("is_made_anew", "says"), [(False, "by now there is none"), (True, "by now it is")])
+def test_a_topic_that_is_deleted_before_retention_goes_back_is_not_waited_for(world, is_made_anew, says):
+    world.up_to(HandoverStep.RETENTION)
+    world.brokers.delete_topic(TOPIC)
+    if is_made_anew:
+        world.brokers.create_topic(TOPIC, partitions=2)
+    stopped = world.carry_on()
+    assert stopped.state is HandoverState.STOPPED
+    assert says in stopped.detail
+    assert {one.old_value for one in world.handovers.guards(HANDOVER_ID)} == {"900000", "5000", None}
+
+
 def lead_anew(world):
     """Other leaders, which do not know yet what is remote."""
     world.forgetful = True

@@ -29,11 +29,14 @@ def _earliest(facts: HandoverFacts) -> Iterator[Remark]:
 def _covered(facts: HandoverFacts) -> Iterator[Remark]:
     for one in facts.partitions:
         frozen = facts.frozen.get(one.partition)
+        if frozen is None or frozen.end_offset < frozen.start_offset:
+            continue
         if one.offsets is None:
             yield Remark(one.problem or "its leader gives no offsets", "", one.partition, CheckOutcome.WAITING)
-        elif frozen is not None and frozen.end_offset >= max(frozen.start_offset, one.offsets.earliest):
+        elif frozen.end_offset >= one.offsets.earliest:
             found = one.offsets.latest_tiered
-            if found is None or found < frozen.end_offset:
+            # An unclean election may leave a leader whose log ends below what is remote.
+            if found is None or found < min(frozen.end_offset, one.offsets.high_watermark - 1):
                 yield Remark(
                     f"latest tiered is {'none' if found is None else found}, seeded up to {frozen.end_offset}",
                     "brokers replay __remote_log_metadata first; if it lasts, look for RemoteLogMetadata in their logs",
@@ -73,9 +76,11 @@ def _no_second_copy(facts: HandoverFacts) -> Iterator[Remark]:
 
 
 WATCH_CHECKS: Final = (
-    NamedCheck("switch-is-on", "remote.storage.enable is true", _enabled, _WATCH),
+    NamedCheck("switch-is-on", "remote.storage.enable is true", _enabled, _LIMITING),
     NamedCheck("earliest-is-unchanged", "the log start is what it was before the switch", _earliest, _AFTER),
     NamedCheck("latest-tiered-covers-seed", "the leader knows everything that was seeded", _covered, _LIMITING),
-    NamedCheck("brokers-know-their-copies", "what the brokers upload themselves has begun", _known_to_brokers, _WATCH),
+    NamedCheck(
+        "brokers-know-their-copies", "what the brokers upload themselves has begun", _known_to_brokers, _LIMITING
+    ),
     NamedCheck("nothing-is-uploaded-again", "no broker copied a seeded offset", _no_second_copy, _WATCH),
 )

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from include.tiering.cluster.contract import TopicFacts
 from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.remote_metadata.contract import LeaseRole
 from tests.simulation.kernel.scheduler import Process
+from tests.simulation.world.brokers import PartitionLog
 from tests.simulation.world.remote_cache import FINISHED
 
 if TYPE_CHECKING:
@@ -32,7 +34,8 @@ _SEED: Final = """
 """
 _OWNER: Final = "SELECT owner FROM topics WHERE topic_id = ?"
 _LEASES: Final = """
-    SELECT role, run_id, token FROM leases WHERE topic_id = ? AND role IN ('copy', 'expire') AND expires_at_ms > ?
+    SELECT role, run_id, token, partition FROM leases
+    WHERE topic_id = ? AND role IN ('copy', 'expire') AND expires_at_ms > ?
 """
 _LAST: Final = "what is put back is what was there last"
 _DRIVERS: Final = ("handover", "undoer")
@@ -60,7 +63,9 @@ class HandingOver:
         self._named: dict[tuple[Process, str], Uuid] = {}
         """Which topic has a name, as a process was told last."""
         self._asked: dict[tuple[Process, TopicIdPartition], int] = {}
-        """The epoch of the leader that a process asked last."""
+        """The epoch of the leader that a process asked last, in the step that it is at."""
+        self._put_back: dict[TopicIdPartition, int] = {}
+        """The epoch of the leader that was asked before total retention was put back."""
         self.wanted_local_bytes: dict[Uuid, set[str | None]] = defaultdict(set)
 
     # What is seen and told.
@@ -80,9 +85,13 @@ class HandingOver:
     def offsets_read(self, process: Process, partition: TopicIdPartition, epoch: int) -> None:
         self._asked[process, partition] = epoch
 
-    def knows(self, partition: TopicIdPartition, epoch: int) -> bool:
-        """Whether the leader of this epoch has found out anything of the remote log."""
-        return (partition, epoch) in self._known_to
+    def is_led_anew(self, log: PartitionLog) -> bool:
+        """By another one than the leader that was asked before retention was put back, which counts local and remote
+        bytes both until it knows better: nobody can keep it from that."""
+        asked = self._put_back.get(log.partition)
+        return (
+            asked is not None and asked < log.leader_epoch and (log.partition, log.leader_epoch) not in self._known_to
+        )
 
     def is_disturbed(self, topic_id: Uuid) -> bool:
         """A person changed its retention, or switched it on."""
@@ -156,6 +165,7 @@ class HandingOver:
             return
         for number, start, end in self._world.db.rows(_SEED, str(topic_id)):
             partition = TopicIdPartition(topic_id, number, topic)
+            self._put_back[partition] = self._asked.get((process, partition), -1)
             known = self._known_to.get((partition, self._asked.get((process, partition), -1)), -1)
             log = self._world.cluster.logs.get(partition)
             if log is None or log.leading is None or log.unclean:
@@ -176,8 +186,9 @@ class HandingOver:
         owner = self._world.db.rows(_OWNER, str(topic_id))
         if not owner or owner[0][0] != "handing-over":
             self._watch.broken("nobody copies or expires at the switch", f"{topic}: its owner is {owner}")
-        for role, run_id, token in self._world.db.rows(_LEASES, str(topic_id), self._world.scheduler.now_ms):
-            if not run_id.startswith("handover:") and not self._watch.leases.is_idle(token):
+        for role, run_id, token, number in self._world.db.rows(_LEASES, str(topic_id), self._world.scheduler.now_ms):
+            partition = TopicIdPartition(topic_id, number, topic)
+            if not run_id.startswith("handover:") and not self._watch.leases.is_idle(partition, LeaseRole(role), token):
                 self._watch.broken("nobody copies or expires at the switch", f"{topic}: {run_id} has a lease to {role}")
         for number, start, end in self._world.db.rows(_SEED, str(topic_id)):
             self._require_whole(TopicIdPartition(topic_id, number, topic), start, end)
@@ -205,6 +216,8 @@ class HandingOver:
     def step_begins(self, process: Process) -> None:
         """Of a hand-over: it looks whether somebody has switched by hand."""
         self._step_began[process] = self._world.scheduler.steps
+        for place in [one for one in self._asked if one[0] is process]:
+            del self._asked[place]
 
     def intended(self, process: Process, partition: TopicIdPartition) -> None:
         """A record is to be published."""

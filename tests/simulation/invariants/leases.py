@@ -34,7 +34,7 @@ class Leases:
         self._asked_at: dict[Process, float] = {}
         self._valid_until: dict[Process, float] = {}
         self._saw_no_holder: set[tuple[Process, TopicIdPartition]] = set()
-        self._given_of_fenced: set[int] = set()
+        self._given_of_fenced: set[tuple[TopicIdPartition, LeaseRole, int]] = set()
         self._version = -1
         self._found: dict[tuple[TopicIdPartition, LeaseRole], tuple[int, int, str, str]] = {}
 
@@ -67,9 +67,9 @@ class Leases:
         """Whether what this process got last still holds, by its own clock."""
         return process.monotonic() <= self._valid_until.get(process, 0.0)
 
-    def is_idle(self, token: int) -> bool:
+    def is_idle(self, partition: TopicIdPartition, role: LeaseRole, token: int) -> bool:
         """It was given when the topic was being handed over already: its holder is told so before it does anything."""
-        return token in self._given_of_fenced
+        return (partition, role, token) in self._given_of_fenced
 
     def newest(self, partition: TopicIdPartition, role: LeaseRole) -> Process | None:
         """Who got it last."""
@@ -124,7 +124,7 @@ class Leases:
             )
         self._newest[key] = (fence.token, process)
         if self._world.db.rows(_OWNER, str(fence.topic_id_partition.topic_id)) == [("handing-over",)]:
-            self._given_of_fenced.add(fence.token)
+            self._given_of_fenced.add((*key, fence.token))
 
     def _require_released(self, run_id: str) -> None:
         needs_approval, is_approved = self._world.db.rows(_RELEASE, run_id)[0]

@@ -42,12 +42,7 @@ class Promises:
         """A leader expires what is below."""
         configs = {**TOPIC_DEFAULTS, **self._world.cluster.configs[log.partition.topic_id]}
         handing_over = self._watch.handing_over
-        if (
-            self._is_excused(log)
-            or handing_over.is_disturbed(log.partition.topic_id)
-            # A leader of after the hand-over, which counts local and remote bytes both: nobody can keep it from that.
-            or not handing_over.knows(log.partition, log.leader_epoch)
-        ):
+        if self._is_excused(log) or handing_over.is_disturbed(log.partition.topic_id) or handing_over.is_led_anew(log):
             self._from[log.partition] = offset
             return
         retention_ms, retention_bytes = int(configs["retention.ms"]), int(configs["retention.bytes"])

@@ -15,12 +15,13 @@ stored in its place. Nothing of the topic is deleted while the guards hold, on a
 local retention follows it.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from include.tiering.cluster.brokers_contract import BrokerConfig, ConfigSource
 from include.tiering.errors import BrokersUnavailableError, UnknownTopicError
+from include.tiering.model.handover import HandoverStep
 from include.tiering.tasks.handover.ports import DONE, HandoverRun, StepResult
 from include.tiering.work.handover_contract import GuardValue
 
@@ -49,8 +50,10 @@ def set_guards(run: HandoverRun) -> StepResult:
     """
     topic = run.handover.topic
     _require_same_topic(run)
-    _changed_since(run, GUARDS)
-    guards = run.ports.handovers.save_guards(run.drive, wanted_guards(run.ports.brokers.topic_configs(topic)))
+    configs = run.ports.brokers.topic_configs(topic)
+    held = _held(run, GUARDS)
+    found = [*_changed_since(held, configs), *_loose(configs, {one.key for one in held})]
+    guards = run.ports.handovers.save_guards(run.drive, found)
     values = {guard.key: guard.set_value for guard in guards if not guard.restored}
     if values:
         change_configs(run, topic, values)
@@ -60,15 +63,25 @@ def set_guards(run: HandoverRun) -> StepResult:
 
 
 def hold_guards(run: HandoverRun) -> None:
-    """Set again what somebody, or something that keeps configs as they were, changed since; store what it was.
+    """Set again what somebody, or something that keeps configs as they were, changed since; store what it was. What was
+    restored is let go, what needed no guard until now gets one; where none was ever set, because somebody switched
+    before that, none is.
+
+    One broker is believed: one that lags far behind brings back the value before the last one.
 
     Raises:
         BrokersUnavailableError
+        UnknownTopicError: the topic of this name is another one by now, or gone.
     """
-    loose = {one.key: one.set_value for one in _changed_since(run, GUARDS)}
-    if loose:
-        change_configs(run, run.handover.topic, loose)
-        run.told(f"somebody put {', '.join(sorted(loose))} back: held again")
+    topic = run.handover.topic
+    _require_same_topic(run)
+    configs = run.ports.brokers.topic_configs(topic)
+    known = {one.key for one in run.ports.handovers.guards(run.drive.handover_id)}
+    found = [*_changed_since(_held(run, GUARDS), configs), *_loose(configs, known)]
+    if known and found:
+        run.ports.handovers.save_guards(run.drive, found)
+        change_configs(run, topic, {one.key: one.set_value for one in found})
+        run.told(f"somebody put {', '.join(sorted(one.key for one in found))} back: held again")
 
 
 def restore_guards(run: HandoverRun, keys: Collection[str]) -> None:
@@ -77,33 +90,37 @@ def restore_guards(run: HandoverRun, keys: Collection[str]) -> None:
 
     Raises:
         BrokersUnavailableError
-    """
-    _changed_since(run, keys)
-    left = [one for one in run.ports.handovers.guards(run.drive.handover_id) if not one.restored and one.key in keys]
-    if left:
-        change_configs(run, run.handover.topic, {guard.key: guard.old_value for guard in left})
-        run.ports.handovers.guards_restored(run.drive, [guard.key for guard in left])
-        for guard in left:
-            run.told(f"{guard.key} is {'unset' if guard.old_value is None else guard.old_value} again")
-
-
-def _changed_since(run: HandoverRun, keys: Collection[str]) -> list[GuardValue]:
-    """Those of these configs that are not held any more, each with what somebody has set, which is stored.
-
-    Raises:
         UnknownTopicError: the topic of this name is another one by now, or gone.
     """
-    guards = run.ports.handovers.guards(run.drive.handover_id)
-    held = [one for one in guards if not one.restored and one.key in keys]
-    if not held:
-        return []
+    left = _held(run, keys)
+    if not left:
+        return
     _require_same_topic(run)
-    configs = run.ports.brokers.topic_configs(run.handover.topic)
+    # The last step lowers local retention itself: what is found then is ours.
+    may_be_theirs = [one for one in left if run.handover.step is not HandoverStep.LOCAL_RETENTION]
+    changed = _changed_since(may_be_theirs, run.ports.brokers.topic_configs(run.handover.topic))
+    if changed:
+        run.ports.handovers.save_guards(run.drive, changed)
+        left = _held(run, keys)
+    change_configs(run, run.handover.topic, {guard.key: guard.old_value for guard in left})
+    run.ports.handovers.guards_restored(run.drive, [guard.key for guard in left])
+    for guard in left:
+        run.told(f"{guard.key} is {'unset' if guard.old_value is None else guard.old_value} again")
+
+
+def _held(run: HandoverRun, keys: Collection[str]) -> list[GuardValue]:
+    guards = run.ports.handovers.guards(run.drive.handover_id)
+    return [one for one in guards if not one.restored and one.key in keys]
+
+
+def _changed_since(held: Sequence[GuardValue], configs: Mapping[str, BrokerConfig]) -> list[GuardValue]:
+    """Those that are not held any more, each with what somebody has set."""
     own = {one.key: _own_value(configs, one.key) for one in held}
-    found = [replace(one, old_value=own[one.key]) for one in held if own[one.key] != one.set_value]
-    if found:
-        run.ports.handovers.save_guards(run.drive, found)
-    return found
+    return [replace(one, old_value=own[one.key]) for one in held if own[one.key] != one.set_value]
+
+
+def _loose(configs: Mapping[str, BrokerConfig], known: Collection[str]) -> list[GuardValue]:
+    return [one for one in wanted_guards(configs) if one.key not in known]
 
 
 def change_configs(run: HandoverRun, topic: str, changes: Mapping[str, str | None]) -> None:

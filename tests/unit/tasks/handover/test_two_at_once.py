@@ -18,6 +18,7 @@ from include.tiering.remote_metadata.publication_contract import Intent
 from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, handover_world
 
 SWITCHED = {"remote.storage.enable": "true"}
+SWITCHED_OFF = {"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"}
 
 
 @pytest.fixture
@@ -326,3 +327,53 @@ def lead_anew(world):
     world.forgetful = True
     for one in world.partitions:
         world.brokers.partition(TOPIC_ID, one.partition).latest_tiered = None
+
+
+def test_a_level_of_ours_is_not_taken_for_somebodys_wish(tmp_path):
+    """The last step lowers local retention; somebody switches off meanwhile, and undoes."""
+    with handover_world(tmp_path, partitions=1, segments=8) as world:
+        world.begin()
+        world.up_to(HandoverStep.LOCAL_RETENTION)
+        world.lost.add((0, 25))
+        assert world.carry_on().state is HandoverState.STOPPED
+        assert world.configs["local.retention.bytes"] not in {"-2", OLD_RETENTION["local.retention.bytes"]}
+        world.brokers.alter_topic_configs(TOPIC, SWITCHED_OFF)
+        world.undo()
+        assert world.configs == OLD_RETENTION | SWITCHED_OFF
+
+
+def test_remote_storage_that_goes_off_before_retention_goes_back_stops_it(world):
+    world.up_to(HandoverStep.RETENTION)
+    world.brokers.alter_topic_configs(TOPIC, SWITCHED_OFF)
+    lead_anew(world)
+    stopped = world.carry_on()
+    assert stopped.state is HandoverState.STOPPED
+    assert "switch-is-on" in stopped.detail
+
+
+def test_a_leader_that_ends_below_what_is_remote_knows_all_there_is(world):
+    """After an unclean election."""
+    world.up_to(HandoverStep.RETENTION)
+    lead_anew(world)
+    for one in world.partitions:
+        model = world.brokers.partition(TOPIC_ID, one.partition)
+        model.high_watermark, model.latest_tiered = 15, 13
+    assert world.carry_on().step is HandoverStep.RETENTION
+    for one in world.partitions:
+        world.brokers.partition(TOPIC_ID, one.partition).latest_tiered = 14
+    assert world.carry_on(until=HandoverStep.RETENTION).step is HandoverStep.LOCAL_RETENTION
+
+
+def test_a_limit_that_needed_no_guard_before_gets_one(tmp_path):
+    with handover_world(tmp_path, segments=2) as world:
+        world.brokers.alter_topic_configs(TOPIC, {"retention.bytes": None})
+        world.begin()
+        world.up_to(HandoverStep.SWITCH)
+        world.forgetful = True
+        world.carry_on(until=HandoverStep.SWITCH)
+        world.brokers.alter_topic_configs(TOPIC, {"retention.bytes": "700000"})
+        world.carry_on()
+        assert world.configs["retention.bytes"] == "-1"
+        world.forgetful = False
+        assert world.carry_on().state is HandoverState.DONE
+        assert world.configs["retention.bytes"] == "700000"

@@ -54,12 +54,18 @@ class Sending:
         if leader is not None and leader >= 0 and leader != replica.broker_id and opened.segment.eligible:
             self._watch.broken("only the leader's replica is read", f"{process.name} opened {replica}, {leader} leads")
 
-    def object_created(self, key: str, content: bytes, process: Process | None) -> None:
-        name = key.rpartition("/")[2]
-        segment_id, start = name[21:43], int(name[:20])
+    def upload_begun(self, key: str) -> None:
+        """By somebody who slept through its lease, what it begins is nobody's."""
+        segment_id = key.rpartition("/")[2][21:43]
         row = self._watch.rows.known.get(segment_id)
         if row is None or row.state in (DELETING, GONE):
             self._watch.wrote_late.add(segment_id)
+
+    def object_created(self, key: str, content: bytes, process: Process | None) -> None:
+        self.upload_begun(key)
+        name = key.rpartition("/")[2]
+        segment_id, start = name[21:43], int(name[:20])
+        row = self._watch.rows.known.get(segment_id)
         if process is None or not name.endswith(".rsm-manifest"):
             return
         self._saw_ours.discard(process)

@@ -43,6 +43,8 @@ class Upload:
 class StoreWatch(Protocol):
     """Told what happens to objects."""
 
+    def upload_begun(self, key: str) -> None: ...
+
     def object_created(self, key: str, content: bytes, process: Process | None) -> None: ...
 
     def object_goes(self, key: str, process: Process) -> None:
@@ -146,6 +148,7 @@ class ModelStore:
         self.request("store.put", key, "store write", lambda: None)
         listed = state.choices.number(2) == 1
         upload = state.begin(key, self._process, listed=listed, now_ms=self._scheduler.now_ms)
+        self._watch.upload_begun(key)
         try:
             content = b""
             for block in blocks_of(body, 0, body.size_bytes, limiter):

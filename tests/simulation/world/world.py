@@ -173,6 +173,9 @@ class World:
     def marker_read(self, process: Process) -> None:
         self.watch.sending.marker_read(process)
 
+    def upload_begun(self, key: str) -> None:
+        self.watch.sending.upload_begun(key)
+
     def upload_hidden(self, key: str) -> None:
         self.watch.sending.hidden_uploads.add(key)
 

@@ -277,16 +277,20 @@ def away_when_guards_are_set(world):
     assert world.configs == OLD_RETENTION
 
 
-def test_what_somebody_sets_behind_the_switch_is_held_back_and_comes_back(world):
-    world.up_to(HandoverStep.SWITCH)
-    world.forgetful = True
-    world.carry_on(until=HandoverStep.SWITCH)
-    world.brokers.alter_topic_configs(TOPIC, {"retention.bytes": "700000"})
-    world.carry_on()
-    assert world.configs["retention.bytes"] == "-1"
-    world.forgetful = False
-    assert world.carry_on().state is HandoverState.DONE
-    assert world.configs == {**OLD_RETENTION, "retention.bytes": "700000", **SWITCHED}
+@pytest.mark.parametrize("before", ["900000", None], ids=["guarded", "no-guard-needed"])
+def test_what_somebody_sets_behind_the_switch_is_held_back_and_comes_back(tmp_path, before):
+    with handover_world(tmp_path, segments=2) as world:
+        world.brokers.alter_topic_configs(TOPIC, {"retention.bytes": before})
+        world.begin()
+        world.up_to(HandoverStep.SWITCH)
+        world.forgetful = True
+        world.carry_on(until=HandoverStep.SWITCH)
+        world.brokers.alter_topic_configs(TOPIC, {"retention.bytes": "700000"})
+        world.carry_on()
+        assert world.configs["retention.bytes"] == "-1"
+        world.forgetful = False
+        assert world.carry_on().state is HandoverState.DONE
+        assert world.configs == {**OLD_RETENTION, "retention.bytes": "700000", **SWITCHED}
 
 
 def test_leaders_of_after_the_watch_are_asked_before_retention_goes_back(world):
@@ -362,18 +366,3 @@ def test_a_leader_that_ends_below_what_is_remote_knows_all_there_is(world):
     for one in world.partitions:
         world.brokers.partition(TOPIC_ID, one.partition).latest_tiered = 14
     assert world.carry_on(until=HandoverStep.RETENTION).step is HandoverStep.LOCAL_RETENTION
-
-
-def test_a_limit_that_needed_no_guard_before_gets_one(tmp_path):
-    with handover_world(tmp_path, segments=2) as world:
-        world.brokers.alter_topic_configs(TOPIC, {"retention.bytes": None})
-        world.begin()
-        world.up_to(HandoverStep.SWITCH)
-        world.forgetful = True
-        world.carry_on(until=HandoverStep.SWITCH)
-        world.brokers.alter_topic_configs(TOPIC, {"retention.bytes": "700000"})
-        world.carry_on()
-        assert world.configs["retention.bytes"] == "-1"
-        world.forgetful = False
-        assert world.carry_on().state is HandoverState.DONE
-        assert world.configs["retention.bytes"] == "700000"

@@ -112,7 +112,7 @@ class HandingOver:
             # A topic that is created under the name between a look and the request is nobody's fault.
             for key in sorted(changed):
                 if key in GUARDS:
-                    self._guard(topic_id, topic, key, before, after, process, changed)
+                    self._guard(topic_id, topic, key, before, after, process)
             if _ENABLE in changed and after.get(_ENABLE) == "true":
                 self._switch(topic_id, topic, after, process)
         if _ENABLE in changed and after.get(_ENABLE) == "true":
@@ -136,7 +136,6 @@ class HandingOver:
         before: Mapping[str, str],
         after: Mapping[str, str],
         process: Process,
-        changed: list[str],
     ) -> None:
         value, old = after.get(key), self._old[topic_id, key]
         _, read = self._read.get((process, topic), (0, {}))
@@ -144,7 +143,7 @@ class HandingOver:
             stored: dict[str, str | None] = dict(self._world.db.rows(_STORED, str(topic_id)))
             if key not in stored:
                 self._watch.broken("old values are stored before guards are set", f"{topic}: {key}={value}")
-            elif read.get(key) not in {stored[key], value} and _ENABLE not in changed:
+            elif read.get(key) not in {stored[key], value} and before.get(_ENABLE) == after.get(_ENABLE):
                 self._watch.broken(_LAST, f"{topic}: {key} was {read.get(key)}, stored is {stored[key]}")
             old.update({before.get(key), read.get(key)} - {GUARDS[key]})
             return
@@ -165,8 +164,8 @@ class HandingOver:
             return
         for number, start, end in self._world.db.rows(_SEED, str(topic_id)):
             partition = TopicIdPartition(topic_id, number, topic)
-            self._put_back[partition] = self._asked.get((process, partition), -1)
-            known = self._known_to.get((partition, self._asked.get((process, partition), -1)), -1)
+            asked = self._put_back[partition] = self._asked.get((process, partition), -1)
+            known = self._known_to.get((partition, asked), -1)
             log = self._world.cluster.logs.get(partition)
             if log is None or log.leading is None or log.unclean:
                 continue

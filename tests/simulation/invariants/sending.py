@@ -56,15 +56,17 @@ class Sending:
 
     def upload_begun(self, key: str) -> None:
         """By somebody who slept through its lease, what it begins is nobody's."""
-        segment_id = key.rpartition("/")[2][21:43]
+        self._note_late(key.rpartition("/")[2][21:43])
+
+    def _note_late(self, segment_id: str) -> None:
         row = self._watch.rows.known.get(segment_id)
         if row is None or row.state in (DELETING, GONE):
             self._watch.wrote_late.add(segment_id)
 
     def object_created(self, key: str, content: bytes, process: Process | None) -> None:
-        self.upload_begun(key)
         name = key.rpartition("/")[2]
         segment_id, start = name[21:43], int(name[:20])
+        self._note_late(segment_id)
         row = self._watch.rows.known.get(segment_id)
         if process is None or not name.endswith(".rsm-manifest"):
             return

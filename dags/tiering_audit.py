@@ -27,6 +27,7 @@ from datetime import UTC, datetime
 from airflow.sdk import DAG, Param, TriggerRule
 
 from plugins.tiering_airflow import configuration
+from plugins.tiering_airflow.approval import PlanApprovalOperator
 from plugins.tiering_airflow.audit_operators import (
     AUDIT_TASK_ID,
     DELETE_ORPHANS,
@@ -41,7 +42,7 @@ from plugins.tiering_airflow.audit_operators import (
     RemovalReleaseOperator,
     RemoveStraysOperator,
 )
-from plugins.tiering_airflow.expiration_operators import RELEASE_TASK_ID, PlanApprovalOperator
+from plugins.tiering_airflow.expiration_operators import RELEASE_TASK_ID
 from plugins.tiering_airflow.operators import PLAN_TASK_ID
 from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID, BRAKE_TASK_ID, OUTCOME_TASK_ID
 from plugins.tiering_airflow.pools import EXPIRATION_POOL, READER_POOL

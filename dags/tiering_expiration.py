@@ -10,12 +10,14 @@ Only topics that the platform owns, by our own log start, leader epochs and rete
   the brake, successfully. What another run deletes, or asks about, is left to that run. Its log names partitions that
   wait, and why.
 * **brake** lists topics with bytes and share, after a second computation of the totals. A dry run ends here.
-* **approval**: if more of a topic would go within 24 hours than `tiering.expiration.max.share`, if the totals do not
-  agree, or if a topic goes because it was deleted, a person is asked (*Required actions*). *Reject*, or no answer in
-  time, deletes nothing. Other topics do not wait for the answer: the next run begins on time and leaves out only those
+* **approval**: if more of a topic would go within 24 hours than `tiering.expiration.max.share`, if more of small topics
+  goes in all than `tiering.expiration.total.max.bytes`, if several lose everything, if the totals do not agree, or if a
+  topic goes because it was deleted, a person is asked (*Required actions*). *Reject*, or no answer in time, deletes
+  nothing. Other topics do not wait for the answer: the next run begins on time and leaves out only those
   that the question is about.
 * **release** records who approved which plan, and refuses if part of it would stay by the settings of now.
 * **delete**: each batch takes one slot of the pool `remote_log_expiration` and pulls partitions until no work is left.
+  When it takes one, and when it comes out of a pause, it keeps what nobody would plan any more.
   It never waits for the copy quota; `tiering.delete.max.requests.per.second` is its own.
 * **summary** prints the table and wakes `tiering_remote_log_sizes`.
 * **outcome** forgets old tombstones, and fails the run if something needs a person: a segment that could not be
@@ -30,6 +32,7 @@ from datetime import UTC, datetime
 from airflow.sdk import DAG, Param, TriggerRule
 
 from plugins.tiering_airflow import configuration
+from plugins.tiering_airflow.approval import PlanApprovalOperator
 from plugins.tiering_airflow.assets import REMOTE_LOG
 from plugins.tiering_airflow.expiration_operators import (
     RELEASE_TASK_ID,
@@ -37,7 +40,6 @@ from plugins.tiering_airflow.expiration_operators import (
     DeleteBatchOperator,
     ExpirationOutcomeOperator,
     ExpirationSummaryOperator,
-    PlanApprovalOperator,
     PlanExpirationOperator,
     ReleaseOperator,
 )

@@ -30,7 +30,7 @@ from datetime import UTC, datetime
 from airflow.sdk import DAG, Param, TriggerRule
 
 from include.tiering.model.handover import HandoverStep
-from plugins.tiering_airflow.expiration_operators import PlanApprovalOperator
+from plugins.tiering_airflow.approval import PlanApprovalOperator
 from plugins.tiering_airflow.handover_operators import (
     AGREED_TASK_ID,
     ASK_TASK_ID,
@@ -41,7 +41,7 @@ from plugins.tiering_airflow.handover_operators import (
     HandoverOutcomeOperator,
     HandoverStepOperator,
 )
-from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID, OUTCOME_TASK_ID, QUESTION_KEY
+from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID, OUTCOME_TASK_ID
 from plugins.tiering_airflow.pools import COPIER_POOL, READER_POOL
 from plugins.tiering_airflow.retries import RETRY_ARGUMENTS
 from plugins.tiering_airflow.sensors import TieringReadySensor
@@ -83,10 +83,6 @@ AFTER_APPROVAL = (
 )
 
 
-def _asked(name: str) -> str:
-    return f"{{{{ (ti.xcom_pull(task_ids='{ASK_TASK_ID}', key='{QUESTION_KEY}') or {{}}).get('{name}', '') }}}}"
-
-
 def _step(step: HandoverStep) -> HandoverStepOperator:
     if step is HandoverStep.COPY:
         return HandoverStepOperator(task_id=step.value, step=step, pool=COPIER_POOL)
@@ -110,9 +106,7 @@ with DAG(
     ready = TieringReadySensor(task_id="ready", slot_pool=READER_POOL)
     begin = BeginHandoverOperator(task_id=BEGIN_TASK_ID)
     ask = AskApprovalOperator(task_id=ASK_TASK_ID)
-    approval = PlanApprovalOperator(
-        task_id=APPROVAL_TASK_ID, subject=_asked("subject"), body=_asked("body"), plan_hash=_asked("plan_hash")
-    )
+    approval = PlanApprovalOperator(task_id=APPROVAL_TASK_ID)
     # The question skips the approval where it was given before, or a Reject skips this.
     agreed = HandoverAgreedOperator(task_id=AGREED_TASK_ID, trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
     # The last task decides the state of the run: a Reject skips what is between, and is no success.

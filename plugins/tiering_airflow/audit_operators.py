@@ -1,7 +1,7 @@
 """The tasks of `tiering_audit`. Each opens the library, asks it one thing, says the result.
 
-XCom carries ids, counts and the question to a person; audits, findings, plans, approvals and outcomes are in the
-platform's own database, and everything that the job listed in its output directory.
+XCom carries ids and counts; audits, findings, plans, questions, approvals and outcomes are in the platform's own
+database, and everything that the job listed in its output directory.
 """
 
 from collections.abc import Sequence
@@ -21,6 +21,7 @@ from include.tiering.reports.audit_approval import removal_question
 from include.tiering.reports.text import as_text
 from include.tiering.tasks.batch_room import BatchEnd
 from plugins.tiering_airflow import configuration
+from plugins.tiering_airflow.approval import approved_by, nobody_answered, put_question
 from plugins.tiering_airflow.errors import (
     ApprovalMissingError,
     AuditAlarmError,
@@ -28,10 +29,9 @@ from plugins.tiering_airflow.errors import (
     RemovalUnfinishedError,
     SparkJobError,
 )
-from plugins.tiering_airflow.expiration_operators import ANSWER_KEY, SHOWN_PLAN_KEY
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.operators import PLANNED_RUN, PLANNED_RUN_KEY, planned_run_id
-from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID, QUESTION_KEY
+from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID
 from plugins.tiering_airflow.pools import EXPIRATION_POOL, mirrored_pools
 from plugins.tiering_airflow.spark import SparkJobOperator
 
@@ -173,16 +173,16 @@ class RemovalBrakeOperator(BaseBranchOperator):
         with TieringHook().open() as tiering:
             plan = tiering.stored_removals(self.planned_run_id, self.audit_run_id)
             brake = tiering.removal_brake(self.planned_run_id)
-        question = removal_question(plan, brake)
+            question = removal_question(plan, brake, tiering.loosened_since_approval())
+            put_question(tiering, context, question, subject=brake.run_id, plan_hash=brake.plan_hash)
         for line in question.body.splitlines():
             self.log.info("%s", line)
-        value = {"plan_hash": brake.plan_hash, "subject": question.subject, "body": question.body}
-        context["ti"].xcom_push(key=QUESTION_KEY, value=value)
         return APPROVAL_TASK_ID
 
 
 class RemovalReleaseOperator(BaseOperator):
-    """Records who approved which plan. An approval counts for the plan that was shown."""
+    """Records who approved which plan. An approval counts for the plan that was shown, if who gave it may approve now
+    too."""
 
     template_fields: Sequence[str] = ("planned_run_id",)
 
@@ -191,15 +191,12 @@ class RemovalReleaseOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
-        """Raises ApprovalMissingError, and StateConflictError for an approval of another plan."""
-        answer = context["ti"].xcom_pull(task_ids=APPROVAL_TASK_ID, key=ANSWER_KEY)
-        shown = context["ti"].xcom_pull(task_ids=APPROVAL_TASK_ID, key=SHOWN_PLAN_KEY)
-        if not answer or answer["user"] is None:
-            raise ApprovalMissingError(f"nobody approved {self.planned_run_id}: nothing was removed")
-        author = f"{answer['user']} ({self.dag_id} {context['run_id']}, answered {answer['answered_at']})"
+        """Raises ApprovalRequiredError, AnswerRefusedError."""
         with TieringHook().open() as tiering:
-            tiering.approve_removals(self.planned_run_id, shown, author=author)
-        self.log.info("Plan %s was approved by %s", shown, author)
+            plan_hash = tiering.removals.run(self.planned_run_id).plan_hash
+            author = approved_by(tiering, context, subject=self.planned_run_id, plan_hash=plan_hash)
+            tiering.approve_removals(self.planned_run_id, plan_hash, author=author)
+        self.log.info("Plan %s was approved by %s", plan_hash, author)
 
 
 class RemoveStraysOperator(BaseOperator):
@@ -241,8 +238,9 @@ class AuditOutcomeOperator(BaseOperator):
 
     def execute(self, context: "Context") -> None:
         """Raises ApprovalMissingError, DeletionFailedError."""
-        answer = context["ti"].xcom_pull(task_ids=APPROVAL_TASK_ID, key=ANSWER_KEY)
-        if answer and answer["user"] is None:
+        with TieringHook().open() as tiering:
+            unanswered = nobody_answered(tiering, context)
+        if unanswered:
             raise ApprovalMissingError(
                 f"nobody said whether {self.planned_run_id} may remove anything: nothing was, the next run asks again"
             )

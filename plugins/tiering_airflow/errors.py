@@ -18,7 +18,8 @@ class PlanFindingsError(TieringError):
 
 
 class PlanWithdrawnError(TieringError):
-    """A plan was approved, and part of it would stay by the settings of now. Nothing was deleted."""
+    """A plan was approved, and part of it would stay by the settings of now: nothing was deleted. Or a person withdrew
+    its run: nothing more of it is deleted."""
 
 
 class ApprovalMissingError(TieringError):

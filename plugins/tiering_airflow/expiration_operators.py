@@ -1,28 +1,28 @@
 """The tasks of `tiering_expiration`. Each opens the library, asks it one thing, says the result.
 
-XCom carries ids, counts and the question to a person; plans, approvals and outcomes are in the platform's own database.
+XCom carries ids and counts; plans, questions, approvals and outcomes are in the platform's own database.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.standard.operators.branch import BaseBranchOperator
-from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
+from include.tiering.errors import SettingError, printable
 from include.tiering.reports.approval import approval_question
 from include.tiering.reports.expire import ExpireRun, planned_sentence, present_expire
 from include.tiering.reports.text import as_text
 from include.tiering.units import format_bytes, format_utc
 from include.tiering.work.deletion_contract import DeletionOutcome
-from plugins.tiering_airflow import configuration
+from plugins.tiering_airflow.approval import approved_by, nobody_answered, put_question
 from plugins.tiering_airflow.errors import ApprovalMissingError, DeletionFailedError, PlanWithdrawnError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.operators import PLANNED_RUN, PLANNED_RUN_KEY, planned_run_id
 from plugins.tiering_airflow.other_runs import (
     APPROVAL_TASK_ID,
-    BRAKE_TASK_ID,
     PREFIX,
     QUESTION_KEY,
     topics_in_hand,
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from include.tiering.wiring import Tiering
 
 RELEASE_TASK_ID: Final = "release"
-SHOWN_PLAN_KEY: Final = "tiering_shown_plan"
-ANSWER_KEY: Final = "tiering_answer"
 
 
 class PlanExpirationOperator(BaseOperator):
@@ -50,11 +48,11 @@ class PlanExpirationOperator(BaseOperator):
         """Raises TieringError."""
         # Runs of all DAGs share one table, and two DAGs may start at the same second.
         run_id = f"{PREFIX}{planned_run_id(context['run_id'], context['ti'].try_number)}"
-        params = context["params"]
+        topics, dry_run = tuple(context["params"]["topics"] or ()), context["params"]["dry_run"]
         with TieringHook().open() as tiering:
             # What a dry run shows is all there is.
-            in_hand = {} if params["dry_run"] else topics_in_hand(tiering, self.dag_id, context)
-            plan = tiering.plan_expiration(run_id, topics=tuple(params["topics"] or ()), leave_out=in_hand)
+            in_hand = {} if dry_run else topics_in_hand(tiering, self.dag_id, context)
+            plan = tiering.plan_expiration(run_id, topics=topics, leave_out=in_hand, dry_run=dry_run)
         for topic_id, why in in_hand.items():
             self.log.info("Topic %s is left out: %s", topic_id, why)
         for unknown in plan.unknowns:
@@ -93,76 +91,34 @@ class BrakeOperator(BaseBranchOperator):
         if not self.planned_run_id:
             self.log.info("Nothing expires")
             return None
+        dry_run = context["params"]["dry_run"]
         with TieringHook().open() as tiering:
-            brake = tiering.brake(self.planned_run_id)
+            brake = tiering.brake(self.planned_run_id, dry_run=dry_run)
             expirations, items = tiering.deletions.plan(brake.run_id), tiering.deletions.items(brake.run_id)
-            run = ExpireRun(tiering.deletions.run(brake.run_id), expirations, items, brake)
+            run = ExpireRun(
+                tiering.deletions.run(brake.run_id), expirations, items, brake, shared_names=tiering.shared_names()
+            )
+            asks = brake.needs_approval and not dry_run
+            if asks:
+                question = approval_question(brake, expirations, run.shared_names, tiering.loosened_since_approval())
+                put_question(tiering, context, question, subject=brake.run_id, plan_hash=brake.plan_hash)
         for line in as_text(present_expire(run)).splitlines():
             self.log.info("%s", line)
-        if context["params"]["dry_run"]:
+        if dry_run:
             self.log.info("Dry run: nothing is deleted")
             return None
-        if not brake.needs_approval:
+        if not asks:
             return RELEASE_TASK_ID
-        question = approval_question(brake, expirations)
-        value = {
-            "plan_hash": brake.plan_hash,
-            "subject": question.subject,
-            "body": question.body,
-            "topic_ids": sorted(map(str, brake.topic_ids)),
-        }
-        context["ti"].xcom_push(key=QUESTION_KEY, value=value)
+        # For other runs of the DAG, that leave these alone; what a person is asked is in the database.
+        context["ti"].xcom_push(key=QUESTION_KEY, value={"topic_ids": sorted(map(str, brake.topic_ids))})
         return APPROVAL_TASK_ID
-
-
-def _of_the_question(name: str) -> str:
-    return f"{{{{ (ti.xcom_pull(task_ids='{BRAKE_TASK_ID}', key='{QUESTION_KEY}') or {{}}).get('{name}', '') }}}}"
-
-
-class PlanApprovalOperator(ApprovalOperator):
-    """Asks a person for one plan; without an answer in time it is a Reject. Waits without worker, slot or trigger.
-
-    What was shown is kept with the task before it begins to wait: another plan that is made meanwhile is not what the
-    answer is about. So is the answer, who gave it (None: nobody) and when; of a Reject, Airflow's operator returns
-    nothing.
-    """
-
-    template_fields: Sequence[str] = (*ApprovalOperator.template_fields, "plan_hash")
-
-    def __init__(
-        self,
-        *,
-        subject: str = _of_the_question("subject"),
-        body: str = _of_the_question("body"),
-        plan_hash: str = _of_the_question("plan_hash"),
-        **kwargs: Any,
-    ) -> None:
-        approvers = [{"id": name, "name": name} for name in configuration.expiration_approvers()]
-        super().__init__(
-            subject=subject,
-            body=body,
-            defaults=self.REJECT,
-            assigned_users=approvers or None,
-            response_timeout=configuration.expiration_approval_wait(),
-            **kwargs,
-        )
-        self.plan_hash = plan_hash
-
-    def execute(self, context: "Context") -> Any:
-        context["ti"].xcom_push(key=SHOWN_PLAN_KEY, value=self.plan_hash)
-        return super().execute(context)
-
-    def execute_complete(self, context: "Context", event: dict[str, Any]) -> Any:
-        user = event["responded_by_user"]
-        answer = {"user": user and user["name"], "answered_at": event["responded_at"].isoformat(timespec="seconds")}
-        context["ti"].xcom_push(key=ANSWER_KEY, value=answer)
-        return super().execute_complete(context, event)
 
 
 class ReleaseOperator(BaseOperator):
     """Records who approved which plan, if somebody had to, and returns the batches to start.
 
-    An approval counts for the plan that was shown, and only if all of it would still be planned.
+    An approval counts for the plan that was shown, if who gave it may approve now too, and only if all of the plan
+    would still be planned.
     """
 
     template_fields: Sequence[str] = ("planned_run_id",)
@@ -172,25 +128,26 @@ class ReleaseOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> list[dict[str, int]]:
-        """Raises PlanWithdrawnError, and StateConflictError for an approval of another plan."""
+        """Raises RunWithdrawnError, PlanWithdrawnError, ApprovalRequiredError, AnswerRefusedError."""
         with TieringHook().open() as tiering:
-            if answer := context["ti"].xcom_pull(task_ids=APPROVAL_TASK_ID, key=ANSWER_KEY):
-                self._approve(tiering, answer, context)
+            run = tiering.deletions.run(self.planned_run_id)
+            run.require_not_withdrawn()
+            if not run.is_released:
+                self._approve(tiering, run.plan_hash, context)
             max_batches = tiering.effective_settings().expiration.max_batches
             partitions = len(tiering.deletions.plan(self.planned_run_id))
         return [{"batch": number} for number in range(min(partitions, max_batches))]
 
-    def _approve(self, tiering: "Tiering", answer: dict[str, Any], context: "Context") -> None:
-        shown = context["ti"].xcom_pull(task_ids=APPROVAL_TASK_ID, key=SHOWN_PLAN_KEY)
+    def _approve(self, tiering: "Tiering", plan_hash: str, context: "Context") -> None:
+        author = approved_by(tiering, context, subject=self.planned_run_id, plan_hash=plan_hash)
         if kept := tiering.withdrawn(self.planned_run_id):
             first = kept[0]
             raise PlanWithdrawnError(
-                f"{len(kept)} segments of plan {shown} would stay now, such as {first.segment_id} with offsets "
+                f"{len(kept)} segments of plan {plan_hash} would stay now, such as {first.segment_id} with offsets "
                 f"{first.start_offset}..{first.end_offset}: nothing was deleted. The next run plans and asks again"
             )
-        author = f"{answer['user']} ({self.dag_id} {context['run_id']}, answered {answer['answered_at']})"
-        tiering.approve(self.planned_run_id, shown, author=author)
-        self.log.info("Plan %s was approved by %s", shown, author)
+        tiering.approve(self.planned_run_id, plan_hash, author=author)
+        self.log.info("Plan %s was approved by %s", plan_hash, author)
 
 
 class DeleteBatchOperator(SparkJobOperator):
@@ -202,6 +159,9 @@ class DeleteBatchOperator(SparkJobOperator):
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "planned_run_id")
 
     def __init__(self, *, batch: int, planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:
+        # It comes by XCom, which others may write, and becomes part of what Airflow renders.
+        if type(batch) is not int:
+            raise SettingError(f"a batch is a number, not {printable(repr(batch)[:100])}")
         # The same id in every try: a batch that is started again takes over the lease of its dead self at once.
         arguments = ["--run-id", planned_run_id, "--batch-id", f"{planned_run_id}/{batch}", "--pool", EXPIRATION_POOL]
         super().__init__(job="delete_segments_job.py", arguments=arguments, **kwargs)
@@ -234,7 +194,7 @@ class ExpirationSummaryOperator(BaseOperator):
         with TieringHook().open() as tiering:
             store = tiering.deletions
             expirations, items = store.plan(self.planned_run_id), store.items(self.planned_run_id)
-            run = ExpireRun(store.run(self.planned_run_id), expirations, items)
+            run = ExpireRun(store.run(self.planned_run_id), expirations, items, shared_names=tiering.shared_names())
         deleted = run.of(DeletionOutcome.DELETED)
         if not deleted:
             raise AirflowSkipException(f"nothing was deleted of {planned_sentence(run)}")
@@ -260,21 +220,39 @@ class ExpirationOutcomeOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
-        """Raises ApprovalMissingError, DeletionFailedError."""
+        """Raises ApprovalMissingError, PlanWithdrawnError, DeletionFailedError."""
         with TieringHook().open() as tiering:
             self.log.info("Tombstones forgotten: %d", tiering.forget_tombstones())
-        answer = context["ti"].xcom_pull(task_ids=APPROVAL_TASK_ID, key=ANSWER_KEY)
-        if answer and answer["user"] is None:
+            unanswered = nobody_answered(tiering, context)
+        if unanswered:
             raise ApprovalMissingError(
                 f"nobody said whether {self.planned_run_id} may delete: nothing was deleted, the next run asks again"
             )
         if not self.planned_run_id:
             return
         with TieringHook().open() as tiering:
-            items = tiering.deletions.items(self.planned_run_id)
+            run, items = tiering.deletions.run(self.planned_run_id), tiering.deletions.items(self.planned_run_id)
+        if run.withdrawal is not None:
+            gone = sum(item.outcome is DeletionOutcome.DELETED for item in items)
+            raise PlanWithdrawnError(
+                f"{self.planned_run_id} was withdrawn by {run.withdrawal.author}: of {len(items)} segments {gone} had"
+                " gone already. The next run plans again"
+            )
+        for (partition, why), segments in Counter(
+            (item.planned.segment_id.topic_id_partition, item.message)
+            for item in items
+            if item.outcome is DeletionOutcome.SKIPPED
+        ).items():
+            self.log.warning("%s: %d planned segments were kept: %s", partition, segments, why)
         left = sum(item.outcome is DeletionOutcome.PLANNED for item in items)
         if left:
             self.log.info("%d planned segments are left; the next run plans anew", left)
+        unproved = ExpireRun(run, (), items).unproved
+        if unproved:
+            raise DeletionFailedError(
+                f"{len(unproved)} superseded segments are kept until the copy in their place is proved, such as: "
+                f"{unproved[0].message}"
+            )
         failed = [item for item in items if item.outcome is DeletionOutcome.FAILED]
         if failed:
             raise DeletionFailedError(

@@ -1,6 +1,6 @@
 """The tasks of `tiering_handover` and its watchdog. Each opens the library, carries one step on, says the result.
 
-XCom carries the id of the hand-over and the question to a person; steps, old values, checks and approvals are in the
+XCom carries the id of the hand-over; the question to a person, steps, old values, checks and approvals are in the
 platform's own database, so a run that died is followed by any other run, or by `./tiering handover`.
 """
 
@@ -16,11 +16,11 @@ from include.tiering.model.ids import Uuid
 from include.tiering.reports.handover import HandoverView, handover_question, latest_checks, present_handover, step_line
 from include.tiering.reports.text import as_text
 from include.tiering.work.handover_contract import Handover, LocalRetention
+from plugins.tiering_airflow.approval import approved_by, nobody_answered, put_question
 from plugins.tiering_airflow.config_operator import author
 from plugins.tiering_airflow.errors import ApprovalMissingError, HandoverRefusedError, HandoverWaitsError
-from plugins.tiering_airflow.expiration_operators import ANSWER_KEY, SHOWN_PLAN_KEY
 from plugins.tiering_airflow.hook import TieringHook
-from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID, QUESTION_KEY
+from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -98,19 +98,18 @@ class AskApprovalOperator(BaseBranchOperator):
         with TieringHook().open() as tiering:
             handover_id = Uuid.parse(self.handover_id)
             found = tiering.carry_handover_on(handover_id, until=HandoverStep.APPROVAL, driver=driver(context))
-            view = view_of(tiering, found)
-        waits = found.state is HandoverState.ACTIVE and found.step is HandoverStep.APPROVAL
-        if not waits or found.plan_hash is None:
-            _require_done(found, HandoverStep.APPROVAL)
-            return AGREED_TASK_ID
-        question = handover_question(view)
-        value = {"plan_hash": found.plan_hash, "subject": question.subject, "body": question.body}
-        context["ti"].xcom_push(key=QUESTION_KEY, value=value)
-        return APPROVAL_TASK_ID
+            waits = found.state is HandoverState.ACTIVE and found.step is HandoverStep.APPROVAL
+            if waits and found.plan_hash is not None:
+                question = handover_question(view_of(tiering, found))
+                put_question(tiering, context, question, subject=self.handover_id, plan_hash=found.plan_hash)
+                return APPROVAL_TASK_ID
+        _require_done(found, HandoverStep.APPROVAL)
+        return AGREED_TASK_ID
 
 
 class HandoverAgreedOperator(BaseOperator):
-    """Records who approved which plan, if somebody was asked: an approval counts for the plan that was shown."""
+    """Records who approved which plan, unless it was approved before: an approval counts for the plan that was shown,
+    if who gave it may approve now too."""
 
     template_fields: Sequence[str] = ("handover_id",)
 
@@ -119,16 +118,16 @@ class HandoverAgreedOperator(BaseOperator):
         self.handover_id = handover_id
 
     def execute(self, context: "Context") -> None:
-        """Raises StateConflictError for an approval of another plan."""
-        answer = context["ti"].xcom_pull(task_ids=APPROVAL_TASK_ID, key=ANSWER_KEY)
-        if not answer:
-            self.log.info("Approved before")
-            return
-        shown = context["ti"].xcom_pull(task_ids=APPROVAL_TASK_ID, key=SHOWN_PLAN_KEY)
-        who = f"{answer['user']} ({self.dag_id} {context['run_id']}, answered {answer['answered_at']})"
+        """Raises ApprovalRequiredError, AnswerRefusedError."""
+        handover_id = Uuid.parse(self.handover_id)
         with TieringHook().open() as tiering:
-            tiering.approve_handover(Uuid.parse(self.handover_id), shown, author=who)
-        self.log.info("Plan %s was approved by %s", shown, who)
+            found = tiering.handovers.handover(handover_id)
+            if found.approval is not None or is_before(HandoverStep.APPROVAL, found.step):
+                self.log.info("Approved before")
+                return
+            who = approved_by(tiering, context, subject=self.handover_id, plan_hash=found.plan_hash)
+            tiering.approve_handover(handover_id, str(found.plan_hash), author=who)
+        self.log.info("Plan %s was approved by %s", found.plan_hash, who)
 
 
 class HandoverOutcomeOperator(BaseOperator):
@@ -144,11 +143,11 @@ class HandoverOutcomeOperator(BaseOperator):
         """Raises ApprovalMissingError, HandoverRefusedError."""
         with TieringHook().open() as tiering:
             found = tiering.handovers.handover(Uuid.parse(self.handover_id))
+            unanswered = nobody_answered(tiering, context)
         if found.state is HandoverState.DONE:
             self.log.info("%s is handed over", found.topic)
             return {"topic": found.topic, "state": found.state.value}
-        answer = context["ti"].xcom_pull(task_ids=APPROVAL_TASK_ID, key=ANSWER_KEY)
-        if answer and answer["user"] is None:
+        if unanswered:
             raise ApprovalMissingError(
                 f"nobody said whether {found.topic} is handed over: its guards hold. Another run asks again, "
                 f"./tiering handover {found.topic} --undo puts its configs back"

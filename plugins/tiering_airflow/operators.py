@@ -33,6 +33,8 @@ PLANNED_RUN: Final = f"{{{{ ti.xcom_pull(task_ids='{PLAN_TASK_ID}', key='{PLANNE
 QUEUED_BATCHES_KEY: Final = "tiering_queued_batches"
 COPY_TASK_ID: Final = "copy"
 
+_MOST_NAMED: Final = 20
+
 Batch = dict[str, Any]
 """What `CopyBatchOperator` is mapped over: `batch`, its number in the run, and `spark_resource`, a name or None."""
 
@@ -67,6 +69,8 @@ class PlanCopyOperator(BaseOperator):
             )
         for error in plan.errors:
             self.log.warning("Not readable: %s: %s", error.path, error.message)
+        for note in plan.notes:
+            self.log.info("Damaged, and not needed by any copy: %s: %s", note.path, note.message)
         for waiting in plan.held_back:
             level = logging.WARNING if needs_a_person([waiting]) else logging.INFO
             where = waiting.topic_id_partition
@@ -185,18 +189,29 @@ class CopySummaryOperator(BaseOperator):
 
 
 class RunOutcomeOperator(BaseOperator):
-    """The last task of a run, whose state is the run's: it fails if the plan met what needs a person."""
+    """The last task of a run, whose state is the run's: it fails if the plan met what needs a person, or if work was
+    left and nothing says why."""
 
-    template_fields: Sequence[str] = ("findings",)
+    template_fields: Sequence[str] = ("findings", "planned_run_id")
 
-    def __init__(self, *, findings: str = FINDINGS, **kwargs: Any) -> None:
+    def __init__(self, *, findings: str = FINDINGS, planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.findings = findings
+        self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
         """Raises PlanFindingsError."""
         if int(self.findings):
             raise PlanFindingsError(f"{self.findings} items need a person: see the warnings of the task {PLAN_TASK_ID}")
+        if not self.planned_run_id:
+            return
+        with TieringHook().open() as tiering:
+            unexplained = tiering.copy_run(self.planned_run_id).unexplained
+        if unexplained:
+            where = ", ".join(str(one.topic_id_partition) for one in unexplained[:_MOST_NAMED])
+            raise PlanFindingsError(
+                f"segments of {len(unexplained)} partitions were left, {unexplained[0].reason}: {where}"
+            )
 
 
 def copy_task_id(queue: str | None) -> str:

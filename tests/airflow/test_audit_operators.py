@@ -1,6 +1,7 @@
 """The tasks of `tiering_audit` over the real library, one by one; the audit itself in this process, without Spark."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from include.tiering.audit.removal_contract import RemovalOutcome
 from include.tiering.database.schema import segment_epochs, segments
-from include.tiering.errors import ApprovalRequiredError, RemoteStorageUnavailableError, StateConflictError
+from include.tiering.errors import AnswerRefusedError, ApprovalRequiredError, RemoteStorageUnavailableError
 from include.tiering.remote_storage.strays import StoredStrays, StrayFailure
 from include.tiering.settings import load_settings
 from include.tiering.wiring import open_tiering
@@ -32,13 +33,13 @@ from plugins.tiering_airflow.errors import (
     SparkJobError,
     SparkJobRetriableError,
 )
-from plugins.tiering_airflow.expiration_operators import ANSWER_KEY, SHOWN_PLAN_KEY
 from plugins.tiering_airflow.operators import PLANNED_RUN_KEY
-from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID, QUESTION_KEY
+from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID
+from tests.doubles.airflow_answer import answers
 from tests.doubles.airflow_home import Deployment, deployment
 from tests.doubles.strays import plant_orphan, stored_files
 
-DAG_RUN = "manual__2026-01-01"
+DAG_ID, DAG_RUN = "tiering_audit", "manual__2026-01-01"
 FORM = {"inventory": None, "delete_orphans": False, "old_versions": False}
 
 
@@ -52,10 +53,6 @@ class _TaskInstance:
     def xcom_push(self, key: str, value: Any) -> None:
         self.pushed[key] = value
 
-    def xcom_pull(self, task_ids: str, key: str) -> Any:
-        assert task_ids == APPROVAL_TASK_ID
-        return self.pushed.get(key)
-
 
 class Run:
     """One DAG run, task by task."""
@@ -63,7 +60,8 @@ class Run:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **form: Any) -> None:
         self._monkeypatch = monkeypatch
         self.instance = _TaskInstance()
-        self.context: Any = {"params": {**FORM, **form}, "run_id": DAG_RUN, "ti": self.instance}
+        dag_run = SimpleNamespace(dag_id=DAG_ID, run_id=DAG_RUN)
+        self.context: Any = {"params": {**FORM, **form}, "run_id": DAG_RUN, "dag_run": dag_run, "ti": self.instance}
         self.arguments: list[str] = []
 
     def audit(self, error: SparkJobError | None = None, *, ends: bool = True) -> None:
@@ -97,10 +95,7 @@ class Run:
         return operator.choose_branch(self.context)
 
     def answer(self, user: str | None) -> None:
-        """As `approval` leaves it."""
-        answer = {"user": user, "answered_at": "then"}
-        shown = self.instance.pushed[QUESTION_KEY]["plan_hash"]
-        self.instance.pushed |= {ANSWER_KEY: answer, SHOWN_PLAN_KEY: shown}
+        answers(DAG_ID, DAG_RUN, user, "Approve" if user else "Reject")
 
     def of_plan(self, operator: Any) -> Any:
         return operator(task_id="task", planned_run_id=self.planned_run).execute(self.context)
@@ -198,7 +193,10 @@ def test_nothing_is_planned_unless_the_form_asks(dry: Run, deployed: Deployment)
 def test_an_approved_plan_is_removed(asked: Run, deployed: Deployment) -> None:
     before = stored_files(deployed.remote)
     asked.up_to_the_question()
-    assert "audit_log" in asked.instance.pushed[QUESTION_KEY]["body"]
+    with open_tiering(load_settings(deployed.config)) as tiering:
+        question = tiering.plan_questions.find(f"{DAG_ID} {DAG_RUN}")
+    assert question is not None
+    assert "audit_log" in question.body
     with pytest.raises(ApprovalRequiredError):
         asked.of_plan(RemoveStraysOperator)
     asked.answer("olga")
@@ -216,7 +214,7 @@ def test_an_approved_plan_is_removed(asked: Run, deployed: Deployment) -> None:
 def test_without_an_answer_nothing_is_removed(asked: Run) -> None:
     asked.up_to_the_question()
     asked.answer(None)
-    with pytest.raises(ApprovalMissingError):
+    with pytest.raises(ApprovalRequiredError, match="nobody answered"):
         asked.of_plan(RemovalReleaseOperator)
     with pytest.raises(ApprovalMissingError):
         asked.outcome()
@@ -224,12 +222,26 @@ def test_without_an_answer_nothing_is_removed(asked: Run) -> None:
         asked.of_plan(RemoveStraysOperator)
 
 
-def test_the_answer_counts_for_the_plan_that_was_shown(asked: Run) -> None:
+def test_what_was_written_into_airflow_is_no_answer(asked: Run) -> None:
+    asked.up_to_the_question()
+    asked.instance.pushed["tiering_answer"] = {"user": "olga", "answered_at": "2030-01-01T00:00:00+00:00"}
+    with pytest.raises(ApprovalRequiredError, match="Airflow has handed none"):
+        asked.of_plan(RemovalReleaseOperator)
+
+
+def test_the_answer_counts_for_the_plan_that_was_shown_and_for_those_who_may_approve_now(
+    asked: Run, deployed: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked.up_to_the_question()
     asked.answer("olga")
-    asked.instance.pushed[SHOWN_PLAN_KEY] = "another"
-    with pytest.raises(StateConflictError, match="another"):
+    monkeypatch.setenv("AIRFLOW__TIERING__EXPIRATION_APPROVERS", "per")
+    with pytest.raises(AnswerRefusedError, match="approved by olga, who is not among"):
         asked.of_plan(RemovalReleaseOperator)
+    monkeypatch.setenv("AIRFLOW__TIERING__EXPIRATION_APPROVERS", "per,olga")
+    with open_tiering(load_settings(deployed.config)) as tiering:
+        tiering.plan_removals("another", asked.instance.pushed[AUDIT_RUN_KEY])
+    with pytest.raises(AnswerRefusedError, match="of another"):
+        RemovalReleaseOperator(task_id="release", planned_run_id="another").execute(asked.context)
 
 
 @pytest.mark.parametrize("retriable", [True, False])

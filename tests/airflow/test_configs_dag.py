@@ -1,5 +1,6 @@
 """`tiering_configs`: the form, the operator over the real library, and one run by Airflow's own runner."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,13 @@ from sqlalchemy import text
 
 from include.tiering.database.migrations import HEAD, migration_config
 from include.tiering.database.transactions import writing
-from include.tiering.errors import ConfigNotTakenError, ConfigRefusedError, MetadataUnavailableError, SettingError
+from include.tiering.errors import (
+    ConfigNotTakenError,
+    ConfigRefusedError,
+    LimitRefusedError,
+    MetadataUnavailableError,
+    SettingError,
+)
 from include.tiering.quota.config_catalogue import all_configs
 from include.tiering.quota.config_store import ALL_BROKERS, ConfigChange, ConfigEntity, EntityType
 from include.tiering.quota.contract import QuotaWorker
@@ -51,9 +58,13 @@ def dag() -> DAG:
     return DagBag(str(ROOT / "dags")).dags["tiering_configs"]
 
 
+def _dag_run(user: str | None, **facts: Any) -> SimpleNamespace:
+    known = {"dag_id": "tiering_configs", "run_id": "manual__1", "run_after": datetime.now(UTC), "clear_number": 0}
+    return SimpleNamespace(**{**known, "triggering_user_name": user, **facts})
+
+
 def _alter(user: str | None = "ann", **form: Any) -> dict[str, int]:
-    dag_run = SimpleNamespace(dag_id="tiering_configs", run_id="manual__1", triggering_user_name=user)
-    context: Any = {"params": {**FORM, **form}, "dag_run": dag_run}
+    context: Any = {"params": {**FORM, **form}, "dag_run": _dag_run(user)}
     return AlterConfigOperator(task_id="alter").execute(context)
 
 
@@ -142,3 +153,73 @@ def test_airflow_tells_who_triggered_the_run(deployed: Deployment, dag: DAG) -> 
     assert str(run.state) == "success"
     (change,) = _history(deployed)
     assert (change.new_value, change.author) == ("52428800", f"dag_test (tiering_configs {run.run_id})")
+
+
+SHARE = "tiering.expiration.max.share"
+
+
+def _share(user: str | None, value: str | None, **facts: Any) -> dict[str, int]:
+    form = {**FORM, "name": SHARE, "value": value, "delete": value is None}
+    return AlterConfigOperator(task_id="alter").execute({"params": form, "dag_run": _dag_run(user, **facts)})
+
+
+@pytest.fixture
+def approved_by_olga(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+    monkeypatch.setenv("AIRFLOW__TIERING__EXPIRATION_APPROVERS", "olga")
+    return deployed
+
+
+@pytest.mark.parametrize("user", ["second", None, "", "Olga"])
+def test_a_looser_limit_needs_one_who_may_approve_deletions(approved_by_olga: Deployment, user: str | None) -> None:
+    with pytest.raises(
+        LimitRefusedError, match=rf"{SHARE} 0\.2 -> 1\.0 lets more .* \(olga; .*One of them has to"
+    ) as no:
+        _share(user, "1")
+    assert not no.value.retriable
+    assert _history(approved_by_olga) == []
+    assert _share("olga", "1")["changed"] == 1
+    assert _share(user, "0.5", run_id="manual__2")["changed"] == 1, "tighter is open to everybody"
+    with pytest.raises(LimitRefusedError, match=r"0\.5 -> 0\.9"):
+        _share(user, "0.9", run_id="manual__3")
+
+
+def test_removing_a_value_counts_by_what_is_in_force_then(approved_by_olga: Deployment) -> None:
+    """The settings say 0.2."""
+    assert _share("second", "0.1")["changed"] == 1
+    with pytest.raises(LimitRefusedError, match=r"0\.1 -> 0\.2"):
+        _share("second", None)
+    assert _share("olga", "0.3", run_id="manual__2")["changed"] == 1
+    assert _share("second", None)["changed"] == 1
+
+
+def test_a_run_that_others_start_again_loosens_nothing_twice(approved_by_olga: Deployment) -> None:
+    _share("olga", "1")
+    _share("second", "0.2", run_id="manual__2")
+    with pytest.raises(LimitRefusedError, match="this run changed it before"):
+        _share("olga", "1")
+    with pytest.raises(LimitRefusedError, match="this run was cleared"):
+        _share("olga", "1", run_id="manual__3", clear_number=1)
+    with pytest.raises(LimitRefusedError, match="that counts for a day"):
+        _share("olga", "1", run_id="manual__4", run_after=datetime.now(UTC) - timedelta(days=2))
+    assert [change.new_value for change in _history(approved_by_olga)] == ["1.0", "0.2"]
+
+
+def test_a_second_try_of_a_change_that_was_stored_is_none(approved_by_olga: Deployment) -> None:
+    """As after a worker that had not taken it in time."""
+    assert _share("olga", "1")["changed"] == 1
+    assert _share("olga", "1")["changed"] == 0
+
+
+def test_without_approvers_everybody_loosens(deployed: Deployment) -> None:
+    assert _share("second", "1")["changed"] == 1
+
+
+def test_a_request_cannot_say_who_triggers() -> None:
+    """Airflow writes it from the login, and takes no other."""
+    from airflow.api_fastapi.core_api.datamodels.dag_run import DAGRunPatchBody, TriggerDAGRunPostBody
+
+    asked = {"logical_date": None, "conf": {"triggering_user_name": "olga"}}
+    assert "triggering_user_name" not in TriggerDAGRunPostBody.model_validate(asked).model_dump(exclude={"conf"})
+    for body, fields in ((TriggerDAGRunPostBody, asked), (DAGRunPatchBody, {})):
+        with pytest.raises(ValueError, match="Extra inputs are not permitted"):
+            body.model_validate({**fields, "triggering_user_name": "olga"})

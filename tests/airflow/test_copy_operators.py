@@ -89,9 +89,25 @@ def test_as_many_batches_as_partitions_with_work(deployed: Deployment) -> None:
 
 
 def test_what_the_plan_met_decides_the_outcome() -> None:
-    RunOutcomeOperator(task_id="outcome", findings="0").execute({})
+    RunOutcomeOperator(task_id="outcome", findings="0", planned_run_id="").execute({})
     with pytest.raises(PlanFindingsError, match="2 items need a person"):
         RunOutcomeOperator(task_id="outcome", findings="2").execute({})
+
+
+def test_work_that_was_left_without_a_reason_decides_it_too(deployed: Deployment) -> None:
+    outcome = RunOutcomeOperator(task_id="outcome", findings="0", planned_run_id=RUN_ID)
+    _plan(topics=["audit_log"])
+    with pytest.raises(PlanFindingsError, match=r"segments of 2 partitions were left, nothing says why.*: audit_log-"):
+        outcome.execute({})
+    with open_tiering(load_settings(deployed.config)) as tiering:
+        tiering.plan_copy("another", topics=["audit_log"])
+        leases = [tiering.work.claim("another", f"another/{number}", lease_ms=60_000) for number in range(2)]
+        outcome.execute({})
+        for lease in leases:
+            assert lease is not None
+            tiering.work.release(lease)
+    _copy_inline(deployed)
+    outcome.execute({})
 
 
 def test_no_more_batches_than_the_setting_allows(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,34 +11,39 @@ from airflow.sdk.exceptions import AirflowSkipException
 from sqlalchemy import update
 
 from include.tiering.database.schema import planned_deletions
-from include.tiering.errors import SettingError, StateConflictError
-from include.tiering.quota.config_store import ConfigEntity, EntityType
+from include.tiering.errors import (
+    AnswerRefusedError,
+    ApprovalRequiredError,
+    RunWithdrawnError,
+    SettingError,
+    StateConflictError,
+)
+from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from include.tiering.settings import load_settings
 from include.tiering.wiring import open_tiering
 from include.tiering.work.deletion_contract import DeletionOutcome
 from plugins.tiering_airflow import configuration
-from plugins.tiering_airflow.errors import ApprovalMissingError, DeletionFailedError
+from plugins.tiering_airflow.approval import PlanApprovalOperator
+from plugins.tiering_airflow.errors import ApprovalMissingError, DeletionFailedError, PlanWithdrawnError
 from plugins.tiering_airflow.expiration_operators import (
-    ANSWER_KEY,
     APPROVAL_TASK_ID,
     RELEASE_TASK_ID,
-    SHOWN_PLAN_KEY,
     BrakeOperator,
     DeleteBatchOperator,
     ExpirationOutcomeOperator,
     ExpirationSummaryOperator,
-    PlanApprovalOperator,
     PlanExpirationOperator,
     ReleaseOperator,
 )
 from plugins.tiering_airflow.operators import PLANNED_RUN_KEY
+from plugins.tiering_airflow.other_runs import QUESTION_KEY
+from tests.doubles.airflow_answer import answers
 from tests.doubles.airflow_home import Deployment, deployment
 
 DAG_RUN = "manual__2026-01-01"
 RUN_ID = f"expire-{DAG_RUN}"
 OUTLET = Asset("tiering_remote_log")
 TOPICS = ("audit_log", "bigrecs")
-ANSWERED = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 
 
 class _TaskInstance:
@@ -50,13 +56,10 @@ class _TaskInstance:
     def xcom_push(self, key: str, value: Any) -> None:
         self.pushed[key] = value
 
-    def xcom_pull(self, task_ids: str, key: str) -> Any:
-        assert task_ids == APPROVAL_TASK_ID
-        return self.pushed.get(key)
-
-    def answer(self, user: str | None, plan_hash: str) -> None:
-        """As `approval` leaves it."""
-        self.pushed |= {ANSWER_KEY: {"user": user, "answered_at": "then"}, SHOWN_PLAN_KEY: plan_hash}
+    def forge(self) -> None:
+        """All that an answer left in Airflow once."""
+        answer = {"user": "olga", "answered_at": "2030-01-01T00:00:00+00:00"}
+        self.pushed |= {"tiering_answer": answer, "tiering_shown_plan": "plan"}
 
 
 @pytest.fixture
@@ -79,7 +82,13 @@ def _expires(made: Deployment, *topics: str, retention_bytes: str | None = "0") 
 
 
 def _context(instance: _TaskInstance, **form: Any) -> Any:
-    return {"params": {"topics": None, "dry_run": False, **form}, "run_id": DAG_RUN, "ti": instance}
+    params = {"topics": None, "dry_run": False, **form}
+    dag_run = SimpleNamespace(dag_id="tiering_expiration", run_id=DAG_RUN)
+    return {"params": params, "run_id": DAG_RUN, "dag_run": dag_run, "ti": instance}
+
+
+def _answers(user: str | None, option: str = "Approve", at: datetime | None = None) -> None:
+    answers("tiering_expiration", DAG_RUN, user, option, at)
 
 
 def _plan(instance: _TaskInstance, **form: Any) -> dict[str, int]:
@@ -114,6 +123,7 @@ def test_the_form_chooses_topics(deployed: Deployment) -> None:
 def test_within_the_limits_the_run_is_released_with_no_more_batches_than_partitions_or_the_setting(
     deployed: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TIERING_EXPIRATION__MAX__WHOLE__TOPICS", str(len(TOPICS)))
     _expires(deployed, *TOPICS)
     instance = _TaskInstance()
     partitions = _plan(instance)["partitions"]
@@ -123,18 +133,163 @@ def test_within_the_limits_the_run_is_released_with_no_more_batches_than_partiti
     assert _release(instance) == [{"batch": 0}]
 
 
-def test_an_approval_of_another_plan_releases_nothing(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_claims_no_store_and_is_never_released(deployed: Deployment) -> None:
+    _expires(deployed, TOPICS[0])
+    with open_tiering(load_settings(deployed.config)) as tiering:
+        before = tiering.generations.accepted()
+    instance = _TaskInstance()
+    assert _plan(instance, dry_run=True)["segments"]
+    assert _branch(instance, dry_run=True) is None
+    with open_tiering(load_settings(deployed.config)) as tiering:
+        assert tiering.generations.accepted() == before
+        run = tiering.deletions.run(RUN_ID)
+        assert (run.needs_approval, run.is_released) == (None, False)
+        with pytest.raises(ApprovalRequiredError):
+            tiering.delete_batch(RUN_ID, f"{RUN_ID}/0")
+
+
+def test_more_than_one_topic_that_loses_everything_is_asked_about(deployed: Deployment) -> None:
+    _expires(deployed, *TOPICS)
+    instance = _TaskInstance()
+    _plan(instance)
+    assert _branch(instance) == APPROVAL_TASK_ID
+    assert len(instance.pushed[QUESTION_KEY]["topic_ids"]) == len(TOPICS)
+
+
+def test_a_run_that_was_withdrawn_fails_with_what_had_gone(deployed: Deployment) -> None:
+    _expires(deployed, TOPICS[0])
+    instance = _TaskInstance()
+    _plan(instance)
+    _branch(instance)
+    with open_tiering(load_settings(deployed.config)) as tiering:
+        tiering.withdraw_run(RUN_ID, author="olga")
+    with pytest.raises(RunWithdrawnError):
+        _release(instance)
+    with pytest.raises(PlanWithdrawnError, match=r"withdrawn by olga: of \d+ segments 0 had gone already"):
+        _outcome(instance)
+
+
+@pytest.fixture
+def asked(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> _TaskInstance:
+    """A run that waits for an approval, which olga and per may give."""
     monkeypatch.setenv("TIERING_EXPIRATION__MIN__BYTES", "0")
+    monkeypatch.setenv("AIRFLOW__TIERING__EXPIRATION_APPROVERS", "olga, per")
     _expires(deployed, *TOPICS)
     instance = _TaskInstance()
     _plan(instance)
     assert _branch(instance, dry_run=True) is None
     assert _branch(instance) == APPROVAL_TASK_ID
-    instance.answer("olga", "another")
-    with pytest.raises(StateConflictError, match="approved was another"):
-        _release(instance)
+    return instance
+
+
+def _is_released(made: Deployment) -> bool:
+    with open_tiering(load_settings(made.config)) as tiering:
+        return tiering.deletions.run(RUN_ID).is_released
+
+
+def test_an_approval_counts_as_airflow_handed_it_over(asked: _TaskInstance, deployed: Deployment) -> None:
+    _answers("per")
+    assert _release(asked)
     with open_tiering(load_settings(deployed.config)) as tiering:
-        assert not tiering.deletions.run(RUN_ID).is_released
+        approval = tiering.deletions.run(RUN_ID).approval
+    assert approval is not None
+    assert approval.author.startswith(f"per (tiering_expiration {DAG_RUN}, answered 20")
+    assert _release(asked), "a second try finds it approved"
+
+
+def test_what_was_written_into_airflow_is_no_answer(asked: _TaskInstance, deployed: Deployment) -> None:
+    asked.forge()
+    with pytest.raises(ApprovalRequiredError, match="Airflow has handed none to the task that asks") as no:
+        _release(asked)
+    assert not no.value.retriable
+    assert not _is_released(deployed)
+
+
+def test_who_may_approve_is_asked_again_at_the_release(
+    asked: _TaskInstance, deployed: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _answers("olga")
+    monkeypatch.setenv("AIRFLOW__TIERING__EXPIRATION_APPROVERS", "per, nina")
+    with pytest.raises(AnswerRefusedError, match=r"approved by olga, who is not among .* now \(per, nina; "):
+        _release(asked)
+    assert not _is_released(deployed)
+
+
+def test_an_approval_of_another_plan_releases_nothing(asked: _TaskInstance, deployed: Deployment) -> None:
+    _answers("olga")
+    with open_tiering(load_settings(deployed.config)) as tiering:
+        tiering.plan_expiration("another", topics=TOPICS)
+        tiering.brake("another")
+    with pytest.raises(AnswerRefusedError, match=r"not about plan .* of another"):
+        ReleaseOperator(task_id="release", planned_run_id="another").execute(_context(asked))
+    assert not _is_released(deployed)
+
+
+def test_a_run_that_asked_about_one_plan_asks_about_no_other(asked: _TaskInstance) -> None:
+    """Airflow keeps the text of a task's first question, however often the task is cleared."""
+    _answers("olga", "Reject")
+    second = _TaskInstance()
+    second.try_number = 2
+    _plan(second)
+    with pytest.raises(StateConflictError, match=f"asks about plan .* of {RUN_ID}; .* another DAG run"):
+        _branch(second)
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(hours=-1)])
+def test_an_answer_of_no_possible_time_is_none(asked: _TaskInstance, deployed: Deployment, ahead: timedelta) -> None:
+    _answers("olga", at=datetime.now(UTC) + ahead)
+    with pytest.raises(AnswerRefusedError, match=r"by Airflow's clock .* set the clocks right"):
+        _release(asked)
+    assert not _is_released(deployed)
+
+
+@pytest.mark.parametrize(("user", "words"), [("olga", "olga rejected plan"), (None, "nobody answered")])
+def test_a_reject_releases_nothing_however_the_tasks_are_marked(
+    asked: _TaskInstance, deployed: Deployment, user: str | None, words: str
+) -> None:
+    _answers(user, "Reject")
+    with pytest.raises(ApprovalRequiredError, match=words):
+        _release(asked)
+    assert not _is_released(deployed)
+
+
+def test_a_question_that_is_asked_again_has_no_answer_yet(asked: _TaskInstance, deployed: Deployment) -> None:
+    _answers("olga")
+    with open_tiering(load_settings(deployed.config)) as tiering:
+        tiering.plan_questions.show(f"tiering_expiration {DAG_RUN}")
+    with pytest.raises(ApprovalRequiredError, match="has handed none"):
+        _release(asked)
+
+
+def test_a_task_that_asks_without_a_question_ends(deployed: Deployment) -> None:
+    with pytest.raises(StateConflictError, match="has nothing to ask"):
+        _answers("olga")
+
+
+def test_the_question_names_limits_that_were_loosened_since_the_last_approval(
+    asked: _TaskInstance, deployed: Deployment
+) -> None:
+    _answers("olga")
+    _release(asked)
+    with open_tiering(load_settings(deployed.config)) as tiering:
+        tiering.alter_configs(ALL_BROKERS, {"tiering.expiration.max.share": "0.3"}, author="second@laptop")
+        tiering.alter_configs(ALL_BROKERS, {"tiering.expiration.max.share": "0.1"}, author="per@laptop")
+        tiering.plan_expiration("expire-later", topics=TOPICS)
+    context = _context(_TaskInstance())
+    context["dag_run"].run_id = context["run_id"] = "later"
+    assert BrakeOperator(task_id="brake", planned_run_id="expire-later").choose_branch(context) == APPROVAL_TASK_ID
+    with open_tiering(load_settings(deployed.config)) as tiering:
+        question = tiering.plan_questions.find("tiering_expiration later")
+    assert question is not None
+    assert "`tiering.expiration.max.share` 0.2 -> 0.3, by second@laptop at 20" in question.body
+    assert "per@laptop" not in question.body
+
+
+@pytest.mark.parametrize("batch", ["0", "{{ conn.tiering_metadata }}", 1.0, True, None])
+def test_a_batch_is_a_number(batch: Any) -> None:
+    """Its list is an XCom, and what it holds becomes part of a template."""
+    with pytest.raises(SettingError, match="a batch is a number"):
+        DeleteBatchOperator(task_id="delete", batch=batch)
 
 
 def test_a_batch_tells_its_job_run_batch_and_pool() -> None:
@@ -166,17 +321,14 @@ def test_a_batch_without_work_ends_before_spark_starts_and_the_summary_wakes_the
 
 
 def test_a_missing_answer_fails_the_run_and_a_given_one_does_not(
-    deployed: Deployment, capfd: pytest.CaptureFixture[str]
+    asked: _TaskInstance, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    _expires(deployed, "audit_log")
-    instance = _TaskInstance()
-    _plan(instance)
-    instance.answer("olga", "plan")
-    _outcome(instance)
-    assert "3 planned segments are left; the next run plans anew" in capfd.readouterr().out
-    instance.answer(None, "plan")
+    _answers("olga", "Reject")
+    _outcome(asked)
+    assert "4 planned segments are left; the next run plans anew" in capfd.readouterr().out
+    _answers(None, "Reject")
     with pytest.raises(ApprovalMissingError, match="nobody said"):
-        _outcome(instance)
+        _outcome(asked)
 
 
 def test_a_segment_that_could_not_be_deleted_fails_the_run(deployed: Deployment) -> None:
@@ -190,14 +342,18 @@ def test_a_segment_that_could_not_be_deleted_fails_the_run(deployed: Deployment)
         _outcome(instance)
 
 
-@pytest.mark.parametrize("user", ["olga", None])
-@pytest.mark.parametrize("option", ["Approve", "Reject"])
-def test_every_answer_is_kept(user: str | None, option: str) -> None:
+def test_the_outcome_names_what_was_kept(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    _expires(deployed, "audit_log")
     instance = _TaskInstance()
-    by = None if user is None else {"id": "7", "name": user}
-    event = {"chosen_options": [option], "params_input": {}, "responded_at": ANSWERED, "responded_by_user": by}
-    PlanApprovalOperator(task_id="approval").execute_complete(_context(instance), event)
-    assert instance.pushed == {ANSWER_KEY: {"user": user, "answered_at": "2026-01-02T03:04:05+00:00"}}
+    _plan(instance)
+    kept = update(planned_deletions).values(outcome=DeletionOutcome.SKIPPED, message="its name is taken")
+    with open_tiering(load_settings(deployed.config)) as tiering, tiering.engine.begin() as connection:
+        connection.execute(kept)
+    operator = ExpirationOutcomeOperator(task_id="outcome", planned_run_id=RUN_ID)
+    said: list[str] = []
+    monkeypatch.setattr(operator.log, "warning", lambda words, *values: said.append(words % values))
+    operator.execute(_context(instance))
+    assert any("planned segments were kept: its name is taken" in line for line in said)
 
 
 def test_who_is_asked_and_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,16 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import TriggerRule
 
-from include.tiering.errors import HandoverForgottenError, SettingError
+from include.tiering.errors import (
+    AnswerRefusedError,
+    ApprovalRequiredError,
+    HandoverForgottenError,
+    SettingError,
+)
 from include.tiering.model.handover import STEPS, HandoverState, HandoverStep
 from include.tiering.model.topic_owner import TopicOwner
-from plugins.tiering_airflow import handover_operators
+from plugins.tiering_airflow import approval, handover_operators
 from plugins.tiering_airflow.errors import ApprovalMissingError, HandoverRefusedError, HandoverWaitsError
-from plugins.tiering_airflow.expiration_operators import ANSWER_KEY, SHOWN_PLAN_KEY
 from plugins.tiering_airflow.handover_operators import (
     AGREED_TASK_ID,
     HANDOVER_KEY,
@@ -25,7 +29,8 @@ from plugins.tiering_airflow.handover_operators import (
     HandoverOutcomeOperator,
     HandoverStepOperator,
 )
-from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID, QUESTION_KEY
+from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID
+from tests.doubles.airflow_answer import answers
 from tests.doubles.handover_tiering import WorldTiering
 from tests.doubles.handover_world import OLD_RETENTION, TOPIC, handover_world
 from tests.doubles.source_tree import ROOT
@@ -60,11 +65,11 @@ class _Run:
         return AskApprovalOperator(task_id="ask", handover_id=self._id).choose_branch(self.context)
 
     def answer(self, user: str | None = "grace") -> None:
-        self.pushed[SHOWN_PLAN_KEY] = self.pushed[QUESTION_KEY]["plan_hash"]
-        self.pushed[ANSWER_KEY] = {"user": user, "answered_at": "2026-01-31T23:59:59+00:00"}
+        run_id = self.context["run_id"]
+        answers("tiering_handover", run_id, user, "Approve" if user else "Reject")
 
     def agree(self) -> None:
-        HandoverAgreedOperator(task_id="agreed", handover_id=self._id, dag=None).execute(self.context)
+        HandoverAgreedOperator(task_id="agreed", handover_id=self._id).execute(self.context)
 
     def outcome(self) -> dict[str, str]:
         return HandoverOutcomeOperator(task_id="outcome", handover_id=self._id).execute(self.context)
@@ -78,8 +83,8 @@ class _Run:
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with handover_world(tmp_path, partitions=1, segments=2) as made:
         tiering = WorldTiering(made)
-        monkeypatch.setattr(handover_operators, "TieringHook", lambda: SimpleNamespace(open=tiering.opened))
-        monkeypatch.setattr(HandoverAgreedOperator, "dag_id", "tiering_handover")
+        for module in (handover_operators, approval):
+            monkeypatch.setattr(module, "TieringHook", lambda: SimpleNamespace(open=tiering.opened))
         yield made
 
 
@@ -94,7 +99,6 @@ def test_a_run_from_the_form_to_the_end(world):
     for step in BEFORE:
         run.step(step)
     assert run.ask() == APPROVAL_TASK_ID
-    assert TOPIC in run.pushed[QUESTION_KEY]["subject"]
     run.answer()
     run.agree()
     assert open_one(world).approval.author.startswith("grace (tiering_handover manual-1")
@@ -103,6 +107,25 @@ def test_a_run_from_the_form_to_the_end(world):
     assert run.outcome() == {"topic": TOPIC, "state": "done"}
     assert world.owner is TopicOwner.BROKER
     assert world.configs["local.retention.bytes"] == "1000"
+
+
+def test_what_was_written_into_airflow_and_who_may_approve_no_more_agree_to_nothing(world, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__TIERING__EXPIRATION_APPROVERS", "grace")
+    run = _Run()
+    run.begin()
+    run.step(HandoverStep.GATE)
+    run.ask()
+    run.pushed["tiering_answer"] = {"user": "grace", "answered_at": "2030-01-01T00:00:00+00:00"}
+    with pytest.raises(ApprovalRequiredError, match="Airflow has handed none"):
+        run.agree()
+    run.answer()
+    monkeypatch.setenv("AIRFLOW__TIERING__EXPIRATION_APPROVERS", "ada")
+    with pytest.raises(AnswerRefusedError, match="approved by grace, who is not among"):
+        run.agree()
+    assert open_one(world).approval is None
+    monkeypatch.setenv("AIRFLOW__TIERING__EXPIRATION_APPROVERS", "ada,grace")
+    run.agree()
+    assert open_one(world).approval is not None
 
 
 def test_a_form_without_a_topic_is_refused(world):

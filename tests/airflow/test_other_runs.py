@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -16,14 +17,13 @@ from include.tiering.settings import load_settings
 from include.tiering.wiring import Tiering, open_tiering
 from include.tiering.work.deletion_contract import DeletionOutcome
 from plugins.tiering_airflow.expiration_operators import (
-    ANSWER_KEY,
     RELEASE_TASK_ID,
-    SHOWN_PLAN_KEY,
     BrakeOperator,
     ReleaseOperator,
 )
 from plugins.tiering_airflow.operators import PLANNED_RUN_KEY
 from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID, ENDED, OUTCOME_TASK_ID, WAITS_FOR_A_PERSON
+from tests.doubles.airflow_answer import answers
 from tests.doubles.airflow_home import Deployment, deployment
 from tests.doubles.source_tree import ROOT
 
@@ -31,13 +31,17 @@ DAG_ID: Final = "tiering_expiration"
 LARGE, SMALL = "bigrecs", "audit_log"
 FLOOR_BYTES: Final = 100_000
 """Of the large topic more goes at once than this, of the small one less."""
+_LIMITS: Final = {
+    "TIERING_EXPIRATION__MIN__BYTES": str(FLOOR_BYTES),
+    "TIERING_EXPIRATION__MAX__WHOLE__TOPICS": "2",
+}
 
 
 @pytest.fixture
 def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
     """Everything of both topics has expired."""
     made = deployment(tmp_path)
-    for name, value in (made.environment | {"TIERING_EXPIRATION__MIN__BYTES": str(FLOOR_BYTES)}).items():
+    for name, value in (made.environment | _LIMITS).items():
         monkeypatch.setenv(name, value)
     with _library(made) as tiering:
         tiering.plan_copy("copy", topics=(LARGE, SMALL))
@@ -94,7 +98,9 @@ class _Run:
         return {run_id: {task: states[task] for task in task_ids} for run_id, states in found.items()}
 
     def context(self, **form: Any) -> Any:
-        return {"params": {"topics": None, "dry_run": False, **form}, "run_id": self.run_id, "ti": self}
+        params = {"topics": None, "dry_run": False, **form}
+        dag_run = SimpleNamespace(dag_id=DAG_ID, run_id=self.run_id)
+        return {"params": params, "run_id": self.run_id, "dag_run": dag_run, "ti": self}
 
     def plan(self, **form: Any) -> dict[str, int]:
         return dict(_plan_task().execute(self.context(**form)))
@@ -109,10 +115,9 @@ class _Run:
             self.airflow.states[self.run_id][APPROVAL_TASK_ID] = "awaiting_input"
         return branch
 
-    def answer(self, option: str, plan_hash: str) -> None:
+    def answer(self, option: str) -> None:
         self.airflow.states[self.run_id][APPROVAL_TASK_ID] = "success"
-        answer = {"user": "olga", "answered_at": "then"}
-        self.pushed.update({ANSWER_KEY: answer, SHOWN_PLAN_KEY: plan_hash})
+        answers(DAG_ID, self.run_id, "olga", option)
         if option == "Reject":
             self.end("success")
 
@@ -170,7 +175,7 @@ def test_what_is_below_the_brake_goes_while_the_rest_waits_for_its_answer(
     assert _left(deployed) == {LARGE}
 
     # The answer is about the plan that was shown, and nothing else: what is gone of it meanwhile is nobody's loss.
-    asking.answer("Approve", shown)
+    asking.answer("Approve")
     asking.release_and_delete(deployed)
     assert _left(deployed) == set()
     with _library(deployed) as tiering:
@@ -191,7 +196,7 @@ def test_nobody_is_asked_twice_at_once_and_again_after_a_reject(deployed: Deploy
     waiting = _Run(airflow, "manual__1")
     assert waiting.plan(topics=[LARGE])["segments"] == 0
     assert PLANNED_RUN_KEY not in waiting.pushed
-    asking.answer("Reject", "shown")
+    asking.answer("Reject")
     again = _Run(airflow, "scheduled__2")
     assert again.plan(topics=[LARGE])["topics_left_out"] == 0
     assert again.brake() == APPROVAL_TASK_ID

@@ -155,7 +155,7 @@ def _behind(world: World) -> Mend:
         config.attributes["connection"] = connection
         command.upgrade(config, str(before))
     cluster_id = identify(LogDir(1, world.brokers / "broker-1")).cluster_id
-    identity = StoreIdentities(engine, cluster_id).create(Uuid(os.urandom(16)))
+    identity = StoreIdentities(engine, cluster_id).create(Uuid(os.urandom(16))).current
     engine.dispose()
     with open_tiering(settings) as tiering:
         tiering.unguarded_storage.create_marker(identity)

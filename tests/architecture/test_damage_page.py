@@ -1,5 +1,6 @@
 """The page of damages is the catalogue that the fault injection goes through, and the catalogue is large enough."""
 
+from include.tiering.quality.rules import NOT_OPENED
 from tests.doubles.damages.catalogue import CATALOGUE, NOT_CAUGHT
 from tests.doubles.damages.damage import ANY, RULES_BY_ID, Damage, level_of
 from tests.doubles.damages.page import PAGE, page
@@ -12,12 +13,12 @@ def test_the_page_is_what_the_catalogue_says() -> None:
 
 
 def test_every_level_and_every_rule_convicts_something() -> None:
-    """But Q105: it takes bytes that rot below an S3 server, which has a test of its own."""
+    """But Q105: it takes bytes that rot below an S3 server, which has a test of its own. Q270 is about no damage."""
     assert {level_of(rule) for damage in _ALL for rule in damage.rules} == {
         *("object", "segment", "partition", "size", "audit")
     }
     told = {rule for damage in _ALL for rule in damage.rules}
-    assert set(RULES_BY_ID) - told == {"Q105"}
+    assert set(RULES_BY_ID) - told == {"Q105", NOT_OPENED}
 
 
 def test_every_kind_says_who_convicts_it() -> None:

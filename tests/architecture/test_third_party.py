@@ -14,6 +14,7 @@ _OWN: Final = frozenset({"include", "plugins", "dags", "spark_jobs", "local", "t
 _ALLOWED: Final[dict[str, frozenset[str]]] = {
     "include/tiering": frozenset(),
     "include/tiering/formats": frozenset({"google_crc32c", "cramjam", "numpy"}),
+    "include/tiering/formats/codecs.py": frozenset({"cramjam", "pyarrow"}),
     "include/tiering/formats/aiven_cipher.py": frozenset({"Crypto", "cryptography"}),
     "include/tiering/remote_storage/layouts/key_ring.py": frozenset({"Crypto"}),
     "include/tiering/broker_files": frozenset({"google_crc32c"}),
@@ -37,6 +38,7 @@ _ALLOWED: Final[dict[str, frozenset[str]]] = {
     "include/tiering/quality/great_expectations_rules.py": frozenset({"great_expectations"}),
     "include/tiering/cli": frozenset({"typer", "rich"}),
     "include/tiering/wiring/parts.py": frozenset({"sqlalchemy"}),
+    "include/tiering/wiring/store_parts.py": frozenset({"sqlalchemy"}),
     "plugins": frozenset({"airflow", "fastapi", "httpx", "psutil", "pydantic", "starlette"}),
     "dags": frozenset({"airflow"}),
     "spark_jobs": frozenset({"pyspark", "pandas", "pyarrow"}),

@@ -21,6 +21,7 @@ PLANTED: Final = 500
 TOPICS: Final = 50
 PARTITIONS: Final = 4
 PREFIX: Final = "remote/"
+STORE_URL: Final = f"s3://{BUCKET}/{PREFIX}"
 _LOG_BYTES: Final = 900_000
 KIND_BYTES: Final = (("log", _LOG_BYTES), ("indexes", 46), ("rsm-manifest", 700))
 
@@ -62,7 +63,7 @@ def run_job(directory: Path, database: str, endpoint_url: str, *arguments: str) 
     scratch.mkdir()
     config = directory / "tiering.toml"
     config.write_text(
-        f'metadata.url = "{database}"\nremote_storage.url = "s3://{BUCKET}/{PREFIX}"\n'
+        f'metadata.url = "{database}"\nremote_storage.url = "{STORE_URL}"\n'
         f'remote_storage.endpoint_url = "{endpoint_url}"\n'
     )
     command = submit_command(

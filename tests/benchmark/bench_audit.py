@@ -26,6 +26,7 @@ from include.tiering.remote_storage.s3.listing import S3Listing
 from tests.benchmark.audit_scene import (
     KIND_BYTES,
     PREFIX,
+    STORE_URL,
     TOPICS,
     bucket_of,
     compared,
@@ -115,7 +116,9 @@ def inventory(server: VersityGateway, directory: Path, keys: int, *, parquet: bo
     healthy = keys - len(world.objects)
     begun = time.monotonic()
     database = f"sqlite:///{directory / 'tiering.sqlite'}"
-    marker = write_database(database, world, (fact for fact, _ in healthy_segments(world, healthy)))
+    marker = write_database(
+        database, world, (fact for fact, _ in healthy_segments(world, healthy)), store_url=STORE_URL
+    )
     planted = (listed._replace(key=PREFIX + listed.key) for listed in world.objects)
     rows = (listed for some in (planted, healthy_objects(world, healthy)) for listed in some)
     manifest = write_inventory(directory, LISTED_AT_MS, rows, parquet=parquet)
@@ -153,7 +156,7 @@ def live(server: VersityGateway, directory: Path, keys: int) -> dict[str, Any]:
                 os.utime(store(root, f"{stem}.{kind}", b"12345678"), (old_seconds, old_seconds))
         plant_versions(server, world)
         plant_uploads(server, root, world, old_seconds)
-        marker = write_database(database, world, facts)
+        marker = write_database(database, world, facts, store_url=STORE_URL)
         store(root, MARKER_KEY, marker_to_bytes(marker))
         job = run_job(directory, database, server.endpoint_url)
     result = {**job, **compared(directory, world)}

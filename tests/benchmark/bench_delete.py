@@ -109,7 +109,9 @@ def settings_of(server: VersityGateway, scratch: Path) -> TieringSettings:
 def filled(tiering: Tiering, segments: int) -> list[RemoteLogSegmentMetadata]:
     """A deployment without log dirs, and so many FINISHED segments of a platform topic, without their objects."""
     upgrade(tiering.engine)
-    tiering.unguarded_storage.create_marker(StoreIdentities(tiering.engine, "bench").create(Uuid(b"s" * 16)))
+    tiering.unguarded_storage.create_marker(
+        StoreIdentities(tiering.engine, "bench").create(Uuid(b"s" * 16), place=tiering.place).current
+    )
     rows = []
     for number in range(PARTITIONS):
         partition = TopicIdPartition(Uuid(b"t" * 16), number, TOPIC)

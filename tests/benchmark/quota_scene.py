@@ -20,6 +20,7 @@ from include.tiering.model.ids import Uuid
 from include.tiering.quota.config_catalogue import COPY_QUOTA, TOTAL_COPY_QUOTA
 from include.tiering.quota.config_store import ALL_BROKERS
 from include.tiering.quota.scopes import QuotaKind, QuotaLevel, Scope
+from include.tiering.remote_storage.location import place_of
 from include.tiering.settings import load_settings
 from include.tiering.tasks.alter_configs import AlteredConfigs
 from include.tiering.wiring import Tiering, open_tiering
@@ -163,7 +164,9 @@ def scene(metadata_url: str) -> Iterator[Scene]:
     """Everything set up in this database, which must be empty; ended and removed, the database apart."""
     engine = open_engine(metadata_url)
     upgrade(engine)
-    StoreIdentities(engine, CLUSTER_ID).create(Uuid.random(os.urandom))
+    StoreIdentities(engine, CLUSTER_ID).create(
+        Uuid.random(os.urandom), place=place_of(f"s3://{BUCKET}/quota", "aiven", "")
+    )
     engine.dispose()
     with ExitStack() as stack:
         endpoint_url, _ = stack.enter_context(sink())

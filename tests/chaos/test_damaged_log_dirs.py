@@ -59,7 +59,7 @@ def test_damage_is_named_and_contained(log_dir: Path, seed: int) -> None:
 
 
 def _require_typed_and_printable(report: ScanReport, log_dir: Path) -> None:
-    for error in report.errors:
+    for error in (*report.errors, *report.notes):
         assert issubclass(getattr(errors, error.error), errors.TieringError)
         assert error.position is None or error.position >= 0
         assert error.path.isprintable()
@@ -68,12 +68,13 @@ def _require_typed_and_printable(report: ScanReport, log_dir: Path) -> None:
 
 
 def _require_named(report: ScanReport, found: Replica | None, sound: Replica, what: str, *, deep: bool) -> None:
-    """The damage has an error with the partition's path, or a reason, or it means nothing: then nothing changed.
+    """The damage has an error with the partition's path (a note, where no copy reads the partition), or a reason, or it
+    means nothing: then nothing changed.
 
     A cheap look does not read the batches of rolled segments; all that it may then miss is found by the deep one.
     """
     partition = str(sound.topic_id_partition)
-    if any(f"/{partition}" in error.path for error in report.errors):
+    if any(f"/{partition}" in error.path for error in (*report.errors, *report.notes)):
         return
     if found is None:
         pytest.fail(f"{what}: the replica is gone without a word")

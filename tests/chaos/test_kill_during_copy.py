@@ -112,6 +112,9 @@ class TestKill:
             assert [row.metadata.state for row in first] == LEFT_BY_SUPERSEDING[step]
             assert (tiering.metadata.segment(old).superseded_by is None) is (step is not CopyStep.FINISHED)
         assert run_worker("two") == 0
+        with open_tiering(load_settings()) as tiering:
+            for row in tiering.metadata.unjudged_segments():
+                tiering.metadata.record_verdict(row.metadata.remote_log_segment_id, Verdict.PASSED)
         expire_at_once()
         with open_tiering(load_settings()) as tiering:
             require_whole(tiering)

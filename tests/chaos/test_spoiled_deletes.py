@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from include.tiering.errors import RemoteStorageUnavailableError
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.settings import load_settings
 from include.tiering.wiring import Tiering, open_tiering
@@ -60,13 +61,32 @@ def test_a_store_that_is_busy_for_a_while_is_waited_for(spoiler: Spoiler):
     assert spoiler.delete_requests == 3
 
 
-@pytest.mark.parametrize("request_line", ["POST .*delete", "GET .*_tiering-store.json"])
+def test_a_store_whose_marker_cannot_be_read_deletes_nothing_and_the_next_try_ends_it(
+    spoiler: Spoiler, monkeypatch: pytest.MonkeyPatch
+):
+    """A batch reads the marker before anything else: nothing is begun."""
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
+    spoiler.refusal = Refusal(re.compile("GET .*_tiering-store.json"), 503, "SlowDown")
+    with open_tiering(load_settings()) as tiering:
+        planned = tiering.deletions.items("run")
+        with pytest.raises(RemoteStorageUnavailableError, match="SlowDown"):
+            tiering.delete_batch("run", "run/0")
+        assert tiering.deletions.items("run") == planned
+        (partition,) = tiering.metadata.partitions()
+        states = {row.metadata.state for row in tiering.metadata.list_segments(partition)}
+        assert states == {RemoteLogSegmentState.COPY_SEGMENT_FINISHED}
+        spoiler.refusal = None
+        result = tiering.delete_batch("run", "run/0")
+        assert (result.failed, len(result.deleted)) == ((), len(planned))
+        assert require_rows_are_objects(tiering) == 0
+
+
 def test_a_store_that_stays_busy_loses_nothing_and_the_next_try_ends_it(
-    spoiler: Spoiler, monkeypatch: pytest.MonkeyPatch, request_line: str
+    spoiler: Spoiler, monkeypatch: pytest.MonkeyPatch
 ):
     """Every try of the request is refused, and then the batch: rows and objects stay, together, for the next one."""
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
-    spoiler.refusal = Refusal(re.compile(request_line), 503, "SlowDown")
+    spoiler.refusal = Refusal(re.compile("POST .*delete"), 503, "SlowDown")
     with open_tiering(load_settings()) as tiering:
         planned = tiering.deletions.items("run")
         result = tiering.delete_batch("run", "run/0")

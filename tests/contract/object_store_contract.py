@@ -10,6 +10,7 @@ from include.tiering.errors import (
     RemoteChecksumError,
     RemoteObjectExistsError,
     RemoteResourceNotFoundError,
+    RemoteStorageError,
     SendingStoppedError,
     SourceChangedError,
 )
@@ -101,6 +102,45 @@ class ObjectStoreContract:
         for key in HOSTILE_KEYS:
             with pytest.raises(ObjectKeyError):
                 store.replace(key, b"content")
+
+    def test_a_record_is_replaced_if_it_is_the_expected_version(self, store: ObjectStore, backdoor: Backdoor) -> None:
+        assert store.read_version("record.json", 100) is None
+        assert not store.replace("record.json", b"other", version="none")
+        assert backdoor.raw_keys() == set()
+        store.replace("record.json", b"first")
+        content, first = store.read_version("record.json", 100) or (b"", "")
+        assert content == b"first"
+        assert store.replace("record.json", b"second", version=first)
+        assert not store.replace("record.json", b"third", version=first)
+        content, second = store.read_version("record.json", 100) or (b"", "")
+        assert (content, backdoor.raw_read("record.json")) == (b"second", b"second")
+        assert first != second
+        assert backdoor.raw_keys() == {"record.json"}
+        assert list(store.list_open_uploads()) == []
+        with pytest.raises(RemoteStorageError, match=r"record\.json: more than 5 bytes"):
+            store.read_version("record.json", 5)
+
+    def test_of_many_that_replace_the_same_version_one_wins(self, store: ObjectStore, backdoor: Backdoor) -> None:
+        store.replace("record.json", b"first")
+        _, version = store.read_version("record.json", 100) or (b"", "")
+        won: list[bytes] = []
+
+        def replace(content: bytes) -> None:
+            if store.replace("record.json", content, version=version):
+                won.append(content)
+
+        writers = [threading.Thread(target=replace, args=(b"by %d" % number,)) for number in range(8)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        assert [backdoor.raw_read("record.json")] == won
+        assert backdoor.raw_keys() == {"record.json"}
+
+    def test_whether_a_version_is_heeded_is_found_out(self, store: ObjectStore, backdoor: Backdoor) -> None:
+        assert store.replaces_conditionally("scratch")
+        assert backdoor.raw_keys() == set()
+        assert list(store.list_open_uploads()) == []
 
     def test_an_object_is_never_overwritten(self, store: ObjectStore, backdoor: Backdoor) -> None:
         put(store, KEY, b"first")

@@ -14,8 +14,9 @@ from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quota.contract import UnlimitedBytes
-from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoreMarker, TransformedSizes
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, TransformedSizes
 from include.tiering.remote_storage.marker import MARKER_KEY
+from include.tiering.remote_storage.store_marker import StoreMarker
 from tests.doubles.storage_backdoor import Backdoor
 from tests.doubles.storage_segments import TOPIC_ID, CountingLimiter, some_bytes, some_segment, some_uuid
 
@@ -229,6 +230,9 @@ class MarkerContract:
         assert storage.replace_marker(MARKER, second) == second
         assert storage.replace_marker(MARKER, third) == second
         assert storage.read_marker() == second
+        assert storage.replace_marker(second, third, conditional=False) == third
+        assert storage.replace_marker(second, MARKER, conditional=False) == third
+        assert storage.replaces_conditionally()
         assert backdoor.raw_keys() == {MARKER_KEY}
 
 

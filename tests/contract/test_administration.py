@@ -12,8 +12,9 @@ from include.tiering.quota.sql_configs import SqlConfigStore
 from include.tiering.remote_metadata.sizes_contract import KeyRange
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_export import export_segments, split_segments
+from include.tiering.remote_metadata.sql_topic_deletions import SqlTopicDeletions
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
-from include.tiering.remote_storage.contract import StoreMarker
+from include.tiering.remote_storage.store_marker import StoreMarker
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import CLUSTER_ID, FINISHED, delete, fence_of, finish, partition_of, segment_of, uuid
 
@@ -30,7 +31,7 @@ class TestStoreIdentity:
         identities = StoreIdentities(engine, CLUSTER_ID)
         assert identities.read() is None
         first = identities.create(uuid(1))
-        assert first == StoreMarker(CLUSTER_ID, str(uuid(1)), 1)
+        assert first.current == StoreMarker(CLUSTER_ID, str(uuid(1)), 1)
         assert identities.create(uuid(2)) == identities.read() == first
 
     def test_each_cluster_has_its_own(self, engine: Engine):
@@ -38,7 +39,7 @@ class TestStoreIdentity:
         StoreIdentities(engine, "b").create(uuid(1))
         StoreIdentities(engine, "a").create(uuid(2))
         assert known_clusters(engine) == ["a", "b"]
-        assert StoreIdentities(engine, "b").read() == StoreMarker("b", str(uuid(1)), 1)
+        assert StoreIdentities(engine, "b").accepted().current == StoreMarker("b", str(uuid(1)), 1)
 
 
 class TestOwners:
@@ -83,6 +84,36 @@ class TestOwners:
     def test_a_recreated_topic_has_an_owner_of_its_own(self, registry):
         registry.set_owner(ORDERS, "orders", TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="ops")
         assert registry.owner(uuid(2)) is TopicOwner.NONE
+
+    def test_a_topic_keeps_the_name_that_was_recorded_whatever_is_left_of_it(self, registry, engine):
+        metadata, partition = SqlRemoteLogMetadata(engine, CLUSTER_ID), partition_of("orders")
+        assert registry.recorded_name(partition.topic_id) is None
+        fence = fence_of(engine, partition)
+        delete(metadata, finish(metadata, segment_of(partition, 2, 0, 9), fence), fence)
+        assert registry.recorded_name(partition.topic_id) == "orders"
+        SqlTopicDeletions(engine, CLUSTER_ID).record(partition.topic_id, "orders", evidence="seen", author="me")
+        assert registry.recorded_name(partition.topic_id) == "orders"
+        assert SqlTopicRegistry(engine, "another").recorded_name(partition.topic_id) is None
+
+    def test_names_in_use_are_those_of_topics_with_an_owner_or_with_segments(self, registry, engine):
+        metadata, partition = SqlRemoteLogMetadata(engine, CLUSTER_ID), partition_of("orders", topic_number=2)
+        assert registry.names_in_use() == {}
+        registry.set_owner(ORDERS, "orders", TopicOwner.BROKER, expected=TopicOwner.NONE, author="ops")
+        fence = fence_of(engine, partition)
+        metadata.add_segment(segment_of(partition, 1, 0, 9), fence=fence)
+        both = {ORDERS: "orders", partition.topic_id: "orders"}
+        assert registry.names_in_use() == both
+        assert SqlTopicRegistry(engine, "another").names_in_use() == {}
+        delete(metadata, finish(metadata, segment_of(partition, 2, 0, 9), fence), fence)
+        assert registry.names_in_use() == both
+        SqlTopicDeletions(engine, CLUSTER_ID).record(ORDERS, "orders", evidence="seen", author="me")
+        assert registry.names_in_use() == {partition.topic_id: "orders"}
+
+    def test_a_topic_of_which_only_tombstones_are_left_and_which_nobody_owns_has_no_name(self, registry, engine):
+        metadata, partition = SqlRemoteLogMetadata(engine, CLUSTER_ID), partition_of("orders")
+        fence = fence_of(engine, partition)
+        delete(metadata, finish(metadata, segment_of(partition, 2, 0, 9), fence), fence)
+        assert registry.names_in_use() == {}
 
 
 class TestDynamicConfigs:
@@ -141,18 +172,19 @@ class TestDynamicConfigs:
         repeated = configs.alter(self.BROKERS, {"copy.rate": "10"}, author="bob")
         assert (repeated.changes, repeated.snapshot) == ((), removed.snapshot)
 
-    def test_the_check_sees_all_values_after_the_change_and_can_refuse_it(self, configs):
+    def test_the_check_sees_all_values_before_and_after_the_change_and_can_refuse_it(self, configs):
         configs.alter(self.ONE, {"copy.rate": "7"}, author="ann")
         before = configs.snapshot()
         seen = []
 
-        def refuse(values: ConfigValues) -> None:
-            seen.append(values)
+        def refuse(before: ConfigValues, after: ConfigValues) -> None:
+            seen.append((before, after))
             raise ConfigRefusedError("too much")
 
         with pytest.raises(ConfigRefusedError, match="too much"):
             configs.alter(self.BROKERS, {"copy.rate": "10"}, author="ann", check=refuse)
-        assert seen == [{self.BROKERS: {"copy.rate": "10"}, self.ONE: {"copy.rate": "7"}}]
+        known = {self.ONE: {"copy.rate": "7"}}
+        assert seen == [(known, {self.BROKERS: {"copy.rate": "10"}, **known})]
         assert configs.snapshot() == before
         assert len(configs.history()) == 1
 

@@ -12,7 +12,14 @@ from include.tiering.database.engine import open_engine
 from include.tiering.errors import ConfigRefusedError
 from include.tiering.quota.book_ledger import AnnouncingLedger, MemoryBookLedger
 from include.tiering.quota.config_rules import check_rules, quotas_in_force
-from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity, ConfigSnapshot, ConfigStore, EntityType
+from include.tiering.quota.config_store import (
+    ALL_BROKERS,
+    ConfigEntity,
+    ConfigSnapshot,
+    ConfigStore,
+    ConfigValues,
+    EntityType,
+)
 from include.tiering.quota.sql_configs import SqlConfigStore
 from include.tiering.tasks.alter_configs import alter_configs
 from tests.doubles.databases import SHARED, AdjustableNow
@@ -95,20 +102,24 @@ class TestChangesThatMeet:
         checking, seen_by_second = threading.Event(), []
         with ThreadPoolExecutor(1) as pool:
 
-            def check(_: object) -> None:
+            def check(*_: object) -> None:
                 checking.set()
                 # Nothing can be awaited here: that the other does not go on is what is shown.
                 with pytest.raises(TimeoutError):
                     waiting.result(timeout=0.3)
 
+            def seen(before: ConfigValues, after: ConfigValues) -> None:
+                seen_by_second.append((before, after))
+
             def other() -> None:
                 checking.wait()
-                second.alter(REPORTING, {CLIENT_FETCH: "20"}, author="bob", check=seen_by_second.append)
+                second.alter(REPORTING, {CLIENT_FETCH: "20"}, author="bob", check=seen)
 
             waiting = pool.submit(other)
             first.alter(ALL_BROKERS, {BROKER_FETCH: "10"}, author="ann", check=check)
             waiting.result(timeout=PATIENCE_SECONDS)
-        assert seen_by_second == [{ALL_BROKERS: {BROKER_FETCH: "10"}, REPORTING: {CLIENT_FETCH: "20"}}]
+        before = {ALL_BROKERS: {BROKER_FETCH: "10"}}
+        assert seen_by_second == [(before, {**before, REPORTING: {CLIENT_FETCH: "20"}})]
 
     def test_announcements_that_cross_leave_the_newest_in_force(self, engines: tuple[Engine, Engine]) -> None:
         stores = [SqlConfigStore(engine, CLUSTER_ID) for engine in engines]

@@ -6,8 +6,9 @@ import pytest
 from sqlalchemy import Engine, select
 
 from include.tiering.database.schema import approvals, events, planned_deletions, planned_expirations
-from include.tiering.errors import LeaseLostError, StateConflictError
+from include.tiering.errors import LeaseLostError, RunWithdrawnError, StateConflictError
 from include.tiering.model.retention import DeletionReason
+from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.work.contract import PartitionLease
 from include.tiering.work.deletion_contract import (
@@ -26,11 +27,14 @@ from tests.doubles.segments import (
     CLUSTER_ID,
     DELETE_FINISHED,
     DELETE_STARTED,
+    FINISHED,
+    STARTED,
     fence_of,
     finish,
     lease_of,
     partition_of,
     segment_of,
+    update_of,
 )
 
 LEASE_MS = 10_000
@@ -61,6 +65,18 @@ def released(store: DeletionStore, *plans: PlannedExpiration, run_id: str = "run
 
 def claim(store: DeletionStore, batch_id: str = "batch", run_id: str = "run", **options) -> PartitionLease | None:
     return store.claim(run_id, batch_id, lease_ms=LEASE_MS, **options)
+
+
+def superseded(metadata, engine):
+    """A failed segment whose place a new copy took."""
+    fence = fence_of(engine, A)
+    old = finish(metadata, segment_of(A, 1, 0, 9), fence)
+    metadata.record_verdict(old.remote_log_segment_id, Verdict.FAILED)
+    new = segment_of(A, 2, 0, 9)
+    metadata.add_segment(new, fence=fence)
+    old_id = old.remote_log_segment_id
+    metadata.update_segment(update_of(new, FINISHED), expected=STARTED, fence=fence, supersedes=old_id)
+    return metadata.segment(old_id).metadata
 
 
 class TestPlan:
@@ -147,6 +163,69 @@ class TestRelease:
     def test_an_unknown_run(self, store):
         with pytest.raises(StateConflictError):
             store.approve("run", "hash", **AUTHOR)
+
+
+class TestWithdrawal:
+    def test_nothing_more_can_be_claimed_approved_or_changed(self, store, engine, now):
+        run = store.save_plan("run", [plan_of(A), plan_of(B, 2, 10)])
+        store.approve("run", run.plan_hash, **AUTHOR)
+        lease = claim(store)
+        store.record_outcomes(lease, [DeletionItem(plan_of().deletions[0], DeletionOutcome.DELETED)])
+        now.advance(1)
+        withdrawn = store.withdraw("run", author="you@host")
+        assert (withdrawn.withdrawal.author, withdrawn.withdrawal.withdrawn_at_ms) == ("you@host", now.now_ms)
+        assert not withdrawn.is_released
+        assert claim(store, "other") is None
+        assert not store.has_work("run")
+        with pytest.raises(LeaseLostError):
+            store.record_outcomes(lease, [DeletionItem(plan_of().deletions[1], DeletionOutcome.DELETED)])
+        with pytest.raises(LeaseLostError):
+            SqlWorkStore(engine, CLUSTER_ID, now_ms=now).renew(lease, lease_ms=LEASE_MS)
+        with pytest.raises(RunWithdrawnError, match=r"withdrawn by you@host .* Plan again"):
+            store.approve("run", run.plan_hash, **AUTHOR)
+        store.record_brake("run", needs_approval=False, detail="", author="brake")
+        assert not store.run("run").is_released
+        assert [item.outcome for item in store.items("run")] == [
+            DeletionOutcome.DELETED,
+            *[DeletionOutcome.SKIPPED] * 3,
+        ]
+        assert {item.error for item in store.items("run")[1:]} == {"RunWithdrawnError"}
+        with engine.connect() as connection:
+            rows = connection.execute(select(events.c.subject, events.c.author).where(events.c.kind == "withdrawal"))
+            assert [tuple(row) for row in rows] == [("run run", "you@host")]
+
+    def test_the_first_withdrawal_stays_with_one_event(self, store, engine, now):
+        store.save_plan("run", [plan_of()])
+        first = store.withdraw("run", **AUTHOR)
+        now.advance(1)
+        assert store.withdraw("run", author="another person") == first
+        with engine.connect() as connection:
+            assert len(connection.execute(select(events).where(events.c.kind == "withdrawal")).all()) == 1
+
+    def test_another_run_may_have_what_it_held(self, store):
+        released(store, plan_of())
+        released(store, plan_of(), run_id="next")
+        claim(store)
+        assert claim(store, run_id="next") is None
+        store.withdraw("run", **AUTHOR)
+        assert claim(store, run_id="next") is not None
+
+    def test_what_had_begun_is_left_to_the_next_run(self, store, metadata, engine):
+        fence = fence_of(engine, A)
+        begun, kept = (finish(metadata, segment_of(A, n, 10 * n, 10 * n + 9), fence) for n in range(2))
+        released(store, planned_expiration(A, begun, kept))
+        lease = claim(store)
+        metadata.advance_deletion([begun], DELETE_STARTED, event_timestamp_ms=0, fence=lease.fence)
+        store.withdraw("run", **AUTHOR)
+        assert [item.outcome for item in store.items("run")] == [DeletionOutcome.FAILED, DeletionOutcome.SKIPPED]
+        with pytest.raises(LeaseLostError):
+            metadata.advance_deletion([kept], DELETE_STARTED, event_timestamp_ms=0, fence=lease.fence)
+        with pytest.raises(LeaseLostError):
+            metadata.raise_log_start(A, 20, reason="run run", author="batch", fence=lease.fence)
+
+    def test_an_unknown_run(self, store):
+        with pytest.raises(StateConflictError):
+            store.withdraw("run", **AUTHOR)
 
 
 class TestWork:
@@ -239,12 +318,122 @@ class TestTotals:
         planned = planned_expiration(A, old)
         lies = replace(planned_deletion(old), size_bytes=1)
         store.save_plan("run", [replace(planned, deletions=(lies, planned_deletion(leftover)))])
+        # Every byte counts once: planned whatever the state, deleted lately, or stored beside both.
         assert store.totals("run", window_ms=WINDOW_MS) == [
-            TopicTotals(A.topic_id, "a", 2, 100, recent_bytes=200, remote_bytes=400, above_log_start=0)
+            TopicTotals(
+                A.topic_id,
+                "a",
+                2,
+                500,
+                recent_bytes=200,
+                remote_bytes=800,
+                above_log_start=0,
+                unapproved_bytes=200,
+                planned_finished=1,
+                finished_segments=2,
+            )
         ]
         now.advance(WINDOW_MS + 1)
         (later,) = store.totals("run", window_ms=WINDOW_MS)
         assert later.recent_bytes == 0
+
+    def test_superseded_bytes_are_planned_and_count_as_deleted_when_their_objects_went(
+        self, store, metadata, engine, now
+    ):
+        old = superseded(metadata, engine)
+        store.save_plan("run", [planned_expiration(A, old)])
+        (totals,) = store.totals("run", window_ms=WINDOW_MS)
+        assert (totals.planned_bytes, totals.recent_bytes, totals.remote_bytes) == (1_000, 0, 2_000)
+        assert not totals.loses_everything
+        expiring = expire_lease_of(engine, A, "earlier").fence
+        now.advance(WINDOW_MS + 1)
+        metadata.advance_deletion([old], DELETE_FINISHED, event_timestamp_ms=0, fence=expiring)
+        (totals,) = store.totals("run", window_ms=WINDOW_MS)
+        assert (totals.planned_bytes, totals.recent_bytes, totals.remote_bytes) == (0, 1_000, 1_000)
+
+    @pytest.mark.parametrize("lately", [True, False], ids=["within the window", "before it"])
+    def test_what_a_released_run_began_counted_there(self, store, metadata, engine, now, lately):
+        fence = fence_of(engine, A)
+        begun, _ = [finish(metadata, segment_of(A, n, 10 * n, 10 * n + 9), fence) for n in range(2)]
+        released(store, planned_expiration(A, begun))
+        lease = claim(store)
+        (begun,) = metadata.advance_deletion([begun], DELETE_STARTED, event_timestamp_ms=0, fence=lease.fence)
+        if not lately:
+            now.advance(WINDOW_MS + 1)
+        store.save_plan("next", [planned_expiration(A, begun)])
+        (totals,) = store.totals("next", window_ms=WINDOW_MS)
+        assert (totals.planned_bytes, totals.begun_bytes) == (1_000, 1_000)
+        assert (totals.recent_bytes, totals.remote_bytes) == ((1_000, 1_000) if lately else (0, 2_000))
+
+    def test_what_no_released_run_began_counts_as_planned(self, store, metadata, engine, now):
+        fence = fence_of(engine, A)
+        begun = finish(metadata, segment_of(A, 1, 0, 9), fence)
+        expiring = expire_lease_of(engine, A, "earlier").fence
+        (begun,) = metadata.advance_deletion([begun], DELETE_STARTED, event_timestamp_ms=0, fence=expiring)
+        now.advance(WINDOW_MS + 1)
+        store.save_plan("next", [planned_expiration(A, begun)])
+        (totals,) = store.totals("next", window_ms=WINDOW_MS)
+        assert (totals.planned_bytes, totals.begun_bytes, totals.remote_bytes) == (1_000, 0, 1_000)
+
+    def test_of_copies_that_never_finished_what_expiration_deleted_counts(self, store, metadata, engine):
+        fence = fence_of(engine, A)
+        ours, copiers = (segment_of(A, n, 10 * n, 10 * n + 9) for n in range(2))
+        for one in (ours, copiers):
+            metadata.add_segment(one, fence=fence)
+        released(store, planned_expiration(A, ours))
+        lease = claim(store)
+        for one in (ours, copiers):
+            begun = metadata.advance_deletion([one], DELETE_STARTED, event_timestamp_ms=0, fence=lease.fence)
+            metadata.advance_deletion(begun, DELETE_FINISHED, event_timestamp_ms=0, fence=lease.fence)
+        store.record_outcomes(lease, [DeletionItem(planned_deletion(ours), DeletionOutcome.DELETED)])
+        (totals,) = store.totals("run", window_ms=WINDOW_MS)
+        assert totals.recent_bytes == 1_000
+
+    def test_topics_that_lost_something_lately_are_there_and_what_was_approved_is_told(self, store, metadata, engine):
+        for number, (partition, run_id) in enumerate([(A, "approved"), (B, "released")]):
+            segment = finish(metadata, segment_of(partition, number, 0, 9), fence_of(engine, partition))
+            run = store.save_plan(run_id, [planned_expiration(partition, segment)])
+            store.record_brake(run_id, needs_approval=False, detail="", author="brake")
+            if run_id == "approved":
+                store.approve(run_id, run.plan_hash, **AUTHOR)
+            lease = claim(store, run_id=run_id)
+            metadata.advance_deletion([segment], DELETE_STARTED, event_timestamp_ms=0, fence=lease.fence)
+        store.save_plan("next", [])
+        found = store.totals("next", window_ms=WINDOW_MS)
+        assert [(one.topic, one.recent_bytes, one.unapproved_bytes, one.loses_everything) for one in found] == [
+            ("a", 1_000, 0, False),
+            ("b", 1_000, 1_000, True),
+        ]
+
+    @pytest.mark.parametrize("doubt", ["withdrawn", "of another plan"])
+    def test_an_approval_that_holds_no_more_does_not_count(self, store, metadata, engine, doubt):
+        segment = finish(metadata, segment_of(A, 1, 0, 9), fence_of(engine, A))
+        run = store.save_plan("run", [planned_expiration(A, segment)])
+        store.approve("run", run.plan_hash, **AUTHOR)
+        metadata.advance_deletion([segment], DELETE_STARTED, event_timestamp_ms=0, fence=claim(store).fence)
+        if doubt == "withdrawn":
+            store.withdraw("run", **AUTHOR)
+        else:
+            with engine.begin() as connection:
+                connection.execute(approvals.update().values(plan_hash="of a plan that was set back"))
+        store.save_plan("next", [])
+        (totals,) = store.totals("next", window_ms=WINDOW_MS)
+        assert (totals.recent_bytes, totals.unapproved_bytes) == (1_000, 1_000)
+
+    @pytest.mark.parametrize(("other", "begun_bytes"), [("released", 1_000), ("withdrawn", 0), ("dry run", 0)])
+    def test_begun_counts_only_for_a_run_that_is_released(self, store, metadata, engine, now, other, begun_bytes):
+        segment = finish(metadata, segment_of(A, 1, 0, 9), fence_of(engine, A))
+        store.save_plan("earlier", [planned_expiration(A, segment)])
+        if other != "dry run":
+            store.record_brake("earlier", needs_approval=False, detail="", author="brake")
+        fence = expire_lease_of(engine, A, "worker").fence
+        metadata.advance_deletion([segment], DELETE_STARTED, event_timestamp_ms=0, fence=fence)
+        if other == "withdrawn":
+            store.withdraw("earlier", **AUTHOR)
+        now.advance(WINDOW_MS + 1)
+        store.save_plan("run", [planned_expiration(A, segment)])
+        (totals,) = store.totals("run", window_ms=WINDOW_MS)
+        assert (totals.planned_bytes, totals.begun_bytes) == (1_000, begun_bytes)
 
     def test_a_tombstone_is_not_counted(self, store, metadata, engine):
         fence = fence_of(engine, A)

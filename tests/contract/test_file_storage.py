@@ -24,6 +24,7 @@ from tests.contract.remote_storage_contract import (
     RemoteStorageContract,
     SegmentContract,
 )
+from tests.doubles.generations import always
 from tests.doubles.key_pairs import key_files
 from tests.doubles.storage_backdoor import DirectoryBackdoor
 from tests.doubles.storage_segments import some_segment
@@ -75,7 +76,7 @@ class TestGuardedStorage(SegmentContract, ManifestContract):
     def storage(self, store: FileObjectStore) -> GuardedStorage:
         owned = SegmentStorage(store, AivenLayout())
         owned.create_marker(MARKER)
-        return GuardedStorage(owned, MARKER, SystemClock())
+        return GuardedStorage(owned, always(MARKER), SystemClock())
 
     @pytest.fixture
     def backdoor(self, root: Path) -> BackdoorPastTheMarker:

@@ -24,7 +24,7 @@ from include.tiering.remote_metadata.contract import RemoteLogMetadata
 from include.tiering.remote_metadata.recovery_contract import RecoveredPartition, StoredSegment
 from include.tiering.remote_metadata.sql_recovery import SqlMetadataRecovery
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
-from include.tiering.remote_storage.contract import StoreMarker
+from include.tiering.remote_storage.store_marker import StoreMarker, StorePlace
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import (
     CLUSTER_ID,
@@ -40,6 +40,7 @@ from tests.doubles.segments import (
 
 FOUND = StoreMarker(CLUSTER_ID, str(uuid(1)), 3)
 ORDERS_0 = partition_of()
+PLACE = StorePlace("file:///store", "aiven", "")
 
 
 @pytest.fixture(scope="module", params=EVERY)
@@ -59,6 +60,11 @@ def stored(number: int, start: int, end: int, epochs: dict[int, int] | None = No
 SEGMENTS = (stored(0, 0, 99), stored(1, 100, 199, {0: 100, 2: 150}), stored(2, 300, 399, {2: 300}))
 
 
+def next_of(number: int) -> StoreMarker:
+    """What is to follow the marker that was found."""
+    return StoreMarker(CLUSTER_ID, str(uuid(number)), FOUND.generation + 1, str(uuid(100 + number)), PLACE)
+
+
 def recovered(partition=ORDERS_0, segments=SEGMENTS) -> RecoveredPartition:
     epochs = LeaderEpochs.of([(0, 0), (2, 150)])
     return RecoveredPartition(partition, segments, epochs, (OffsetRange(200, 299),), "what was found")
@@ -74,9 +80,10 @@ class TestRebuild:
         self, recovery: SqlMetadataRecovery, engine: Engine
     ) -> None:
         assert recovery.begun(FOUND) is None
-        marker = recovery.begin(FOUND, uuid(2), author="me")
-        assert marker == StoreMarker(CLUSTER_ID, str(uuid(2)), 4)
-        assert StoreIdentities(engine, CLUSTER_ID).read() == marker
+        marker = recovery.begin(FOUND, next_of(2), author="me")
+        assert marker == StoreMarker(CLUSTER_ID, str(uuid(2)), 4, str(uuid(102)))
+        stored_marker = StoreIdentities(engine, CLUSTER_ID).accepted()
+        assert (stored_marker.current, stored_marker.current.place) == (marker, PLACE)
         assert is_being_rebuilt(engine)
         with pytest.raises(MetadataUnavailableError, match="rebuild goes on"):
             require_whole(engine)
@@ -86,16 +93,16 @@ class TestRebuild:
         assert known_clusters(engine) == [CLUSTER_ID]
 
     def test_it_goes_on_as_it_was_begun(self, recovery: SqlMetadataRecovery) -> None:
-        marker = recovery.begin(FOUND, uuid(2), author="me")
+        marker = recovery.begin(FOUND, next_of(2), author="me")
         assert recovery.begun(FOUND) == marker
-        assert recovery.begin(FOUND, uuid(3), author="me") == marker
-        assert recovery.begin(marker, uuid(4), author="me") == marker
+        assert recovery.begin(FOUND, next_of(3), author="me") == marker
+        assert recovery.begin(marker, next_of(4), author="me") == marker
 
     def test_one_with_rows_is_refused_with_their_numbers(
         self, recovery: SqlMetadataRecovery, engine: Engine, metadata: RemoteLogMetadata
     ) -> None:
         finish(metadata, segment_of(ORDERS_0, 1, 0, 99), fence_of(engine, ORDERS_0))
-        for call in (lambda: recovery.begin(FOUND, uuid(2), author="me"), lambda: recovery.begun(FOUND)):
+        for call in (lambda: recovery.begin(FOUND, next_of(2), author="me"), lambda: recovery.begun(FOUND)):
             with pytest.raises(StateConflictError, match=r"not empty \(rows: .*partitions 1, .*segments 1, .*topics 1"):
                 call()
         assert StoreIdentities(engine, CLUSTER_ID).read() is None
@@ -103,17 +110,17 @@ class TestRebuild:
     def test_one_that_was_set_up_is_not_empty(self, recovery: SqlMetadataRecovery, engine: Engine) -> None:
         StoreIdentities(engine, CLUSTER_ID).create(uuid(7))
         with pytest.raises(StateConflictError, match="stores 1"):
-            recovery.begin(FOUND, uuid(2), author="me")
+            recovery.begin(FOUND, next_of(2), author="me")
 
     def test_one_that_is_rebuilt_for_another_cluster_is_refused(self, recovery: SqlMetadataRecovery) -> None:
-        recovery.begin(FOUND, uuid(2), author="me")
+        recovery.begin(FOUND, next_of(2), author="me")
         with pytest.raises(StateConflictError, match="is being rebuilt for cluster"):
-            recovery.begin(replace(FOUND, cluster_id="another"), uuid(2), author="me")
+            recovery.begin(replace(FOUND, cluster_id="another"), next_of(2), author="me")
 
     def test_a_partition_is_there_with_all_that_belongs_to_it(
         self, recovery: SqlMetadataRecovery, engine: Engine, metadata: RemoteLogMetadata, now: AdjustableNow
     ) -> None:
-        recovery.begin(FOUND, uuid(2), author="me")
+        recovery.begin(FOUND, next_of(2), author="me")
         recovery.add_partition(recovered(), author="me")
         found = metadata.list_segments(ORDERS_0)
         assert [row.metadata for row in found] == [replace(one.metadata, state=FINISHED) for one in SEGMENTS]
@@ -135,7 +142,7 @@ class TestRebuild:
         assert said[1:] == [("rebuild", f"{ORDERS_0} ({ORDERS_0.topic_id})", "me")]
 
     def test_a_partition_that_is_there_stays_as_it_is(self, recovery: SqlMetadataRecovery, engine: Engine) -> None:
-        recovery.begin(FOUND, uuid(2), author="me")
+        recovery.begin(FOUND, next_of(2), author="me")
         recovery.add_partition(recovered(), author="me")
         before = rows(engine, select(segments)), rows(engine, select(partitions)), rows(engine, select(events))
         recovery.add_partition(recovered(segments=SEGMENTS[:1]), author="you")
@@ -151,7 +158,7 @@ class TestRebuild:
     ) -> None:
         again = partition_of(topic_number=77)
         segment = StoredSegment(segment_of(again, 0, 0, 99), 1)
-        recovery.begin(FOUND, uuid(2), author="me")
+        recovery.begin(FOUND, next_of(2), author="me")
         recovery.add_partition(recovered(), author="me")
         recovery.add_partition(RecoveredPartition(again, (segment,), LeaderEpochs(), (), ""), author="me")
         assert recovery.recovered() == {ORDERS_0: 3, again: 1}
@@ -162,7 +169,7 @@ class TestRebuild:
     ) -> None:
         with pytest.raises(StateConflictError, match="not being rebuilt"):
             recovery.add_partition(recovered(), author="me")
-        recovery.begin(FOUND, uuid(2), author="me")
+        recovery.begin(FOUND, next_of(2), author="me")
         recovery.finish(author="me")
         for call in (
             lambda: recovery.add_partition(recovered(), author="me"),
@@ -175,7 +182,7 @@ class TestRebuild:
     def test_copies_go_on_behind_what_was_rebuilt(
         self, recovery: SqlMetadataRecovery, engine: Engine, metadata: RemoteLogMetadata
     ) -> None:
-        recovery.begin(FOUND, uuid(2), author="me")
+        recovery.begin(FOUND, next_of(2), author="me")
         recovery.add_partition(recovered(), author="me")
         recovery.finish(author="me")
         fence = fence_of(engine, ORDERS_0)

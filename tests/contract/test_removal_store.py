@@ -122,9 +122,9 @@ class TestClaim:
         assert claim(store, "third").fence.topic_id_partition == A
         assert claim(store, exclude=[A, B]) is None
 
-    def test_beside_a_copy_and_not_beside_an_expiration(self, store, engine):
+    def test_beside_a_copy_and_not_beside_an_expiration(self, store, engine, now):
         fence_of(engine, A)
-        expire_lease_of(engine, B)
+        expire_lease_of(engine, B, now_ms=now)
         released(store, removal(A), removal(B))
         assert claim(store).fence.topic_id_partition == A
         assert claim(store, "other") is None

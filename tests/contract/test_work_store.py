@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 from sqlalchemy import select
 
+from include.tiering.database.live_leases import MARGIN_MS
 from include.tiering.database.schema import events, leases
 from include.tiering.errors import LeaseLostError, StateConflictError
 from include.tiering.log_source.contract import ReplicaId
@@ -31,7 +32,7 @@ from include.tiering.work.sql import SqlWorkStore
 from tests.doubles.databases import EVERY
 from tests.doubles.segments import CLUSTER_ID, partition_of, planned
 
-LEASE_MS = 10_000
+LEASE_MS, HOUR_MS, DAY_MS = 10_000, 3_600_000, 86_400_000
 URGENCIES = (("b", 1.0), ("c", 0.5), ("urgent", 9.0))
 
 
@@ -156,6 +157,84 @@ class TestClaim:
         assert _claim(work, run_id="run-2") is None
         now.advance(1)
         assert _claim(work, run_id="run-2") is not None
+
+    def test_a_lease_that_ends_further_ahead_than_it_may_last_is_none(self, work, now):
+        """It was taken while the clock was ahead: fenced, whoever holds it does no harm."""
+        work.save_plan("run-1", [planned(A)])
+        work.save_plan("run-2", [planned(A)])
+        today_ms = now.now_ms
+        now.advance(400 * DAY_MS)
+        ahead = _claim(work, run_id="run-1")
+        now.now_ms = today_ms
+        assert work.holder(A, LeaseRole.COPY) is None
+        lease = _claim(work, run_id="run-2")
+        assert lease is not None
+        assert lease.fence.token > ahead.fence.token
+        with pytest.raises(LeaseLostError):
+            work.renew(ahead, lease_ms=LEASE_MS)
+        assert work.holder(A, LeaseRole.COPY).batch_id == lease.batch_id
+
+    def test_those_that_are_none_are_named_until_another_batch_claims(self, work, now, engine):
+        work.save_plan("run-1", [planned(A), planned(B)])
+        today_ms = now.now_ms
+        now.advance(400 * DAY_MS)
+        (ahead,) = [lease for _ in "ab" if (lease := _claim(work)).fence.topic_id_partition == A]
+        assert list(work.leases_ahead()) == []
+        now.now_ms = today_ms
+        (first, second) = work.leases_ahead()
+        assert (first.topic_id_partition, first.role) == (A, LeaseRole.COPY)
+        assert second.topic_id_partition == B
+        assert (first.holder.batch_id, first.holder.expires_at_ms) == (ahead.batch_id, ahead.expires_at_ms)
+        assert list(SqlWorkStore(engine, "another", now_ms=now).leases_ahead()) == []
+        work.save_plan("run-2", [planned(A)])
+        assert _claim(work, run_id="run-2") is not None
+        assert [one.topic_id_partition for one in work.leases_ahead()] == [B]
+        now.advance(401 * DAY_MS)
+        assert list(work.leases_ahead()) == []
+
+    def test_one_that_was_renewed_ahead_is_none_either_until_it_is_renewed_again(self, work, now):
+        work.save_plan("run-1", [planned(A)])
+        lease = _claim(work, run_id="run-1")
+        today_ms = now.now_ms
+        now.advance(400 * DAY_MS)
+        work.renew(lease, lease_ms=LEASE_MS)
+        now.now_ms = today_ms
+        assert work.holder(A, LeaseRole.COPY) is None
+        work.renew(lease, lease_ms=LEASE_MS)
+        assert work.holder(A, LeaseRole.COPY) is not None
+
+    def test_a_clock_that_is_set_back_a_little_ends_no_lease(self, work, now):
+        work.save_plan("run-1", [planned(A)])
+        work.save_plan("run-2", [planned(A)])
+        assert _claim(work, run_id="run-1") is not None
+        now.now_ms -= MARGIN_MS
+        assert _claim(work, run_id="run-2") is None
+        assert work.holder(A, LeaseRole.COPY) is not None
+        now.now_ms -= 1
+        assert _claim(work, run_id="run-2") is not None
+
+    def test_a_lease_may_be_longer_than_that_of_whoever_asks(self, work, now):
+        """Each says how long it lasts itself."""
+        work.save_plan("run-1", [planned(A)])
+        work.save_plan("run-2", [planned(A)])
+        assert work.claim("run-1", "batch-1", lease_ms=DAY_MS) is not None
+        assert _claim(work, run_id="run-2") is None
+
+    def test_of_a_lease_from_before_lengths_were_recorded_an_hour_is_believed(self, work, now, engine):
+        work.save_plan("run-1", [planned(A)])
+        assert work.claim("run-1", "batch-1", lease_ms=HOUR_MS) is not None
+        for ahead_ms, is_held in ((HOUR_MS, True), (HOUR_MS + MARGIN_MS + 1, False)):
+            with engine.begin() as connection:
+                connection.execute(leases.update().values(lease_ms=None, expires_at_ms=now.now_ms + ahead_ms))
+            assert (work.holder(A, LeaseRole.COPY) is not None) is is_held
+
+    def test_a_batch_that_reported_ahead_holds_no_slot(self, work, now):
+        today_ms = now.now_ms
+        now.advance(400 * DAY_MS)
+        work.report_progress(_progress("batch-ahead"))
+        now.now_ms = today_ms
+        work.report_progress(_progress("batch-now"))
+        assert list(work.live_batches("remote_log_copier")) == ["batch-now"]
 
     def test_tokens_ascend_whoever_claims(self, work, now):
         work.save_plan("run-1", [planned(A)])

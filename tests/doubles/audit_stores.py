@@ -21,8 +21,9 @@ from include.tiering.database.migrations import upgrade
 from include.tiering.database.schema import leases, partitions, segments, topics
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.model.ids import Uuid
-from include.tiering.remote_storage.contract import StoreMarker
 from include.tiering.remote_storage.listing import ListedObject
+from include.tiering.remote_storage.location import place_of
+from include.tiering.remote_storage.store_marker import StoreMarker
 from tests.doubles.audit_worlds import DELETE_STARTED, FINISHED, TOMBSTONE, World
 
 CLUSTER_ID: Final = "Yl6WqUHwTuy6EGbNGUOwhg"
@@ -48,12 +49,16 @@ _PARQUET_SCHEMA: Final = (
 )
 
 
-def write_database(url: str, world: World, more: Iterable[SegmentFact] = (), *, shift_ms: int = 0) -> StoreMarker:
+def write_database(
+    url: str, world: World, more: Iterable[SegmentFact] = (), *, store_url: str, shift_ms: int = 0
+) -> StoreMarker:
     """What the world's metadata says, and `more` segments; returns what the store's marker must say. Times are moved by
     `shift_ms`."""
     engine = open_engine(url)
     upgrade(engine)
-    StoreIdentities(engine, CLUSTER_ID).create(Uuid.random(lambda size: bytes(range(size))))
+    StoreIdentities(engine, CLUSTER_ID).create(
+        Uuid.random(lambda size: bytes(range(size))), place=place_of(store_url, "aiven", "")
+    )
     of_cluster = {"cluster_id": CLUSTER_ID}
     with engine.begin() as connection:
         connection.execute(
@@ -73,9 +78,8 @@ def write_database(url: str, world: World, more: Iterable[SegmentFact] = (), *, 
             connection.execute(insert(segments), [of_cluster | _segment_row(fact, shift_ms) for fact in page])
         for topic_id, partition in world.worked_on:
             connection.execute(insert(leases), of_cluster | _lease_row(topic_id, partition))
-    marker = StoreIdentities(engine, CLUSTER_ID).read()
+    marker = StoreIdentities(engine, CLUSTER_ID).accepted().current
     engine.dispose()
-    assert marker is not None
     return marker
 
 
@@ -188,4 +192,5 @@ def _lease_row(topic_id: str, partition: int) -> dict[str, Any]:
         "batch_id": "b",
         "claimed_at_ms": 1,
         "expires_at_ms": _FAR_MS,
+        "lease_ms": _FAR_MS,
     }

@@ -2,6 +2,7 @@
 
 from sqlalchemy import Engine
 
+from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
@@ -36,13 +37,18 @@ def planned_expiration(
 
 
 def expire_lease_of(
-    engine: Engine, partition: TopicIdPartition, run_id: str = "expire-1", *, take_over: Fence | None = None
+    engine: Engine,
+    partition: TopicIdPartition,
+    run_id: str = "expire-1",
+    *,
+    take_over: Fence | None = None,
+    now_ms: NowMs = database_now_ms,
 ) -> PartitionLease:
     """A lease to expire, under a released run that plans this partition alone; with `take_over` the old one ends."""
     if take_over is not None:
         old = PartitionLease(run_id="", batch_id="", fence=take_over, expires_at_ms=0)
         SqlWorkStore(engine, CLUSTER_ID).release(old)
-    runs = SqlDeletionStore(engine, CLUSTER_ID)
+    runs = SqlDeletionStore(engine, CLUSTER_ID, now_ms=now_ms)
     runs.save_plan(run_id, [planned_expiration(partition, segment_of(partition, 77, 0, 9))])
     runs.record_brake(run_id, needs_approval=False, detail="", author="test")
     lease = runs.claim(run_id, "batch-1", lease_ms=600_000)

@@ -1,11 +1,12 @@
 """A `Tiering` with canned answers, for tests of what stands in front of it."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from include.tiering.errors import StoreInDoubtError
 from include.tiering.log_source.contract import ScanReport
 from include.tiering.log_source.topic_patterns import matches
 from include.tiering.model.failed_copies import FailedCopy
@@ -15,7 +16,7 @@ from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.turn import Turn
 from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity
 from include.tiering.quota.topic_quota import NO_TOPIC_QUOTAS
-from include.tiering.remote_storage.contract import StoreMarker
+from include.tiering.remote_storage.store_marker import StoreMarker
 from include.tiering.reports.broker_configs import BrokerListing
 from include.tiering.reports.sizes import SizeReport
 from include.tiering.settings import TieringSettings, with_dynamic
@@ -28,6 +29,7 @@ from include.tiering.tasks.describe_log_dirs import LogDirDescription
 from include.tiering.tasks.diagnose import Diagnosis
 from include.tiering.tasks.fetch_partition import FetchedSegment
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
+from include.tiering.tasks.left_work import LeftPartition, left_work
 from include.tiering.tasks.mirror_pools import PoolsStatus, look_at_pools, mirrored_pools
 from include.tiering.tasks.partition_readiness import PartitionReadiness
 from include.tiering.tasks.plan_verification import Sample, VerificationPlan
@@ -36,7 +38,7 @@ from include.tiering.tasks.resize_pools import asks_for_pools, resize_pools
 from include.tiering.tasks.skip_offsets import Skip
 from include.tiering.tasks.verify_partitions import PartitionReport
 from include.tiering.tasks.verify_segments import VerifyReport
-from include.tiering.work.contract import ALL_TOPICS, BatchProgress, WorkItem
+from include.tiering.work.contract import ALL_TOPICS, BatchProgress, LeaseHolder, WorkItem
 from tests.doubles import sample_values as sample
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_configs import MemoryConfigStore, ScriptedLedger
@@ -98,6 +100,7 @@ class FakeTiering:
         self.report: ScanReport = sample.scan_report()
         self.plan: Callable[[str], CopyPlan] = lambda run_id: sample.copy_plan(run_id)
         self.results: list[BatchResult] = []
+        self.lease_holder: LeaseHolder | None = None
         self.verified = VerifyReport(2, (), (), 2048, 0.1)
         self.judged_partitions = PartitionReport(1, (), ())
         self.verification: Callable[[str], VerificationPlan] = sample.verification_plan
@@ -139,6 +142,15 @@ class FakeTiering:
         self.on_batch(parent_alive)
         return self.results.pop(0) if self.results else batch_result()
 
+    def left_work(self, items: Iterable[WorkItem], *, ended_early: bool) -> tuple[LeftPartition, ...]:
+        return left_work(
+            items,
+            holder=lambda _: self.lease_holder,
+            highest_copied=lambda _: None,
+            paused=(),
+            ended_early=ended_early,
+        )
+
     def verify(self, run_id: str | None = None, **arguments: Any) -> VerifyReport:
         self._called("verify", {"run_id": run_id, **arguments})
         return self.verified
@@ -150,10 +162,17 @@ class FakeTiering:
         self._called("plan_verification", {"sample": chosen, **arguments})
         return self.verification(run_id)
 
-    def verify_planned(self, run_id: str, *, on_read: Callable[[int], None]) -> VerifyReport:
+    def verify_planned(
+        self, run_id: str, *, on_read: Callable[[int], None], confirm: Callable[[str], bool] | None
+    ) -> VerifyReport:
         self._called("verify_planned", {"run_id": run_id})
+        if confirm is not None and not confirm("8 of 9 segments are not in the store"):
+            raise StoreInDoubtError("not confirmed")
         on_read(1)
         return self.verified
+
+    def note_confirmed_losses(self, found: str, *, author: str) -> None:
+        self._called("note_confirmed_losses", {"found": found, "author": author})
 
     def verify_partitions(self, partitions: Collection[TopicIdPartition]) -> PartitionReport:
         self._called("verify_partitions", {"partitions": partitions})

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from include.tiering.remote_storage.store_marker import StoreMarker
 from include.tiering.settings import TieringSettings
 from include.tiering.wiring.handover_verbs import HandoverVerbs
 from tests.doubles.handover_world import HandoverWorld
@@ -18,6 +19,14 @@ class WorldTiering(HandoverVerbs):
         numbers = itertools.count(1)
         self._random_bytes = lambda size: bytes([next(numbers)]) * size
         self.__dict__ |= {"handovers": world.handovers, "handover_ports": world.ports, "brokers": world.brokers}
+        self.__dict__["plan_questions"] = world.questions
+
+    def claim_store(self) -> StoreMarker:
+        """It has no store: what is copied there is the world's."""
+        return StoreMarker("cluster", "store", 1)
+
+    def require_our_store(self) -> None:
+        """As `claim_store`."""
 
     @contextmanager
     def opened(self, *_: Any) -> Iterator["WorldTiering"]:

@@ -37,6 +37,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.record_digest import RangeDigest
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.skipped_offsets import OffsetRange, without
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import Fence, Look, QualityResult
@@ -45,9 +46,10 @@ from include.tiering.remote_metadata.sql_publication import SqlPublicationStore
 from include.tiering.tasks.copy_one_segment import SegmentCopier
 from include.tiering.tasks.handover.drive import carry_on, undo_handover
 from include.tiering.tasks.handover.gather import gather, seed_rows
-from include.tiering.tasks.handover.ports import CopyRound, HandoverLimits, HandoverPorts
+from include.tiering.tasks.handover.ports import CopyRound, HandoverLimits, HandoverPorts, StoredDigest
 from include.tiering.work.handover_contract import Handover, LocalRetention, SeededPartition
 from include.tiering.work.sql_handovers import SqlHandoverStore
+from include.tiering.work.sql_plan_questions import SqlPlanQuestions
 from tests.doubles.copy_world import CLUSTER, World, copy_world
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
@@ -66,19 +68,22 @@ _MANAGER: Final = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage
 @dataclass
 class HandoverWorld:
     """What a test may look at and change. `at`: called with the name of each call that changes something, before it
-    takes effect and, with `!`, after it; may raise. `lost`: (partition, start, end) that brokers serve wrongly."""
+    takes effect and, with `!`, after it; may raise. `lost`: (partition, start, end) that brokers serve wrongly.
+    `too_large`: (partition, start offset) of segments with a batch that is not opened."""
 
     copying: World
     brokers: ModelBrokers
     metadata_topic: MemoryMetadataTopic
     handovers: SqlHandoverStore
     publications: SqlPublicationStore
+    questions: SqlPlanQuestions
     clock: ManualClock
     at: Callable[[str], None] = lambda _: None
     told: list[str] = field(default_factory=list)
     verdict: Verdict = Verdict.PASSED
     verified: list[RemoteLogSegmentMetadata] = field(default_factory=list)
     lost: set[tuple[int, int]] = field(default_factory=set)
+    too_large: set[tuple[int, int]] = field(default_factory=set)
     limits: HandoverLimits = field(default_factory=lambda: HandoverLimits(watch_seconds=30.0, settle_seconds=30.0))
     runs: int = 0
     forgetful: bool = False
@@ -281,11 +286,15 @@ class WorldVerbs:
             world.publications.advance(lease.fence, offset + 1, found=offset)
         world.copying.work.release(lease)
 
-    def stored_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> RangeDigest:
-        return _digest(partition, start_offset, end_offset)
+    def stored_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> StoredDigest:
+        large = OffsetRange(start_offset + 3, start_offset + 4)
+        not_opened = (large,) if (partition.partition, start_offset) in self._world.too_large else ()
+        return StoredDigest(_digest(partition, start_offset, end_offset, not_opened), not_opened)
 
-    def served_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> RangeDigest:
-        digest = _digest(partition, start_offset, end_offset)
+    def served_digest(
+        self, partition: TopicIdPartition, start_offset: int, end_offset: int, leave_out: Sequence[OffsetRange] = ()
+    ) -> RangeDigest:
+        digest = _digest(partition, start_offset, end_offset, leave_out)
         if any(partition.partition == where and start_offset <= at <= end_offset for where, at in self._world.lost):
             return replace(digest, records=digest.records - 1, sha256="another")
         return digest
@@ -315,6 +324,7 @@ def handover_world(directory: Path, *, partitions: int = 2, segments: int = 3) -
             MemoryMetadataTopic(partitions=3),
             SqlHandoverStore(engine, CLUSTER),
             SqlPublicationStore(engine, CLUSTER),
+            SqlPlanQuestions(engine, CLUSTER),
             clock,
         )
         brokers.after_call = world.act
@@ -387,9 +397,12 @@ def _segment(base: int, end: int, reason: IneligibleReason | None) -> LogSegment
     return LogSegment(base, end, SEGMENT_BYTES, 1_600_000_000_000 + base, epochs, reason is not None, reason)
 
 
-def _digest(partition: TopicIdPartition, start_offset: int, end_offset: int) -> RangeDigest:
-    text = f"{partition}:{start_offset}..{end_offset}"
-    return RangeDigest(end_offset - start_offset + 1, hashlib.sha256(text.encode()).hexdigest())
+def _digest(
+    partition: TopicIdPartition, start_offset: int, end_offset: int, leave_out: Sequence[OffsetRange]
+) -> RangeDigest:
+    read = without(OffsetRange(start_offset, end_offset), leave_out)
+    text = f"{partition}:{','.join(map(str, read))}"
+    return RangeDigest(sum(one.size for one in read), hashlib.sha256(text.encode()).hexdigest())
 
 
 def _value(metadata: RemoteLogSegmentMetadata, state: RemoteLogSegmentState) -> bytes:

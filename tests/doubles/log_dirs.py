@@ -1,6 +1,8 @@
 """Log directories written as a broker writes them, small and field by field, for tests that then disturb them."""
 
+import os
 import struct
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -75,17 +77,26 @@ class BrokerLogDir:
 
 
 class PartitionDirectory:
-    """A replica. Segments are written in ascending order; the last one given without `next_base` is the active one."""
+    """A replica, begun an hour ago. Segments are written in ascending order; the last one given without `next_base` is
+    the active one."""
 
     def __init__(self, path: Path, topic_id: Uuid, epochs: Iterable[tuple[int, int]]) -> None:
         self.path = path
         path.mkdir()
         (path / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}")
+        begun = time.time() - 3_600
+        os.utime(path / "partition.metadata", (begun, begun))
         self.epochs(epochs)
 
     def epochs(self, entries: Iterable[tuple[int, int]]) -> None:
         lines = [f"{epoch} {start}" for epoch, start in entries]
         _replace(self.path / "leader-epoch-checkpoint", "\n".join(["0", str(len(lines)), *lines, ""]))
+
+    def written_at(self, begun: float, *last_appends: float) -> None:
+        """Times in seconds: when the log was begun, and when the last records of each segment came, in order."""
+        os.utime(self.path / "partition.metadata", (begun, begun))
+        for log, at in zip(sorted(self.path.glob("*.log")), last_appends, strict=True):
+            os.utime(log, (at, at))
 
     def file(self, offset: int, kind: str) -> Path:
         return self.path / f"{offset:020d}.{kind}"

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from include.tiering.quota.config_store import (
     ConfigAlteration,
     ConfigChange,
+    ConfigCheck,
     ConfigEntity,
     ConfigSnapshot,
-    ConfigValues,
     accept_all,
 )
 from include.tiering.quota.contract import QuotasInForce, QuotaWorker
@@ -34,12 +34,12 @@ class MemoryConfigStore:
         changes: Mapping[str, str | None],
         *,
         author: str,
-        check: Callable[[ConfigValues], None] = accept_all,
+        check: ConfigCheck = accept_all,
     ) -> ConfigAlteration:
         known = self.of_entity(entity)
         own = {name: value for name, value in {**known, **changes}.items() if value is not None}
         after = {one: values for one, values in {**self._values, entity: own}.items() if values}
-        check(after)
+        check(self._values, after)
         self._values = after
         made = tuple(
             ConfigChange(entity, name, known.get(name), value, author, self._now_ms())

@@ -1,6 +1,6 @@
 """A log source in memory: partitions of made-up bytes that a test can change under the reader."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -135,6 +135,10 @@ class MemorySource:
             return self.replicas[replica_id]
         except KeyError:
             raise SourceVanishedError(str(replica_id), "no such replica") from None
+
+    def size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:
+        self.replica(replica_id)
+        return {}
 
     def unfinished_transactions(self, replica_id: ReplicaId) -> list[UnfinishedTransaction]:
         return self.unfinished.get(self.replica(replica_id).replica_id, [])

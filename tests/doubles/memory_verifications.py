@@ -19,6 +19,7 @@ class MemoryVerifications:
     plans: dict[str, dict[RemoteLogSegmentId, PlannedVerification]] = field(default_factory=dict)
     results: dict[tuple[str, RemoteLogSegmentId], VerificationResult] = field(default_factory=dict)
     records: list[list[VerificationResult]] = field(default_factory=list)
+    confirmed: list[tuple[str, str]] = field(default_factory=list)
 
     def save_plan(self, run_id: str, planned: Sequence[PlannedVerification]) -> None:
         self.plans[run_id] = {one.segment_id: one for one in planned}
@@ -40,6 +41,9 @@ class MemoryVerifications:
         for result in results:
             assert result.segment_id in self.plans[run_id]
             self.results[run_id, result.segment_id] = result
+
+    def note_confirmed_losses(self, found: str, *, author: str) -> None:
+        self.confirmed.append((found, author))
 
     def totals(self, run_id: str) -> Sequence[VerificationTotal]:
         totals = []

@@ -1,10 +1,12 @@
 """The platform of `make up` over log dirs of real brokers, for as long as a test needs it."""
 
+import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from include.tiering.pools.airflow_api import AirflowApi, Login
@@ -15,7 +17,7 @@ from local.layout import ROOT, Layout
 from local.platform import Platform, stop
 from local.ports import free_port
 from local.runs import wait_for_dag
-from local.secrets_store import ADMIN, password_of
+from local.secrets_store import ADMIN, OPERATOR, READER, password_of, write_private
 from local.tiering_config import CONFIG_VARIABLE
 
 COPY = "tiering_copy"
@@ -27,6 +29,7 @@ WAIT_SECONDS: Final = 1800.0
 # Between two tasks the scheduler sleeps for a second unless it is told otherwise.
 _QUICK: Final = {"AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3"}
 # Whatever time of the day it is, runs begin when a test or a copy asks for them.
+NOTHING_MORE: Final[Mapping[str, str]] = MappingProxyType({})
 _WHEN_ASKED: Final = {f"AIRFLOW__TIERING__{name}_SCHEDULE": "" for name in ("AUDIT", "QUALITY", "SIZES")}
 
 
@@ -47,6 +50,20 @@ class RunningPlatform:
         """On the platform's own settings."""
         return open_tiering(load_settings(environ=self.platform.environment))
 
+    def api_of(self, username: str) -> AirflowApi:
+        """Airflow as one of its users meets it. Close it after use."""
+        login = Login(username, password_of(self.layout, username))
+        return AirflowApi(self.platform.base_url, login, timeout_seconds=WAIT_SECONDS)
+
+    def may_answer(self, run_id: str, *, asked: int = 1) -> bool:
+        """An answer that comes before the scheduler has seen this counts as a failure of the process that asked.
+
+        `asked` is how often the run has asked by now: once, and once more each time that its question is cleared.
+        """
+        log = (self.layout.component_logs / "scheduler.log").read_text(errors="replace")
+        seen = [line for line in log.splitlines() if "TaskInstance Finished" in line and run_id in line]
+        return sum("task_id=approval" in line and "state=awaiting_input" in line for line in seen) >= asked
+
     def command(self, *arguments: str) -> str:
         """What `./tiering ARGUMENTS` prints; it must succeed."""
         command = [str(ROOT / "tiering"), *arguments]
@@ -56,10 +73,18 @@ class RunningPlatform:
         return done.stdout
 
 
-def running_platform(directory: Path, brokers: Path, settings: str = "") -> AbstractContextManager[RunningPlatform]:
+def running_platform(
+    directory: Path,
+    brokers: Path,
+    settings: str = "",
+    *,
+    environment: Mapping[str, str] = NOTHING_MORE,
+    users: Mapping[str, str] = NOTHING_MORE,
+) -> AbstractContextManager[RunningPlatform]:
     """Started below `directory`, its DAGs known; everything has ended when the context ends.
 
-    `brokers` holds `broker-1` and `broker-2`; `settings` are more lines of the settings file.
+    `brokers` holds `broker-1` and `broker-2`; `settings` are more lines of the settings file, `users` more users of
+    Airflow with their roles.
     """
     layout = Layout.below(directory)
     log_dirs = "".join(f"[[log_dirs]]\nbroker_id = {n}\npath = '{brokers / f'broker-{n}'}'\n" for n in (1, 2))
@@ -68,17 +93,29 @@ def running_platform(directory: Path, brokers: Path, settings: str = "") -> Abst
         "topics.include = ['*']\n"
         f"remote_storage.url = 'file://{layout.remote_storage}'\n"
         f"metadata.url = 'sqlite:///{layout.metadata_database}'\n{settings}\n{log_dirs}",
+        environment=environment,
+        users=users,
     )
 
 
 @contextmanager
-def platform_with(directory: Path, settings: str) -> Iterator[RunningPlatform]:
+def platform_with(
+    directory: Path,
+    settings: str,
+    *,
+    environment: Mapping[str, str] = NOTHING_MORE,
+    users: Mapping[str, str] = NOTHING_MORE,
+) -> Iterator[RunningPlatform]:
     """The same with a settings file of one's own, all of its text."""
     layout = Layout.below(directory)
     layout.state.mkdir()
     layout.tiering_toml.write_text(settings)
-    environment = {CONFIG_VARIABLE: str(layout.tiering_toml), **_QUICK, **_WHEN_ASKED}
-    platform = assemble(layout, environment, port=free_port(), say=print)
+    everything = {CONFIG_VARIABLE: str(layout.tiering_toml), **_QUICK, **_WHEN_ASKED, **environment}
+    if users:
+        write_private(layout.passwords, json.dumps({name: f"password of {name}" for name in users}))
+        roles = {ADMIN: "admin", READER: "viewer", OPERATOR: "op", **users}
+        everything["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"] = ",".join(f"{n}:{role}" for n, role in roles.items())
+    platform = assemble(layout, everything, port=free_port(), say=print)
     try:
         platform.set_up()
         platform.start()

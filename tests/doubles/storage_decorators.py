@@ -17,8 +17,8 @@ from include.tiering.remote_storage.contract import (
     SegmentObject,
     SegmentReader,
     StoredObject,
-    StoreMarker,
 )
+from include.tiering.remote_storage.store_marker import StoreMarker
 
 
 class StorageDecorator:
@@ -114,6 +114,11 @@ class StorageDecorator:
         self.before("list_segment_objects", "" if partition is None else str(partition))
         yield from self.inner.list_segment_objects(partition)
 
+    def check_marker(self) -> None:
+        self.before("check_marker", "")
+        self.inner.check_marker()
+        self.after("check_marker", "")
+
     def read_marker(self) -> StoreMarker | None:
         self.before("read_marker", "")
         marker = self.inner.read_marker()
@@ -126,11 +131,19 @@ class StorageDecorator:
         self.after("create_marker", marker.store_id)
         return created
 
-    def replace_marker(self, expected: StoreMarker, marker: StoreMarker) -> StoreMarker | None:
+    def replace_marker(
+        self, expected: StoreMarker, marker: StoreMarker, *, conditional: bool = True
+    ) -> StoreMarker | None:
         self.before("replace_marker", marker.store_id)
-        replaced = self.inner.replace_marker(expected, marker)
+        replaced = self.inner.replace_marker(expected, marker, conditional=conditional)
         self.after("replace_marker", marker.store_id)
         return replaced
+
+    def replaces_conditionally(self) -> bool:
+        return self.inner.replaces_conditionally()
+
+    def clock_ms(self) -> int | None:
+        return self.inner.clock_ms()
 
     def check_writable(self) -> None:
         self.before("check_writable", "")

@@ -15,6 +15,7 @@ from typing import NoReturn
 import boto3
 
 from tests.doubles import (
+    claim_worker,
     copy_worker,
     delete_worker,
     ingest_worker,
@@ -25,6 +26,7 @@ from tests.doubles import (
 )
 
 WORKERS = {
+    "claim_worker": claim_worker,
     "copy_worker": copy_worker,
     "delete_worker": delete_worker,
     "ingest_worker": ingest_worker,

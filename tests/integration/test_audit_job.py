@@ -89,7 +89,7 @@ def test_the_job_audits_a_store_and_records_what_it_found(spark: SparkSession, t
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(world.content_of(listed))
         os.utime(path, (listed.last_modified_ms / 1000, listed.last_modified_ms / 1000))
-    marker = write_database(database, world)
+    marker = write_database(database, world, store_url=root.as_uri())
     config = tmp_path / "tiering.toml"
     config.write_text(f'metadata.url = "{database}"\nremote_storage.url = "{root.as_uri()}"\n')
     options = parse_arguments(["--output", str(out), "--config", str(config), "--record", "run-1", "--parts", "3"])

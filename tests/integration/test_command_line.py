@@ -68,6 +68,7 @@ def test_copied_verified_sized_and_read_back_is_what_the_broker_wrote(tiering: C
         "segments": len(eligible),
         "failed": [],
         "warnings": [],
+        "not_opened": [],
         "not_served": [],
         "bytes_read": 0,
     }

@@ -4,13 +4,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from threading import Timer
+from time import sleep
 
 import pytest
 
 from include.tiering.clock import SystemClock
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
-from include.tiering.errors import ApprovalRequiredError, RemoteStorageUnavailableError
+from include.tiering.errors import (
+    ApprovalRequiredError,
+    RemoteStorageUnavailableError,
+    RunWithdrawnError,
+    StateConflictError,
+)
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
@@ -21,18 +28,19 @@ from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.quota.scopes import UNITS_PER_REQUEST
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
-from include.tiering.remote_storage.contract import DeleteFailure
+from include.tiering.remote_storage.contract import DeleteFailure, ObjectKind
 from include.tiering.remote_storage.location import open_storage
-from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
+from include.tiering.tasks.batch_heartbeat import BEAT_SECONDS, BatchHeartbeat
 from include.tiering.tasks.batch_room import BatchEnd, BatchRoom
 from include.tiering.tasks.delete_batch import DeleteBatch, DeleteResult
 from include.tiering.tasks.delete_segments import DeleteStep, SegmentDeleter
+from include.tiering.tasks.recheck_plan import PlanCheck, StillPlanned
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.work.contract import BatchProgress, PartitionLease
 from include.tiering.work.deletion_contract import DeletionOutcome, PlannedExpiration
 from include.tiering.work.sql import SqlWorkStore
 from include.tiering.work.sql_deletions import SqlDeletionStore
-from tests.doubles.expirations import planned_deletion
+from tests.doubles.expirations import expire_lease_of, planned_deletion
 from tests.doubles.quotas import SameLimiter
 from tests.doubles.segments import (
     CLUSTER_ID,
@@ -105,6 +113,8 @@ class World:
     at: dict[DeleteStep, Callable[[], None]] = field(default_factory=dict)
     segments_per_group: int = 333
     number: int = 0
+    check: PlanCheck = StillPlanned
+    remote: Path = Path()
 
     def copied(
         self, partition: TopicIdPartition, count: int = 3, *, state: RemoteLogSegmentState = FINISHED
@@ -166,6 +176,7 @@ class World:
             gate,
             heartbeat,
             room,
+            self.check,
             run_id=run_id,
             batch_id=f"{run_id}/0",
             lease_ms=600_000,
@@ -185,15 +196,49 @@ class World:
         self.at.pop(step, lambda: None)()
 
 
-def supersede(world: World, old: RemoteLogSegmentMetadata) -> None:
-    """As a copy does that runs beside: here without objects."""
+def supersede(world: World, old: RemoteLogSegmentMetadata, number: int = 900) -> RemoteLogSegmentMetadata:
+    """As a copy does that runs beside. The new copy is not verified yet."""
     world.metadata.record_verdict(old.remote_log_segment_id, Verdict.FAILED)
     fence = lease_of(world.engine, ORDERS, "copy-again").fence
-    again = segment_of(ORDERS, 900, old.start_offset, old.end_offset)
-    world.metadata.add_segment(again, fence=fence)
+    _, data = some_segment(1_000)
+    again = segment_of(ORDERS, number, old.start_offset, old.end_offset, size_bytes=data.log.size_bytes)
+    world.metadata.add_segment(again, fence=fence, log_crc32c=data.log_crc32c)
+    world.storage.copy_log_segment(again, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
     old_id = old.remote_log_segment_id
-    world.metadata.update_segment(update_of(again, FINISHED), expected=STARTED, fence=fence, supersedes=old_id)
+    again = world.metadata.update_segment(update_of(again, FINISHED), expected=STARTED, fence=fence, supersedes=old_id)
     world.give_back(fence)
+    return again
+
+
+def passes(world: World, segment: RemoteLogSegmentMetadata) -> None:
+    world.metadata.record_verdict(segment.remote_log_segment_id, Verdict.PASSED)
+
+
+def plan_superseded(world: World, old: RemoteLogSegmentMetadata, run_id: str = "run") -> None:
+    due = world.metadata.segment(old.remote_log_segment_id).metadata
+    planned = PlannedExpiration(ORDERS, 0, 0, (planned_deletion(due, DeletionReason.SUPERSEDED),))
+    world.deletions.save_plan(run_id, [planned])
+    world.deletions.record_brake(run_id, needs_approval=False, detail="", author="test")
+
+
+def log_of(world: World, segment: RemoteLogSegmentMetadata) -> Path:
+    (log,) = (one for one in world.storage.stat_log_segment(segment) if one.kind is ObjectKind.LOG)
+    return world.remote / log.key
+
+
+def flip_a_byte(world: World, segment: RemoteLogSegmentMetadata) -> None:
+    content = bytearray(log_of(world, segment).read_bytes())
+    content[-1] ^= 1
+    log_of(world, segment).write_bytes(content)
+
+
+def lose_the_indexes(world: World, segment: RemoteLogSegmentMetadata) -> None:
+    (indexes,) = (one for one in world.storage.stat_log_segment(segment) if one.kind is ObjectKind.INDEXES)
+    (world.remote / indexes.key).unlink()
+
+
+def cut(world: World, segment: RemoteLogSegmentMetadata) -> None:
+    log_of(world, segment).write_bytes(log_of(world, segment).read_bytes()[:-1])
 
 
 def run_once(action: Callable[[], None]) -> Callable[[], None]:
@@ -213,6 +258,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         SqlWorkStore(engine, CLUSTER_ID),
         SqlDeletionStore(engine, CLUSTER_ID),
         engine,
+        remote=tmp_path / "remote",
     )
     engine.dispose()
 
@@ -271,6 +317,50 @@ class TestWhatGoes:
         assert world.states(*segments) == [FINISHED] * 3
         assert world.metadata.partition_truth(ORDERS).log_start_offset == 0
 
+    def test_a_withdrawal_stops_before_the_next_group(self, world):
+        world.segments_per_group = 1
+        segments = world.copied(ORDERS)
+        world.plan(segments)
+        world.at[DeleteStep.RECORDED] = lambda: world.deletions.withdraw("run", author="me@host")
+        result = world.batch()
+        assert (len(result.deleted), result.ended) == (1, BatchEnd.WITHDRAWN)
+        assert world.states(*segments) == [DELETE_FINISHED, FINISHED, FINISHED]
+        assert world.outcomes() == [DELETED, SKIPPED, SKIPPED]
+        with pytest.raises(RunWithdrawnError):
+            world.batch()
+
+    def test_a_withdrawal_while_it_waits_for_the_rate_stops_it(self, world):
+        segments = world.copied(ORDERS)
+        world.plan(segments)
+        world.limiter.on_take = lambda: world.deletions.withdraw("run", author="me@host")
+        assert world.batch().ended is BatchEnd.WITHDRAWN
+        assert world.states(*segments) == [FINISHED] * 3
+
+    def test_a_withdrawal_ends_a_batch_that_waits_in_a_pause(self, world):
+        segments = world.copied(ORDERS)
+        world.plan(segments)
+        world.segments_per_group = 1
+
+        def pause_until_the_batch_sees_it() -> None:
+            world.work.pause(None, author="test")
+            sleep(2 * BEAT_SECONDS)
+            Timer(0.6, world.deletions.withdraw, ["run"], {"author": "me"}).start()
+
+        world.at[DeleteStep.RECORDED] = pause_until_the_batch_sees_it
+        assert world.batch(max_seconds=60.0).ended is BatchEnd.WITHDRAWN
+        assert world.states(*segments) == [DELETE_FINISHED, FINISHED, FINISHED]
+
+    def test_a_group_in_flight_when_the_run_is_withdrawn_is_ended_by_the_next_run(self, world):
+        segments = world.copied(ORDERS)
+        world.plan(segments)
+        world.at[DeleteStep.DELETE_STARTED] = lambda: world.deletions.withdraw("run", author="me@host")
+        assert world.batch().ended is BatchEnd.WITHDRAWN
+        assert world.states(*segments) == [DELETE_STARTED] * 3
+        assert world.outcomes() == [FAILED] * 3
+        world.plan([replace(one, state=DELETE_STARTED) for one in segments], run_id="next")
+        world.batch("next")
+        assert world.states(*segments) == [DELETE_FINISHED] * 3
+
     def test_a_hand_over_while_it_waits_for_the_rate_stops_it(self, world):
         """Found by simulation, seed 30311: the owner was asked before the wait alone."""
         segments = world.copied(ORDERS)
@@ -281,6 +371,21 @@ class TestWhatGoes:
         )
         assert world.batch().deleted == ()
         assert world.states(*segments) == [FINISHED] * 3
+
+    def test_what_stops_it_between_groups_gives_up_on_what_is_left_alone(self, world, monkeypatch):
+        world.segments_per_group = 1
+        world.plan(world.copied(ORDERS))
+        world.at[DeleteStep.RECORDED] = lambda: monkeypatch.setattr(world.registry, "owner", refuse)
+
+        def refuse(topic_id: object) -> TopicOwner:
+            raise StateConflictError("the registry was set back")
+
+        result = world.batch()
+        assert (len(result.deleted), len(result.failed)) == (1, 2)
+        assert {one.segment_id for one in result.deleted}.isdisjoint(
+            one.item.planned.segment_id for one in result.failed
+        )
+        assert world.outcomes() == [DELETED, FAILED, FAILED]
 
     def test_a_hand_over_stops_before_the_next_group(self, world):
         world.segments_per_group = 1
@@ -324,17 +429,81 @@ class TestWhatGoes:
         world.batch()
         assert world.states(old, other) == [DELETE_STARTED, DELETE_FINISHED]
         assert world.outcomes() == [SKIPPED, DELETED]
-        assert world.objects() == 3
+        assert world.objects() == 2 * 3
 
     def test_what_was_superseded_goes_once_its_hold_is_over(self, world):
         (old,) = world.copied(ORDERS, 1)
-        supersede(world, old)
-        due = world.metadata.segment(old.remote_log_segment_id).metadata
-        planned = PlannedExpiration(ORDERS, 0, 0, (planned_deletion(due, DeletionReason.SUPERSEDED),))
-        world.deletions.save_plan("run", [planned])
-        world.deletions.record_brake("run", needs_approval=False, detail="", author="test")
+        passes(world, supersede(world, old))
+        plan_superseded(world, old)
         world.batch()
-        assert (world.states(old), world.outcomes(), world.objects()) == ([DELETE_FINISHED], [DELETED], 0)
+        assert (world.states(old), world.outcomes(), world.objects()) == ([DELETE_FINISHED], [DELETED], 3)
+
+    @pytest.mark.parametrize(
+        ("damage", "said"),
+        [
+            (lambda world, new: log_of(world, new).unlink(), "has no log in the store"),
+            (lose_the_indexes, "has no indexes in the store"),
+            (cut, "has a log of 999 bytes"),
+            (flip_a_byte, "with CRC-32C"),
+            (lambda world, new: None, "has not passed verification: none"),
+        ],
+        ids=["log lost", "indexes lost", "log cut", "log changed", "not verified"],
+    )
+    def test_what_was_superseded_is_kept_until_the_copy_in_its_place_is_proved(self, world, damage, said):
+        (old,) = world.copied(ORDERS, 1)
+        new = supersede(world, old)
+        if "verification" not in said:
+            passes(world, new)
+        damage(world, new)
+        plan_superseded(world, old)
+        result = world.batch()
+        assert (world.states(old), world.outcomes(), result.deleted) == ([DELETE_STARTED], [SKIPPED], ())
+        (item,) = result.held
+        assert (item.error, said in item.message) == ("UnprovedReplacementError", True)
+        assert len(world.storage.stat_log_segment(old)) == 3
+
+    def test_a_copy_whose_verdict_expired_passed_once_and_holds_nothing(self, world):
+        (old,) = world.copied(ORDERS, 1)
+        new = supersede(world, old)
+        passes(world, new)
+        world.metadata.record_verdict(new.remote_log_segment_id, Verdict.EXPIRED)
+        plan_superseded(world, old)
+        assert (world.batch().held, world.states(old)) == ((), [DELETE_FINISHED])
+
+    def test_of_a_chain_the_last_copy_counts(self, world):
+        (old,) = world.copied(ORDERS, 1)
+        second = supersede(world, old)
+        third = supersede(world, second, 901)
+        plan_superseded(world, old)
+        assert len(world.batch().held) == 1
+        passes(world, third)
+        plan_superseded(world, old, "next")
+        world.batch("next")
+        assert world.states(old, second, third) == [DELETE_FINISHED, DELETE_STARTED, FINISHED]
+
+    def test_once_retention_took_the_copy_in_its_place_nothing_holds_it(self, world):
+        (old,) = world.copied(ORDERS, 1)
+        new = supersede(world, old)
+        world.plan([new], run_id="retention")
+        world.batch("retention")
+        plan_superseded(world, old)
+        world.batch()
+        assert (world.states(old, new), world.objects()) == ([DELETE_FINISHED] * 2, 0)
+
+    def test_a_copy_that_went_otherwise_holds_it(self, world):
+        """Its deletion raised no log start: nobody decided about these offsets."""
+        (old,) = world.copied(ORDERS, 1)
+        new = supersede(world, old)
+        fence = expire_lease_of(world.engine, ORDERS, "other").fence
+        world.metadata.advance_deletion(
+            [world.metadata.segment(new.remote_log_segment_id).metadata],
+            DELETE_STARTED,
+            event_timestamp_ms=0,
+            fence=fence,
+        )
+        world.give_back(fence)
+        plan_superseded(world, old)
+        assert "the log start has not passed its offsets" in world.batch().held[0].message
 
     def test_time_that_is_over_leaves_the_rest_planned(self, world):
         world.plan(world.copied(ORDERS))
@@ -407,7 +576,7 @@ def test_a_crash_at_a_step_is_resumed(world, step, left):
     with pytest.raises(Crash):
         world.batch()
     assert world.states(*segments) == left
-    assert world.metadata.partition_truth(ORDERS).log_start_offset == segments[-1].end_offset + 1
+    assert world.metadata.partition_truth(ORDERS).log_start_offset == segments[1].end_offset + 1
     result = world.batch()
     assert len(result.deleted) == (2 if step is DeleteStep.RECORDED else 4)
     assert world.states(*segments) == [DELETE_FINISHED] * 4

@@ -106,7 +106,7 @@ def test_a_database_that_is_lost_is_made_again_from_the_store_alone(
 
     report = run("rebuild", "--approve")
     assert (report["failed"], report["left_out"], report["interrupted"]) == ([], [], False)
-    assert (report["found"]["generation"], report["marker"]["generation"]) == (1, 2)
+    assert (report["found"]["generation"], report["marker"]["generation"]) == (2, 3)
     assert {(one["topic"], one["partition"]): one["segments"] for one in report["partitions"]} == {
         (one.topic, one.partition): sum(row.metadata.topic_id_partition == one for row in original)
         for one in partitions

@@ -228,7 +228,12 @@ def test_rebuilt_rows_are_the_originals(stories: list[list[tuple[str, Any, int]]
         recovery = SqlMetadataRecovery(after, CLUSTER_ID)
         plan = plan_rebuild(stored.storage, recovery.begun, CLUSTER_ID)
         task = Rebuild(stored.storage, recovery, ManualClock(), lambda step: None, "me")
-        task.run(plan, uuid(2), on_examined=lambda number: None, stop=lambda: False)
+        task.run(
+            plan,
+            replace(plan.found, store_id=str(uuid(2)), generation=plan.found.generation + 1),
+            on_examined=lambda number: None,
+            stop=lambda: False,
+        )
         assert dict(comparable(after)) == dict(comparable(before))
 
 

@@ -1,7 +1,9 @@
 """An audit that is asked to delete: not without an approval, not from a database that may be wrong, never a copy."""
 
+import contextlib
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +18,8 @@ from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.removal_contract import RemovalOutcome
 from include.tiering.cli.app import app
 from include.tiering.database.schema import metadata, segment_epochs, segments, stores
+from include.tiering.errors import ForeignStoreError
+from include.tiering.remote_storage.marker import MARKER_KEY
 from include.tiering.tasks.remove_strays import RemovalStep
 from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.archive import Archive
@@ -54,7 +58,16 @@ def archive(half_copied: Archive, tmp_path: Path) -> Archive:
     for name in ("store", "metadata.sqlite"):
         text = text.replace(str(half_copied.directory / name), str(tmp_path / name))
     archive.config.write_text(text)
+    _say_where_keys_lie(tmp_path, before=half_copied.directory)
     return archive
+
+
+def _say_where_keys_lie(directory: Path, *, before: Path) -> None:
+    """In the marker and in the database, as if both had never been anywhere else."""
+    marker = directory / "store" / MARKER_KEY
+    marker.write_text(marker.read_text().replace(str(before), str(directory)))
+    with contextlib.closing(sqlite3.connect(directory / "metadata.sqlite")) as database, database:
+        database.execute("UPDATE stores SET url = replace(url, ?, ?)", (str(before), str(directory)))
 
 
 @pytest.fixture
@@ -175,6 +188,7 @@ class TestGuards:
         for leftover in archive.directory.glob("metadata.sqlite*"):
             leftover.unlink()
         shutil.copy(archive.directory / "backup.sqlite", database)
+        assert tiering("take-over-store", "--approve").exit_code == 0
         self.require_refusal(tiering, store, "older-database", "restored from a backup?")
 
     def test_a_restored_database_before_the_copies_are_as_old_as_the_guard(self, tiering, store, archive):
@@ -186,6 +200,7 @@ class TestGuards:
             leftover.unlink()
         shutil.copy(archive.directory / "backup.sqlite", database)
         archive.set_default(tiering_audit_min_age_ms=None)
+        assert tiering("take-over-store", "--approve").exit_code == 0
         self.require_refusal(tiering, store, "older-database", "restored from a backup?")
 
     def test_a_database_of_another_store(self, tiering, store, archive):
@@ -204,7 +219,7 @@ class TestGuards:
         if change == "none":
             marker.unlink()
         elif change == "generation":
-            marker.write_text(json.dumps({**content, "generation": 2}))
+            marker.write_text(json.dumps({**content, "generation": content["generation"] + 1}))
         else:
             marker.write_text(json.dumps({**content, "cluster_id": "another-cluster-1234567"}))
         before = stored_files(store)
@@ -219,9 +234,10 @@ class TestGuards:
             opened.removal_brake("remove")
             opened.approve_removals("remove", plan.plan_hash, author="test")
             marker = store / "_tiering-store.json"
-            marker.write_text(json.dumps({**json.loads(marker.read_text()), "generation": 2}))
-            result = opened.remove_batch("remove", "remove/0")
-        assert {item.outcome for item in result.items} == {RemovalOutcome.FAILED}
+            content = json.loads(marker.read_text())
+            marker.write_text(json.dumps({**content, "generation": content["generation"] + 1}))
+            with pytest.raises(ForeignStoreError, match="another database has used store"):
+                opened.remove_batch("remove", "remove/0")
         assert stored_files(store) == before
 
     def test_a_plan_that_the_restored_database_never_made(self, tiering, store, archive):

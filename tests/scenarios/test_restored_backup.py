@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.errors import ForeignStoreError
 from include.tiering.model.verdict import Verdict
 from tests.doubles.archive import Archive
 from tests.doubles.copied_state import fetched
@@ -25,6 +26,11 @@ def test_what_a_backup_has_forgotten_is_adopted_and_not_copied_again(tmp_path: P
     assert archive.remote() != copied
 
     with archive.open() as tiering:
+        with pytest.raises(ForeignStoreError, match="another database has used store"):
+            tiering.plan_adoption()
+        found = tiering.unguarded_storage.read_marker()
+        assert found is not None
+        tiering.take_over_store(found, author="test")
         plan = tiering.plan_adoption()
         report = tiering.adopt(plan, "adopt-1", author="test")
         assert (report.refused, len(report.adopted)) == ((), sum(map(len, copied.values())) - 1)

@@ -9,7 +9,7 @@ from include.tiering.tasks.delete_segments import DeleteStep
 from include.tiering.tasks.publish import PublishStep
 from include.tiering.tasks.remove_strays import RemovalStep
 from tests.simulation.runner import Tally
-from tests.simulation.world.focus import FOCUSES, HAND_OVERS, PUBLICATION, Focus
+from tests.simulation.world.focus import FOCUSES, HAND_OVERS, MISTAKES, PUBLICATION, Focus
 
 BROKER_EVENTS: Final = (
     "records are produced",
@@ -79,7 +79,12 @@ HANDOVER_EVENTS: Final = (
     "a topic's retention is changed",
 )
 """During each step of a hand-over."""
-SUBJECTS: Final = (*(focus for focus in FOCUSES.options if isinstance(focus, Focus)), PUBLICATION, HAND_OVERS)
+SUBJECTS: Final = (
+    *(focus for focus in FOCUSES.options if isinstance(focus, Focus)),
+    PUBLICATION,
+    HAND_OVERS,
+    *MISTAKES,
+)
 
 
 def missing(tally: Tally) -> list[str]:

@@ -15,6 +15,7 @@ from tests.simulation.kernel.choices import Choices, Menu
 from tests.simulation.kernel.runtime import simulated_runtime
 from tests.simulation.kernel.scheduler import Scheduler
 from tests.simulation.world.database import Database, database
+from tests.simulation.world.deployment import set_up_in_memory
 from tests.simulation.world.events import Events
 from tests.simulation.world.gate import measuring_by
 from tests.simulation.world.handover_events import HandoverEvents
@@ -51,9 +52,8 @@ def run_schedule(
     current: list[Scheduler] = []
     logging.disable(logging.CRITICAL)
     try:
-        with simulated_runtime(lambda: current[0]), measuring_by(lambda: current[0].world):
-            world = World(choices, db or database(), tracing=tracing)
-            current.append(world.scheduler)
+        with simulated_runtime(lambda: current[0]), measuring_by(lambda: current[0].world), set_up_in_memory():
+            world = World(choices, db or database(), tracing=tracing, current=current)
             steps = _play(world)
             _bury_all(world)
     finally:
@@ -67,6 +67,8 @@ def _play(world: World) -> int:
     runs = Runs(world)
     events = Events(world, runs)
     runs.create_topic("orders")
+    if world.tempers.two_topics:
+        runs.create_topic("payments")
     handovers = HandoverEvents(world, runs)
     if world.tempers.hands_over:
         handovers.topic_configs()

@@ -3,7 +3,8 @@
 What is removed is never a complete copy (`adoptable`), so none of these guards stands alone. Each is about a whole
 store or database that is not what it seems:
 
-    FOREIGN_STORE        the marker names another cluster, store or generation, or is not there
+    FOREIGN_STORE        the marker names another cluster, store or generation, or is not there; or keys lie in
+                         another place than the settings name
     EMPTY_DATABASE       the store holds segments and the database has never heard of any
     OLDER_DATABASE       a complete copy in the store began after everything that the database remembers: its row was
                          lost, so the database was set back, and other rows may be lost like it
@@ -20,7 +21,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from include.tiering.errors import printable
-from include.tiering.remote_storage.contract import StoreMarker
 
 
 class Guard(StrEnum):
@@ -63,15 +63,14 @@ class Evidence:
     """What the guards look at.
 
     Attributes:
-        expected, found: the marker that this database is bound to, and the store's.
+        objection: why the store is not this database's, None if it is.
         segment_objects: objects of the listing whose keys are segments'.
         unknown_copies: complete ones; of very many the newest.
         listing_ended_ms, rows_began_ms: of one clock, whichever.
         unlisted: keys that the listing lacked and the store has, of segments that were FINISHED before it began.
     """
 
-    expected: StoreMarker
-    found: StoreMarker | None
+    objection: str | None
     segment_objects: int
     memory: Memory
     unknown_copies: Sequence[UnknownCopy] = ()
@@ -86,12 +85,8 @@ def refusals(evidence: Evidence) -> tuple[Refusal, ...]:
 
 
 def _objections(evidence: Evidence) -> Iterator[Refusal]:
-    if evidence.found != evidence.expected:
-        whose = "has no marker" if evidence.found is None else f"belongs to {evidence.found}"
-        yield Refusal(
-            Guard.FOREIGN_STORE,
-            f"the store {whose}, this database is bound to {evidence.expected}: is it the right database?",
-        )
+    if evidence.objection is not None:
+        yield Refusal(Guard.FOREIGN_STORE, evidence.objection)
     memory = evidence.memory
     if not memory.segments and evidence.segment_objects:
         yield Refusal(

@@ -70,7 +70,7 @@ class RemovalTotals:
         planned_bytes, planned_objects: of the plan, as it is stored.
         known_objects: of these, how many belong to a segment that metadata knows (none should).
         recent_bytes: what audits removed and expiration began to delete within the window that was asked for.
-        remote_bytes: FINISHED now.
+        remote_bytes: stored now, in any state.
     """
 
     topic_id: Uuid

@@ -24,10 +24,12 @@ from include.tiering.cli.commands.pools import pools
 from include.tiering.cli.commands.publish import publish
 from include.tiering.cli.commands.ready import ready
 from include.tiering.cli.commands.rebuild import rebuild
+from include.tiering.cli.commands.relocate_store import relocate_store
 from include.tiering.cli.commands.scan import scan
 from include.tiering.cli.commands.sizes import sizes
 from include.tiering.cli.commands.skip import skip
 from include.tiering.cli.commands.status import status
+from include.tiering.cli.commands.take_over_store import take_over_store
 from include.tiering.cli.commands.verify import verify
 from include.tiering.cli.failures import TieringGroup
 from include.tiering.cli.session import Session, session_of
@@ -97,6 +99,8 @@ COMMANDS: Final = (
     (ingest, "Read what brokers tell of their segments.", "ingest --sizes"),
     (audit, "Compare the store with the metadata.", "audit --delete-orphans"),
     (rebuild, "Make metadata anew from the store alone.", "rebuild --dry-run"),
+    (take_over_store, "Let this database own the store.", "take-over-store"),
+    (relocate_store, "Record that the store's objects were moved.", "relocate-store"),
     (adopt, "Take in complete copies that metadata do not know.", "adopt --all --dry-run"),
 )
 

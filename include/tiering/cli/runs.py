@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from include.tiering.settings import TieringSettings
     from include.tiering.tasks.copy_plan import CopyPlan
     from include.tiering.tasks.copy_segments import BatchResult
+    from include.tiering.wiring import Tiering
     from include.tiering.work.contract import WorkItem
 
 
@@ -29,15 +30,18 @@ def require_topics(settings: "TieringSettings") -> None:
         )
 
 
-def copy_run(plan: "CopyPlan", items: "Sequence[WorkItem]", results: "Sequence[BatchResult]") -> "CopyRun":
+def copy_run(tiering: "Tiering", plan: "CopyPlan", results: "Sequence[BatchResult]") -> "CopyRun":
     """The planned segments as they stand; failures that the plan may take up again count as failed here."""
     from include.tiering.reports.copy import CopyRun
+    from include.tiering.tasks.batch_room import BatchEnd
     from include.tiering.work.contract import SegmentOutcome
 
+    items = tiering.work.items(plan.run_id)
     failed = {_key(failure.item): failure.item for result in results for failure in result.failed}
     merged = [failed.get(_key(item), item) if item.outcome is SegmentOutcome.PLANNED else item for item in items]
     seconds = sum(result.seconds for result in results)
-    return CopyRun(plan.run_id, merged, seconds, plan.held_back, plan.errors)
+    left = tiering.left_work(merged, ended_early=bool(results) and results[-1].ended is not BatchEnd.NO_WORK)
+    return CopyRun(plan.run_id, merged, seconds, plan.held_back, plan.errors, plan.notes, left)
 
 
 def _key(item: "WorkItem") -> tuple[object, int]:

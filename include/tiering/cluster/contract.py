@@ -35,6 +35,12 @@ class TopicFacts:
         return "compact" in (policy.strip() for policy in policies)
 
     @property
+    def segment_bytes(self) -> int | None:
+        """The most that a segment may have; None if that is not known."""
+        configured = self.configs.get("segment.bytes", "")
+        return int(configured) if configured.isascii() and configured.isdigit() else None
+
+    @property
     def is_remote_storage_enabled(self) -> bool:
         return self.configs.get("remote.storage.enable", "false").lower() == "true"
 

@@ -98,10 +98,10 @@ _READING: Final[Mapping[str, str | int]] = {
 
 
 def _is_end_behind(message: Message, end_offset: int) -> bool:
-    """Whether the partition ends behind the range: what is left of it holds nothing for this consumer."""
-    error, offset = message.error(), message.offset()
-    is_end = error is not None and error.name() == _END
-    return is_end and offset is not None and offset > end_offset
+    """Whether the partition ends behind the range, or something there cannot be read: what is left of the range holds
+    nothing for this consumer."""
+    offset = message.offset()
+    return message.error() is not None and offset is not None and offset > end_offset
 
 
 def _offset_of(message: Message, partition: TopicIdPartition) -> int | None:

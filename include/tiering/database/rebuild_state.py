@@ -4,16 +4,15 @@ The row is there from the beginning of a rebuild on, with the mark; taking the m
 is there nobody but the rebuild uses the database, because half of the metadata would make orphans of all other objects.
 """
 
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, func, insert, select, update
+from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
 from include.tiering.database.schema import metadata, stores
 from include.tiering.database.statements import serialise_writers
 from include.tiering.database.transactions import reading
 from include.tiering.errors import StateConflictError
-from include.tiering.model.ids import Uuid
-from include.tiering.remote_storage.contract import StoreMarker
+from include.tiering.remote_storage.store_marker import StoreMarker, StorePlace
 
 _SERIAL: Final = "rebuild of the tiering database"
 
@@ -37,7 +36,7 @@ def rebuild_begun(connection: Connection, found: StoreMarker) -> StoreMarker | N
                 f"the database is being rebuilt for cluster {rows[0].cluster_id}, the store belongs to"
                 f" {found.cluster_id}: correct remote_storage.url, or use another database"
             )
-        return StoreMarker(rows[0].cluster_id, rows[0].store_id, rows[0].generation)
+        return current_marker(rows[0])
     if there := rows_by_table(connection):
         counted = ", ".join(f"{table} {number}" for table, number in there.items())
         raise StateConflictError(
@@ -47,15 +46,20 @@ def rebuild_begun(connection: Connection, found: StoreMarker) -> StoreMarker | N
     return None
 
 
-def begin_rebuild(connection: Connection, found: StoreMarker, store_id: Uuid, now_ms: int) -> StoreMarker | None:
-    """Mark an empty database. Returns and raises as `rebuild_begun`."""
+def begin_rebuild(connection: Connection, found: StoreMarker, wanted: StoreMarker, now_ms: int) -> StoreMarker | None:
+    """Mark an empty database, which is to own the store as `wanted`. Returns and raises as `rebuild_begun`."""
     serialise_writers(connection, _SERIAL)
     begun_before = rebuild_begun(connection, found)
     if begun_before is None:
+        place = wanted.place
         values = {
-            "cluster_id": found.cluster_id,
-            "store_id": str(store_id),
-            "generation": found.generation + 1,
+            "cluster_id": wanted.cluster_id,
+            "store_id": wanted.store_id,
+            "generation": wanted.generation,
+            "generation_token": wanted.token,
+            "url": None if place is None else place.url,
+            "layout": None if place is None else place.layout,
+            "key_prefix": None if place is None else place.key_prefix,
             "created_at_ms": now_ms,
             "rebuilding_since_ms": now_ms,
         }
@@ -75,6 +79,12 @@ def require_rebuild(connection: Connection, cluster_id: str) -> None:
 def end_rebuild(connection: Connection, cluster_id: str) -> None:
     """Harmless if it has ended."""
     connection.execute(update(stores).where(stores.c.cluster_id == cluster_id).values(rebuilding_since_ms=None))
+
+
+def current_marker(row: Row[Any]) -> StoreMarker:
+    """What a row of `stores` says that the marker is, whatever is pending."""
+    place = None if row.url is None else StorePlace(row.url, row.layout, row.key_prefix)
+    return StoreMarker(row.cluster_id, row.store_id, row.generation, row.generation_token, place)
 
 
 def rows_by_table(connection: Connection) -> dict[str, int]:

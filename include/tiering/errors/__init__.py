@@ -6,7 +6,8 @@ TieringError
 |-- ConfigRefusedError               dynamic configs break a rule together
 |-- ConfigNotTakenError              running workers have not taken a change  (retriable)
 |-- FormatError                      bytes break a Kafka format (position, message; knows no path)
-|   `-- OldMagicError                a record batch older than magic 2
+|   |-- OldMagicError                a record batch older than magic 2
+|   `-- BatchTooLargeError           a batch is larger than is opened; no damage
 |-- SourceError                      one file or replica of a log source (path, position)
 |   |-- SourceUnreadableError        permission, I/O error, not a regular file
 |   |-- SourceVanishedError          gone or renamed while we read           (retriable)
@@ -31,6 +32,7 @@ TieringError
 |   |-- ObjectKeyError               a key that cannot be built or parsed
 |   |-- StoredChunkError             a stored chunk, index or wrapped key that cannot be opened
 |   |-- CustomMetadataTooLargeError  more than the brokers take
+|   |-- StoreInDoubtError            more is missing from the store than is lost singly
 |   `-- ForeignStoreError            the store's marker is not the one this database knows
 |-- RemoteMetadataError
 |   |-- IllegalTransitionError       not an edge of the segment state machine
@@ -53,8 +55,15 @@ TieringError
 |-- AirflowApiError                  Airflow's REST API refused a request
 |   `-- AirflowApiUnavailableError   no answer                              (retriable)
 |-- LeaseLostError                   the fencing token is no longer the newest (retriable)
+|-- LeaseAheadError                  a lease ends further ahead than it may last: it is none
 |-- QuotaExceededError               a topic brings in more than its threshold  (retriable)
 |-- ApprovalRequiredError            a plan that deletes was stopped by the brake and nobody approved it
+|-- RunWithdrawnError                a run that deletes was withdrawn, and is never released again
+|-- AnswerRefusedError               a person's answer about a plan does not count
+|-- LimitRefusedError                a limit of deletions is loosened by who may not approve deletions
+|-- ClockDisagreesError              the database's clock is contradicted by another one, or by its own events
+|   `-- ClockBehindError             it was set back a little, and catches up    (retriable)
+|-- UnprovedReplacementError         a superseded segment stays until the copy in its place is proved
 |-- HandoverForgottenError           a topic's retention is held back and nobody carries its hand-over on
 |-- RehearsalError                   a hand-over cannot be rehearsed
 |   |-- KafkaMissingError            no Java, or not all the jars of a broker
@@ -114,12 +123,14 @@ from include.tiering.errors.remote_storage import (
     RemoteStoreMissingError,
     SegmentKeyError,
     StoredChunkError,
+    StoreInDoubtError,
 )
 from include.tiering.errors.root import (
     TieringError,
     printable,
 )
 from include.tiering.errors.source import (
+    BatchTooLargeError,
     CorruptFileError,
     FormatError,
     HostileNameError,
@@ -132,30 +143,41 @@ from include.tiering.errors.source import (
 from include.tiering.errors.work import (
     AirflowApiError,
     AirflowApiUnavailableError,
+    AnswerRefusedError,
     ApprovalRequiredError,
+    ClockBehindError,
+    ClockDisagreesError,
     ConfigNotTakenError,
     ConfigRefusedError,
     DataDocsError,
     JudgeError,
+    LeaseAheadError,
     LeaseLostError,
+    LimitRefusedError,
     QueueClosedError,
     QueueEmptyError,
     QueueFullError,
     QuotaExceededError,
+    RunWithdrawnError,
     SendingStoppedError,
     SettingError,
+    UnprovedReplacementError,
 )
 
 __all__ = [
     "AirflowApiError",
     "AirflowApiUnavailableError",
+    "AnswerRefusedError",
     "ApprovalRequiredError",
+    "BatchTooLargeError",
     "BrokerProcessError",
     "BrokersError",
     "BrokersForbiddenError",
     "BrokersLoginError",
     "BrokersRefusedError",
     "BrokersUnavailableError",
+    "ClockBehindError",
+    "ClockDisagreesError",
     "ClusterFactsError",
     "ConfigNotTakenError",
     "ConfigRefusedError",
@@ -171,7 +193,9 @@ __all__ = [
     "IllegalTransitionError",
     "JudgeError",
     "KafkaMissingError",
+    "LeaseAheadError",
     "LeaseLostError",
+    "LimitRefusedError",
     "MetadataTopicError",
     "MetadataTopicRangeError",
     "MetadataTopicRefusedError",
@@ -199,6 +223,7 @@ __all__ = [
     "RemoteStorageFullError",
     "RemoteStorageUnavailableError",
     "RemoteStoreMissingError",
+    "RunWithdrawnError",
     "SegmentKeyError",
     "SendingStoppedError",
     "SettingError",
@@ -207,9 +232,11 @@ __all__ = [
     "SourceUnreadableError",
     "SourceVanishedError",
     "StateConflictError",
+    "StoreInDoubtError",
     "StoredChunkError",
     "TieringError",
     "UnknownSegmentError",
     "UnknownTopicError",
+    "UnprovedReplacementError",
     "printable",
 ]

@@ -51,5 +51,10 @@ class CustomMetadataTooLargeError(RemoteStorageError):
     """Brokers would not take what they are to remember of a segment, delete the copy and stop copying the partition."""
 
 
+class StoreInDoubtError(RemoteStorageError):
+    """More is missing than is lost singly: the store has our marker, and not what was stored there."""
+
+
 class ForeignStoreError(RemoteStorageError):
-    """The store's marker names another cluster, store or generation: nothing is written or deleted."""
+    """The store is not this database's: its marker names another cluster, store or generation, or keys lie in another
+    place than the settings name. Nothing is written or deleted."""

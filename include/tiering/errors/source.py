@@ -21,6 +21,10 @@ class OldMagicError(FormatError):
     """A record batch of magic 0 or 1: sound perhaps, but without leader epoch, so it can never be tiered."""
 
 
+class BatchTooLargeError(FormatError):
+    """A batch is larger, or more would come out of it, than is opened. Nothing says that it is damaged."""
+
+
 class SourceError(TieringError):
     """One file or replica of a log source could not be used.
 

@@ -50,6 +50,10 @@ class LeaseLostError(TieringError):
     retriable = True
 
 
+class LeaseAheadError(TieringError):
+    """What stands where a lease would ends further ahead than a lease may last: a clock was ahead. It holds nothing."""
+
+
 class QuotaExceededError(TieringError):
     """A topic brings in more bytes than it may while its broker's total is exceeded: it has to wait.
 
@@ -85,6 +89,34 @@ class QuotaExceededError(TieringError):
 class ApprovalRequiredError(TieringError):
     """A plan that deletes may not be carried out: the brake stopped it, or has not looked at it, and nobody approved
     exactly this plan."""
+
+
+class RunWithdrawnError(TieringError):
+    """A run that deletes was withdrawn: nothing more of it is deleted, and it is never released again."""
+
+
+class AnswerRefusedError(TieringError):
+    """A person answered, and the answer does not count: not theirs to give, about another plan, or at an impossible
+    time. Nothing was changed by it."""
+
+
+class LimitRefusedError(TieringError):
+    """A change loosens a limit of deletions, and who asked for it may not approve deletions. Nothing was changed."""
+
+
+class ClockDisagreesError(TieringError):
+    """The database's clock, by which retention is decided, is contradicted; the text names both times."""
+
+
+class ClockBehindError(ClockDisagreesError):
+    """The database's clock was set back a little: it lies before what it dated itself, and catches up."""
+
+    retriable = True
+
+
+class UnprovedReplacementError(TieringError):
+    """A superseded segment is kept: of the copy that took its place it is not proved that it is there, whole and right.
+    The text names both."""
 
 
 class DataDocsError(TieringError):

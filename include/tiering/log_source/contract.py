@@ -5,7 +5,7 @@ copy (`open_segment`). Nothing outside the adapter assumes files. A source is re
 delete. What vanishes or changes while it is read is an outcome (a `SourceError`), not a crash.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,19 +24,35 @@ class BoundsQuality(StrEnum):
 
 
 class IneligibleReason(StrEnum):
-    """Why a segment may not be copied (design rule: one reason each, the first that applies)."""
+    """Why a segment may not be copied (design rule: one reason each, the first that applies).
+
+    COMPACTED is about a topic. COMPACTED_SEGMENT is about one segment of a topic whose cleanup.policy is `delete` now:
+    the broker's log cleaner has left nothing of it while the policy was another. It is as the broker wants it, and no
+    corruption; what it held cannot be copied any more.
+    """
 
     INTERNAL_TOPIC = "internal topic"
     COMPACTED = "compacted topic"
     BROKER_TIERED = "remote.storage.enable is true: the broker copies this topic"
     TOPIC_UNKNOWN = "topic facts unknown: name the topic to copy it"
     TOPIC_REMOVED = "topic was deleted or re-created"
+    TOPIC_CONTRADICTED = "topic facts contradict what is on disk"
     NOT_LEADER = "not the leader's replica"
     AMBIGUOUS_REPLICA = "two directories hold this partition"
     BEING_DELETED = "replica is being deleted or is stray"
     BEING_MOVED = "replica is being moved to another directory"
     OFFSETS_UNKNOWN = "its leader does not say how far it is replicated"
     STALE_LOG_DIR = "log directory does not agree with the leader"
+    HIGH_WATERMARK_ABOVE_LOG_END = (
+        "high watermark above the log's end: the checkpoint is of another log of this name, or the log lost its end"
+    )
+    RECOVERY_POINT_ABOVE_LOG_END = (
+        "recovery point above the log's end: the checkpoint is of another log of this name, or the log lost its end"
+    )
+    LOG_START_ABOVE_LOG_END = (
+        "log start offset above the log's end: the checkpoint is of another log of this name, or the log lost its end"
+    )
+    CHECKPOINT_OLDER_THAN_LOG = "checkpoint older than the log: it is of another log of this name"
     ACTIVE = "active segment"
     BELOW_LOG_START = "wholly below the log start offset"
     ABOVE_HIGH_WATERMARK = "above the high watermark"
@@ -48,6 +64,8 @@ class IneligibleReason(StrEnum):
     NO_PRODUCER_SNAPSHOT = "no producer snapshot at its end"
     CORRUPT = "corrupt"
     AFTER_CORRUPT = "behind a corrupt segment"
+    COMPACTED_SEGMENT = "compacted"
+    AFTER_COMPACTED = "behind a compacted segment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +79,12 @@ class ReplicaId:
     def __str__(self) -> str:
         return f"{self.topic_id_partition}@{self.broker_id}"
 
+    @property
+    def order(self) -> tuple[str, int, int, str, bytes]:
+        """By topic, partition, broker, directory."""
+        partition = self.topic_id_partition
+        return (partition.topic, partition.partition, self.broker_id, self.directory_id, partition.topic_id.value)
+
 
 @dataclass(frozen=True, slots=True)
 class LogSegment:
@@ -69,7 +93,7 @@ class LogSegment:
     Offsets are inclusive. `end_offset` is the successor's base - 1, or for the active segment the last offset in it
     (base - 1 if it is empty). `size_bytes` is the valid length of the `.log` (an active segment may be preallocated).
     `max_timestamp_ms` is -1 if unknown. `batch_count` is None unless the segment was checked deeply.
-    `reason` is None exactly if the segment is eligible.
+    `reason` is None exactly if the segment is eligible. `is_corrupt`: it is damaged, whatever `reason` says.
     """
 
     base_offset: int
@@ -80,6 +104,7 @@ class LogSegment:
     active: bool
     reason: IneligibleReason | None
     batch_count: int | None = None
+    is_corrupt: bool = False
 
     @property
     def eligible(self) -> bool:
@@ -91,6 +116,7 @@ class Replica:
     """One replica as seen now. All bounds are exclusive ends: the first offset NOT covered.
 
     `chosen` marks the one replica that a copy may read (the leader's); only its segments can be eligible.
+    `segment_bytes` is what a segment of the topic may have, None if that is not known.
     """
 
     replica_id: ReplicaId
@@ -105,6 +131,7 @@ class Replica:
     segments: tuple[LogSegment, ...]
     chosen: bool
     owner_is_broker: bool
+    segment_bytes: int | None = None
 
     @property
     def topic_id_partition(self) -> TopicIdPartition:
@@ -126,11 +153,17 @@ class ScanError:
 
 @dataclass(frozen=True, slots=True)
 class ScanReport:
-    """Replicas ordered by topic, partition, broker; errors in the order they were met."""
+    """Replicas ordered by topic, partition, broker.
+
+    `errors` are what may keep something from being copied: of directories, then of replicas. `notes` have the same form
+    and keep nothing: damage of replicas that no copy reads, since another one leads, and of topics that are never
+    copied.
+    """
 
     cluster_id: str | None
     replicas: tuple[Replica, ...]
     errors: tuple[ScanError, ...]
+    notes: tuple[ScanError, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +258,16 @@ class LogSource(Protocol):
 
         Raises:
             SourceVanishedError: it is gone, or the partition directory belongs to another topic id.
+            SourceError: it cannot be read.
+        """
+        ...
+
+    def size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:
+        """Why sizes of these segments of a replica cannot be what their batches take, in words, by base offset: the
+        file is sparse, or goes on behind its last batch. Looks at the end of each; those that are right are left out.
+
+        Raises:
+            SourceVanishedError: as for `replica`.
             SourceError: it cannot be read.
         """
         ...

@@ -2,7 +2,8 @@
 
 Nothing at or above min(high watermark, last stable offset); never the active segment; never a compacted, internal or
 broker-tiered topic; only the leader's replica; nothing wholly below the log start or past the retention that applies;
-nothing unflushed unless other replicas hold it. A corrupt segment stops itself and everything behind it.
+nothing unflushed unless other replicas hold it. A corrupt segment stops itself and everything behind it, and so does
+one that was compacted away.
 Whether a segment was copied before is not asked here.
 """
 
@@ -54,6 +55,7 @@ class Candidate:
     has_producer_snapshot: bool
     is_corrupt: bool = False
     is_old_magic: bool = False
+    is_compacted: bool = False
 
 
 def topic_refusal(
@@ -70,6 +72,8 @@ def topic_refusal(
     """
     if topic in INTERNAL_TOPICS:
         return IneligibleReason.INTERNAL_TOPIC
+    if facts is not None and facts.topic != topic:
+        return IneligibleReason.TOPIC_CONTRADICTED
     if removed:
         return IneligibleReason.TOPIC_REMOVED
     if facts is None:
@@ -94,19 +98,25 @@ def segment_reasons(
 ) -> list[IneligibleReason | None]:
     """One reason per candidate in offset order, None = eligible. `refusal` concerns the whole replica.
 
-    A corrupt segment wholly below the log start does not count: nobody will ask for it.
+    A corrupt or compacted segment wholly below the log start does not count: nobody will ask for it.
     """
-    behind_corrupt = False
+    behind: IneligibleReason | None = None
     reasons = []
     for candidate in candidates:
-        reasons.append(refusal or _first(_segment_checks(candidate, bounds, behind_corrupt)))
-        behind_corrupt |= candidate.is_corrupt and candidate.next_base_offset > bounds.log_start_offset
+        reasons.append(refusal or _first(_segment_checks(candidate, bounds)) or behind)
+        if candidate.next_base_offset > bounds.log_start_offset:
+            behind = behind or _stops(candidate)
     return reasons
 
 
-def _segment_checks(
-    candidate: Candidate, bounds: ReplicaBounds, behind_corrupt: bool
-) -> Iterable[tuple[bool, IneligibleReason]]:
+def _stops(candidate: Candidate) -> IneligibleReason | None:
+    """Why nothing behind it may be copied."""
+    if candidate.is_corrupt:
+        return IneligibleReason.AFTER_CORRUPT
+    return IneligibleReason.AFTER_COMPACTED if candidate.is_compacted else None
+
+
+def _segment_checks(candidate: Candidate, bounds: ReplicaBounds) -> Iterable[tuple[bool, IneligibleReason]]:
     end = candidate.next_base_offset
     cut_off_ms = bounds.retention_cut_off_ms
     yield candidate.active, IneligibleReason.ACTIVE
@@ -115,11 +125,11 @@ def _segment_checks(
     yield end > bounds.last_stable_offset, IneligibleReason.ABOVE_LAST_STABLE_OFFSET
     yield end > bounds.recovery_point and not bounds.is_replicated, IneligibleReason.NOT_FLUSHED
     yield cut_off_ms is not None and 0 <= candidate.max_timestamp_ms < cut_off_ms, IneligibleReason.PAST_RETENTION
+    yield candidate.is_compacted, IneligibleReason.COMPACTED_SEGMENT
     yield candidate.is_old_magic, IneligibleReason.OLD_MAGIC
     yield not candidate.has_leader_epoch, IneligibleReason.NO_LEADER_EPOCH
     yield not candidate.has_producer_snapshot, IneligibleReason.NO_PRODUCER_SNAPSHOT
     yield candidate.is_corrupt, IneligibleReason.CORRUPT
-    yield behind_corrupt, IneligibleReason.AFTER_CORRUPT
 
 
 def _first(checks: Iterable[tuple[bool, IneligibleReason]]) -> IneligibleReason | None:

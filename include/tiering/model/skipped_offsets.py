@@ -45,8 +45,14 @@ def not_skipped(first_offset: int, last_offset: int, decisions: Sequence[Skipped
 
     Decisions may come in any order, and overlap.
     """
+    return without(OffsetRange(first_offset, last_offset), [decision.offsets for decision in decisions])
+
+
+def without(offsets: OffsetRange, holes: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """What is left of the range without the holes, ascending. Holes may come in any order, and overlap."""
+    first_offset, last_offset = offsets
     left = []
-    for hole in sorted(decision.offsets for decision in decisions):
+    for hole in sorted(holes):
         if hole.first > first_offset:
             left.append(OffsetRange(first_offset, min(hole.first - 1, last_offset)))
         first_offset = max(first_offset, hole.last + 1)

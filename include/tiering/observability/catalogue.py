@@ -149,6 +149,13 @@ DELETE_ERRORS: Final = Metric(
     ("topic",),
     "Those of them that could not be deleted and are left to the next run.",
 )
+SUPERSEDED_HELD: Final = Metric(
+    "tiering_superseded_held",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Superseded segments that expiration kept, each time that it met them, because the copy in their place is not "
+    "proved to be there, whole, right and passed.",
+)
 DELETE_CALLS: Final = Metric(
     "tiering_delete_requests",
     MetricKind.COUNTER,
@@ -203,6 +210,7 @@ METRICS: Final = (
     THROTTLES,
     DELETE_REQUESTS,
     DELETE_ERRORS,
+    SUPERSEDED_HELD,
     DELETE_CALLS,
     DELETE_THROTTLED_SECONDS,
     DELETE_RATE,

@@ -37,6 +37,7 @@ from include.tiering.observability.catalogue import (
     GRANTED_BYTES,
     METRICS,
     QUOTA,
+    SUPERSEDED_HELD,
     THROTTLED_BYTES,
     THROTTLED_SECONDS,
     THROTTLES,
@@ -89,6 +90,10 @@ class PrometheusRecorder:
         """So many segments are gone, or could not be deleted."""
         self._counters[DELETE_REQUESTS].labels(topic).inc(deleted + failed)
         self._counters[DELETE_ERRORS].labels(topic).inc(failed)
+
+    def superseded_held(self, topic: str, segments: int) -> None:
+        """So many superseded segments stay because the copy in their place is not proved."""
+        self._counters[SUPERSEDED_HELD].labels(topic).inc(segments)
 
     def strays_removed(self, topic: str, objects: int) -> None:
         """So much that no metadata knew is gone."""

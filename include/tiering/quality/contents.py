@@ -39,6 +39,13 @@ class SegmentContents:
     def bytes_read(self) -> int:
         return self._reader.bytes_read
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether the store does not show the log: it is not there, or the store refuses to say so."""
+        return isinstance(self._stored, RemoteStorageError) or all(
+            one.kind is not ObjectKind.LOG for one in self._stored
+        )
+
     def stored_objects(self) -> tuple[StoredObject | KeptObject, ...]:
         if isinstance(self._stored, RemoteStorageError):
             raise self._stored

@@ -6,6 +6,10 @@ by its length; where a header cannot be one, the batches end and the rest is unr
 
 Batches are opened, their records counted, as long as that stays cheap: until a MiB of records was seen, then about one
 byte in 64. A batch that is larger than a block is not opened, and none is after one that could not be.
+
+A batch of a few KiB may be gigabytes once opened, and right: any producer may send it. Of such a batch only so much is
+opened (`formats/codecs.py`, `formats/records.py`), in pieces. What comes out of a log of n bytes is thus bounded by
+n / 64, one MiB and what is opened of one batch, whatever it holds; no clock is asked.
 """
 
 from collections.abc import Iterable
@@ -44,17 +48,19 @@ class LogJudge(Protocol):
 class LogWalk:
     """What is wrong with batches by themselves.
 
-    `unreadable`: bytes from the first on that cannot begin a batch. `wrong_crcs` and `unopened` count batches.
+    `unreadable`: bytes from the first on that cannot begin a batch. `wrong_crcs` and `unopened` count batches, and so
+    does `not_opened`, which is no fault: more would come out of these than is opened.
     """
 
-    def __init__(self, judges: Iterable[LogJudge]) -> None:
+    def __init__(self, judges: Iterable[LogJudge], decompressor: Decompressor | None = None) -> None:
         self.batches = 0
         self.unreadable = Faults()
         self.wrong_crcs = Faults()
         self.unopened = Faults()
+        self.not_opened = Faults()
         self._judges = tuple(judges)
         self._table = TableBuilder()
-        self._decompressor = Decompressor()
+        self._decompressor = decompressor or Decompressor()
         self._opened_bytes = 0
         self._open_from = 0  # position from which on a batch may be opened
         self._wrong_crc_at = -1  # position of the last batch with a wrong CRC
@@ -101,11 +107,15 @@ class LogWalk:
 
     def _open(self, position: int, header: BatchHeader, payload: memoryview) -> None:
         try:
-            self._opened_bytes += check_records(header, payload, self._decompressor)
-            self._open_from = (self._opened_bytes - _OPENED_AT_FIRST_BYTES) << _OPENED_SHARE_SHIFT
+            opened = check_records(header, payload, self._decompressor)
         except FormatError as error:
             self.unopened.add(f"batch {header.base_offset} at byte {position}: {error.message}")
             self._open_from = MAX_OFFSET
+            return
+        if opened.not_opened:
+            self.not_opened.add(f"batch {header.base_offset} at byte {position}: {opened.not_opened}")
+        self._opened_bytes += opened.plain_bytes
+        self._open_from = (self._opened_bytes - _OPENED_AT_FIRST_BYTES) << _OPENED_SHARE_SHIFT
 
 
 def _control_of(records: memoryview) -> ControlType:

@@ -46,6 +46,7 @@ def fill_whole(sheet: Sheet, contents: SegmentContents) -> None:
         fill_time_index_end(sheet, contents, NO_TIMESTAMP)
         return
     sheet.values[_CHECKSUM] = crc32c
+    sheet.count("batches_not_opened", walk.not_opened)
     judges.order.end()
     columns = zip(_OF_BATCHES, _faults_of_batches(walk, judges), strict=True)
     if walk.unreadable.count:

@@ -37,6 +37,7 @@ class SegmentMeasure:
         unexplained_overlap: offsets held twice although broker and leader epoch stayed the same.
         leader_epochs_back: by how many epochs this segment falls behind the one before it, at its first new offset.
         leader_epochs_unlike_previous: entries of the stored history that contradict the segment right before.
+        batches_not_opened: batches of which more would come out than is opened. No fault is known of them.
         first_batch_faults, last_batch_faults: of the batches at either end, all kinds together. Shallow alone.
         read_log_crc32c, log_max_timestamp_ms: of the bytes and batches that were read; the metadata's maximum where no
             batch has a timestamp. This and all that follow: deep alone.
@@ -50,6 +51,7 @@ class SegmentMeasure:
         log_unopened_batches: of those that were opened, the ones whose records are not what the header says.
         transaction_index_missing: aborted transactions of the batches that the index lacks.
         bytes_read: bytes fetched to take this measure.
+        is_missing: the store does not show the log: it is not there, or the store refuses to say so.
         remarks: (column, sentence) for what a number alone does not explain.
     """
 
@@ -83,6 +85,7 @@ class SegmentMeasure:
     leader_epochs_back: int | None
     time_index_unlike_maximum: int | None = None
     leader_epochs_unlike_previous: int | None = None
+    batches_not_opened: int | None = 0
     first_batch_faults: int | None = None
     last_batch_faults: int | None = None
     read_log_crc32c: int | None = None
@@ -103,4 +106,5 @@ class SegmentMeasure:
     producer_snapshot_strays: int | None = None
     depth: Depth = Depth.SHALLOW
     bytes_read: int = 0
+    is_missing: bool = False
     remarks: tuple[tuple[str, str], ...] = ()

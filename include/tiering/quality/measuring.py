@@ -83,6 +83,7 @@ def measure_segment(
         max_timestamp_ms=metadata.max_timestamp_ms,
         depth=depth,
         bytes_read=contents.bytes_read,
+        is_missing=contents.is_missing,
         remarks=tuple(sheet.remarks),
         **sheet.values,
     )

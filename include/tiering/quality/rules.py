@@ -67,6 +67,9 @@ class Rule:
         return getattr(measure, "depth", None) in {None, *self.depths}
 
 
+NOT_OPENED: Final = "Q270"
+"""The rule about batches that are right as far as they were opened, and too large to be opened whole."""
+
 _OBJECT, _SEGMENT, _PARTITION = Level.OBJECT, Level.SEGMENT, Level.PARTITION
 _SHALLOW, _DEEP = frozenset([Depth.SHALLOW]), frozenset([Depth.DEEP])
 
@@ -248,6 +251,13 @@ RULES: Final[tuple[Rule, ...]] = (
         "No batch holds fewer records than offsets, as compaction leaves it.",
         Severity.WARNING,
         depths=_DEEP,
+    ),
+    Rule(
+        NOT_OPENED,
+        _SEGMENT,
+        IsZero("batches_not_opened"),
+        "Every batch that was chosen could be opened: no more comes out of it than is opened.",
+        Severity.WARNING,
     ),
     Rule("Q301", _PARTITION, IsZero("missing_offsets"), "No offset is missing after the previous segment."),
     Rule(

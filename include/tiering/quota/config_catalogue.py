@@ -20,6 +20,7 @@ from include.tiering.quota.topic_retention import KEPT_FOR_EVER, RETENTION_BYTES
 from include.tiering.quota.topic_thresholds import TOPIC_THRESHOLD, TOTAL_THRESHOLD
 from include.tiering.settings.catalogue import Setting, nearest
 from include.tiering.settings.dynamic import canonical_value, dynamic_settings
+from include.tiering.settings.section import Loosens
 
 COPY_QUOTA: Final = "remote.log.manager.copy.max.bytes.per.second"
 FETCH_QUOTA: Final = "remote.log.manager.fetch.max.bytes.per.second"
@@ -75,6 +76,11 @@ class DynamicConfig:
                 f"{self.name} is {printable(text[:_MOST_SHOWN])!r}: accepted: {self.accepts} ({self.unit})"
             )
         return str(int(digits))
+
+    @property
+    def loosens(self) -> Loosens | None:
+        """Of a limit of deletions: the direction in which it is loosened."""
+        return None if self.setting is None else self.setting.loosens
 
     @property
     def places(self) -> str:

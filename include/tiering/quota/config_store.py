@@ -81,7 +81,11 @@ class ConfigAlteration:
     snapshot: ConfigSnapshot
 
 
-def accept_all(values: ConfigValues) -> None:
+ConfigCheck = Callable[[ConfigValues, ConfigValues], None]
+"""Gets all values as they are, and as they would be."""
+
+
+def accept_all(before: ConfigValues, after: ConfigValues) -> None:
     """The check of those who have none."""
 
 
@@ -103,12 +107,12 @@ class ConfigStore(Protocol):
         changes: Mapping[str, str | None],
         *,
         author: str,
-        check: Callable[[ConfigValues], None] = accept_all,
+        check: ConfigCheck = accept_all,
     ) -> ConfigAlteration:
         """Set, or with None remove, all of `changes` or nothing. What stays the same leaves no history.
 
-        `check` gets all values as they would be; what it raises comes out of here and nothing was changed. Nobody else
-        alters between the reading of those values and the end, so two changes never break a rule together.
+        What `check` raises comes out of here and nothing was changed. Nobody else alters between the reading of the
+        values that it gets and the end, so two changes never break a rule together.
         """
         ...
 

@@ -6,7 +6,7 @@
 | values and history, in one transaction | the new version, complete; whoever announces next puts it in force |
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sqlalchemy import Connection, Engine, Row, bindparam, delete, func, select
@@ -19,9 +19,9 @@ from include.tiering.database.transactions import reading, writing
 from include.tiering.quota.config_store import (
     ConfigAlteration,
     ConfigChange,
+    ConfigCheck,
     ConfigEntity,
     ConfigSnapshot,
-    ConfigValues,
     EntityType,
     accept_all,
 )
@@ -61,7 +61,7 @@ class SqlConfigStore:
         changes: Mapping[str, str | None],
         *,
         author: str,
-        check: Callable[[ConfigValues], None] = accept_all,
+        check: ConfigCheck = accept_all,
     ) -> ConfigAlteration:
         with writing(self._engine) as connection:
             one_change_at_a_time(connection, self._cluster_id)
@@ -69,7 +69,7 @@ class SqlConfigStore:
             known = before.get(entity, {})
             own = {name: value for name, value in {**known, **changes}.items() if value is not None}
             after = {one: values for one, values in {**before, entity: own}.items() if values}
-            check(after)
+            check(before, after)
             made = [
                 self._change(connection, entity, name, known.get(name), value, author)
                 for name, value in changes.items()

@@ -4,7 +4,7 @@ Queries hide DELETE_SEGMENT_FINISHED (a tombstone) and follow `storage`'s rules 
 answer a lookup by offset. Every change happens in one transaction with the counters it moves.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -270,6 +270,15 @@ class TopicRegistry(Protocol):
 
     def owner(self, topic_id: Uuid) -> TopicOwner:
         """NONE for a topic that nobody registered."""
+        ...
+
+    def recorded_name(self, topic_id: Uuid) -> str | None:
+        """The name that the topic had when it was recorded first, whatever is left of it; None if it never was."""
+        ...
+
+    def names_in_use(self) -> Mapping[Uuid, str]:
+        """Names of all topics that may have one: with a segment that is not a tombstone, or with an owner unless a
+        recorded deletion says that it is gone. Two ids with one name are an older topic and a newer one."""
         ...
 
     def set_owner(self, topic_id: Uuid, name: str, owner: TopicOwner, *, expected: TopicOwner, author: str) -> None:

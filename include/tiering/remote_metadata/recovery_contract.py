@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.remote_metadata.contract import Fence
-from include.tiering.remote_storage.contract import StoreMarker
+from include.tiering.remote_storage.store_marker import StoreMarker
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,9 @@ class MetadataRecovery(Protocol):
         and raises as `begin` does."""
         ...
 
-    def begin(self, found: StoreMarker, store_id: Uuid, *, author: str) -> StoreMarker:
+    def begin(self, found: StoreMarker, wanted: StoreMarker, *, author: str) -> StoreMarker:
         """Record that the metadata of the store which `found` marks are rebuilt here. Returns the marker that it is to
-        have from now on: its next generation, under `store_id`. Of a rebuild that was begun before it is that one's.
+        have: `wanted`, or of a rebuild that was begun before that one's.
 
         Raises:
             StateConflictError: the database is not empty, or metadata of another cluster are rebuilt in it.

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, func, literal, select
 
 from include.tiering.audit.segment_facts import AuditedTopic, PartitionText, SegmentFact
 from include.tiering.database.clock import NowMs, database_now_ms
+from include.tiering.database.live_leases import is_live
 from include.tiering.database.schema import leases, segments, topics
 from include.tiering.database.transactions import reading
 from include.tiering.model.topic_owner import TopicOwner
@@ -53,7 +54,7 @@ class SqlSegmentFacts:
     def worked_on(self) -> frozenset[PartitionText]:
         with reading(self._engine) as connection:
             live = select(leases.c.topic_id, leases.c.partition).where(
-                leases.c.cluster_id == self._cluster_id, leases.c.expires_at_ms > self._now_ms(connection)
+                leases.c.cluster_id == self._cluster_id, is_live(literal(self._now_ms(connection)))
             )
             return frozenset((topic_id, partition) for topic_id, partition in connection.execute(live))
 

@@ -25,7 +25,7 @@ from include.tiering.database.schema import partitions, segment_epochs, segments
 from include.tiering.database.statements import stored_text
 from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import StateConflictError
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
@@ -38,7 +38,7 @@ from include.tiering.remote_metadata.sql_queries import find_segment
 from include.tiering.remote_metadata.sql_rows import epoch_values_of, values_of
 from include.tiering.remote_metadata.sql_skipped_offsets import owner_of
 from include.tiering.remote_metadata.sql_truth import learn_leader_epochs
-from include.tiering.remote_storage.contract import StoreMarker
+from include.tiering.remote_storage.store_marker import StoreMarker
 
 _STARTED: Final = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 _FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
@@ -59,15 +59,14 @@ class SqlMetadataRecovery:
         with reading(self._engine) as connection:
             return rebuild_begun(connection, found)
 
-    def begin(self, found: StoreMarker, store_id: Uuid, *, author: str) -> StoreMarker:
+    def begin(self, found: StoreMarker, wanted: StoreMarker, *, author: str) -> StoreMarker:
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
-            begun_before = begin_rebuild(connection, found, store_id, now_ms)
+            begun_before = begin_rebuild(connection, found, wanted, now_ms)
             if begun_before is not None:
                 return begun_before
-            marker = StoreMarker(found.cluster_id, str(store_id), found.generation + 1)
-            self._say(connection, marker.store_id, f"begun: {found} is replaced by {marker}", author, now_ms)
-            return marker
+            self._say(connection, wanted.store_id, f"begun: {found} is replaced by {wanted}", author, now_ms)
+            return wanted
 
     def recovered(self) -> Mapping[TopicIdPartition, int]:
         same_topic = (topics.c.cluster_id == partitions.c.cluster_id) & (topics.c.topic_id == partitions.c.topic_id)

@@ -13,6 +13,7 @@ from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quota.contract import ByteLimiter
+from include.tiering.remote_storage.store_marker import StoreMarker
 
 ProgressCallback = Callable[[int], None]
 """Gets the bytes of each block as it is sent; negative where a retry sends some again, so the sum is the progress."""
@@ -85,19 +86,6 @@ class DeleteFailure:
     key: str
     message: str
     retriable: bool
-
-
-@dataclass(frozen=True, slots=True)
-class StoreMarker:
-    """The object `_tiering-store.json`: which cluster and which database own this prefix."""
-
-    cluster_id: str
-    store_id: str
-    generation: int
-
-    def __str__(self) -> str:
-        """`store 'Sd..' of cluster 'Mk..', generation 2`; quoted, as it may come from somebody else's store."""
-        return f"store {self.store_id!r} of cluster {self.cluster_id!r}, generation {self.generation}"
 
 
 class SegmentReader(Protocol):
@@ -244,18 +232,39 @@ class RemoteStorage(Protocol):
         """
         ...
 
+    def check_marker(self) -> None:
+        """Prove that this is the store whose marker is expected, by a read of its marker now. A storage that expects
+        none has nothing to prove.
+
+        Raises:
+            ForeignStoreError: there is no marker, or another one.
+        """
+        ...
+
     def read_marker(self) -> StoreMarker | None: ...
 
     def create_marker(self, marker: StoreMarker) -> StoreMarker:
         """Create it if absent; returns the one that is there afterwards (perhaps somebody else's)."""
         ...
 
-    def replace_marker(self, expected: StoreMarker, marker: StoreMarker) -> StoreMarker | None:
+    def replace_marker(
+        self, expected: StoreMarker, marker: StoreMarker, *, conditional: bool = True
+    ) -> StoreMarker | None:
         """Put `marker` in the place of `expected`; returns the one that is there afterwards, None if there is none.
 
-        Anything but `expected` stays as it is. Two that replace the same one at once leave one of theirs: as markers
-        of two databases are never equal, the answer says who has the store, and the guard of the other turns it away.
+        Anything but `expected` stays as it is: of two that replace the same one at once, one wins, and both answers
+        name it. Not `conditional`: for a store that cannot do that. Then both may be answered with their own, and only
+        a later `read_marker` names the one that stayed.
         """
+        ...
+
+    def replaces_conditionally(self) -> bool:
+        """Find out, by a small object that is written and removed, whether this store replaces an object only if it is
+        the one that is expected. Some S3 servers take no notice of that condition."""
+        ...
+
+    def clock_ms(self) -> int | None:
+        """What the store's own clock says now, in UTC milliseconds; None if it cannot be told."""
         ...
 
     def check_writable(self) -> None:

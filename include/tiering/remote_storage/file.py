@@ -16,8 +16,10 @@ The temporary file stands beside its name, or where somebody else walks through 
 no such name, in the same directories below `staging_prefix`.
 
 Every component is opened relative to the one before it and without following symbolic links, so nothing inside the
-store can lead out of it. The root itself may be a link: it is the operator's to choose. `~` is no legal character of
-a key, so a temporary file is never taken for an object, nor the other way round.
+store can lead out of it. The root itself may be a link: it is the operator's to choose. It is held open from its first
+use on, which is the read of the marker wherever anything may be changed; if its path names another directory later,
+every call is refused (see `file_tree`). `~` is no legal character of a key, so a temporary file is never taken for an
+object, nor the other way round.
 """
 
 import contextlib
@@ -38,8 +40,9 @@ from include.tiering.errors import (
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.segment_data import ByteSource
 from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
-from include.tiering.remote_storage.bodies import BLOCK_BYTES, BytesSource, blocks_of, crc32c_of
+from include.tiering.remote_storage.bodies import BLOCK_BYTES, BytesSource, crc32c_of
 from include.tiering.remote_storage.contract import ProgressCallback
+from include.tiering.remote_storage.file_content import MAX_RECORD_BYTES, read_small_file, version_of, write_new_file
 from include.tiering.remote_storage.file_tree import TEMPORARY_MARK, FileTree, is_temporary, translated
 from include.tiering.remote_storage.object_store import (
     KeyFailure,
@@ -53,12 +56,10 @@ from include.tiering.remote_storage.object_store import (
 from include.tiering.units import MIB, format_bytes
 
 MIN_FREE_BYTES: Final = 256 * MIB
-_WRITE_BEHIND_BYTES: Final = 8 * MIB
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class FileObjectStore:
-    """An `ObjectStore` below `root`, which the first write makes if it is missing.
+    """An `ObjectStore` below `root`, which the first write makes if it is missing and nothing was there before.
 
     `min_free_bytes` is what `check_capacity` asks for. `random_bytes` names temporary files, which stand below
     `staging_prefix` (empty: beside the objects; else it ends in a slash).
@@ -94,8 +95,41 @@ class FileObjectStore:
         self._write_as(key, body, crc32c, limiter, on_sent, partial(os.link, follow_symlinks=False))
         return False
 
-    def replace(self, key: str, content: bytes) -> None:
-        """As `put`, but step 4 is a rename, which takes the place of what is there."""
+    def read_version(self, key: str, max_bytes: int) -> tuple[bytes, str] | None:
+        """The version is the content's SHA-256."""
+        parents, name = _split(key)
+        try:
+            with translated(self._root, key, "read"), self._tree.file(parents, name) as (fd, _):
+                content = read_small_file(fd, key, max_bytes)
+        except RemoteResourceNotFoundError:
+            return None
+        return content, version_of(content)
+
+    def replace(self, key: str, content: bytes, *, version: str | None = None) -> bool:
+        """As `put`, but step 4 is a rename, which takes the place of what is there. With a version the file that goes
+        is locked from before it is compared until the rename is done: only one that holds its lock replaces it."""
+        if version is None:
+            self._write_small(key, content)
+            return True
+        parents, name = _split(key)
+        try:
+            with translated(self._root, key, "replace"), self._tree.locked_file(parents, name) as fd:
+                if version_of(read_small_file(fd, key, MAX_RECORD_BYTES)) != version:
+                    return False
+                self._write_small(key, content)
+        except RemoteResourceNotFoundError:
+            return False
+        return True
+
+    def replaces_conditionally(self, key: str) -> bool:
+        """Of a directory that locks files: proved by one."""
+        self._write_small(key, b"can it be locked?\n")
+        try:
+            return not self.replace(key, b"", version="none")
+        finally:
+            self.delete([key])
+
+    def _write_small(self, key: str, content: bytes) -> None:
         self._write_as(key, BytesSource(content), crc32c_of(content), UnlimitedBytes(), lambda _: None, os.rename)
 
     def _write_as(
@@ -113,7 +147,7 @@ class FileObjectStore:
         staging, _ = _split(self._staging_prefix + key)
         with translated(self._root, key, "write"), self._tree.made_directory(staging) as staged:
             try:
-                written_crc32c = _write(staged, temporary, body, limiter, on_sent)
+                written_crc32c = write_new_file(staged, temporary, body, limiter, on_sent)
                 if written_crc32c != crc32c:
                     raise RemoteChecksumError(f"{key}: CRC-32C is {written_crc32c:08x}, expected {crc32c:08x}")
                 with self._tree.made_directory(parents) as directory:
@@ -197,6 +231,22 @@ class FileObjectStore:
             raise RemoteStorageError(f"{printable(upload.token)!r} is not a temporary file of this store")
         self._unlink(self._staging_prefix + upload.key, upload.token)
 
+    def clock_ms(self, key: str) -> int | None:
+        """What the file system dates something that is just written: of a network file system it is the server's."""
+        if self.look(key) is None:
+            return None
+        parents, name = _split(key)
+        temporary = f"{name}{TEMPORARY_MARK}{self._random_bytes(8).hex()}"
+        with translated(self._root, key, "date"), self._tree.directory(parents) as directory:
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
+            try:
+                os.write(fd, b"\n")
+                os.fsync(fd)
+                return os.fstat(fd).st_mtime_ns // 1_000_000
+            finally:
+                os.close(fd)
+                os.unlink(temporary, dir_fd=directory)
+
     def check_capacity(self) -> None:
         with translated(self._root, "", "look at"), self._tree.made_directory(()) as directory:
             space = os.fstatvfs(directory)
@@ -236,34 +286,3 @@ class FileObjectStore:
 def _split(key: str) -> tuple[tuple[str, ...], str]:
     *parents, name = checked_key(key).split("/")
     return tuple(parents), name
-
-
-def _write(directory: int, name: str, body: ByteSource, limiter: ByteLimiter, on_sent: ProgressCallback) -> int:
-    """Write a new file and make its content durable; returns the CRC-32C of what was written."""
-    crc32c = 0
-    position = flushed = 0
-    fd = os.open(name, _CREATE, 0o644, dir_fd=directory)
-    try:
-        for block in blocks_of(body, 0, body.size_bytes, limiter):
-            crc32c = extend_crc32c(crc32c, block)
-            written = 0
-            while written < len(block):
-                written += os.write(fd, block[written:])
-            position += written
-            on_sent(written)
-            if position - flushed >= _WRITE_BEHIND_BYTES:
-                _write_behind(fd, flushed, position)
-                flushed = position
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    return crc32c
-
-
-def _write_behind(fd: int, first: int, end: int) -> None:
-    """Let the disk begin with what was just written, and the page cache forget it.
-
-    A segment would otherwise pile up as dirty memory until the fsync at its end, and push out of the cache what a
-    broker on this host still serves from it.
-    """
-    os.posix_fadvise(fd, first, end - first, os.POSIX_FADV_DONTNEED)

@@ -1,14 +1,24 @@
-"""Directories below one root, entered step by step, so that no name and no link can lead out of it."""
+"""Directories below one root, entered step by step, so that no name and no link can lead out of it.
+
+The root is held open from its first use on. Every later use compares it with what the path names then: if that is
+another directory (device, inode), or none, the disk was unmounted or another one took its place, and nothing is read,
+written or deleted. What is open already goes on in the directory that is held. When the disk is back under its path as
+the same directory, so is the store. A root that was used before is never made again under a path that has lost it.
+"""
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat as stat_bits
+import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from include.tiering.errors import (
+    ForeignStoreError,
     ObjectKeyError,
     RemoteObjectExistsError,
     RemoteResourceNotFoundError,
@@ -22,20 +32,30 @@ TEMPORARY_MARK: Final = ".~"
 """In the name of a file that is being written: `~` is no legal character of a key."""
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_LOCKED: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _REGULAR: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class FileTree:
-    """A root directory; the root itself may be a symbolic link, nothing below it is followed if it is one."""
+    """A root directory; the root itself may be a symbolic link, nothing below it is followed if it is one.
+
+    Every method raises ForeignStoreError if the root's path names another directory than it did at the first use. The
+    root stays open until this is garbage; a copy that is sent to another process holds what it finds there.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._held: int | None = None
+        self._holding = threading.Lock()
         self._durable: set[tuple[str, ...]] = set()
+
+    def __reduce__(self) -> tuple[type["FileTree"], tuple[Path]]:
+        return FileTree, (self._root,)
 
     @contextlib.contextmanager
     def directory(self, components: tuple[str, ...]) -> Iterator[int]:
         """A descriptor of the directory that `components` lead to. Raises OSError."""
-        fd = os.open(self._root, _DIRECTORY)
+        fd = self._opened_root()
         try:
             for component in components:
                 fd = _entered(fd, component)
@@ -46,8 +66,9 @@ class FileTree:
     @contextlib.contextmanager
     def made_directory(self, components: tuple[str, ...]) -> Iterator[int]:
         """As `directory`; what is missing is made, and every name on the way is durable. Raises OSError."""
-        self._make_root()
-        fd = os.open(self._root, _DIRECTORY)
+        if self._held is None:
+            self._make_root()
+        fd = self._opened_root()
         try:
             for depth, component in enumerate(components, start=1):
                 if _made(fd, component) or components[:depth] not in self._durable:
@@ -71,6 +92,27 @@ class FileTree:
         finally:
             os.close(fd)
 
+    @contextlib.contextmanager
+    def locked_file(self, components: tuple[str, ...], name: str) -> Iterator[int]:
+        """A descriptor of a regular file that is locked against all that lock it too; the lock ends with the process.
+
+        A file that was replaced while this waited for its lock is let go, and the one in its place is locked. Raises
+        OSError; RemoteStorageError if it is not a regular file.
+        """
+        with self.directory(components) as directory:
+            while True:
+                fd = os.open(name, _LOCKED, dir_fd=directory)
+                try:
+                    status = os.fstat(fd)
+                    if not stat_bits.S_ISREG(status.st_mode):
+                        raise RemoteStorageError(f"{printable(name)} is not a regular file")
+                    fcntl.flock(fd, fcntl.LOCK_EX)
+                    if os.path.samestat(status, os.stat(name, dir_fd=directory, follow_symlinks=False)):
+                        yield fd
+                        return
+                finally:
+                    os.close(fd)
+
     def entries(self, components: tuple[str, ...]) -> list[tuple[str, os.stat_result]]:
         """Names in one directory with their (not followed) status; what vanishes meanwhile is left out."""
         found = []
@@ -83,6 +125,28 @@ class FileTree:
                 with contextlib.suppress(FileNotFoundError):
                     found.append((entry.name, entry.stat(follow_symlinks=False)))
         return found
+
+    def _opened_root(self) -> int:
+        """Another descriptor of the root that is held, which is what the path says now."""
+        with self._holding:
+            if self._held is None:
+                self._held = os.open(self._root, _DIRECTORY)
+                weakref.finalize(self, os.close, self._held)
+        self._require_in_place(self._held)
+        return os.open(".", _DIRECTORY, dir_fd=self._held)
+
+    def _require_in_place(self, held: int) -> None:
+        try:
+            now = self._root.stat()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise ForeignStoreError(
+                f"{self._root.as_uri()} is not there any more: is its disk mounted? Nothing is written or deleted"
+            ) from error
+        if not os.path.samestat(now, os.fstat(held)):
+            raise ForeignStoreError(
+                f"{self._root.as_uri()} is another directory now (device {now.st_dev}, inode {now.st_ino}) than the one"
+                " that was used before: is its disk mounted? Nothing is written or deleted"
+            )
 
     def _make_root(self) -> None:
         for directory in reversed((self._root, *self._root.parents)):

@@ -19,6 +19,7 @@ from include.tiering.remote_storage.layouts.segment_keys import SegmentKeys
 from include.tiering.remote_storage.listing import ObjectListing
 from include.tiering.remote_storage.object_store import ObjectStore, checked_key
 from include.tiering.remote_storage.segment_storage import SegmentStorage
+from include.tiering.remote_storage.store_marker import StorePlace
 from include.tiering.remote_storage.strays import StoredStrays
 
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
@@ -66,6 +67,19 @@ def parse_location(url: str) -> FileLocation | S3Location:
             return _s3_location(parts)
         case _:
             raise SettingError("remote_storage.url must start with file:/// or s3://")
+
+
+def place_of(url: str, layout: str, key_prefix: str) -> StorePlace:
+    """Where keys lie, with one spelling for one place: no slash at the end, nothing quoted that need not be.
+
+    Raises:
+        SettingError: as `parse_location`.
+    """
+    match parse_location(url):
+        case FileLocation(root):
+            return StorePlace(root.as_uri(), layout, key_prefix)
+        case S3Location(bucket, prefix):
+            return StorePlace(f"s3://{bucket}/{prefix}".rstrip("/"), layout, key_prefix)
 
 
 def open_storage(

@@ -1,16 +1,19 @@
-"""The marker object: which cluster and which database own a prefix, and the gate that asks it before any change.
+"""The marker object: which cluster and which database own a store, and the guard that reads it before any change.
 
-A database that was restored from another place, or a URL that points at somebody else's bucket, must not be able to
-write or delete there. The marker is created once, by a write that refuses to overwrite; from then on whoever brings
-other ids is turned away. It changes in one way alone: a database that is rebuilt from the store puts its own in the
-place of the one it found, with another store id and the next generation, and the old database is turned away for good.
-It is read before every delete, and for copies at most a second ago: a prefix may change hands
-while we run, and a copy can only add keys of its own.
+A database that was restored from another place, or a URL that points at another bucket, must not be able to write or
+delete there. The marker is created once, by a write that refuses to overwrite. From then on it changes in three ways:
+its generation is raised by each run that plans (`tasks.claim_store`), a database that is rebuilt from the store puts
+its own in the place of the one it found, and a person lets a database take the store over.
+
+It is read before every delete, and behind the last object of every copy, before that becomes FINISHED: a store may
+change hands while we run, or its disk may go away. A copy begins on what was read at most a second ago, as it can only
+add keys of its own. What the database accepts is read each time too: it may be restored while we run.
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
 
 from include.tiering.clock import Clock
 from include.tiering.errors import ForeignStoreError, FormatError
@@ -27,21 +30,34 @@ from include.tiering.remote_storage.contract import (
     SegmentObject,
     SegmentReader,
     StoredObject,
-    StoreMarker,
 )
+from include.tiering.remote_storage.store_marker import AcceptedMarkers, RaisedBy, StoreMarker, StorePlace
 
 MARKER_KEY: Final = "_tiering-store.json"
 MAX_MARKER_BYTES: Final = 4096
 COPY_TRUST_SECONDS: Final = 1.0
+_PLACE: Final = ("url", "layout", "key_prefix")
+_LAST_GENERATION: Final = 2**31 - 2
+"""The database's column holds one more, which is the next."""
+_LAST_MS: Final = 253_402_300_799_000
+"""The end of the year 9999: what a date can be shown of."""
 
 
 def marker_to_bytes(marker: StoreMarker) -> bytes:
-    document = {
-        "version": 1,
+    """Of version 1 without a token, as the versions before wrote it."""
+    document: dict[str, object] = {
+        "version": 1 if marker.token is None else 2,
         "cluster_id": marker.cluster_id,
         "store_id": marker.store_id,
         "generation": marker.generation,
     }
+    if marker.token is not None:
+        document["token"] = marker.token
+        if marker.place is not None:
+            document |= {name: getattr(marker.place, name) for name in _PLACE}
+        if marker.raised_by is not None:
+            by = marker.raised_by
+            document["raised_by"] = {"host": by.host, "database": by.database, "at_ms": by.at_ms}
     return (json.dumps(document, indent=1) + "\n").encode()
 
 
@@ -49,21 +65,44 @@ def marker_from_bytes(content: bytes) -> StoreMarker:
     """Raises ForeignStoreError unless it is a marker that this version understands."""
     try:
         document = strict_json.parse_object(content, MAX_MARKER_BYTES)
-        document.integer("version", 1, 1)
-        return StoreMarker(
-            document.text("cluster_id"), document.text("store_id"), document.integer("generation", 0, 2**63 - 1)
+        version = document.integer("version", 1, 2)
+        marker = StoreMarker(
+            document.text("cluster_id"), document.text("store_id"), document.integer("generation", 0, _LAST_GENERATION)
         )
+        return marker if version == 1 else replace(marker, **_of_version_2(document))
     except FormatError as error:
         raise ForeignStoreError(f"{MARKER_KEY} is not a marker of this platform: {error}") from error
 
 
-class GuardedStorage:
-    """A `RemoteStorage` that changes nothing unless the store's marker is `expected`."""
+def _of_version_2(document: strict_json.JsonObject) -> dict[str, Any]:
+    found: dict[str, Any] = {"token": document.text("token")}
+    if document.has("url"):
+        found["place"] = StorePlace(*map(document.text, _PLACE))
+    if document.has("raised_by"):
+        by = document.object("raised_by")
+        found["raised_by"] = RaisedBy(by.text("host"), by.text("database"), by.integer("at_ms", 0, _LAST_MS))
+    return found
 
-    def __init__(self, storage: RemoteStorage, expected: StoreMarker, clock: Clock) -> None:
+
+class GuardedStorage:
+    """A `RemoteStorage` that changes nothing unless the store's marker is one that `accepted` answers.
+
+    Args:
+        accepted: what the database accepts now.
+        place: where the settings say that keys lie; None: nothing is compared with it.
+    """
+
+    def __init__(
+        self,
+        storage: RemoteStorage,
+        accepted: Callable[[], AcceptedMarkers],
+        clock: Clock,
+        place: StorePlace | None = None,
+    ) -> None:
         self._storage = storage
-        self._expected = expected
+        self._accepted = accepted
         self._clock = clock
+        self._place = place
         self._trusted_until = clock.monotonic()
 
     @property
@@ -71,17 +110,16 @@ class GuardedStorage:
         return self._storage.required_kinds
 
     def check_marker(self) -> None:
-        """Raises ForeignStoreError if there is no marker or another one."""
-        found = self._storage.read_marker()
-        if found is None:
-            raise ForeignStoreError(
-                f"the store has no {MARKER_KEY}, expected {self._expected}: is its disk mounted and its URL right?"
-                " Nothing is written or deleted"
-            )
-        if found != self._expected:
-            raise ForeignStoreError(
-                f"the store belongs to {found}, this database to {self._expected}: nothing is written or deleted"
-            )
+        """Raises ForeignStoreError if there is no marker, another one, or the settings name another place.
+
+        Both are read again where they disagree, until the database says the same twice: a worker that plans may raise
+        the generation between both.
+        """
+        found, accepted, before = self._storage.read_marker(), self._accepted(), None
+        while not accepted.accepts(found) and accepted != before:
+            before = accepted
+            found, accepted = self._storage.read_marker(), self._accepted()
+        accepted.require(found, self._place)
         self._trusted_until = self._clock.monotonic() + COPY_TRUST_SECONDS
 
     def copy_log_segment(
@@ -140,8 +178,16 @@ class GuardedStorage:
     def create_marker(self, marker: StoreMarker) -> StoreMarker:
         return self._storage.create_marker(marker)
 
-    def replace_marker(self, expected: StoreMarker, marker: StoreMarker) -> StoreMarker | None:
-        return self._storage.replace_marker(expected, marker)
+    def replace_marker(
+        self, expected: StoreMarker, marker: StoreMarker, *, conditional: bool = True
+    ) -> StoreMarker | None:
+        return self._storage.replace_marker(expected, marker, conditional=conditional)
+
+    def replaces_conditionally(self) -> bool:
+        return self._storage.replaces_conditionally()
+
+    def clock_ms(self) -> int | None:
+        return self._storage.clock_ms()
 
     def check_writable(self) -> None:
         self.check_marker()

@@ -103,10 +103,26 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def replace(self, key: str, content: bytes) -> None:
-        """Write a small object, whether there is one under `key` or not: whoever reads meanwhile gets the old one or
-        the new one, whole. For the store's own records alone: what belongs to a segment is never changed.
+    def read_version(self, key: str, max_bytes: int) -> tuple[bytes, str] | None:
+        """A small object whole, and what names this version of it for `replace`; None if there is no such object.
+
+        Raises:
+            RemoteStorageError: it is larger than `max_bytes`.
         """
+        ...
+
+    def replace(self, key: str, content: bytes, *, version: str | None = None) -> bool:
+        """Write a small object in the place of one: a reader gets the old one or the new one, whole. For the store's
+        own records alone: what belongs to a segment is never changed.
+
+        With a `version` only in the place of that one: True if it was replaced, False, without a change, if another one
+        or none is there. Where an answer is lost, False may be answered although it was replaced. Without a `version`
+        in the place of any, and where there is none.
+        """
+        ...
+
+    def replaces_conditionally(self, key: str) -> bool:
+        """Whether `replace` heeds a version here, found out with a scratch object under `key`, which is removed."""
         ...
 
     def stat(self, key: str, *, read_back: bool = True) -> ObjectStat | None:
@@ -151,6 +167,13 @@ class ObjectStore(Protocol):
 
     def abort_upload(self, upload: OpenUpload) -> None:
         """Remove what an unfinished write has stored; harmless if it is gone. A writer that still lives fails."""
+        ...
+
+    def clock_ms(self, key: str) -> int | None:
+        """What the store's own clock says now, in UTC milliseconds, perhaps of a whole second; None if it says nothing.
+
+        It is asked about by way of an object that is there.
+        """
         ...
 
     def check_capacity(self) -> None:

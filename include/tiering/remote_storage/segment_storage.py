@@ -23,6 +23,7 @@ from include.tiering.errors import (
     RemoteObjectExistsError,
     RemoteResourceNotFoundError,
     RemoteStorageError,
+    RemoteStorageUnavailableError,
 )
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.ids import TopicIdPartition
@@ -36,10 +37,9 @@ from include.tiering.remote_storage.contract import (
     ProgressCallback,
     SegmentObject,
     StoredObject,
-    StoreMarker,
 )
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
-from include.tiering.remote_storage.marker import MARKER_KEY, marker_from_bytes, marker_to_bytes
+from include.tiering.remote_storage.marker import MARKER_KEY, MAX_MARKER_BYTES, marker_from_bytes, marker_to_bytes
 from include.tiering.remote_storage.object_store import ObjectStat, ObjectStore
 from include.tiering.remote_storage.segment_reader import (
     StoredSegmentReader,
@@ -47,8 +47,10 @@ from include.tiering.remote_storage.segment_reader import (
     no_such_index,
     read_small,
 )
+from include.tiering.remote_storage.store_marker import StoreMarker
 
 _PROBE: Final = b"written by a check that this store can be written; safe to delete\n"
+_MOST_TRIES: Final = 8
 
 
 class SegmentStorage:
@@ -147,6 +149,9 @@ class SegmentStorage:
                 continue
             yield SegmentObject(key.segment_id, key.start_offset, key.kind, found.size_bytes)
 
+    def check_marker(self) -> None:
+        return None
+
     def read_marker(self) -> StoreMarker | None:
         try:
             return marker_from_bytes(self._read_whole(MARKER_KEY, 0, None))
@@ -163,15 +168,31 @@ class SegmentStorage:
             return found
         return marker
 
-    def replace_marker(self, expected: StoreMarker, marker: StoreMarker) -> StoreMarker | None:
-        if self.read_marker() == expected:
-            self._store.replace(MARKER_KEY, marker_to_bytes(marker))
-        return self.read_marker()
+    def replace_marker(
+        self, expected: StoreMarker, marker: StoreMarker, *, conditional: bool = True
+    ) -> StoreMarker | None:
+        for _ in range(_MOST_TRIES):
+            stored = self._store.read_version(MARKER_KEY, MAX_MARKER_BYTES)
+            found = None if stored is None else marker_from_bytes(stored[0])
+            if stored is None or found != expected:
+                return found
+            version = stored[1] if conditional else None
+            if self._store.replace(MARKER_KEY, marker_to_bytes(marker), version=version):
+                return marker
+        raise RemoteStorageUnavailableError(
+            f"{self._store.describe()}: {MARKER_KEY} changed {_MOST_TRIES} times while it was to be replaced"
+        )
+
+    def replaces_conditionally(self) -> bool:
+        return self._store.replaces_conditionally(self._probe_key())
+
+    def clock_ms(self) -> int | None:
+        return self._store.clock_ms(MARKER_KEY)
 
     def check_writable(self) -> None:
         self._layout.check()
         self._store.check_capacity()
-        key = f"_tiering-probe-{self._random_bytes(8).hex()}"
+        key = self._probe_key()
         self._put_small(key, _PROBE)
         try:
             stat = self._store.stat(key)
@@ -182,6 +203,9 @@ class SegmentStorage:
             raise RemoteStorageError(f"{self._store.describe()}: {key} was written and cannot be found as it was")
         if failures:
             raise RemoteStorageError(f"{self._store.describe()}: objects cannot be deleted: {failures[0].message}")
+
+    def _probe_key(self) -> str:
+        return f"_tiering-probe-{self._random_bytes(8).hex()}"
 
     def _put_small(self, key: str, content: bytes) -> None:
         self._store.put(key, BytesSource(content), crc32c_of(content), limiter=UnlimitedBytes(), on_sent=lambda _: None)

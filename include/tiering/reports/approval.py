@@ -1,17 +1,19 @@
 """What a person is asked before a run that the brake stopped deletes anything: a headline, and Markdown below it."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.model.ids import Uuid
-from include.tiering.reports.presentation import count
+from include.tiering.quota.deletion_limits import Loosening
+from include.tiering.reports.presentation import TopicNames, count
 from include.tiering.tasks.brake import BrakeReport, TopicAction
 from include.tiering.units import format_bytes
 from include.tiering.work.deletion_contract import PlannedExpiration
 
 _MOST_TOPICS: Final = 50
+_MOST_LOOSENED: Final = 20
 _SHORT_HASH: Final = 12
 _COLUMNS: Final = ("topic", "segments", "bytes", "share", "last 24 h", "remote now", "why")
 
@@ -24,8 +26,15 @@ class ApprovalQuestion:
     body: str
 
 
-def approval_question(brake: BrakeReport, expirations: Sequence[PlannedExpiration]) -> ApprovalQuestion:
-    """Names the plan by its hash; topics that lose the largest share come first, at most 50 of them."""
+def approval_question(
+    brake: BrakeReport,
+    expirations: Sequence[PlannedExpiration],
+    shared_names: Collection[str] = (),
+    loosened: Sequence[Loosening] = (),
+) -> ApprovalQuestion:
+    """Names the plan by its hash; topics that lose the largest share come first, at most 50 of them. Topics of
+    `shared_names` are named with their id. `loosened`: limits that let more go than before, oldest first."""
+    names = TopicNames((planned.topic_id_partition for planned in expirations), shared=shared_names)
     reasons = _reasons(expirations)
     segments = sum(counted.total() for counted in reasons.values())
     size_bytes = sum(deletion.size_bytes for planned in expirations for deletion in planned.deletions)
@@ -37,7 +46,8 @@ def approval_question(brake: BrakeReport, expirations: Sequence[PlannedExpiratio
         *(f"* {reason}" for reason in brake.reasons[:_MOST_TOPICS]),
         *_left_out(len(brake.reasons), "reason"),
         "",
-        *_table(actions[:_MOST_TOPICS], reasons),
+        *loosened_lines(loosened),
+        *_table(actions[:_MOST_TOPICS], reasons, names),
         *_left_out(len(actions), "topic"),
         "",
         "The share is what is planned and what was deleted within 24 hours, of what there would be without either.",
@@ -45,6 +55,18 @@ def approval_question(brake: BrakeReport, expirations: Sequence[PlannedExpiratio
         "A retention that was cut by mistake: reject, then mend it (`./tiering configs --entity-type topics`).",
     ]
     return ApprovalQuestion(f"Delete {what}? Plan {brake.plan_hash[:_SHORT_HASH]}", "\n".join(lines))
+
+
+def loosened_lines(loosened: Sequence[Loosening]) -> Iterator[str]:
+    """Which limits were loosened, by whom and when; nothing if none was."""
+    if not loosened:
+        return
+    yield "**Limits of deletions were loosened since the last approval:**"
+    yield ""
+    if len(loosened) > _MOST_LOOSENED:
+        yield f"* {count(len(loosened) - _MOST_LOOSENED, 'earlier change')}: `./tiering configs --describe --history`"
+    yield from (f"* {one}" for one in loosened[-_MOST_LOOSENED:])
+    yield ""
 
 
 def _reasons(expirations: Sequence[PlannedExpiration]) -> dict[Uuid, Counter[str]]:
@@ -56,14 +78,14 @@ def _reasons(expirations: Sequence[PlannedExpiration]) -> dict[Uuid, Counter[str
     return found
 
 
-def _table(actions: Sequence[TopicAction], reasons: dict[Uuid, Counter[str]]) -> Iterator[str]:
+def _table(actions: Sequence[TopicAction], reasons: dict[Uuid, Counter[str]], names: TopicNames) -> Iterator[str]:
     yield _row(_COLUMNS)
     yield _row(("---",) * len(_COLUMNS))
     for action in actions:
         counted = reasons.get(action.topic_id, Counter[str]())
         yield _row(
             (
-                f"`{action.topic}`",
+                f"`{names.topic(action.topic, action.topic_id)}`",
                 str(counted.total()),
                 format_bytes(action.planned_bytes),
                 f"{action.share:.1%}",

@@ -8,7 +8,7 @@ from typing import Final
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.record_contract import AuditRecord, AuditTally, FindingState, RecordedFinding
 from include.tiering.audit.removal_contract import RemovalItem, RemovalOutcome
-from include.tiering.reports.presentation import Document, Presentation, Table, count
+from include.tiering.reports.presentation import Document, Presentation, Table, TopicNames, count
 from include.tiering.tasks.brake import BrakeReport
 from include.tiering.tasks.plan_removals import RemovalPlan
 from include.tiering.units import format_bytes
@@ -199,8 +199,16 @@ def _refusals(run: AuditRun) -> tuple[Table, ...]:
 
 def _removal_tables(removal: RemovalRun) -> tuple[Table, ...]:
     tables: list[Table] = []
+    names = TopicNames()
+    for one in removal.brake.actions:
+        names.add(one.topic, one.topic_id)
     actions = tuple(
-        (one.topic, format_bytes(one.planned_bytes), f"{one.share:.1%}", format_bytes(one.recent_bytes))
+        (
+            names.topic(one.topic, one.topic_id),
+            format_bytes(one.planned_bytes),
+            f"{one.share:.1%}",
+            format_bytes(one.recent_bytes),
+        )
         for one in removal.brake.actions
     )
     if actions:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from include.tiering.reports.presentation import Document, Presentation, Table, count, labels
+from include.tiering.reports.presentation import Document, Presentation, Table, TopicNames, count, labels
 from include.tiering.tasks.diagnose import Diagnosis
 
 
@@ -12,7 +12,7 @@ def present_doctor(topic: str, diagnoses: Sequence[Diagnosis]) -> Presentation:
     summary = f"{topic}: {count(len(findings), 'finding')}" if findings else f"{topic}: everything tiers"
     return Presentation(
         lambda: {"topic": topic, "tiers": not findings, "partitions": list(map(_document, diagnoses))},
-        lambda: (Table(topic, ("partition", "tiers", "why", "what to do"), tuple(map(_row, diagnoses))),),
+        lambda: (_table(topic, diagnoses),),
         summary,
         ok=not findings,
     )
@@ -30,6 +30,14 @@ def _document(one: Diagnosis) -> Document:
     }
 
 
-def _row(one: Diagnosis) -> tuple[str, ...]:
-    where = "all" if one.partition is None else str(one.partition.partition)
+def _table(topic: str, diagnoses: Sequence[Diagnosis]) -> Table:
+    names = TopicNames(one.partition for one in diagnoses if one.partition is not None)
+    rows = tuple(_row(one, names) for one in diagnoses)
+    return Table(topic, ("partition", "tiers", "why", "what to do"), rows)
+
+
+def _row(one: Diagnosis, names: TopicNames) -> tuple[str, ...]:
+    where = "all"
+    if one.partition is not None:
+        where = names.partition(one.partition).removeprefix(f"{one.topic}-")
     return (where, "yes" if one.cause.tiers else "no", one.finding, one.advice)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from include.tiering.model.failed_copies import FailedCopy
-from include.tiering.reports.presentation import Document, Table, labels
+from include.tiering.reports.presentation import Document, Table, TopicNames, labels
 
 
 def failed_copy_document(copy: FailedCopy) -> Document:
@@ -20,8 +20,9 @@ def failed_copy_document(copy: FailedCopy) -> Document:
 
 def failed_copies_table(copies: Sequence[FailedCopy]) -> tuple[Table, ...]:
     """No table if nothing failed."""
+    names = TopicNames(one.metadata.topic_id_partition for one in copies)
     rows = tuple(
-        (str(one.metadata.topic_id_partition), str(one.offsets), str(one.segment_id.id), _outlook(one))
+        (names.partition(one.metadata.topic_id_partition), str(one.offsets), str(one.segment_id.id), _outlook(one))
         for one in copies
     )
     columns = ("partition", "offsets", "segment id", "what becomes of it")

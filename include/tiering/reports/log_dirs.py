@@ -12,7 +12,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from include.tiering.model.sizes import PartitionSize
-from include.tiering.reports.presentation import Document, Presentation, Table, count
+from include.tiering.reports.presentation import Document, Presentation, Table, TopicNames, count
 from include.tiering.tasks.describe_log_dirs import LogDirDescription, ReplicaSize
 from include.tiering.units import format_bytes
 
@@ -74,6 +74,9 @@ def _partition(replica: ReplicaSize) -> Document:
 
 
 def _table(described: Sequence[LogDirDescription], remote: Sequence[PartitionSize]) -> Table:
+    names = TopicNames(size.topic_id_partition for size in remote)
+    for replica in (replica for one in described for replica in one.replicas):
+        names.add(replica.topic_id_partition.topic, replica.topic_id_partition.topic_id)
     rows: list[tuple[str, ...]] = []
     listed = set()
     for one in described:
@@ -86,14 +89,14 @@ def _table(described: Sequence[LogDirDescription], remote: Sequence[PartitionSiz
             rows.append(
                 (
                     where,
-                    str(replica.topic_id_partition),
+                    names.partition(replica.topic_id_partition),
                     format_bytes(replica.size_bytes),
                     str(replica.offset_lag),
                     format_bytes(tier.size_bytes) if tier else "",
                 )
             )
     rows += [
-        ("remote alone", str(size.topic_id_partition), "", "", format_bytes(size.size_bytes))
+        ("remote alone", names.partition(size.topic_id_partition), "", "", format_bytes(size.size_bytes))
         for size in remote
         if size.topic_id_partition not in listed
     ]

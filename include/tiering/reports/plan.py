@@ -8,17 +8,28 @@ from include.tiering.reports.presentation import (
     Document,
     Presentation,
     Table,
+    TopicNames,
     count,
     error_document,
     error_table,
     labels,
+    note_table,
+    notes_member,
 )
 from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.units import format_bytes
 from include.tiering.work.contract import ANYWHERE, PlannedPartition
 
 NEEDS_A_PERSON: Final = frozenset(
-    {HeldBack.STOPPED, HeldBack.LOST, HeldBack.FAILED_AGAIN, HeldBack.HOLE, HeldBack.FORK, HeldBack.DAMAGED}
+    {
+        HeldBack.STOPPED,
+        HeldBack.LOST,
+        HeldBack.FAILED_AGAIN,
+        HeldBack.STORE_IN_DOUBT,
+        HeldBack.HOLE,
+        HeldBack.FORK,
+        HeldBack.DAMAGED,
+    }
 )
 """Reasons for waiting that do not go away by themselves."""
 
@@ -56,26 +67,43 @@ def loss_document(loss: Loss) -> Document:
     }
 
 
-def held_back_table(items: Sequence[HeldBackPartition]) -> tuple[Table, ...]:
-    """No table if nothing waits."""
+def held_back_table(items: Sequence[HeldBackPartition], names: TopicNames | None = None) -> tuple[Table, ...]:
+    """No table if nothing waits. `names` of the whole report, if it has more than this."""
     if not items:
         return ()
-    rows = tuple((str(i.topic_id_partition), str(i.next_offset), f"{i.reason}: {i.detail}") for i in items)
+    names = names or TopicNames(i.topic_id_partition for i in items)
+    rows = tuple((names.partition(i.topic_id_partition), str(i.next_offset), f"{i.reason}: {i.detail}") for i in items)
     return (Table("waiting", ("partition", "next offset>", "why"), rows),)
 
 
 def _tables(plan: CopyPlan) -> tuple[Table, ...]:
+    names = TopicNames(
+        (
+            *(one.replica_id.topic_id_partition for one in plan.partitions),
+            *(one.topic_id_partition for one in plan.held_back),
+        )
+    )
     columns: tuple[str, ...] = ("partition", "broker>", "offsets", "segments>", "bytes>", "urgency>")
-    rows: tuple[tuple[str, ...], ...] = tuple(_row(partition) for partition in plan.partitions)
+    rows: tuple[tuple[str, ...], ...] = tuple(_row(partition, names) for partition in plan.partitions)
     if any(partition.placement != ANYWHERE for partition in plan.partitions):
         columns += ("queue", "Spark resource")
         rows = tuple((*row, *_where(partition)) for row, partition in zip(rows, plan.partitions, strict=True))
-    return (Table("to copy", columns, rows), *_again(plan), *held_back_table(plan.held_back), *error_table(plan.errors))
+    return (
+        Table("to copy", columns, rows),
+        *_again(plan, names),
+        *held_back_table(plan.held_back, names),
+        *error_table(plan.errors),
+        *note_table(plan.notes),
+    )
 
 
-def _again(plan: CopyPlan) -> tuple[Table, ...]:
+def _again(plan: CopyPlan, names: TopicNames) -> tuple[Table, ...]:
     rows = tuple(
-        (str(partition.replica_id.topic_id_partition), f"{s.base_offset}..{s.end_offset}", str(s.supersedes))
+        (
+            names.partition(partition.replica_id.topic_id_partition),
+            f"{s.base_offset}..{s.end_offset}",
+            str(s.supersedes),
+        )
         for partition in plan.partitions
         for s in partition.segments
         if s.supersedes is not None
@@ -93,6 +121,7 @@ def _document(plan: CopyPlan) -> Document:
         "partitions": [_partition(partition) for partition in plan.partitions],
         "held_back": [held_back_document(item) for item in plan.held_back],
         "errors": [error_document(error) for error in plan.errors],
+        **notes_member(plan.notes),
         "segments": plan.segments,
         "bytes": plan.size_bytes,
     }
@@ -120,10 +149,10 @@ def _where(partition: PlannedPartition) -> tuple[str, str]:
     return (partition.placement.queue or "", partition.placement.spark_resource or "")
 
 
-def _row(partition: PlannedPartition) -> tuple[str, ...]:
+def _row(partition: PlannedPartition, names: TopicNames) -> tuple[str, ...]:
     first, last = partition.segments[0].base_offset, partition.segments[-1].end_offset
     return (
-        str(partition.replica_id.topic_id_partition),
+        names.partition(partition.replica_id.topic_id_partition),
         str(partition.replica_id.broker_id),
         f"{first}..{last}",
         str(len(partition.segments)),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from include.tiering.reports.presentation import Document, Presentation, Table, count, labels
+from include.tiering.reports.presentation import Document, Presentation, Table, TopicNames, count, labels
 from include.tiering.tasks.partition_readiness import PartitionReadiness
 from include.tiering.tasks.readiness import Check, Readiness
 
@@ -64,7 +64,8 @@ def _tables(readiness: Readiness) -> tuple[Table, ...]:
 def _waiting(waiting: Sequence[PartitionReadiness]) -> tuple[Table, ...]:
     if not waiting:
         return ()
-    rows = tuple((str(one.topic_id_partition), str(one.reason), one.detail) for one in waiting)
+    names = TopicNames(one.topic_id_partition for one in waiting)
+    rows = tuple((names.partition(one.topic_id_partition), str(one.reason), one.detail) for one in waiting)
     return (Table("waiting", ("partition", "why", "found"), rows),)
 
 

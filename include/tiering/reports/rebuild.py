@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from include.tiering.model.recovered_log import LeftOut
-from include.tiering.remote_storage.contract import StoreMarker
+from include.tiering.remote_storage.store_marker import StoreMarker
 from include.tiering.reports.presentation import Document, Presentation, Table, count, labels
 from include.tiering.tasks.plan_rebuild import OtherName, RebuildPlan
 from include.tiering.tasks.rebuild import RebuildReport, RebuiltPartition

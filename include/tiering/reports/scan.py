@@ -12,6 +12,8 @@ from include.tiering.reports.presentation import (
     error_document,
     error_table,
     labels,
+    note_table,
+    notes_member,
 )
 from include.tiering.units import format_bytes
 
@@ -37,6 +39,7 @@ def scan_document(report: ScanReport) -> Document:
         "cluster_id": report.cluster_id,
         "partitions": [_replica(replica) for replica in report.replicas],
         "errors": [error_document(error) for error in report.errors],
+        **notes_member(report.notes),
     }
 
 
@@ -85,7 +88,8 @@ _COLUMNS = (
 
 
 def _tables(report: ScanReport) -> tuple[Table, ...]:
-    return (Table("partitions", _COLUMNS, tuple(map(_row, report.replicas))), *error_table(report.errors))
+    partitions = Table("partitions", _COLUMNS, tuple(map(_row, report.replicas)))
+    return (partitions, *error_table(report.errors), *note_table(report.notes))
 
 
 def _row(replica: Replica) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from include.tiering.reports.presentation import (
     Document,
     Presentation,
     Table,
+    TopicNames,
     count,
     error_document,
     error_table,
@@ -120,10 +121,23 @@ def _cost_document(cost: CostEstimate) -> Document:
     }
 
 
+def _names(report: SizeReport) -> TopicNames:
+    tiers = report.tiers or TierComparison()
+    return TopicNames(
+        (
+            *(one.topic_id_partition for one in report.sizes),
+            *(one.topic_id_partition for one in (*report.delete_lags, *tiers.copy_lags)),
+            *(one.topic_id_partition for one in tiers.duplicates),
+            *report.unread,
+        )
+    )
+
+
 def _tables(report: SizeReport) -> tuple[Table, ...]:
+    names = _names(report)
     rows = tuple(
         (
-            str(size.topic_id_partition),
+            names.partition(size.topic_id_partition),
             str(size.segments),
             format_bytes(size.size_bytes),
             ", ".join(f"{epoch.leader_epoch}: {format_bytes(epoch.size_bytes)}" for epoch in size.leader_epochs),
@@ -131,15 +145,17 @@ def _tables(report: SizeReport) -> tuple[Table, ...]:
         for size in report.sizes
     )
     sizes = Table("remote log size", ("partition", "segments>", "bytes>", "by leader epoch"), rows)
-    deletes = (*_verdict_table(report.verdicts), *_lag_table("waits to be deleted", report.delete_lags))
-    unread = tuple((str(partition), why) for partition, why in report.unread.items())
+    deletes = (*_verdict_table(report.verdicts), *_lag_table("waits to be deleted", report.delete_lags, names))
+    unread = tuple((names.partition(partition), why) for partition, why in report.unread.items())
     if unread:
         deletes = (Table("left out: brokers' metadata is not read", ("partition", "why"), unread), *deletes)
     if report.tiers is None:
         return (sizes, *deletes)
-    copies = _lag_table("waits to be copied", report.tiers.copy_lags)
+    copies = _lag_table("waits to be copied", report.tiers.copy_lags, names)
     both = tuple(
-        (str(one.topic_id_partition), format_bytes(one.size_bytes)) for one in report.tiers.duplicates if one.size_bytes
+        (names.partition(one.topic_id_partition), format_bytes(one.size_bytes))
+        for one in report.tiers.duplicates
+        if one.size_bytes
     )
     duplicates = (Table("local and remote", ("partition", "bytes>"), both),) if both else ()
     return (sizes, *copies, *deletes, *duplicates, *error_table(report.tiers.errors))
@@ -162,10 +178,15 @@ def _verdict_table(verdicts: Sequence[VerdictTotal]) -> tuple[Table, ...]:
     return (Table("verdicts", ("verdict", "segments>", "bytes>", "oldest>"), rows),)
 
 
-def _lag_table(title: str, lags: Sequence[PartitionLag]) -> tuple[Table, ...]:
+def _lag_table(title: str, lags: Sequence[PartitionLag], names: TopicNames) -> tuple[Table, ...]:
     """Partitions with something that waits; no table if none has."""
     rows = tuple(
-        (str(lag.topic_id_partition), str(lag.segments), format_bytes(lag.size_bytes), format_duration(lag.seconds))
+        (
+            names.partition(lag.topic_id_partition),
+            str(lag.segments),
+            format_bytes(lag.size_bytes),
+            format_duration(lag.seconds),
+        )
         for lag in lags
         if lag.segments
     )

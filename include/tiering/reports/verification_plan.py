@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from include.tiering.reports.presentation import Document, Presentation, Table, count
+from include.tiering.reports.presentation import Document, Presentation, Table, TopicNames, count
 from include.tiering.tasks.plan_verification import VerificationPlan
 from include.tiering.units import format_bytes, format_duration
 from include.tiering.work.verification_contract import VerificationReason
@@ -70,10 +70,12 @@ def _by_reason(plan: VerificationPlan) -> list[tuple[str, int, int]]:
 
 
 def _by_topic(plan: VerificationPlan) -> list[tuple[str, int, int]]:
+    names = TopicNames(one.segment_id.topic_id_partition for one in plan.planned)
     segments: Counter[str] = Counter()
     size_bytes: Counter[str] = Counter()
     for one in plan.planned:
-        topic = one.segment_id.topic_id_partition.topic
+        partition = one.segment_id.topic_id_partition
+        topic = names.topic(partition.topic, partition.topic_id)
         segments[topic] += 1
         size_bytes[topic] += one.planned_bytes
     return [(topic, segments[topic], size_bytes[topic]) for topic in sorted(segments)]

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 from include.tiering.model.failed_copies import FailedCopy
+from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.quality.judge import QualityFinding
+from include.tiering.quality.rules import NOT_OPENED
 from include.tiering.reports.failed_copies import failed_copies_table, failed_copy_document
-from include.tiering.reports.presentation import Document, Presentation, Table, count
+from include.tiering.reports.presentation import Document, Presentation, Table, TopicNames, count
 from include.tiering.tasks.verify_segments import VerifyReport
 from include.tiering.units import format_bytes
 
@@ -17,6 +19,8 @@ def present_verify(report: VerifyReport, failed_copies: Sequence[FailedCopy] = (
         f"verified {count(report.segments, 'segment')}: {report.segments - len(bad)} passed, {len(bad)} failed, "
         f"{count(len(report.warnings), 'warning')}; read {format_bytes(report.bytes_read)}"
     )
+    if not_opened := _not_opened(report):
+        summary += f"; {count(len(not_opened), 'segment')} with batches too large to be opened"
     if report.gone:
         summary += f"; {count(report.gone, 'segment')} went meanwhile"
     return Presentation(
@@ -32,9 +36,15 @@ def _document(report: VerifyReport, failed_copies: Sequence[FailedCopy]) -> Docu
         "segments": report.segments,
         "failed": [_finding(finding) for finding in report.failed],
         "warnings": [_finding(finding) for finding in report.warnings],
+        "not_opened": [_finding(finding) for finding in _not_opened(report)],
         "bytes_read": report.bytes_read,
         "not_served": [failed_copy_document(copy) for copy in failed_copies],
     }
+
+
+def _not_opened(report: VerifyReport) -> list[QualityFinding]:
+    """Those of the warnings that name batches too large to be opened. No segment fails by that."""
+    return [finding for finding in report.warnings if finding.rule == NOT_OPENED]
 
 
 def _finding(finding: QualityFinding) -> Document:
@@ -52,12 +62,18 @@ def _finding(finding: QualityFinding) -> Document:
 
 def _tables(report: VerifyReport) -> tuple[Table, ...]:
     named = (("failed", report.failed), ("warnings", report.warnings))
-    return tuple(Table(title, _COLUMNS, tuple(map(_row, findings))) for title, findings in named if findings)
+    names = TopicNames()
+    for finding in (*report.failed, *report.warnings):
+        names.add(finding.topic, finding.topic_id)
+    return tuple(
+        Table(title, _COLUMNS, tuple(_row(one, names) for one in findings)) for title, findings in named if findings
+    )
 
 
 _COLUMNS = ("partition", "start offset>", "segment id", "rule", "message")
 
 
-def _row(finding: QualityFinding) -> tuple[str, ...]:
-    partition = f"{finding.topic}-{finding.partition}"
+def _row(finding: QualityFinding, names: TopicNames) -> tuple[str, ...]:
+    topic_id = Uuid.parse(finding.topic_id)
+    partition = names.partition(TopicIdPartition(topic_id, finding.partition, finding.topic))
     return (partition, str(finding.start_offset), finding.segment_id, finding.rule, finding.message)

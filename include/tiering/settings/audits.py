@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from include.tiering.settings.section import MOST_LONG, DynamicSection, operational
+from include.tiering.settings.section import MOST_LONG, DynamicSection, Loosens, operational
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 
@@ -20,4 +20,5 @@ class AuditSettings(DynamicSection):
         unit="milliseconds",
         at_least=0,
         at_most=MOST_LONG,
+        loosens=Loosens.DOWNWARDS,
     )

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from include.tiering.settings.model import LogDir, TieringSettings
 from include.tiering.settings.rules import mask_url
-from include.tiering.settings.section import DynamicSection
+from include.tiering.settings.section import DynamicSection, Loosens
 
 ENVIRONMENT_PREFIX: Final = "TIERING_"
 CONFIG_VARIABLE: Final = "TIERING_CONFIG"
@@ -33,6 +33,7 @@ class Setting:
     secret: bool
     is_list: bool
     aliases: tuple[str, ...] = ()
+    loosens: Loosens | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -115,6 +116,7 @@ def _setting(name: str, path: tuple[str, ...], field: FieldInfo) -> Setting:
         secret=_plain_type(field.annotation) is SecretStr,
         is_list=get_origin(_plain_type(field.annotation)) is tuple,
         aliases=tuple(map(str, aliases)) if isinstance(aliases, list) else (),
+        loosens=Loosens(str(loosens)) if (loosens := extra.get("loosens")) else None,
     )
 
 

@@ -33,6 +33,7 @@ from include.tiering.settings.connections import (
 from include.tiering.settings.data_docs import DataDocsSettings
 from include.tiering.settings.handover import HandoverSettings
 from include.tiering.settings.operational import (
+    ClockSettings,
     CopierSettings,
     CopyFairnessSettings,
     CopyQuotaWindowSettings,
@@ -204,6 +205,7 @@ class TieringSettings(Section):
     unfinished_copy: UnfinishedCopySettings = Field(default_factory=UnfinishedCopySettings)
     on_topic: OnTopicSettings = Field(default_factory=OnTopicSettings)
     superseded: SupersededSettings = Field(default_factory=SupersededSettings)
+    clock: ClockSettings = Field(default_factory=ClockSettings)
     tombstone: TombstoneSettings = Field(default_factory=TombstoneSettings)
     verdict: VerdictSettings = Field(default_factory=VerdictSettings)
     verify: VerifySettings = Field(default_factory=VerifySettings)

@@ -12,7 +12,7 @@ from include.tiering.settings.rules import (
     check_topic_deletion,
     days_of_expiry,
 )
-from include.tiering.settings.section import MOST_LONG, DynamicSection, operational
+from include.tiering.settings.section import MOST_LONG, DynamicSection, Loosens, operational
 
 _MOST_WINDOW: Final = 3_600
 _DAY_MS: Final = 24 * 60 * 60 * 1000
@@ -139,6 +139,7 @@ class ExpirationSettings(DynamicSection):
         unit="share",
         at_least=0,
         at_most=1,
+        loosens=Loosens.UPWARDS,
     )
     min_bytes: int = operational(
         1_073_741_824,
@@ -146,6 +147,24 @@ class ExpirationSettings(DynamicSection):
         unit="bytes",
         at_least=0,
         at_most=MOST_LONG,
+        loosens=Loosens.UPWARDS,
+    )
+    total_max_bytes: int = operational(
+        1_073_741_824,
+        "Bytes that expiration deletes within 24 hours without an approval, in all, of topics that lose more than "
+        "`tiering.expiration.max.share` and no more than `tiering.expiration.min.bytes` each.",
+        unit="bytes",
+        at_least=0,
+        at_most=MOST_LONG,
+        loosens=Loosens.UPWARDS,
+    )
+    max_whole_topics: int = operational(
+        1,
+        "So many topics may lose everything within 24 hours without an approval, however little that is.",
+        unit="topics",
+        at_least=0,
+        at_most=1_000_000,
+        loosens=Loosens.UPWARDS,
     )
     batch_max_seconds: int = operational(
         600,
@@ -161,6 +180,31 @@ class ExpirationSettings(DynamicSection):
     )
 
 
+class ClockSettings(DynamicSection):
+    """When the database's clock is believed, before anything is deleted by it."""
+
+    prefix = "tiering.clock"
+
+    max_difference_ms: int = operational(
+        300_000,
+        "So far the database's clock may be from the worker's and from the remote store's; farther apart, expiration "
+        "deletes nothing.",
+        unit="milliseconds",
+        at_least=5_000,
+        at_most=MOST_LONG,
+        loosens=Loosens.UPWARDS,
+    )
+    ignored_until_ms: int = operational(
+        0,
+        "Events that are dated up to this time (UTC, since 1970) may lie in the future: the database's clock was ahead "
+        "when it dated them. For after such a time; 0: none.",
+        unit="milliseconds",
+        at_least=0,
+        at_most=MOST_LONG,
+        loosens=Loosens.UPWARDS,
+    )
+
+
 class UnfinishedCopySettings(DynamicSection):
     """What happens to a copy that nobody works on any more."""
 
@@ -172,6 +216,7 @@ class UnfinishedCopySettings(DynamicSection):
         unit="milliseconds",
         at_least=60_000,
         at_most=MOST_LONG,
+        loosens=Loosens.DOWNWARDS,
     )
 
 
@@ -187,6 +232,7 @@ class SupersededSettings(DynamicSection):
         unit="milliseconds",
         at_least=0,
         at_most=MOST_LONG,
+        loosens=Loosens.DOWNWARDS,
     )
     max_copies: int = operational(
         1,
@@ -208,6 +254,7 @@ class OnTopicSettings(DynamicSection):
         "What becomes of the remote segments of a topic that was deleted: they stay and are served by its topic id, or "
         "they all expire so many days after the deletion was first seen, each time with an approval.",
         accepts=TOPIC_DELETION_VALUES,
+        loosens=Loosens.DOWNWARDS,
     )
 
     @property
@@ -228,6 +275,7 @@ class TombstoneSettings(DynamicSection):
         unit="milliseconds",
         at_least=2 * _DAY_MS,
         at_most=MOST_LONG,
+        loosens=Loosens.DOWNWARDS,
     )
 
 

@@ -46,7 +46,8 @@ class RemoteStorageSettings(Section):
     key_prefix: str = Field(
         default="",
         description="Aiven layout: what segments' keys begin with inside `url`, glued on as it is. The brokers' "
-        "`key.prefix` is the prefix of `url` with a slash, then this. Change it nowhere once segments exist.",
+        "`key.prefix` is the prefix of `url` with a slash, then this. With segments it changes by "
+        "`./tiering relocate-store` alone.",
         json_schema_extra={"default_text": "empty"},
     )
     chunk_size: int = Field(

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from include.tiering.settings.section import MOST_LONG, DynamicSection, operational
+from include.tiering.settings.section import MOST_LONG, DynamicSection, Loosens, operational
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 
@@ -23,7 +23,8 @@ class VerdictSettings(DynamicSection):
 
 
 class VerifySettings(DynamicSection):
-    """What a scheduled run of `tiering_quality` reads, if its form does not say otherwise."""
+    """What a scheduled run of `tiering_quality` reads, if its form does not say otherwise, and what any verification
+    believes."""
 
     prefix = "tiering.verify"
 
@@ -48,6 +49,16 @@ class VerifySettings(DynamicSection):
         unit="bytes",
         at_least=1,
         at_most=MOST_LONG,
+    )
+    max_missing_segments: int = operational(
+        3,
+        "So many segments of one partition, and not all of it, may be missing from the store for a verification to "
+        "take them for lost. Where more are, or everything that it looked at, it stops and stores no verdict of them: "
+        "the store is not the one that it seems to be. `./tiering verify --missing-is-real` asks a person instead.",
+        unit="segments",
+        at_least=0,
+        at_most=1_000_000,
+        loosens=Loosens.UPWARDS,
     )
     tasks: int = operational(
         8,

@@ -17,7 +17,14 @@ from typing import Final
 
 from include.tiering.clock import Clock
 from include.tiering.quota.config_rules import check_rules, checked_changes, quotas_in_force
-from include.tiering.quota.config_store import ConfigChange, ConfigEntity, ConfigStore
+from include.tiering.quota.config_store import (
+    ConfigChange,
+    ConfigCheck,
+    ConfigEntity,
+    ConfigStore,
+    ConfigValues,
+    accept_all,
+)
 from include.tiering.quota.contract import QuotaLedger, QuotaWorker
 
 WAIT_SECONDS: Final = 5.0
@@ -48,9 +55,12 @@ def alter_configs(
     ledger: QuotaLedger,
     clock: Clock,
     author: str,
+    check: ConfigCheck = accept_all,
     wait_seconds: float = WAIT_SECONDS,
 ) -> AlteredConfigs:
     """Set, or with None remove, all of `changes` or nothing. Repeating is harmless, and announces again.
+
+    `check` is asked beside the rules that always hold; what it raises comes out of here.
 
     Raises:
         SettingError: a name, value or place that is wrong by itself.
@@ -58,7 +68,12 @@ def alter_configs(
         MetadataUnavailableError: after a stored change too; repeat it.
     """
     checked = checked_changes(entity, changes, stored=store.of_entity(entity))
-    altered = store.alter(entity, checked, author=author, check=check_rules)
+
+    def check_all(before: ConfigValues, after: ConfigValues) -> None:
+        check_rules(after)
+        check(before, after)
+
+    altered = store.alter(entity, checked, author=author, check=check_all)
     ledger.announce(quotas_in_force(altered.snapshot))
     version = altered.snapshot.version
     taken_by, not_taken_by = _wait_for(version, ledger, clock, wait_seconds)

@@ -14,6 +14,7 @@ class BatchEnd(StrEnum):
     TIME_OVER = "its time is over"
     SURPLUS = "its pool was made smaller"
     STOPPED = "stopped"
+    WITHDRAWN = "its run was withdrawn"
 
 
 class BatchRoom:

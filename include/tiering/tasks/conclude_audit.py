@@ -18,7 +18,7 @@ from include.tiering.errors import FormatError, RemoteStorageError
 from include.tiering.formats.manifest import parse_manifest
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.remote_metadata.contract import RemoteLogMetadata
-from include.tiering.remote_storage.contract import ObjectKind, StoreMarker
+from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.strays import StrayStorage
 
 _MOST_ASKED_AGAIN: Final = 2_000
@@ -57,13 +57,12 @@ class AuditReport:
 
 @dataclass(frozen=True, slots=True)
 class AuditEnd:
-    """Everything that the end of an audit asks. `expected` and `found` are the markers of database and store."""
+    """Everything that the end of an audit asks. `objection`: why the store is not this database's, None if it is."""
 
     audits: AuditStore
     metadata: RemoteLogMetadata
     storage: StrayStorage
-    expected: StoreMarker
-    found: StoreMarker | None
+    objection: str | None
 
     def conclude(self, seen: SeenByAudit) -> AuditReport:
         """Raises RemoteStorageUnavailableError, MetadataUnavailableError: nothing was recorded."""
@@ -79,8 +78,7 @@ class AuditEnd:
                     continue
             believed.append(finding)
         evidence = Evidence(
-            expected=self.expected,
-            found=self.found,
+            objection=self.objection,
             segment_objects=sum(seen.passed_over.values()) + sum(one.segment_id is not None for one in believed),
             memory=self.audits.memory(),
             unknown_copies=tuple(self._unknown_copies(believed)),

@@ -22,10 +22,9 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.quota.topic_retention import FOR_EVER, TopicRetention
 from include.tiering.remote_metadata.contract import RemoteLogMetadata
+from include.tiering.tasks.local_bytes import counted_bytes
 
 _UUID_BYTES: Final = 16
-_MOST_BYTES: Final = 2**31 - 1
-"""Of a segment, in Kafka's metadata."""
 
 
 def left_out(
@@ -48,7 +47,7 @@ def left_out(
     if highest_copied_offset is not None or retention == FOR_EVER:
         return []
     truth = metadata.partition_truth(replica.topic_id_partition)
-    possible = takewhile(lambda one: one.size_bytes <= _MOST_BYTES, eligible)
+    possible = takewhile(lambda one: one.size_bytes <= counted_bytes(one, replica), eligible)
     committed = replica.leader_epochs.range(-1, replica.high_watermark)
     given = RetentionInput(
         topic_id_partition=replica.topic_id_partition,

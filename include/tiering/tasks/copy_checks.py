@@ -8,8 +8,9 @@ from include.tiering.model.lineage import with_records
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.skipped_offsets import SkippedOffsets, not_skipped
 from include.tiering.remote_metadata.contract import RemoteLogMetadata
-from include.tiering.remote_storage.contract import ObjectKind, StoredObject
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoredObject
 from include.tiering.tasks.copy_fork import replaced_offsets
+from include.tiering.tasks.store_witness import StoreWitness
 from include.tiering.work.contract import PlannedSegment
 
 
@@ -60,11 +61,19 @@ def require_no_fork(
         )
 
 
-def require_same_records(replica_id: ReplicaId, segment: LogSegment, failed: RemoteLogSegmentMetadata) -> None:
-    """What takes the place of a failed segment must be of its offsets and its leader epochs.
+def require_replaceable(
+    replica_id: ReplicaId,
+    segment: LogSegment,
+    failed: RemoteLogSegmentMetadata,
+    metadata: RemoteLogMetadata,
+    storage: RemoteStorage,
+) -> None:
+    """What takes the place of a failed segment must be of its offsets and its leader epochs, and must not be written
+    into a store that only seems to have lost it.
 
     Raises:
-        SourceChangedError
+        SourceChangedError: it is not of the same records.
+        StoreInDoubtError, RemoteStorageError: see `store_witness`.
     """
     offsets, epochs = (failed.start_offset, failed.end_offset), with_records(failed.segment_leader_epochs)
     if (segment.base_offset, segment.end_offset) != offsets or with_records(segment.leader_epochs) != epochs:
@@ -73,6 +82,7 @@ def require_same_records(replica_id: ReplicaId, segment: LogSegment, failed: Rem
             f"offsets up to {segment.end_offset} under epochs {list(segment.leader_epochs)} are not what failed:"
             f" {failed.start_offset}..{failed.end_offset} under {list(failed.segment_leader_epochs)}",
         )
+    StoreWitness(metadata, lambda: storage).require(failed)
 
 
 def require_stored(sent: tuple[StoredObject, ...], stored: tuple[StoredObject, ...], checked: CheckedSegment) -> None:

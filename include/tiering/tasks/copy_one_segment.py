@@ -1,7 +1,7 @@
 """Copy one rolled segment: the protocol and its crash table.
 
 An orphan object is tolerable, a dangling reference never. So metadata says STARTED before the first byte is sent, and
-FINISHED only after the store proved what it has and the source proved that it is still what was read.
+FINISHED only after the store proved what it has and that it is ours, and the source that it is still what was read.
 
     step        done when it is reached                    a crash right after it leaves       cleaned up by
     OPENED      all files open, kept open                  nothing                             -
@@ -9,7 +9,8 @@ FINISHED only after the store proved what it has and the source proved that it i
     STARTED     metadata COPY_SEGMENT_STARTED              a STARTED row                       A
     SENT        all objects written                        a STARTED row, some or all objects  A
     VERIFIED    store's lengths and checksums equal ours   a STARTED row, all objects          A
-    RECHECKED   source is what was opened                  a STARTED row, all objects          A
+    RECHECKED   source is what was opened, and the store   a STARTED row, all objects          A
+                has our marker
     FINISHED    metadata COPY_SEGMENT_FINISHED             a complete copy; the plan says      B
                                                            PLANNED still (a lost answer, too)
 
@@ -23,6 +24,9 @@ B: the same, when it finds the planned offsets copied (outcome SKIPPED).
 STARTED: is in the database before the first byte is sent, and on its disk with FINISHED at the latest. A power failure
    of the database's host may take the row of an attempt under way: its objects are orphans then, for the audit.
 VERIFIED: a store that named its own checksum in its answer to each write has said it; any other is asked now.
+RECHECKED: the marker is read now, whenever it was read before. Where the store is not ours any more (its disk went
+   away, another database took it over), abandoning stops at DELETE_SEGMENT_STARTED, as nothing may be deleted there:
+   the row stays until A finds the store again, and its objects with it.
 FINISHED: of a copy that takes the place of a failed segment, that one becomes DELETE_SEGMENT_STARTED in the same
    transaction. A crash before it leaves the failed one as it was; after it the new one alone answers, and expiration
    deletes the old objects after `tiering.superseded.hold.ms`. A copy reads and changes nothing of them.
@@ -55,7 +59,7 @@ from include.tiering.quota.contract import ByteLimiter
 from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata, TopicRegistry
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.tasks.check_ahead import SegmentOpener
-from include.tiering.tasks.copy_checks import require_no_fork, require_planned, require_same_records, require_stored
+from include.tiering.tasks.copy_checks import require_no_fork, require_planned, require_replaceable, require_stored
 from include.tiering.work.contract import PlannedSegment
 
 _log: Final = get_logger(__name__)
@@ -125,6 +129,7 @@ class SegmentCopier:
             CustomMetadataTooLargeError: brokers would refuse it; nothing was begun.
             SendingStoppedError: paused or stopped; the attempt was abandoned.
             StateConflictError: what it supersedes is not failed any more, or its deletion began; abandoned.
+            StoreInDoubtError: what it supersedes is missing, and one that passed as well; nothing was begun.
         """
         base_offset, failed = planned.base_offset, self.failed(replica_id.topic_id_partition, planned)
         with self.source.open_segment(replica_id, base_offset) as opened:
@@ -133,7 +138,7 @@ class SegmentCopier:
             if failed is None:
                 require_no_fork(replica_id, opened, highest_copied_offset, self.metadata)
             else:
-                require_same_records(replica_id, opened.segment, failed)
+                require_replaceable(replica_id, opened.segment, failed, self.metadata, self.storage)
             self._reached(CopyStep.OPENED, replica_id, base_offset)
             checked = opened.check()
             self._reached(CopyStep.CHECKED, replica_id, base_offset)
@@ -240,6 +245,7 @@ class SegmentCopier:
         self.observe(CopyStep.VERIFIED, partition, start)
         opened.recheck()
         self.require_ours(partition)
+        self.storage.check_marker()
         self.observe(CopyStep.RECHECKED, partition, start)
         limiter.take(0)
         sent_bytes = sum(stored.size_bytes for stored in sent)

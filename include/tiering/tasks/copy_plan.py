@@ -18,6 +18,8 @@ WAITING_CANNOT_HELP: Final = frozenset(
         IneligibleReason.NO_PRODUCER_SNAPSHOT,
         IneligibleReason.CORRUPT,
         IneligibleReason.AFTER_CORRUPT,
+        IneligibleReason.COMPACTED_SEGMENT,
+        IneligibleReason.AFTER_COMPACTED,
     }
 )
 
@@ -29,6 +31,7 @@ class HeldBack(StrEnum):
     STOPPED = "stopped by a failed segment"
     LOST = "a failed segment cannot be copied anew: its offsets are lost until somebody decides"
     FAILED_AGAIN = "the new copy of a failed segment failed as well"
+    STORE_IN_DOUBT = "a failed segment is missing, and so is one that passed: the store is not what it seems to be"
     HOLE = "offsets are gone from the source: a hole must be recorded by decision first"
     FORK = "the source's history is another one than that of what was copied"
     BYTE_LIMIT = "beyond the byte limit of this run"
@@ -56,12 +59,14 @@ class HeldBackPartition:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """Most urgent partition first. `errors` are the items of the source that could not be read."""
+    """Most urgent partition first. `errors` are the items of the source that could not be read, `notes` those of them
+    that no copy needs."""
 
     run_id: str
     partitions: tuple[PlannedPartition, ...]
     held_back: tuple[HeldBackPartition, ...]
     errors: tuple[ScanError, ...]
+    notes: tuple[ScanError, ...] = ()
 
     @property
     def size_bytes(self) -> int:

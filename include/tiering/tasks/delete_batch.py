@@ -1,26 +1,37 @@
 """One batch of a run that deletes: a stream that pulls partitions and deletes their planned segments in order.
 
 It takes a lease to expire a partition, deletes what is planned of it in groups, gives it back and takes the next, until
-nothing is left, its time is over, or its pool has no room for it any more. Before each group it waits while paused,
-pays for one request, and asks whether the topic is still ours. It never waits for a copy quota.
+nothing is left, its time is over, its run was withdrawn, or its pool has no room for it any more. Before each group it
+waits while paused, pays for one request, and asks whether the topic is still ours. When it takes a partition, and when
+it comes out of a pause, it asks whether the plan still holds. It never waits for a copy quota.
 
 What a killed batch leaves: a lease that expires, and what `delete_segments` says of the group it was in.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from include.tiering.errors import ApprovalRequiredError, LeaseLostError, SendingStoppedError, TieringError
+from include.tiering.errors import (
+    ApprovalRequiredError,
+    ClockDisagreesError,
+    LeaseLostError,
+    SendingStoppedError,
+    TieringError,
+    UnprovedReplacementError,
+)
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.retention import DeletionReason
 from include.tiering.observability import for_partition, get_logger
 from include.tiering.quota.contract import Quotas
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
 from include.tiering.tasks.batch_room import BatchEnd, BatchRoom
 from include.tiering.tasks.delete_segments import SEGMENTS_PER_GROUP, Doomed, FailedDeletion, SegmentDeleter
+from include.tiering.tasks.recheck_plan import PlanCheck
+from include.tiering.tasks.require_replacement import ReplacementCheck
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.work.contract import PartitionLease, WorkStore
-from include.tiering.work.deletion_contract import DeletionItem, DeletionOutcome, PlannedDeletion
+from include.tiering.work.deletion_contract import DeletionItem, DeletionOutcome, PlannedDeletion, PlannedExpiration
 
 _log: Final = get_logger(__name__)
 _PAUSE_POLL_SECONDS: Final = 0.5
@@ -28,12 +39,16 @@ _PAUSE_POLL_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class DeleteResult:
-    """What one batch did. What it left is still planned, or in DELETE_SEGMENT_STARTED for the next run."""
+    """What one batch did. What it left is still planned, or in DELETE_SEGMENT_STARTED for the next run.
+
+    `held` are superseded segments whose objects stay because the copy in their place is not proved.
+    """
 
     deleted: tuple[PlannedDeletion, ...]
     failed: tuple[FailedDeletion, ...]
     seconds: float
     ended: BatchEnd
+    held: tuple[DeletionItem, ...] = ()
 
     @property
     def worth_retrying(self) -> bool:
@@ -42,7 +57,7 @@ class DeleteResult:
 
 
 class DeleteBatch:
-    """Runs once, for a run that was released."""
+    """Runs once, for a run that was released. `check` asks whether the plan of a partition still holds."""
 
     def __init__(
         self,
@@ -52,6 +67,7 @@ class DeleteBatch:
         gate: SendGate,
         heartbeat: BatchHeartbeat,
         room: BatchRoom,
+        check: PlanCheck,
         *,
         run_id: str,
         batch_id: str,
@@ -64,6 +80,7 @@ class DeleteBatch:
         self._gate = gate
         self._heartbeat = heartbeat
         self._room = room
+        self._check = check
         self._run_id = run_id
         self._batch_id = batch_id
         self._lease_ms = lease_ms
@@ -71,15 +88,20 @@ class DeleteBatch:
         self._given_up: set[TopicIdPartition] = set()
         self._deleted: list[PlannedDeletion] = []
         self._failed: list[FailedDeletion] = []
+        self._held: list[DeletionItem] = []
+        self._replacements = ReplacementCheck(deleter.metadata, deleter.storage, quotas)
 
     def run(self) -> DeleteResult:
         """Pull partitions until there is a reason to end.
 
         Raises:
             ApprovalRequiredError: the run is not released.
+            RunWithdrawnError: it was withdrawn before anything of it was claimed here.
+            ClockDisagreesError: the database's clock is contradicted; what is left stays planned.
             StateConflictError: no such run was planned.
         """
         run = self._deleter.deletions.run(self._run_id)
+        run.require_not_withdrawn()
         if not run.is_released:
             raise ApprovalRequiredError(
                 f"run {self._run_id}: nothing is deleted before plan {run.plan_hash} passed the brake or was approved"
@@ -88,14 +110,14 @@ class DeleteBatch:
         with self._heartbeat:
             ended = self._pull()
         seconds = self._deleter.clock.monotonic() - started
-        return DeleteResult(tuple(self._deleted), tuple(self._failed), seconds, ended)
+        return DeleteResult(tuple(self._deleted), tuple(self._failed), seconds, ended, tuple(self._held))
 
     def _pull(self) -> BatchEnd:
         while (ended := self._room.reason_to_end()) is None:
             lease = self._heartbeat.claim(self._claim)
             if lease is None:
                 if not self._wait_out_a_pause():
-                    return BatchEnd.NO_WORK
+                    return BatchEnd.WITHDRAWN if self._is_withdrawn() else BatchEnd.NO_WORK
                 continue
             try:
                 self._expire(lease)
@@ -111,6 +133,9 @@ class DeleteBatch:
             self._run_id, self._batch_id, lease_ms=self._lease_ms, exclude=self._given_up
         )
 
+    def _is_withdrawn(self) -> bool:
+        return self._deleter.deletions.run(self._run_id).withdrawal is not None
+
     def _wait_out_a_pause(self) -> bool:
         """True if paused topics still hold work of this run, after a short wait."""
         if not self._work.paused_topics() or not self._deleter.deletions.has_work(self._run_id):
@@ -123,28 +148,53 @@ class DeleteBatch:
         self._heartbeat.add_planned(sum(one.size_bytes for one in planned.deletions))
         partition = lease.fence.topic_id_partition
         limiter = self._quotas.delete(partition.topic, go_on=self._gate.check)
+        left = planned.deletions
         try:
             if not self._deleter.is_ours(lease, planned.deletions):
                 return
+            pauses, planned = self._gate.pauses, self._still_planned(lease, planned)
+            left = planned.deletions
             queue, gone = self._deleter.begin(lease, planned)
             self._count(gone)
+            left = _planned_of(queue)
             while queue and partition not in self._given_up and self._room.reason_to_end() is None:
+                if self._is_withdrawn():
+                    return
                 if self._gate.paused:
                     self._deleter.clock.sleep(_PAUSE_POLL_SECONDS)
                     continue
                 limiter.take()
-                if not self._deleter.is_ours(lease, [one for one, _ in queue]):
+                if self._gate.pauses != pauses:
+                    pauses, planned = self._gate.pauses, self._still_planned(lease, replace(planned, deletions=left))
+                    queue = [doomed for doomed in queue if doomed[0] in planned.deletions]
+                    left = _planned_of(queue)
+                    continue
+                if not self._deleter.is_ours(lease, left):
                     return
                 group, queue = queue[: self._segments_per_group], queue[self._segments_per_group :]
-                self._delete(lease, group)
-        except (LeaseLostError, SendingStoppedError):
+                left = _planned_of(queue)
+                self._delete(lease, group, planned.log_start_offset)
+        except (LeaseLostError, SendingStoppedError, ClockDisagreesError):
             raise
         except TieringError as error:
-            self._give_up(lease, planned.deletions, error)
+            self._give_up(lease, left, error)
 
-    def _delete(self, lease: PartitionLease, group: Sequence[Doomed]) -> None:
+    def _still_planned(self, lease: PartitionLease, planned: PlannedExpiration) -> PlannedExpiration:
+        """What of it would still be planned; what would not is recorded as kept."""
+        checked = self._check(planned)
+        if checked.kept:
+            for_partition(_log, lease.fence.topic_id_partition).warning(
+                "%d planned segments are kept: %s", len(checked.kept), checked.why
+            )
+            self._deleter.keep(lease, checked.kept, checked.why)
+        return checked.planned
+
+    def _delete(self, lease: PartitionLease, group: Sequence[Doomed], log_start_offset: int) -> None:
         try:
-            outcome = self._deleter.delete(lease, group)
+            group = self._proved(lease, group)
+            if not group:
+                return
+            outcome = self._deleter.delete(lease, group, log_start_offset=log_start_offset)
         except (LeaseLostError, SendingStoppedError):
             raise
         except TieringError as error:
@@ -154,6 +204,21 @@ class DeleteBatch:
         self._failed.extend(outcome.failed)
         if any(failure.retriable for failure in outcome.failed):
             self._given_up.add(lease.fence.topic_id_partition)
+
+    def _proved(self, lease: PartitionLease, group: Sequence[Doomed]) -> Sequence[Doomed]:
+        """Without superseded segments whose replacement is not proved: those are held."""
+        held: dict[PlannedDeletion, DeletionItem] = {}
+        for planned, _ in group:
+            if planned.reason != DeletionReason.SUPERSEDED:
+                continue
+            try:
+                self._replacements.require(planned.segment_id)
+            except UnprovedReplacementError as error:
+                for_partition(_log, lease.fence.topic_id_partition).warning("%s", error)
+                held[planned] = DeletionItem(planned, DeletionOutcome.SKIPPED, type(error).__name__, str(error))
+        self._deleter.hold(lease, list(held.values()))
+        self._held.extend(held.values())
+        return [doomed for doomed in group if doomed[0] not in held]
 
     def _count(self, deleted: Sequence[PlannedDeletion]) -> None:
         self._deleted.extend(deleted)
@@ -169,3 +234,7 @@ class DeleteBatch:
         ]
         self._failed.extend(failed)
         self._deleter.leave(lease, failed)
+
+
+def _planned_of(queue: Sequence[Doomed]) -> tuple[PlannedDeletion, ...]:
+    return tuple(one for one, _ in queue)

@@ -1,10 +1,11 @@
 """Delete segments of one partition, group by group: the protocol and its crash table.
 
 An orphan object is tolerable, a dangling reference never. So the log start is raised first, and metadata says
-DELETE_SEGMENT_STARTED, from which no reader is served, before the first object goes.
+DELETE_SEGMENT_STARTED, from which no reader is served, before the first object goes. The log start is raised for each
+group, just behind what goes with it: it never comes down, and what is mended before the next group keeps its records.
 
     step             done when it is reached                 a crash right after it leaves         cleaned up by
-    LOG_START        our log start raised, with an event     a log start that hides what stays     A
+    LOG_START        log start behind the group, an event    a log start that hides the group      A
     DELETE_STARTED   up to 333 segments DELETE_STARTED       these rows, all objects               A
     OBJECTS_DELETED  their objects gone                      these rows                            A
     DELETE_FINISHED  the same segments DELETE_FINISHED       tombstones; the plan says PLANNED     B
@@ -94,20 +95,12 @@ class SegmentDeleter:
     observe: DeleteObserver
 
     def begin(self, lease: PartitionLease, planned: PlannedExpiration) -> tuple[list[Doomed], list[PlannedDeletion]]:
-        """Raise the log start. Returns what is to be deleted, begun deletions first, and what was found deleted.
+        """Look at what is planned. Returns what is to be deleted, begun deletions first, and what was found deleted.
 
         Skipped is a copy that was taken for abandoned and is not: it was finished since, or somebody copies there
         again and cleans up by itself. So is a segment that a new copy superseded since: its objects are held now.
         """
         partition = planned.topic_id_partition
-        self.metadata.raise_log_start(
-            partition,
-            planned.log_start_offset,
-            reason=f"run {lease.run_id}",
-            author=lease.batch_id,
-            fence=lease.fence,
-        )
-        self.observe(DeleteStep.LOG_START, partition, planned.log_start_offset)
         rows = {row.metadata.remote_log_segment_id: row for row in self.metadata.list_segments(partition)}
         gone = [one for one in planned.deletions if one.segment_id not in rows]
         self._record(lease, gone, DeletionOutcome.DELETED, _FOUND_GONE)
@@ -131,14 +124,26 @@ class SegmentDeleter:
         self._record(lease, planned, DeletionOutcome.SKIPPED, f"the topic's owner is now: {owner}")
         return False
 
-    def delete(self, lease: PartitionLease, group: Sequence[Doomed]) -> DeletedGroup:
+    def keep(self, lease: PartitionLease, kept: Iterable[PlannedDeletion], why: str) -> None:
+        """Record that these stay although they were planned."""
+        self._record(lease, kept, DeletionOutcome.SKIPPED, why)
+
+    def hold(self, lease: PartitionLease, held: Sequence[DeletionItem]) -> None:
+        """Record that these stay until something is mended."""
+        if held:
+            self.deletions.record_outcomes(lease, held)
+
+    def delete(self, lease: PartitionLease, group: Sequence[Doomed], *, log_start_offset: int) -> DeletedGroup:
         """Delete at most `SEGMENTS_PER_GROUP` segments of the leased partition.
+
+        The log start is raised behind those that could be read, and never beyond `log_start_offset`.
 
         Raises:
             RemoteStorageError: nothing of the group could be deleted; all of it stays DELETE_SEGMENT_STARTED.
         """
         partition, first = lease.fence.topic_id_partition, group[0][0].start_offset
         segments, now_ms = [segment for _, segment in group], self.clock.now_ms()
+        self._raise_log_start(lease, segments, log_start_offset)
         begun = self.metadata.advance_deletion(segments, _DELETING, event_timestamp_ms=now_ms, fence=lease.fence)
         self.observe(DeleteStep.DELETE_STARTED, partition, first)
         ids = {segment.remote_log_segment_id for segment in begun}
@@ -157,6 +162,18 @@ class SegmentDeleter:
         self.leave(lease, failed)
         self.observe(DeleteStep.RECORDED, partition, first)
         return DeletedGroup(deleted, failed)
+
+    def _raise_log_start(
+        self, lease: PartitionLease, segments: Sequence[RemoteLogSegmentMetadata], log_start_offset: int
+    ) -> None:
+        behind = max((one.end_offset + 1 for one in segments if one.is_finished), default=0)
+        if behind == 0:
+            return
+        partition, offset = lease.fence.topic_id_partition, min(behind, log_start_offset)
+        self.metadata.raise_log_start(
+            partition, offset, reason=f"run {lease.run_id}", author=lease.batch_id, fence=lease.fence
+        )
+        self.observe(DeleteStep.LOG_START, partition, offset)
 
     def leave(self, lease: PartitionLease, failed: Iterable[FailedDeletion]) -> None:
         """Record those that this run does not try again."""

@@ -5,7 +5,7 @@ gone.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -16,10 +16,11 @@ from include.tiering.quota.contract import QuotasInForce
 from include.tiering.quota.scopes import copy_scopes
 from include.tiering.quota.topic_quota import TopicQuotaReport
 from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.tasks.leases_ahead import say_ahead
 from include.tiering.tasks.partition_readiness import NotReady
 from include.tiering.tasks.readiness import Readiness
 from include.tiering.units import format_bytes, format_duration
-from include.tiering.work.contract import LeaseHolder, PlannedPartition
+from include.tiering.work.contract import LeaseAhead, LeaseHolder, PlannedPartition
 
 
 class Cause(StrEnum):
@@ -77,6 +78,7 @@ class Evidence:
     workers: int = 0
     topic_quotas: TopicQuotaReport = field(default_factory=TopicQuotaReport)
     holders: Mapping[TopicIdPartition, LeaseHolder] = field(default_factory=dict)
+    ahead: Sequence[LeaseAhead] = ()
 
 
 def diagnose(evidence: Evidence) -> tuple[Diagnosis, ...]:
@@ -87,9 +89,20 @@ def diagnose(evidence: Evidence) -> tuple[Diagnosis, ...]:
         return (_without_partitions(evidence),)
     replicas = {replica.topic_id_partition: replica for replica in evidence.replicas}
     return tuple(
-        Diagnosis(evidence.topic, one.topic_id_partition, *_of_partition(evidence, one.topic_id_partition, replicas))
+        _with_leases_ahead(
+            evidence,
+            Diagnosis(
+                evidence.topic, one.topic_id_partition, *_of_partition(evidence, one.topic_id_partition, replicas)
+            ),
+        )
         for one in evidence.readiness.partitions
     )
+
+
+def _with_leases_ahead(evidence: Evidence, found: Diagnosis) -> Diagnosis:
+    """They keep nothing: the cause stays."""
+    ahead = [say_ahead(lease) for lease in evidence.ahead if lease.topic_id_partition == found.partition]
+    return replace(found, finding="; ".join((found.finding, *ahead)))
 
 
 Line = tuple[Cause, str, str]
@@ -159,6 +172,8 @@ def _held_back(evidence: Evidence, held_back: HeldBackPartition, replica: Replic
 
 
 def _advice_held_back(held_back: HeldBackPartition) -> str:
+    if held_back.reason is HeldBack.STORE_IN_DOUBT:
+        return "nothing is copied again before the store is right: docs/runbook.md, Segments are missing from the store"
     if held_back.reason not in (HeldBack.HOLE, HeldBack.LOST, HeldBack.FAILED_AGAIN):
         return "docs/runbook.md, A partition is held back"
     partition = held_back.topic_id_partition
@@ -262,7 +277,10 @@ _ADVICE: Final[Mapping[str, str]] = {
     IneligibleReason.BELOW_LOG_START: "nothing: the broker is about to delete it",
     IneligibleReason.NO_PRODUCER_SNAPSHOT: "look for files deleted by hand: the broker writes one at each roll",
     IneligibleReason.NO_LEADER_EPOCH: "older than leader epochs, or the checkpoint was lost: it stays there",
+    IneligibleReason.TOPIC_CONTRADICTED: "docs/runbook.md, A segment is not eligible: mend partition.metadata",
     IneligibleReason.CORRUPT: "docs/runbook.md, A source file is corrupt",
+    IneligibleReason.COMPACTED_SEGMENT: "docs/runbook.md, A segment was compacted away",
+    IneligibleReason.AFTER_COMPACTED: "docs/runbook.md, A segment was compacted away",
     IneligibleReason.COMPACTED: "nothing: compacted topics are never tiered",
     IneligibleReason.INTERNAL_TOPIC: "nothing: internal topics are never tiered",
 }

@@ -62,9 +62,14 @@ _CONTRADICTIONS: Final = frozenset(
     {
         IneligibleReason.TOPIC_UNKNOWN,
         IneligibleReason.TOPIC_REMOVED,
+        IneligibleReason.TOPIC_CONTRADICTED,
         IneligibleReason.AMBIGUOUS_REPLICA,
         IneligibleReason.OFFSETS_UNKNOWN,
         IneligibleReason.STALE_LOG_DIR,
+        IneligibleReason.HIGH_WATERMARK_ABOVE_LOG_END,
+        IneligibleReason.RECOVERY_POINT_ABOVE_LOG_END,
+        IneligibleReason.LOG_START_ABOVE_LOG_END,
+        IneligibleReason.CHECKPOINT_OLDER_THAN_LOG,
     }
 )
 _NEVER_TIERED: Final = frozenset({IneligibleReason.INTERNAL_TOPIC, IneligibleReason.COMPACTED})

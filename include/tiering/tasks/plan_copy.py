@@ -6,7 +6,7 @@ touches a segment, so a stale plan costs time, never data.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -16,6 +16,7 @@ from include.tiering.log_source.contract import IneligibleReason, LogSegment, Re
 from include.tiering.model.failed_copies import FailedCopy
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionDecision
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
@@ -27,6 +28,7 @@ from include.tiering.tasks.plan_replacements import (
     MOST_NEW_COPIES,
     NOTHING_FAILED,
     Replacements,
+    believed,
     replacements_of,
 )
 from include.tiering.units import format_bytes
@@ -51,11 +53,13 @@ def plan_copy(
     retentions: Mapping[str, TopicRetention] = KEPT,
     failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] = NOTHING_FAILED,
     max_new_copies: int = MOST_NEW_COPIES,
+    doubt: Callable[[RemoteLogSegmentMetadata], str | None] = lambda _: None,
 ) -> CopyPlan:
     """Decide from one scan what a run may copy.
 
     Of each partition what `failed` comes first, copied anew at most `max_new_copies` times: see `plan_replacements`.
-    Where that cannot be, nothing else of the partition is planned.
+    Where that cannot be, nothing else of the partition is planned; nor where there is `doubt` whether the store, from
+    which such a segment is missing, is the right one.
 
     `now_ms` is the database's clock; `retentions` holds what is set on topics, by name. Where nothing was ever copied,
     the copy begins behind what they would delete at once; see `copy_begin`.
@@ -75,7 +79,7 @@ def plan_copy(
         copies = failed.get(replica.topic_id_partition, ())
         again = Replacements()
         if copies and _may_copy(replica, metadata, registry):
-            again = replacements_of(replica, report, copies, metadata, max_new_copies)
+            again = believed(replacements_of(replica, report, copies, metadata, max_new_copies), copies, doubt)
         to_copy = list(again.segments)
         if again.held_back is not None:
             held_back.append(again.held_back)
@@ -97,7 +101,7 @@ def plan_copy(
             wanted.append(PlannedPartition(replica.replica_id, how_urgent, tuple(to_copy), where))
     wanted.sort(key=lambda partition: -partition.urgency)
     within, beyond = _within_limit(wanted, limit_bytes)
-    return CopyPlan(run_id, within, (*held_back, *beyond), report.errors)
+    return CopyPlan(run_id, within, (*held_back, *beyond), report.errors, report.notes)
 
 
 def placed_batches(partitions: Iterable[PlannedPartition], max_batches: int) -> list[Placement]:

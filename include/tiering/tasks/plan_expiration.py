@@ -2,17 +2,16 @@
 
 Everything that is decided from is ours and comes from SQL: log start, leader epochs, segments in any state, retention.
 Of the brokers only the bytes that are not remote yet are asked, and only for topics with a retention.bytes; where they
-cannot be known they count as nothing, which deletes less, and the plan names it. Segments that a broker began neither
-expire here nor count, whoever owns the topic. Planning changes nothing; the plan is
-stored by the caller, and each batch asks for the owner and the state of every segment again.
+cannot be known, or cannot be right, they count as nothing, which deletes less, and the plan names it. Segments that a
+broker began neither expire here nor count, whoever owns the topic. Planning changes nothing; the plan is stored by the
+caller, and each batch asks for the owner and the state of every segment again.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from include.tiering.log_source.contract import Replica, ScanReport
+from include.tiering.log_source.contract import LogSegment, Replica, ReplicaId, ScanReport
 from include.tiering.log_source.topic_patterns import matches
 from include.tiering.model.expiration import decide_deletions
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
@@ -27,80 +26,33 @@ from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.topic_retention import FOR_EVER, TopicRetention
 from include.tiering.remote_metadata.contract import LeaseRole, RemoteLogMetadata, SegmentRow, TopicRegistry
+from include.tiering.tasks.expiration_plan import ExpirationPlan as ExpirationPlan
+from include.tiering.tasks.expiration_plan import HeldSegments as HeldSegments
+from include.tiering.tasks.expiration_plan import Unknown as Unknown
+from include.tiering.tasks.expiration_plan import WaitingPartition as WaitingPartition
+from include.tiering.tasks.expiration_plan import Waits as Waits
+from include.tiering.tasks.local_bytes import local_only_bytes, local_only_segments, without_doubtful
 from include.tiering.tasks.topic_standing import UNKNOWN_STANDING, TopicStanding
 from include.tiering.work.contract import WorkStore
-from include.tiering.work.deletion_contract import PlannedDeletion, PlannedExpiration, plan_hash
-
-
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """What could not be known of a partition and made the plan delete less."""
-
-    topic_id_partition: TopicIdPartition
-    sentence: str
-
-
-class Waits(StrEnum):
-    """Why segments of a partition do not expire although they might."""
-
-    NOT_READY = "its metadata is not complete"
-    NOT_OURS = "another owner expires this topic"
-    STOPPED = "stopped by a failed segment: time and size wait"
-    NAME_TAKEN = "another topic has its name now: retention set on the name is not about it"
-    TOPIC_DELETED = "its topic was deleted: what is archived stays for now"
-
+from include.tiering.work.deletion_contract import PlannedDeletion, PlannedExpiration
 
 _NOTHING_EXPIRES: Final = frozenset({Waits.NOT_READY, Waits.NOT_OURS})
 _LIMITS_WAIT: Final = frozenset({Waits.NAME_TAKEN, Waits.STOPPED})
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingPartition:
-    """A partition of which this plan expires nothing, or less than it might. `detail` is for a person."""
-
-    topic_id_partition: TopicIdPartition
-    reason: Waits
-    detail: str
+SizeDoubts = Callable[[ReplicaId, Sequence[LogSegment]], Mapping[int, str]]
+"""See `LogSource.size_doubts`."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeldSegments:
-    """Failed segments whose place new copies took, and whose objects are kept as evidence until the last of them goes,
-    at `until_ms` by the database's clock."""
-
-    topic_id_partition: TopicIdPartition
-    segments: int
-    size_bytes: int
-    until_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class ExpirationPlan:
-    """Partitions of which something goes, by topic and partition. `plan_hash` identifies what the plan does."""
-
-    run_id: str
-    expirations: tuple[PlannedExpiration, ...]
-    unknowns: tuple[Unknown, ...]
-    waiting: tuple[WaitingPartition, ...] = ()
-    held: tuple[HeldSegments, ...] = ()
-
-    @property
-    def plan_hash(self) -> str:
-        return plan_hash(self.expirations)
-
-    @property
-    def segments(self) -> int:
-        return sum(len(planned.deletions) for planned in self.expirations)
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(deletion.size_bytes for planned in self.expirations for deletion in planned.deletions)
+def no_doubts(_replica_id: ReplicaId, _segments: Sequence[LogSegment]) -> Mapping[int, str]:
+    """Where nothing is on a disk."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
 class ExpirationPlanner:
     """Everything that a plan reads. `retentions` holds what is set, by topic name; `standings` what the cluster says,
-    by topic id."""
+    by topic id; `size_doubts` is asked about segments whose local bytes would count."""
 
     metadata: RemoteLogMetadata
     registry: TopicRegistry
@@ -109,6 +61,7 @@ class ExpirationPlanner:
     unfinished_copy_expiry_ms: int
     standings: Mapping[Uuid, TopicStanding] = field(default_factory=dict)
     superseded_hold_ms: int = SUPERSEDED_HOLD_MS
+    size_doubts: SizeDoubts = no_doubts
 
     def partitions(self, patterns: Collection[str] = ()) -> Sequence[TopicIdPartition]:
         """Partitions with segments whose name matches if there are patterns, by topic and partition. Those of topics
@@ -144,16 +97,49 @@ class ExpirationPlanner:
             if reasons & _NOTHING_EXPIRES:
                 continue
             retention = FOR_EVER if reasons & _LIMITS_WAIT else self.retentions.get(partition.topic, FOR_EVER)
-            given = self._input(partition, replicas.get(partition), retention, now_ms)
+            replica, doubts = self._sure(replicas.get(partition), retention)
+            # Before the input is read: what is copied in between counts as copied since.
+            highest = None if replica is None else self.metadata.highest_copied_offset(partition)
+            given = self._input(partition, replica, retention, now_ms)
             outcome = decide_deletions(given)
+            unknowns.extend(Unknown(partition, sentence) for sentence in doubts)
             unknowns.extend(Unknown(partition, sentence) for sentence in outcome.unknowns)
             held += _held(partition, given, outcome)
             if outcome.decisions:
                 deletions = tuple(map(_planned, outcome.decisions))
                 expirations.append(
-                    PlannedExpiration(partition, given.log_start_offset, outcome.log_start_offset, deletions)
+                    PlannedExpiration(
+                        partition,
+                        given.log_start_offset,
+                        outcome.log_start_offset,
+                        deletions,
+                        given.local_only_bytes,
+                        -1 if highest is None else highest,
+                    )
                 )
         return ExpirationPlan(run_id, tuple(expirations), tuple(unknowns), tuple(waiting), tuple(held))
+
+    def plan_again(self, planned: PlannedExpiration, *, now_ms: int) -> PlannedExpiration | None:
+        """What would be planned of this partition now, by the local bytes that `planned` was based on, without those
+        that were copied since: a worker that deletes may reach no log dir. None if nothing of it may expire."""
+        partition = planned.topic_id_partition
+        reasons = {reason for reason, _ in self._waits(partition)}
+        if reasons & _NOTHING_EXPIRES:
+            return None
+        retention = FOR_EVER if reasons & _LIMITS_WAIT else self.retentions.get(partition.topic, FOR_EVER)
+        given = self._input(partition, None, retention, now_ms)
+        outcome = decide_deletions(replace(given, local_only_bytes=_local_bytes_left(planned, given)))
+        return replace(
+            planned,
+            log_start_before=given.log_start_offset,
+            log_start_offset=outcome.log_start_offset,
+            deletions=tuple(map(_planned, outcome.decisions)),
+        )
+
+    def why_it_waits(self, partition: TopicIdPartition) -> str:
+        """Why something of the partition does not expire now whatever its age, such as that its name is taken; empty if
+        nothing of it waits."""
+        return "; ".join(f"{reason}: {detail}" for reason, detail in self._waits(partition))
 
     def _waits(self, partition: TopicIdPartition) -> Iterator[tuple[Waits, str]]:
         standing, owner = self._standing(partition), self.registry.owner(partition.topic_id)
@@ -169,7 +155,7 @@ class ExpirationPlanner:
         if standing.deletion_due or self.retentions.get(partition.topic, FOR_EVER) == FOR_EVER:
             return
         if standing.is_name_taken:
-            yield Waits.NAME_TAKEN, f"topic id {partition.topic_id}"
+            yield Waits.NAME_TAKEN, f"topic id {partition.topic_id} keeps all: {standing.name_taken_because}"
         stopped = self.metadata.stopped_reason(partition)
         if stopped is not None:
             yield Waits.STOPPED, stopped
@@ -203,6 +189,15 @@ class ExpirationPlanner:
             superseded_hold_ms=self.superseded_hold_ms,
         )
 
+    def _sure(self, replica: Replica | None, retention: TopicRetention) -> tuple[Replica | None, list[str]]:
+        """The replica with segments whose sizes may count, and what is wrong with the others."""
+        if replica is None or retention.retention_bytes is None:
+            return replica, []
+        partition = replica.topic_id_partition
+        highest, truth = self.metadata.highest_copied_offset(partition), self.metadata.partition_truth(partition)
+        segments = local_only_segments(replica, highest, truth.log_start_offset)
+        return without_doubtful(replica, segments, self.size_doubts(replica.replica_id, segments))
+
     def _under_live_work(
         self, partition: TopicIdPartition, rows: Sequence[SegmentRow]
     ) -> frozenset[RemoteLogSegmentId]:
@@ -219,15 +214,11 @@ class ExpirationPlanner:
         return self.standings.get(partition.topic_id, UNKNOWN_STANDING)
 
 
-def local_only_bytes(replica: Replica, highest_copied_offset: int | None, log_start_offset: int) -> int:
-    """Bytes of the replica that are not remote: segments wholly behind what was copied, the active one included.
-
-    One that is remote in part counts as remote, and one that a log start fell into as gone: the total is rather too
-    low, which deletes less.
-    """
-    first = max(replica.log_start_offset, log_start_offset)
-    highest = -1 if highest_copied_offset is None else highest_copied_offset
-    return sum(segment.size_bytes for segment in replica.segments if segment.base_offset >= max(highest + 1, first))
+def _local_bytes_left(planned: PlannedExpiration, given: RetentionInput) -> int | None:
+    if planned.local_bytes is None:
+        return None
+    copied = [one for one in given.segments if one.is_finished and one.end_offset > planned.local_behind_offset]
+    return max(0, planned.local_bytes - sum(one.segment_size_bytes for one in copied))
 
 
 def _held(partition: TopicIdPartition, given: RetentionInput, outcome: RetentionOutcome) -> list[HeldSegments]:

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from include.tiering.errors import ForeignStoreError, StateConflictError
+from include.tiering.errors import ForeignStoreError, StateConflictError, printable
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoreMarker
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.remote_storage.marker import MARKER_KEY
+from include.tiering.remote_storage.store_marker import StoreMarker, StorePlace, elsewhere
 
 _TOLD_EACH: Final = 1_000
 
@@ -54,6 +55,7 @@ def plan_rebuild(
     begun: Callable[[StoreMarker], StoreMarker | None],
     cluster_id: str | None,
     *,
+    place: StorePlace | None = None,
     on_listed: Callable[[int], None] = lambda _: None,
 ) -> RebuildPlan:
     """Look at the marker and list the store. Changes nothing.
@@ -61,10 +63,11 @@ def plan_rebuild(
     Args:
         begun: as `MetadataRecovery.begun`; None for a database that has no tables yet, and is therefore empty.
         cluster_id: what the brokers' directories say, None if there are none to ask.
+        place: where the settings say that keys lie; None: nothing is compared with it.
         on_listed: gets the number of objects that were listed since the last call, now and then.
 
     Raises:
-        ForeignStoreError: no marker, or that of another cluster.
+        ForeignStoreError: no marker, that of another cluster, or of keys in another place than the settings name.
         StateConflictError: the database is not empty, or the layout writes no manifests.
     """
     if ObjectKind.MANIFEST not in storage.required_kinds:
@@ -80,10 +83,26 @@ def plan_rebuild(
         )
     if cluster_id is not None and found.cluster_id != cluster_id:
         raise ForeignStoreError(f"the store belongs to {found}, the log_dirs to cluster {cluster_id}")
+    if place is not None and found.place not in (None, place):
+        raise ForeignStoreError(elsewhere(found.place, place))
     begun_before = begun(found)
     if begun_before is not None:
         require_ours(found, begun_before)
-    return RebuildPlan(found, begun_before, *_listed(storage, on_listed))
+    partitions, other_names = _listed(storage, on_listed)
+    if not partitions and found.place is None:
+        _require_empty(storage)
+    return RebuildPlan(found, begun_before, partitions, other_names)
+
+
+def _require_empty(storage: RemoteStorage) -> None:
+    """Where nothing says where keys lie, objects of which none has a key of the settings' layout and prefix are those
+    of other settings."""
+    strange = next((key for key, _ in storage.list_objects() if key != MARKER_KEY), None)
+    if strange is not None:
+        raise ForeignStoreError(
+            f"the store holds objects, such as {printable(strange)}, and none of them has a key that"
+            " remote_storage.layout and remote_storage.key_prefix lead to: set both right"
+        )
 
 
 def require_ours(found: StoreMarker, begun: StoreMarker) -> None:

@@ -6,11 +6,12 @@ of those would begin or end inside of neighbours that are FINISHED, below the hi
 is a loss too, until a replica leads again that has the segment as it was.
 
 A segment that fails by what lies beside it alone is not copied anew: what is missing before it is a hole.
-A loss stops the partition until somebody decides. So does a new copy that failed as well: what fails each time would
-be copied for ever.
+A segment whose log is missing is copied again only where the store is known to be the right one: else nothing is, and
+nothing is superseded. A loss stops the partition until somebody decides. So does a new copy that failed as well: what
+fails each time would be copied for ever.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
@@ -32,7 +33,9 @@ from include.tiering.work.contract import PlannedSegment
 NOTHING_FAILED: Final[Mapping[TopicIdPartition, Sequence[FailedCopy]]] = MappingProxyType({})
 MOST_NEW_COPIES: Final = 1
 _MOST_NAMED: Final = 3
-_NOT_ABOUT_IT: Final = frozenset({IneligibleReason.AFTER_CORRUPT, IneligibleReason.AMBIGUOUS_REPLICA})
+_NOT_ABOUT_IT: Final = frozenset(
+    {IneligibleReason.AFTER_CORRUPT, IneligibleReason.AFTER_COMPACTED, IneligibleReason.AMBIGUOUS_REPLICA}
+)
 """Reasons that say nothing about this segment: once they are mended it can be copied."""
 
 _GONE: Final = (WAITING_CANNOT_HELP | {IneligibleReason.BELOW_LOG_START}) - _NOT_ABOUT_IT
@@ -105,6 +108,25 @@ def replacements_of(
         max_attempts=max_attempts,
         hole=hole,
     )
+
+
+def believed(
+    replacements: Replacements, copies: Sequence[FailedCopy], doubt: Callable[[RemoteLogSegmentMetadata], str | None]
+) -> Replacements:
+    """`replacements`, unless the store is in doubt: then nothing of the partition is copied again.
+
+    Args:
+        replacements: what is planned of `copies`.
+        copies: the failed segments of one partition.
+        doubt: why a failed segment may not be taken for lost, None if it may; see `store_witness`.
+    """
+    failed = {copy.segment_id.id: copy.metadata for copy in copies}
+    for planned in replacements.segments:
+        if planned.supersedes is not None and (why := doubt(failed[planned.supersedes])) is not None:
+            partition = failed[planned.supersedes].topic_id_partition
+            held_back = HeldBackPartition(partition, planned.base_offset, HeldBack.STORE_IN_DOUBT, why)
+            return Replacements(held_back=held_back)
+    return replacements
 
 
 def fails_by_neighbours(copy: FailedCopy) -> bool:

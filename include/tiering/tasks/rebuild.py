@@ -17,19 +17,20 @@ another one begun: it takes the store over in its turn.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 
 from include.tiering.clock import Clock
 from include.tiering.errors import ForeignStoreError
 from include.tiering.model.epoch_history import merged
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.recovered_log import LeftOut, RecoveredLog, recovered_log
 from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.remote_metadata.recovery_contract import MetadataRecovery, RecoveredPartition, StoredSegment
-from include.tiering.remote_storage.contract import RemoteStorage, StoreMarker
+from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.store_marker import StoreMarker
 from include.tiering.tasks.plan_rebuild import OtherName, RebuildPlan, by_name, require_ours
 from include.tiering.tasks.stored_attempts import (
     FaultyAttempt,
@@ -102,7 +103,7 @@ class Rebuild:
     def run(
         self,
         plan: RebuildPlan,
-        store_id: Uuid,
+        wanted: StoreMarker,
         *,
         on_examined: Callable[[int], None],
         stop: Callable[[], bool],
@@ -110,7 +111,7 @@ class Rebuild:
         """Take the store over, and store what its manifests say, partition by partition.
 
         Args:
-            store_id: of the store from now on; not used if a rebuild was begun before.
+            wanted: the store's marker from then on; not used if a rebuild was begun before.
             on_examined: gets the number of attempts that were dealt with since the last call.
             stop: asked between partitions; what is stored by then stays, and the next call goes on.
 
@@ -121,13 +122,13 @@ class Rebuild:
         began = self.clock.monotonic()
         marker, known = None, {}
         if self.recovery is not None:
-            marker = self._take_over(self.recovery, plan, store_id)
+            marker = self._take_over(self.recovery, plan, wanted)
             known = dict(self.recovery.recovered())
         rebuilt = list(_stored_before(plan, known))
         on_examined(sum(one.segments + one.not_taken for one in rebuilt))
-        wanted = [one.topic_id_partition for one in plan.partitions if one.topic_id_partition not in known]
+        missing = [one.topic_id_partition for one in plan.partitions if one.topic_id_partition not in known]
         interrupted = False
-        with closing(examined(self.storage, self._attempts(wanted))) as attempts:
+        with closing(examined(self.storage, self._attempts(missing))) as attempts:
             for partition, found in groupby(attempts, key=_partition_of):
                 rebuilt.append(self._add(partition, list(_counted(found, on_examined))))
                 if interrupted := stop():
@@ -139,12 +140,13 @@ class Rebuild:
         rebuilt.sort(key=lambda one: by_name(one.topic_id_partition))
         return RebuildReport(plan.found, marker, tuple(rebuilt), plan.other_names, interrupted, seconds)
 
-    def _take_over(self, recovery: MetadataRecovery, plan: RebuildPlan, store_id: Uuid) -> StoreMarker:
-        marker = recovery.begin(plan.found, store_id, author=self.author)
+    def _take_over(self, recovery: MetadataRecovery, plan: RebuildPlan, wanted: StoreMarker) -> StoreMarker:
+        marker = recovery.begin(plan.found, wanted, author=self.author)
         self.observe(RebuildStep.BEGUN)
         if plan.found != marker:
             require_ours(plan.found, marker)
-            now = self.storage.replace_marker(plan.found, marker)
+            raised = replace(marker, raised_by=wanted.raised_by)
+            now = self.storage.replace_marker(plan.found, raised, conditional=self.storage.replaces_conditionally())
             if now != marker:
                 raise ForeignStoreError(f"the store belongs to {now} by now, {plan.found} was found before")
         self.observe(RebuildStep.TAKEN_OVER)

@@ -25,6 +25,7 @@ class SendGate:
         self._pause_hold_seconds = pause_hold_seconds
         self._changed = threading.Condition()
         self._paused = False
+        self._pauses = 0
         self._stop_reason: str | None = None
         self._lease_valid_until: float | None = None
 
@@ -50,11 +51,17 @@ class SendGate:
         return self._paused
 
     @property
+    def pauses(self) -> int:
+        """How many pauses have begun: who sees another number than before has slept through one."""
+        return self._pauses
+
+    @property
     def stop_reason(self) -> str | None:
         return self._stop_reason
 
     def set_paused(self, paused: bool) -> None:
         with self._changed:
+            self._pauses += paused and not self._paused
             self._paused = paused
             self._changed.notify_all()
 

@@ -5,16 +5,17 @@ The crash table is that of `verify_segments`, with a plan:
     step      done when it is reached                      a crash right after it leaves         cleaned up by
     planned   the segments of the run are stored           a plan, which gives nobody a right    forgotten in a month
     measured  a group was read, here or in Spark's tasks   nothing; its bytes were charged       -
-    recorded  rules and verdicts of the group are stored   verdicts that the plan knows not of   the next call reads it
-                                                                                                 again
+    recorded  rules and verdicts of the group are stored,  verdicts that the plan knows not of   the next call reads it
+              but for those of missing segments                                                  again
     noted     the outcomes of the group are in the plan    nothing                               -
 
-The next call goes on with what has no outcome. A process or a task that dies while it measures has changed nothing.
+When nothing else is left, the missing segments are recorded and noted together, if it is believable that so much is
+lost: see `missing_segments`. The next call goes on with what has no outcome, and measures missing ones again. A process
+or a task that dies while it measures has changed nothing.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from include.tiering.clock import Clock
@@ -24,6 +25,7 @@ from include.tiering.model.verdict import Verdict
 from include.tiering.quality.judge import Judge
 from include.tiering.quality.measures import SegmentMeasure
 from include.tiering.remote_metadata.contract import RemoteLogMetadata
+from include.tiering.tasks.missing_segments import LOSS_LIMITS, LossLimits, Measured, MissingSegments
 from include.tiering.tasks.record_verdicts import Judged, Subject, judge_and_record
 from include.tiering.tasks.verify_segments import (
     GROUP_BYTES,
@@ -68,6 +70,7 @@ def verify_planned(
     clock: Clock,
     streams: int = 1,
     on_group: Callable[[], None] = lambda: None,
+    limits: LossLimits = LOSS_LIMITS,
 ) -> VerifyReport:
     """Verify what is left of a planned run, group by group. `streams` is how many segments are read at once, `on_group`
     is called when a group is recorded.
@@ -75,19 +78,36 @@ def verify_planned(
     Raises:
         RemoteStorageUnavailableError, ForeignStoreError, JudgeError: what was recorded stays, the rest is left to the
             next call.
+        StoreInDoubtError: too much is missing; nothing was recorded of what is.
     """
     began = clock.monotonic()
-    tally = Tally()
-    for group in _groups(partial(plans.pending, run_id, at_most=PAGE_SEGMENTS), streams * GROUP_BYTES):
-        subjects = _subjects(metadata, group)
-        by_text = {str(subject.segment_id.id): subject for subject in subjects.values()}
-        wanted = [_to_measure(one, subjects[one.segment_id]) for one in group if one.segment_id in subjects]
-        measured = [(by_text[measure.segment_id], measure) for measure in measure_all(wanted)]
+    tally, waiting = Tally(), dict[RemoteLogSegmentId, PlannedVerification]()
+    passed = sum(one.segments for one in plans.totals(run_id) if one.outcome is VerificationOutcome.PASSED)
+    missing = MissingSegments(metadata, limits, found_before=passed)
+
+    def pending() -> Sequence[PlannedVerification]:
+        page = plans.pending(run_id, at_most=PAGE_SEGMENTS + len(waiting))
+        return [one for one in page if one.segment_id not in waiting]
+
+    def record(group: Collection[PlannedVerification], measured: Sequence[Measured]) -> None:
         judged = judge_and_record(metadata, judge, measured)
         plans.record(run_id, _outcomes(group, measured, judged))
         tally.add(judged)
         tally.gone += len(group) - len(judged)
         on_group()
+
+    for group in _groups(pending, streams * GROUP_BYTES):
+        subjects = _subjects(metadata, group)
+        by_text = {str(subject.segment_id.id): subject for subject in subjects.values()}
+        wanted = [_to_measure(one, subjects[one.segment_id]) for one in group if one.segment_id in subjects]
+        measured = [(by_text[measure.segment_id], measure) for measure in measure_all(wanted)]
+        ready = missing.sift(measured)
+        held = {subject.segment_id for subject, _ in measured} - {subject.segment_id for subject, _ in ready}
+        waiting |= {one.segment_id: one for one in group if one.segment_id in held}
+        if rest := [one for one in group if one.segment_id not in held]:
+            record(rest, ready)
+    if lost := missing.release():
+        record(waiting.values(), lost)
     return tally.report(clock.monotonic() - began)
 
 

@@ -6,13 +6,15 @@ is superseded. A verdict says what the store held when it was asked, so it may b
     step      done when it is reached                      a crash right after it leaves        cleaned up by
     listed    the segments to verify are known             nothing                              -
     measured  store asked, what the depth wants was read   nothing; its bytes were charged      -
-    judged    every rule applied to a group of measures    nothing                              -
+    judged    every rule applied to a group of measures,   nothing                              -
+              but for those of missing segments
     recorded  broken rules and verdict of each segment     those of some segments               the next call
               stored together, one by one
 
 The next call takes every segment that has not passed, or all of the run again: the same objects get the same verdict.
 A store that does not answer is no verdict: the error goes to the caller, and what was recorded stays. Nor is one that
-is not ours, where a disk is not mounted or a URL is wrong: everything would fail that is missing there. Runs that were
+is not ours, where a disk is not mounted or a URL is wrong: everything would fail that is missing there. What is missing
+is judged and recorded at the end, if it is believable that so much is lost: see `missing_segments`. Runs that were
 planned are in `verify_planned`.
 """
 
@@ -32,6 +34,7 @@ from include.tiering.quality.succession import missing_offsets
 from include.tiering.quota.contract import Quotas
 from include.tiering.remote_metadata.contract import RemoteLogMetadata
 from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.tasks.missing_segments import LOSS_LIMITS, LossLimits, MissingSegments
 from include.tiering.tasks.record_verdicts import Judged, Subject, judge_and_record
 from include.tiering.tasks.verification_cost import bytes_to_read
 from include.tiering.units import GIB
@@ -130,6 +133,7 @@ def verify_segments(
     quotas: Quotas,
     clock: Clock,
     require_ours: Callable[[], None] = anybodys,
+    limits: LossLimits = LOSS_LIMITS,
 ) -> VerifyReport:
     """Verify the FINISHED segments that this run copied, and those that no run's gate has judged yet.
 
@@ -138,22 +142,28 @@ def verify_segments(
     Raises:
         RemoteStorageUnavailableError: the store does not answer (retriable).
         ForeignStoreError: it is not ours; nothing of the group was recorded.
+        StoreInDoubtError: too much is missing; nothing was recorded of what is.
         JudgeError: a rule could not be applied.
     """
     began = clock.monotonic()
     measurer = Measurer(metadata, storage, quotas, require_ours)
     subjects = _unpassed(metadata) if run_id is None else _of_run(metadata, run_id)
-    return verify_subjects(measurer, judge, subjects, depth).report(clock.monotonic() - began)
+    return verify_subjects(measurer, judge, subjects, depth, limits).report(clock.monotonic() - began)
 
 
 def verify_subjects(
-    measurer: Measurer, judge: Judge[SegmentMeasure], subjects: Iterable[Subject], depth: Depth
+    measurer: Measurer,
+    judge: Judge[SegmentMeasure],
+    subjects: Iterable[Subject],
+    depth: Depth,
+    limits: LossLimits = LOSS_LIMITS,
 ) -> Tally:
     """Measure, judge and record these, a group at a time. Raises as `verify_segments`."""
-    tally = Tally()
+    tally, missing = Tally(), MissingSegments(measurer.metadata, limits)
     for group in _groups(subjects, depth):
         measured = [(subject, measurer.of(subject, depth)) for subject in group]
-        tally.add(judge_and_record(measurer.metadata, judge, measured))
+        tally.add(judge_and_record(measurer.metadata, judge, missing.sift(measured)))
+    tally.add(judge_and_record(measurer.metadata, judge, missing.release()))
     return tally
 
 

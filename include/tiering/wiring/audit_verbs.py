@@ -25,13 +25,13 @@ from include.tiering.remote_storage.listing import ListedObject, ListingFacts, O
 from include.tiering.remote_storage.location import open_inventory, open_listing, open_strays
 from include.tiering.remote_storage.strays import StoredStrays
 from include.tiering.tasks.audit_brake import apply_removal_brake
-from include.tiering.tasks.brake import BrakeLimits, BrakeReport
+from include.tiering.tasks.brake import BrakeReport
 from include.tiering.tasks.conclude_audit import AuditEnd, AuditReport, SeenByAudit
 from include.tiering.tasks.own_topics import SeenOwners
 from include.tiering.tasks.plan_removals import RemovalPlan, plan_removals
 from include.tiering.tasks.removal_batch import RemovalBatch, RemovalResult
 from include.tiering.tasks.remove_strays import StrayRemover
-from include.tiering.wiring.batches import around_deletion
+from include.tiering.wiring.batches import around_deletion, deletion_limits
 from include.tiering.wiring.ingestion_verbs import IngestionVerbs
 from include.tiering.wiring.layouts import form_of
 from include.tiering.wiring.unwatched import ignore
@@ -105,16 +105,19 @@ class AuditVerbs(IngestionVerbs):
         run_id: str,
         *,
         listing: ObjectListing[Any] | None = None,
+        of_our_store: bool = True,
         on_listed: Callable[[int], None] = ignore,
     ) -> AuditReport:
         """Audit the store in this process, by its own listing or another one of it, and record what was found.
 
         The listing comes first, then the segments, then who works on them. `on_listed` gets the objects of each page.
+        An audit that need not be `of_our_store` reports what it sees there, and refuses every removal.
 
         Raises:
             ForeignStoreError: the store, or the listing, is not this database's.
         """
-        self.require_our_store()
+        if of_our_store:
+            self.require_our_store()
         listed = listing if listing is not None else self.object_listing
         facts, began_at_ms = listed.facts(), self.audits.now_ms()
         moment = self.audit_moment(facts)
@@ -144,8 +147,7 @@ class AuditVerbs(IngestionVerbs):
         """Look again, guard and record what an audit saw, wherever it looked; see the task. What ended longer ago than
         tombstones are kept is forgotten."""
         seen = self._believed_of_brokers(seen)
-        found = self.unguarded_storage.read_marker()
-        report = AuditEnd(self.audits, self.metadata, self.strays, self._identity(), found).conclude(seen)
+        report = AuditEnd(self.audits, self.metadata, self.strays, self.objection_to_store()).conclude(seen)
         ended_seconds, refusals = self.clock.now_ms() / 1000, len(report.record.refusals)
         remembered_ms = self.effective_settings().tombstone.ms
         self.audits.forget(remembered_ms)
@@ -185,7 +187,9 @@ class AuditVerbs(IngestionVerbs):
 
         Raises:
             StateConflictError: there is no such audit, or a later one has looked since.
+            ForeignStoreError: the store is not this database's.
         """
+        self.claim_store()
         audit = self.audits.audit(audit_run_id)
         seen = self.audits.seen_by(audit_run_id, tuple(FindingKind))
         plan = plan_removals(
@@ -209,12 +213,13 @@ class AuditVerbs(IngestionVerbs):
 
     def removal_brake(self, run_id: str) -> BrakeReport:
         """What the brake says of a stored plan; with anything in it, it needs an approval."""
-        expiration = self.effective_settings().expiration
-        limits = BrakeLimits(expiration.max_share, expiration.min_bytes)
+        limits = deletion_limits(self.effective_settings())
         return apply_removal_brake(run_id, self.removals, limits, author=_AUTHOR)
 
     def approve_removals(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
-        """Release the run if `plan_hash` is that of its plan. Raises StateConflictError otherwise."""
+        """Release the run if `plan_hash` is that of its plan. Raises StateConflictError otherwise. A copy of the
+        database may have the same plan, so the store is claimed once more."""
+        self.claim_store()
         return self.removals.approve(run_id, plan_hash, author=author)
 
     def remove_batch(
@@ -229,7 +234,9 @@ class AuditVerbs(IngestionVerbs):
 
         Raises:
             ApprovalRequiredError: the run is not released.
+            ForeignStoreError: the store is not this database's.
         """
+        self.require_our_store()
         settings = self.effective_settings()
         gate, heartbeat, room = around_deletion(self, settings, run_id, batch_id, pool=pool, parent_alive=parent_alive)
         result = RemovalBatch(

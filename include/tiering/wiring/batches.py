@@ -7,6 +7,7 @@ from collections.abc import Callable
 from include.tiering.settings import TieringSettings
 from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
 from include.tiering.tasks.batch_room import BatchRoom
+from include.tiering.tasks.brake import BrakeLimits
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.wiring.parts import Parts
 from include.tiering.work.contract import BatchProgress
@@ -22,6 +23,12 @@ def gate_and_heartbeat(
         parts.work, gate, parts.clock, identity=identity, lease_ms=lease_ms, parent_alive=parent_alive
     )
     return gate, heartbeat
+
+
+def deletion_limits(settings: TieringSettings) -> BrakeLimits:
+    """What goes without a person, whatever it is that deletes."""
+    limits = settings.expiration
+    return BrakeLimits(limits.max_share, limits.min_bytes, limits.total_max_bytes, limits.max_whole_topics)
 
 
 def around_deletion(

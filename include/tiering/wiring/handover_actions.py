@@ -1,7 +1,7 @@
 """What the platform does for a hand-over: copy, verify, publish, read back, look at disks."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -10,11 +10,12 @@ from include.tiering.errors import PublicationRefusedError
 from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.record_digest import RangeDigest, RecordDigest
+from include.tiering.model.skipped_offsets import OffsetRange, without
 from include.tiering.remote_metadata.contract import Fence
 from include.tiering.tasks.batch_room import BatchEnd
 from include.tiering.tasks.copy_plan import CopyPlan, HeldBack
 from include.tiering.tasks.copy_segments import BatchResult
-from include.tiering.tasks.handover.ports import CopyRound
+from include.tiering.tasks.handover.ports import CopyRound, StoredDigest
 from include.tiering.tasks.handover.stored_records import stored_digest
 from include.tiering.tasks.plan_publication import PublicationPlan
 from include.tiering.tasks.publish import Publisher
@@ -28,6 +29,7 @@ _FOR_A_PERSON: Final = frozenset(
     {
         HeldBack.LOST,
         HeldBack.FAILED_AGAIN,
+        HeldBack.STORE_IN_DOUBT,
         HeldBack.HOLE,
         HeldBack.FORK,
         HeldBack.NOT_OURS,
@@ -62,12 +64,13 @@ class HandoverActions:
     def verify(self, segments: Mapping[TopicIdPartition, frozenset[RemoteLogSegmentId]]) -> None:
         tiering = self._tiering
         subjects = subjects_of(tiering.metadata, segments)
-        verify_subjects(tiering.measurer, tiering.segment_judge(), subjects, self._depth)
+        verify_subjects(tiering.measurer, tiering.segment_judge(), subjects, self._depth, tiering.loss_limits())
 
     def abandon_leftovers(self, fence: Fence) -> int:
         return self._tiering.segment_copier().abandon_leftovers(fence)
 
     def publish(self, seeded: SeededPartition) -> None:
+        self._tiering.require_our_store()
         partition = seeded.topic_id_partition
         _require_decided(self._publisher.plan(partition, log_start_offset=seeded.log_start_offset), seeded)
         run_id = f"handover-publish-{partition.topic_id}"
@@ -79,15 +82,18 @@ class HandoverActions:
         )
         self._publisher.confirm(partition)
 
-    def stored_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> RangeDigest:
+    def stored_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> StoredDigest:
         tiering = self._tiering
         limiter = tiering.quotas.fetch(0, partition.topic)
         return stored_digest(tiering.metadata, tiering.storage, limiter, partition, start_offset, end_offset)
 
-    def served_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> RangeDigest:
+    def served_digest(
+        self, partition: TopicIdPartition, start_offset: int, end_offset: int, leave_out: Sequence[OffsetRange] = ()
+    ) -> RangeDigest:
         digest = RecordDigest()
-        for record in self._served.read(partition, start_offset, end_offset):
-            digest.add(record)
+        for first, last in without(OffsetRange(start_offset, end_offset), leave_out):
+            for record in self._served.read(partition, first, last):
+                digest.add(record)
         return digest.result()
 
     def free_bytes(self, broker_id: int) -> int | None:

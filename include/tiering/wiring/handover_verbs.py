@@ -37,8 +37,6 @@ _PROCESS: Final = secrets.token_hex(4)
 class HandoverVerbs(PublicationVerbs):
     """Part of `Tiering`. Needs `cluster.bootstrap_servers`."""
 
-    _random_bytes: Callable[[int], bytes]
-
     @cached_property
     def handovers(self) -> HandoverStore:
         return SqlHandoverStore(self.engine, self.cluster_id)
@@ -91,7 +89,9 @@ class HandoverVerbs(PublicationVerbs):
         Raises:
             StateConflictError: one is on its way already.
             SettingError: a broker has the publisher's broker id.
+            ForeignStoreError: the store is not this database's.
         """
+        self.claim_store()
         self._require_free_broker_id()
         topic_id = self.topic_to_hand_over(topic)
         open_one = self.handovers.latest(topic_id)
@@ -117,7 +117,9 @@ class HandoverVerbs(PublicationVerbs):
         on_step: Callable[[Handover], None] = ignore,
         told: Callable[[str], None] = ignore,
     ) -> Handover:
-        """See `tasks.handover.drive.carry_on`. Raises LeaseLostError: somebody else drives it."""
+        """See `tasks.handover.drive.carry_on`. Raises LeaseLostError: another process drives it; ForeignStoreError: the
+        store is not this database's."""
+        self.require_our_store()
         return carry_on(
             self.handover_ports,
             handover_id,
@@ -130,6 +132,7 @@ class HandoverVerbs(PublicationVerbs):
 
     def approve_handover(self, handover_id: Uuid, plan_hash: str, *, author: str) -> Handover:
         """Agree to exactly this plan. Raises StateConflictError: it has another one."""
+        self.claim_store()
         return self.handovers.approve(handover_id, plan_hash, author=author)
 
     def undo_handover(self, handover_id: Uuid, *, told: Callable[[str], None] = ignore) -> Undo:

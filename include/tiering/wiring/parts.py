@@ -4,7 +4,6 @@ import secrets
 from collections.abc import Collection
 from contextlib import suppress
 from functools import cached_property
-from typing import Any
 
 from sqlalchemy import Engine
 
@@ -13,10 +12,8 @@ from include.tiering.cluster.contract import ClusterFacts
 from include.tiering.cluster.metadata_log import MetadataLog
 from include.tiering.cluster.missed_facts import MissedFacts
 from include.tiering.cluster.unknown_facts import UnknownFacts
-from include.tiering.database.engine import LOCK_WAIT_MS, open_engine
+from include.tiering.database.engine import LOCK_WAIT_MS
 from include.tiering.database.facts_memory import FactsMemory
-from include.tiering.database.migrations import current_revision, require_head
-from include.tiering.database.store_identity import StoreIdentities, known_clusters, require_whole
 from include.tiering.errors import (
     ClusterFactsError,
     MetadataUnavailableError,
@@ -47,20 +44,16 @@ from include.tiering.remote_metadata.failed_copies_contract import FailedCopies
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_failed_copies import SqlFailedCopies
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
-from include.tiering.remote_storage.contract import RemoteStorage, StoreMarker
-from include.tiering.remote_storage.credentials import S3Credentials
-from include.tiering.remote_storage.location import open_storage
-from include.tiering.remote_storage.marker import GuardedStorage
-from include.tiering.settings import RemoteStorageSettings, TieringSettings, with_dynamic
+from include.tiering.settings import TieringSettings, with_dynamic
 from include.tiering.wiring.broker_parts import BrokerParts
-from include.tiering.wiring.layouts import layout_options
+from include.tiering.wiring.store_parts import StoreParts
 from include.tiering.work.contract import ANYWHERE, Placement, WorkStore
 from include.tiering.work.deletion_contract import DeletionStore
 from include.tiering.work.sql import SqlWorkStore
 from include.tiering.work.sql_deletions import SqlDeletionStore
 
 
-class Parts(BrokerParts):
+class Parts(StoreParts, BrokerParts):
     """Contracts outside, adapters inside. Nothing is opened before it is asked for; `close` what was."""
 
     def __init__(self, settings: TieringSettings, *, clock: Clock | None = None) -> None:
@@ -74,13 +67,10 @@ class Parts(BrokerParts):
         if "pools" in self.__dict__:
             self.pools.close()
         self.close_brokers()
-        for engine in ("_ledger_engine", "_patient_ledger_engine", "engine"):
-            if engine in self.__dict__:
-                self.__dict__[engine].dispose()
-
-    @cached_property
-    def engine(self) -> Engine:
-        return open_engine(self.settings.metadata.url.get_secret_value(), clock=self.clock)
+        for engine in self.__dict__.keys() & {"_ledger_engine", "_patient_ledger_engine", "engine"}:
+            self.__dict__[engine].dispose()
+        for storage in ("storage", "unguarded_storage", "object_listing", "strays"):
+            self.__dict__.pop(storage, None)  # Else a directory's root stays open, and its disk busy.
 
     @cached_property
     def facts(self) -> ClusterFacts:
@@ -99,12 +89,13 @@ class Parts(BrokerParts):
     def source(self) -> LogSource:
         """Raises SettingError without log dirs."""
         brokers = self.brokers if self.has_brokers else None
-        return LogDirSource(self.log_dirs(), self.facts, named_topics=self.settings.topics.include, brokers=brokers)
-
-    @cached_property
-    def storage(self) -> RemoteStorage:
-        """Refuses every change unless the store's marker is this database's."""
-        return GuardedStorage(self.unguarded_storage, self._identity(), self.clock)
+        return LogDirSource(
+            self.log_dirs(),
+            self.facts,
+            named_topics=self.settings.topics.include,
+            recorded=lambda topic_id: self.registry.recorded_name(topic_id),
+            brokers=brokers,
+        )
 
     @cached_property
     def metadata(self) -> RemoteLogMetadata:
@@ -180,32 +171,6 @@ class Parts(BrokerParts):
         url = self.settings.metadata.url.get_secret_value()
         return open_ledger_engine(url, self.clock, patience_ms=LOCK_WAIT_MS)
 
-    @cached_property
-    def cluster_id(self) -> str:
-        """The cluster that the database was set up for.
-
-        Raises:
-            MetadataUnavailableError: it was not set up or not migrated, or its metadata are being rebuilt.
-        """
-        known = known_clusters(self.engine) if current_revision(self.engine) is not None else []
-        if len(known) != 1:
-            raise MetadataUnavailableError(
-                f"the database serves {len(known)} clusters instead of one: set it up with ./tiering migrate"
-            )
-        require_head(self.engine)
-        require_whole(self.engine)
-        return known[0]
-
-    @cached_property
-    def unguarded_storage(self) -> RemoteStorage:
-        """For set-up alone, before there is a marker to compare with."""
-        remote = self.settings.remote_storage
-        return open_storage(remote.required_url(), **self._access(), **layout_options(remote))
-
-    def require_our_store(self) -> None:
-        """Raises ForeignStoreError unless the store's marker is this database's."""
-        GuardedStorage(self.unguarded_storage, self._identity(), self.clock).check_marker()
-
     def effective_settings(self) -> TieringSettings:
         """The settings with the dynamic configs of now over them."""
         return with_dynamic(self.settings, self.configs.of_entity(ALL_BROKERS))
@@ -259,15 +224,6 @@ class Parts(BrokerParts):
             return self._were_known
         return False
 
-    def _access(self) -> dict[str, Any]:
-        """How to get at the store, beside its URL."""
-        remote = self.settings.remote_storage
-        return {
-            "endpoint_url": remote.endpoint_url,
-            "region": remote.region,
-            "credentials": _credentials(remote),
-        }
-
     def _quota_observer(self) -> QuotaObserver:
         recorder, settings = process_recorder(), self.effective_settings()
         copy, fetch = settings.copy_quota_window, settings.fetch_quota_window
@@ -281,19 +237,3 @@ class Parts(BrokerParts):
 
     def _stored_quotas(self) -> QuotasInForce:
         return quotas_in_force(self.configs.snapshot())
-
-    def _identity(self) -> StoreMarker:
-        identity = StoreIdentities(self.engine, self.cluster_id).read()
-        if identity is None:
-            raise MetadataUnavailableError("the database has no store identity: set it up with ./tiering migrate")
-        return identity
-
-
-def _credentials(remote: RemoteStorageSettings) -> S3Credentials | None:
-    """Raises SettingError if only one half is set."""
-    if remote.access_key_id is None and remote.secret_access_key is None:
-        return None
-    if remote.access_key_id is None or remote.secret_access_key is None:
-        raise SettingError("remote_storage.access_key_id and remote_storage.secret_access_key go together")
-    token = remote.session_token.get_secret_value() if remote.session_token is not None else None
-    return S3Credentials(remote.access_key_id, remote.secret_access_key.get_secret_value(), token)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from include.tiering.pools.contract import READER_POOL, UNLIMITED_SLOTS
-from include.tiering.quota.config_store import ConfigEntity
+from include.tiering.quota.config_store import ConfigCheck, ConfigEntity, accept_all
 from include.tiering.tasks.alter_configs import AlteredConfigs, alter_configs
 from include.tiering.tasks.mirror_pools import PoolsStatus, look_at_pools, mirror_pools, mirrored_pools
 from include.tiering.tasks.resize_pools import asks_for_pools, resize_pools
@@ -23,8 +23,18 @@ class PoolVerbs(Parts):
         """Ask Airflow for the sizes of its pools and keep them for those who cannot. Raises AirflowApiError."""
         mirror_pools(self.pools, self.pool_mirror)
 
-    def alter_configs(self, entity: ConfigEntity, changes: Mapping[str, str | None], *, author: str) -> AlteredConfigs:
-        """Change dynamic configs and wait until running workers have taken them, or resize pools; see the tasks."""
+    def alter_configs(
+        self,
+        entity: ConfigEntity,
+        changes: Mapping[str, str | None],
+        *,
+        author: str,
+        check: ConfigCheck = accept_all,
+    ) -> AlteredConfigs:
+        """Change dynamic configs and wait until running workers have taken them, or resize pools; see the tasks.
+
+        `check` may refuse a change of what is kept here, by raising; sizes of pools are Airflow's.
+        """
         if asks_for_pools(changes):
             return resize_pools(
                 entity,
@@ -36,7 +46,7 @@ class PoolVerbs(Parts):
                 author=author,
             )
         return alter_configs(
-            entity, changes, store=self.configs, ledger=self.quota_ledger, clock=self.clock, author=author
+            entity, changes, store=self.configs, ledger=self.quota_ledger, clock=self.clock, author=author, check=check
         )
 
     def reader_threads(self) -> int:

@@ -71,11 +71,13 @@ class PublicationVerbs(Parts):
             BrokersError: a log start offset cannot be had.
             SettingError: a broker has the publisher's broker id.
             PublicationRefusedError: the topic's hand-over has not looked at everything for the last time.
+            ForeignStoreError: the store is not this database's.
             UnknownTopicError, SendingStoppedError
         """
         self._require_free_broker_id()
         self._require_looked_at(topic)
         log_starts = self._log_starts(topic, partitions)
+        self.claim_store()
         this_process = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         try:
             return publish_partitions(

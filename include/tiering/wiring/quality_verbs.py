@@ -17,8 +17,10 @@ from include.tiering.quality.partition_measures import PartitionMeasure
 from include.tiering.quality.rules import Severity
 from include.tiering.quality.suites import PARTITION_SUITES, Suite, segment_suites
 from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.tasks.missing_segments import LossLimits
 from include.tiering.tasks.plan_verification import Sample, VerificationPlan, plan_verification
 from include.tiering.tasks.record_verdicts import finding_of_result, only_deep_acquits
+from include.tiering.tasks.store_witness import StoreWitness
 from include.tiering.tasks.verify_partitions import PartitionReport, nobody_knows, verify_partitions
 from include.tiering.tasks.verify_planned import MeasureAll, ToMeasure, measure_planned, measured_here, verify_planned
 from include.tiering.tasks.verify_segments import Measurer, VerifyReport, verify_segments
@@ -37,9 +39,15 @@ class QualityVerbs(IngestionVerbs):
         return SqlVerificationStore(self.engine, self.cluster_id)
 
     def verify(
-        self, run_id: str | None = None, *, depth: Depth = Depth.SHALLOW, results_dir: Path | None = None
+        self,
+        run_id: str | None = None,
+        *,
+        depth: Depth = Depth.SHALLOW,
+        results_dir: Path | None = None,
+        confirm: Callable[[str], bool] | None = None,
     ) -> VerifyReport:
-        """Judge what a run copied; without a run, all that has not passed. Results are stored below `results_dir`."""
+        """Judge what a run copied; without a run, all that has not passed. Results are stored below `results_dir`;
+        `confirm` as in `LossLimits`."""
         return verify_segments(
             self.metadata,
             self.storage,
@@ -49,7 +57,17 @@ class QualityVerbs(IngestionVerbs):
             quotas=self.quotas,
             clock=self.clock,
             require_ours=self.require_our_store,
+            limits=self.loss_limits(confirm),
         )
+
+    def loss_limits(self, confirm: Callable[[str], bool] | None = None) -> LossLimits:
+        """How much a verification believes to be lost. `confirm` as there."""
+        most = self.effective_settings().verify.max_missing_segments
+        return LossLimits(most, confirm, StoreWitness(self.metadata, lambda: self.storage).doubt)
+
+    def note_confirmed_losses(self, found: str, *, author: str) -> None:
+        """Record that a person says of missing segments that they are lost."""
+        self.verifications.note_confirmed_losses(found, author=author)
 
     def expire_verdicts(self) -> int:
         """Segments that passed too long ago are no longer counted as safe; returns how many. In bounded statements."""
@@ -73,7 +91,12 @@ class QualityVerbs(IngestionVerbs):
         limit_bytes: int | None = None,
         dry_run: bool = False,
     ) -> VerificationPlan:
-        """Let verdicts expire, choose, say what it costs, store the plan. A `dry_run` changes nothing."""
+        """Let verdicts expire, choose, say what it costs, store the plan. A `dry_run` changes nothing.
+
+        Raises:
+            ForeignStoreError: the store is not this database's.
+        """
+        self.require_our_store()
         if not dry_run:
             self.expire_verdicts()
         plan = plan_verification(
@@ -100,9 +123,10 @@ class QualityVerbs(IngestionVerbs):
         on_read: Callable[[int], None] = lambda _: None,
         on_group: Callable[[], None] = lambda: None,
         results_dir: Path | None = None,
+        confirm: Callable[[str], bool] | None = None,
     ) -> VerifyReport:
         """Verify what is left of a planned run. Without `measure_all` it is read by this process; `on_read` is told the
-        planned bytes of each segment then."""
+        planned bytes of each segment then. `confirm` as in `LossLimits`."""
         return verify_planned(
             run_id,
             self.verifications,
@@ -112,6 +136,7 @@ class QualityVerbs(IngestionVerbs):
             clock=self.clock,
             streams=streams,
             on_group=on_group,
+            limits=self.loss_limits(confirm),
         )
 
     def measure_planned(self, planned: ToMeasure) -> SegmentMeasure | None:

@@ -18,9 +18,11 @@ from include.tiering.tasks.handover.watchdog import diagnose_handovers
 from include.tiering.tasks.partition_readiness import partition_readiness, unread_partitions
 from include.tiering.tasks.plan_copy import plan_copy
 from include.tiering.tasks.readiness import Readiness, run_checks
+from include.tiering.tasks.store_witness import StoreWitness
 from include.tiering.wiring.ingestion_verbs import IngestionVerbs
+from include.tiering.wiring.name_parts import NameParts
 from include.tiering.wiring.pool_verbs import PoolVerbs
-from include.tiering.wiring.set_up import HANDOVERS, LOG_DIRS, PAUSE, TOPIC_FACTS, readiness_probes
+from include.tiering.wiring.set_up import HANDOVERS, LEASES, LOG_DIRS, PAUSE, TOPIC_FACTS, readiness_probes
 from include.tiering.work.sql_handovers import SqlHandoverStore
 
 _DELETES_WITHOUT: Final = {
@@ -35,10 +37,13 @@ _DOES_WITHOUT: Final[Mapping[str | None, Mapping[str, str]]] = MappingProxyType(
     {EXPIRATION_POOL: _DELETES_WITHOUT, READER_POOL: _READS_WITHOUT}
 )
 """What need not hold for the work behind a pool, and what it means that it does not."""
-_NEVER_NEEDED: Final = {HANDOVERS: "other topics do not wait for it"}
+_NEVER_NEEDED: Final = {
+    HANDOVERS: "other topics do not wait for it",
+    LEASES: "nothing waits for it, and the next batch that takes the partition ends it",
+}
 
 
-class ReadinessVerbs(PoolVerbs, IngestionVerbs):
+class ReadinessVerbs(PoolVerbs, IngestionVerbs, NameParts):
     """Part of `Tiering`."""
 
     def require_schema(self) -> None:
@@ -102,9 +107,10 @@ class ReadinessVerbs(PoolVerbs, IngestionVerbs):
             registry=self.registry,
             facts=self.facts,
             now_ms=now_ms,
-            retentions=self.topic_retentions(),
+            retentions=self.retentions_of_copies(report),
             failed=by_partition(self.failed_copies.all()),
             max_new_copies=self.effective_settings().superseded.max_copies,
+            doubt=StoreWitness(self.metadata, lambda: self.storage).doubt_or_error,
         )
         partitions = [planned.replica_id.topic_id_partition for planned in plan.partitions]
         holders = {partition: self.work.holder(partition, LeaseRole.COPY) for partition in partitions}
@@ -120,6 +126,7 @@ class ReadinessVerbs(PoolVerbs, IngestionVerbs):
                 quotas=self.quota_ledger.in_force(),
                 workers=len(self.quota_ledger.workers()),
                 topic_quotas=self.topic_quotas.report(),
+                ahead=self.work.leases_ahead(),
                 holders={partition: holder for partition, holder in holders.items() if holder is not None},
             )
         )

@@ -6,25 +6,27 @@ from enum import StrEnum
 from typing import Final
 
 from include.tiering.database.migrations import current_revision, require_head, upgrade
-from include.tiering.errors import ClusterFactsError, SourceError
+from include.tiering.errors import ClusterFactsError, ForeignStoreError, SourceError, StateConflictError
 from include.tiering.log_source.log_dir.dirs import identify
 from include.tiering.model.ids import Uuid
+from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.remote_metadata.sql_recovery import SqlMetadataRecovery
-from include.tiering.remote_storage.contract import StoreMarker
+from include.tiering.remote_storage.store_marker import StoreMarker
+from include.tiering.reports.store_owner import Relocation, TakeOver
 from include.tiering.tasks.adopt import Adoption, AdoptionReport
 from include.tiering.tasks.plan_adoption import AdoptionPlan, plan_adoption
 from include.tiering.tasks.plan_rebuild import RebuildPlan, plan_rebuild
+from include.tiering.tasks.prove_place import prove_place
 from include.tiering.tasks.rebuild import Rebuild, RebuildReport
-from include.tiering.wiring.parts import Parts
+from include.tiering.units import format_utc
+from include.tiering.wiring.audit_verbs import AuditVerbs
 from include.tiering.wiring.unwatched import ignore
 
 _LEASE_MS: Final = 60_000
 
 
-class RecoveryVerbs(Parts):
+class RecoveryVerbs(AuditVerbs):
     """Part of `Tiering`."""
-
-    _random_bytes: Callable[[int], bytes]
 
     def plan_rebuild(self, *, on_listed: Callable[[int], None] = ignore) -> RebuildPlan:
         """What there is to rebuild, by the store's listing; see the task. Changes nothing.
@@ -34,7 +36,11 @@ class RecoveryVerbs(Parts):
             StateConflictError: the database is not empty.
         """
         return plan_rebuild(
-            self.unguarded_storage, self._rebuild_begun, self._cluster_of_brokers(), on_listed=on_listed
+            self.unguarded_storage,
+            self._rebuild_begun,
+            self._cluster_of_brokers(),
+            place=self.place,
+            on_listed=on_listed,
         )
 
     def rebuild(
@@ -52,16 +58,72 @@ class RecoveryVerbs(Parts):
             upgrade(self.engine)
         recovery = None if dry_run else SqlMetadataRecovery(self.engine, plan.found.cluster_id)
         task = Rebuild(self.unguarded_storage, recovery, self.clock, observe, author)
-        return task.run(plan, Uuid.random(self._random_bytes), on_examined=on_examined, stop=stop)
+        wanted = StoreMarker(
+            plan.found.cluster_id,
+            str(Uuid.random(self._random_bytes)),
+            plan.found.generation + 1,
+            str(Uuid.random(self._random_bytes)),
+            self.place,
+            self.raised_by(),
+        )
+        return task.run(plan, wanted, on_examined=on_examined, stop=stop)
+
+    def plan_take_over(self, run_id: str, *, on_listed: Callable[[int], None] = ignore) -> TakeOver:
+        """What there is to take over: both sides, and an audit of the store as this database sees it. Changes nothing
+        but the record of audits.
+
+        Raises:
+            ForeignStoreError: there is no marker, or that of another store.
+        """
+        accepted, found = self.generations.accepted(), self.unguarded_storage.read_marker()
+        if found is None or not found.is_of_the_same_store(accepted.current):
+            raise ForeignStoreError(accepted.objection(found))
+        report = self.audit(run_id, of_our_store=False, on_listed=on_listed)
+        return TakeOver(accepted.current, found, accepted.accepts(found), report, self.audit_findings(run_id))
+
+    def plan_relocation(self) -> Relocation:
+        """Where keys lie, where the settings say that they lie, and what of the segments is there. Changes nothing."""
+        proof = prove_place(self.unguarded_storage, self.metadata)
+        return Relocation(self.generations.accepted().current.place, self.place, proof)
+
+    def relocate_store(self, relocation: Relocation, *, author: str) -> StoreMarker:
+        """Let keys lie where the settings say, after what was looked at is there.
+
+        Raises:
+            ForeignStoreError: something is missing, or the old or the new place has the marker of another database.
+            StateConflictError: a batch copies or deletes now; it is named.
+        """
+        if not relocation.proof.holds:
+            raise ForeignStoreError(relocation.objection)
+        return self.store_move().run(relocation.place, author=author, require_idle=self._require_idle)
+
+    def _require_idle(self) -> None:
+        """Raises StateConflictError while a batch copies or deletes: it would go on in the place of before."""
+        busy = [one for one in self.work.live_leases() if one.role in (LeaseRole.COPY, LeaseRole.EXPIRE)]
+        if busy:
+            first = busy[0]
+            more = f", and {len(busy) - 1} more" if len(busy) > 1 else ""
+            raise StateConflictError(
+                f"{first.topic_id_partition}: batch {first.holder.batch_id} of run {first.holder.run_id} holds the"
+                f" lease to {first.role} until {format_utc(first.holder.expires_at_ms)}{more}: pause the DAGs, let"
+                " batches end, and call ./tiering relocate-store again"
+            )
+
+    def take_over_store(self, found: StoreMarker, *, author: str) -> StoreMarker:
+        """Let this database own the store whose marker is `found`; see the task. What uses the other database is
+        refused from then on."""
+        return self.store_claim().take_over(found, author=author)
 
     def plan_adoption(self, ids: Collection[Uuid] | None = None) -> AdoptionPlan:
         """Which complete copies without metadata may be adopted, of all or of these ids. Changes nothing."""
+        self.require_our_store()
         return plan_adoption(self.storage, self.metadata, self.registry, ids)
 
     def adopt(
         self, plan: AdoptionPlan, run_id: str, *, author: str, observe: Callable[[StrEnum], None] = ignore
     ) -> AdoptionReport:
         """Adopt what was planned, under the partitions' leases."""
+        self.claim_store()
         adoption = SqlMetadataRecovery(self.engine, self.cluster_id)
         task = Adoption(self.storage, self.metadata, adoption, self.work, observe, author, _LEASE_MS)
         return task.run(plan, run_id)

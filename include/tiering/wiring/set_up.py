@@ -1,22 +1,28 @@
 """Set a deployment up, and tell whether one is ready to run."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from include.tiering.database.migrations import HEAD, require_head, upgrade
 from include.tiering.database.store_identity import StoreIdentities, known_clusters, require_whole
 from include.tiering.errors import (
+    ClusterFactsError,
     ForeignStoreError,
     HandoverForgottenError,
     SendingStoppedError,
     SettingError,
     SourceError,
 )
-from include.tiering.log_source.log_dir.dirs import identify
+from include.tiering.log_source.log_dir.dirs import DirIdentity, identify, require_agreement
 from include.tiering.model.ids import Uuid
 from include.tiering.pools.contract import BATCH_SLOTS
-from include.tiering.remote_storage.contract import StoreMarker
+from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.remote_storage.store_marker import StoreMarker
+from include.tiering.tasks.claim_store import SETTLE_SECONDS
 from include.tiering.tasks.handover.watchdog import forgotten_handovers
+from include.tiering.tasks.leases_ahead import require_none_ahead
+from include.tiering.tasks.prove_place import prove_place
 from include.tiering.wiring.parts import Parts
 from include.tiering.work.contract import ALL_TOPICS
 from include.tiering.work.sql_handovers import SqlHandoverStore
@@ -25,13 +31,18 @@ LOG_DIRS: Final = "log dirs"
 TOPIC_FACTS: Final = "topic facts"
 PAUSE: Final = "pause"
 HANDOVERS: Final = "hand-overs"
+LEASES: Final = "leases"
 
 
 def set_up(parts: Parts, random_bytes: Callable[[int], bytes]) -> StoreMarker:
     """Schema at head, identity of the store, its marker: in this order, harmless when repeated or cut short.
 
+    What the versions before did not record, the token of the generation and the place of keys, is completed. The place
+    changes here as long as the database has no segment in any state.
+
     Raises:
-        ForeignStoreError: the store belongs to another database, which may be lost.
+        ForeignStoreError: the store belongs to another database, which may be lost; it has no marker although the
+            database has segments; or the settings name another place than the one where keys lie.
         MetadataUnavailableError: the metadata are being rebuilt.
         SettingError: the log dirs belong to another cluster than the database.
     """
@@ -41,17 +52,38 @@ def set_up(parts: Parts, random_bytes: Callable[[int], bytes]) -> StoreMarker:
     cluster_id = _cluster_of(parts, known)
     if known and known[0] != cluster_id:
         raise SettingError(f"log_dirs belong to cluster {cluster_id}, the database serves cluster {known[0]}")
-    identities, marker = StoreIdentities(parts.engine, cluster_id), parts.unguarded_storage.read_marker()
-    if marker is not None and identities.read() is None:
+    identities, found = StoreIdentities(parts.engine, cluster_id), parts.unguarded_storage.read_marker()
+    known_store = identities.read()
+    if found is not None and known_store is None:
         raise ForeignStoreError(
-            f"the store belongs to {marker}, this database to none: if the database of that store is lost,"
-            " ./tiering rebuild makes its metadata anew from what is stored; else correct remote_storage.url"
+            f"the store belongs to {found}, this database to none: if the database of that store is lost,"
+            " ./tiering rebuild makes its metadata from what is stored; else correct remote_storage.url"
         )
-    identity = identities.create(Uuid.random(random_bytes))
-    found = parts.unguarded_storage.create_marker(identity)
-    if found != identity:
-        raise ForeignStoreError(f"the store belongs to {found}, this database is {identity}")
-    return identity
+    if known_store is not None and identities.has_segments():
+        known_store.require(found, parts.place if known_store.places else None)
+        if known_store.current.place is None:
+            _require_segments(parts, cluster_id)
+    place = parts.place
+    accepted = identities.create(Uuid.random(random_bytes), Uuid.random(random_bytes), place)
+    claim = parts.store_claim(identities)
+    if accepted.current.place not in (None, place):
+        return parts.store_move(identities).run(place, author="migrate")
+    if found is None:
+        first = replace(accepted.pending or accepted.current, raised_by=parts.raised_by())
+        found = parts.unguarded_storage.create_marker(first)
+    accepted.require(found, None)
+    own = claim.complete(accepted)
+    return claim.raise_generation(first_place=True) if own.token is None or own.place is None else own
+
+
+def _require_segments(parts: Parts, cluster_id: str) -> None:
+    """The place of keys is about to be recorded for the first time: that of the settings, if any segment is there."""
+    proof = prove_place(parts.unguarded_storage, SqlRemoteLogMetadata(parts.engine, cluster_id), read_back=False)
+    if proof.looked_at and proof.wrong == proof.looked_at:
+        raise ForeignStoreError(
+            f"none of {proof.looked_at} segments that were looked at is in {parts.place}, such as {proof.missing[0]}:"
+            " set remote_storage.url, layout and key_prefix right. Nothing is written or deleted"
+        )
 
 
 def _cluster_of(parts: Parts, known: Sequence[str]) -> str:
@@ -73,6 +105,7 @@ def readiness_probes(parts: Parts, pool: str | None, *, needs_log_dirs: bool = T
         TOPIC_FACTS: lambda: _topic_facts(parts),
         PAUSE: lambda: _pause(parts),
         HANDOVERS: lambda: _handovers(parts),
+        LEASES: lambda: require_none_ahead(parts.work.leases_ahead()),
     }
     if pool is not None:
         probes["pool"] = lambda: _pool(parts, pool)
@@ -86,18 +119,32 @@ def _schema(parts: Parts) -> str:
 
 def _storage(parts: Parts) -> str:
     parts.storage.check_writable()
-    return f"{parts.settings.remote_storage.required_url()} is writable and ours"
+    heeded = parts.unguarded_storage.replaces_conditionally()
+    parts.generations.remember_conditional_writes(heeded)
+    url = parts.settings.remote_storage.required_url()
+    if heeded:
+        return f"{url} is writable and ours"
+    return (
+        f"{url} is writable and ours; this server takes no notice of If-Match on PUT, so a copy of the database that"
+        f" plans within {SETTLE_SECONDS:.0f} seconds of this one may not be refused at once: use a server that heeds it"
+    )
 
 
 def _log_dirs(parts: Parts) -> str:
     """One that cannot be read holds up its own partitions, all of them hold up the run."""
     unreadable: list[SourceError] = []
+    seen: list[DirIdentity] = []
     for log_dir in parts.log_dirs():
         try:
             identity = identify(log_dir)
+            require_agreement(identity, seen, identity.cluster_id)
         except SourceError as error:
             unreadable.append(error)
             continue
+        except ClusterFactsError as error:
+            # What the settings say of a directory: waiting does not change it.
+            raise SettingError(f"{error}: correct log_dirs") from error
+        seen.append(identity)
         if identity.cluster_id != parts.cluster_id:
             raise SettingError(f"{identity.path} belongs to cluster {identity.cluster_id}, not {parts.cluster_id}")
     total = len(parts.log_dirs())

@@ -27,12 +27,13 @@ from include.tiering.reports.sizes import SizeReport
 from include.tiering.tasks.compare_tiers import TierComparison, compare_tiers
 from include.tiering.tasks.describe_log_dirs import KnownLogDir, LogDirDescription, describe_log_dirs
 from include.tiering.wiring.ingestion_verbs import IngestionVerbs
+from include.tiering.wiring.name_parts import NameParts
 
 NO_DUPLICATES: Final[Mapping[str, int]] = MappingProxyType({})
 _HISTORY: Final = "sizes-history"
 
 
-class SizeVerbs(IngestionVerbs):
+class SizeVerbs(IngestionVerbs, NameParts):
     """Part of `Tiering`."""
 
     @cached_property
@@ -125,7 +126,9 @@ class SizeVerbs(IngestionVerbs):
     def _tiers(self, topics: Collection[str]) -> TierComparison:
         included = self.settings.topics.include
         report = self.source.scan(topics=tuple(topics) or included)
-        return compare_tiers(report, self.metadata, self.registry, self.clock.now_ms(), self.topic_retentions())
+        return compare_tiers(
+            report, self.metadata, self.registry, self.clock.now_ms(), self.retentions_of_copies(report)
+        )
 
     def _publish(self, report: SizeReport) -> None:
         gauges = SizeGauges(process_recorder())

@@ -1,7 +1,7 @@
 """Every verb of the platform, with its adapters joined."""
 
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
@@ -17,7 +17,8 @@ from include.tiering.observability.metrics import process_recorder
 from include.tiering.quota.contract import Quotas
 from include.tiering.quota.fetch_admission import FetchAdmission
 from include.tiering.quota.scopes import QuotaKind
-from include.tiering.remote_storage.contract import StoreMarker
+from include.tiering.remote_metadata.contract import LeaseRole
+from include.tiering.remote_storage.store_marker import StoreMarker
 from include.tiering.reports.copy import CopyRun
 from include.tiering.settings import TieringSettings, load_settings
 from include.tiering.tasks.check_ahead import CheckAhead
@@ -26,13 +27,14 @@ from include.tiering.tasks.copy_plan import CopyPlan
 from include.tiering.tasks.copy_segments import BatchLimits, BatchResult, CopyBatch
 from include.tiering.tasks.fetch_partition import FetchedSegment, fetch_partition
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch, RecordReader
+from include.tiering.tasks.left_work import LeftPartition, left_work
 from include.tiering.tasks.own_topics import register_owners
 from include.tiering.tasks.plan_copy import plan_copy
 from include.tiering.tasks.plan_replacements import remember_losses
 from include.tiering.tasks.record_readers import RecordReaders
 from include.tiering.tasks.remember_epochs import remember_leader_epochs
 from include.tiering.tasks.skip_offsets import Skip, plan_skip, skip_offsets
-from include.tiering.wiring.audit_verbs import AuditVerbs
+from include.tiering.tasks.store_witness import StoreWitness
 from include.tiering.wiring.batches import gate_and_heartbeat
 from include.tiering.wiring.broker_verbs import BrokerVerbs
 from include.tiering.wiring.expiration_verbs import ExpirationVerbs
@@ -43,7 +45,7 @@ from include.tiering.wiring.recovery_verbs import RecoveryVerbs
 from include.tiering.wiring.set_up import set_up
 from include.tiering.wiring.size_verbs import SizeVerbs
 from include.tiering.wiring.unwatched import ignore
-from include.tiering.work.contract import Placement
+from include.tiering.work.contract import Placement, SegmentOutcome, WorkItem
 
 
 def _count(result: BatchResult) -> None:
@@ -61,7 +63,6 @@ class Tiering(
     ExpirationVerbs,
     QualityVerbs,
     SizeVerbs,
-    AuditVerbs,
     RecoveryVerbs,
     HandoverVerbs,
 ):
@@ -101,9 +102,13 @@ class Tiering(
 
         Raises:
             SettingError: the log dirs belong to another cluster than the database.
+            ForeignStoreError: the store is not this database's.
         """
         report = self.scan_of_our_cluster(tuple(topics or self.settings.topics.include))
-        if not dry_run:
+        if dry_run:
+            self.require_our_store()
+        else:
+            self.claim_store()
             if self.facts.cluster_id() is not None:
                 self.facts_memory.remember()
             register_owners(report, self.registry)
@@ -125,6 +130,7 @@ class Tiering(
 
     def skip_offsets(self, planned: Skip, *, reason: str, author: str) -> Skip:
         """Record the decision to go on behind it."""
+        self.require_our_store()
         return skip_offsets(
             planned, metadata=self.metadata, failed_copies=self.failed_copies, reason=reason, author=author
         )
@@ -173,7 +179,21 @@ class Tiering(
         batches = self.work.progress(run_id)
         began_ms = min((batch.started_at_ms for batch in batches), default=0)
         ended_ms = max((batch.updated_at_ms for batch in batches), default=0)
-        return CopyRun(run_id, self.work.items(run_id), (ended_ms - began_ms) / 1000)
+        items = self.work.items(run_id)
+        # Batches end when their time is over, or their pool was made smaller: one that did something may have.
+        ended_early = any(item.outcome is not SegmentOutcome.PLANNED for item in items)
+        left = self.left_work(items, ended_early=ended_early)
+        return CopyRun(run_id, items, (ended_ms - began_ms) / 1000, left=left)
+
+    def left_work(self, items: Iterable[WorkItem], *, ended_early: bool) -> tuple[LeftPartition, ...]:
+        """Why segments of a run were left; see the task."""
+        return left_work(
+            items,
+            holder=lambda partition: self.work.holder(partition, LeaseRole.COPY),
+            highest_copied=self.metadata.highest_copied_offset,
+            paused=self.work.paused_topics(),
+            ended_early=ended_early,
+        )
 
     def fetch_partition(self, partition: TopicIdPartition, output_dir: Path) -> Iterator[FetchedSegment]:
         return fetch_partition(partition, output_dir, metadata=self.metadata, storage=self.storage, quotas=self.quotas)
@@ -216,9 +236,10 @@ class Tiering(
             now_ms=self.deletions.now_ms(),
             limit_bytes=limit_bytes,
             placements=self.placements(),
-            retentions=self.topic_retentions(),
+            retentions=self.retentions_of_copies(report),
             failed=failed,
             max_new_copies=self.effective_settings().superseded.max_copies,
+            doubt=StoreWitness(self.metadata, lambda: self.storage).doubt_or_error,
         )
 
     def segment_copier(self) -> SegmentCopier:

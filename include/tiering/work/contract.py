@@ -95,7 +95,27 @@ class LeaseHolder:
     token: int
 
 
+@dataclass(frozen=True, slots=True)
+class LeaseAhead:
+    """What stands where a lease would, and is none: it ends further ahead than it may last, because a clock was ahead
+    when it was taken or renewed. Nothing waits for it; the next claim takes its place. A topic that nobody registered
+    has its id for a name."""
+
+    topic_id_partition: TopicIdPartition
+    role: LeaseRole
+    holder: LeaseHolder
+
+
 AnyLease = TypeVar("AnyLease", bound=PartitionLease)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveLease:
+    """A partition that a batch works on now. A topic that nobody registered has its id for a name."""
+
+    topic_id_partition: TopicIdPartition
+    role: LeaseRole
+    holder: LeaseHolder
 
 
 class SegmentOutcome(StrEnum):
@@ -195,6 +215,14 @@ class WorkStore(Protocol):
 
     def holder(self, partition: TopicIdPartition, role: LeaseRole) -> LeaseHolder | None:
         """Who holds a live lease of this partition in this role."""
+        ...
+
+    def leases_ahead(self) -> Sequence[LeaseAhead]:
+        """Those of all partitions, by topic, partition and role."""
+        ...
+
+    def live_leases(self) -> Sequence[LiveLease]:
+        """Those of all partitions, by topic, partition and role."""
         ...
 
     def remaining(self, lease: Lease) -> Sequence[PlannedSegment]:

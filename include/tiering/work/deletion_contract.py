@@ -1,8 +1,9 @@
 """Runs that delete: what is to go and why, whether it may, and what became of it.
 
-A run is one plan. It is released when the brake let it pass, or when a person approved exactly this plan, known by its
-hash; before that nobody can claim anything of it. Batches of the run pull partitions, each under a lease in the role
-EXPIRE, beside a batch that copies into the same partition.
+A run is one plan. It is released when the deletion limit let it pass, or when a person approved exactly this plan,
+known by its hash; before that nobody can claim anything of it. A run that was withdrawn is never released again, and
+what it held is taken from it. Batches of the run pull partitions, each under a lease in the role EXPIRE, beside a batch
+that copies into the same partition.
 """
 
 import hashlib
@@ -12,8 +13,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from include.tiering.errors import RunWithdrawnError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.units import format_utc
 from include.tiering.work.contract import PartitionLease
 
 
@@ -35,18 +38,23 @@ class PlannedDeletion:
 
 @dataclass(frozen=True, slots=True)
 class PlannedExpiration:
-    """What goes of one partition, in order, after its log start was raised from `log_start_before`."""
+    """What goes of one partition, in order, and where its log starts behind it.
+
+    `local_bytes` were with the broker alone when this was planned, None if that was not known or counted for nothing;
+    behind `local_behind_offset` (inclusive, -1: all).
+    """
 
     topic_id_partition: TopicIdPartition
     log_start_before: int
     log_start_offset: int
     deletions: tuple[PlannedDeletion, ...]
+    local_bytes: int | None = None
+    local_behind_offset: int = -1
 
     @property
-    def finished_bytes(self) -> int:
-        """Bytes that count in the remote log size now and will not then."""
-        finished = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-        return sum(deletion.size_bytes for deletion in self.deletions if deletion.state is finished)
+    def size_bytes(self) -> int:
+        """Of all that goes, whatever its state."""
+        return sum(deletion.size_bytes for deletion in self.deletions)
 
 
 class DeletionOutcome(StrEnum):
@@ -78,30 +86,78 @@ class Approval:
 
 
 @dataclass(frozen=True, slots=True)
+class Withdrawal:
+    """The decision that nothing more of a run is deleted."""
+
+    author: str
+    withdrawn_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeletionRun:
-    """A run and whether it may delete. `needs_approval` is None before the brake looked at it."""
+    """A run and whether it may delete. `needs_approval` is None before the deletion limit was applied."""
 
     run_id: str
     plan_hash: str
     needs_approval: bool | None
     approval: Approval | None
+    withdrawal: Withdrawal | None = None
 
     @property
     def is_released(self) -> bool:
-        return self.needs_approval is False or self.approval is not None
+        return self.withdrawal is None and (self.needs_approval is False or self.approval is not None)
+
+    def require_not_withdrawn(self) -> None:
+        """Raises RunWithdrawnError."""
+        if self.withdrawal is not None:
+            raise RunWithdrawnError(
+                f"run {self.run_id} was withdrawn by {self.withdrawal.author} at"
+                f" {format_utc(self.withdrawal.withdrawn_at_ms)}: nothing more of it is deleted. Plan again"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawnRun:
+    """A run that was withdrawn, and all that it planned with what became of it.
+
+    `not_claimed` says why the store could not be claimed since: a copy of the database may go on with the same plan.
+    """
+
+    run: DeletionRun
+    items: Sequence[DeletionItem]
+    not_claimed: str | None = None
+
+    @property
+    def deleted(self) -> list[DeletionItem]:
+        """What was gone before."""
+        return [item for item in self.items if item.outcome is DeletionOutcome.DELETED]
+
+    @property
+    def begun(self) -> list[DeletionItem]:
+        """What the next run ends, since no deletion that was begun can be taken back."""
+        return [item for item in self.items if item.outcome is DeletionOutcome.FAILED]
+
+    @property
+    def kept(self) -> list[DeletionItem]:
+        """What stays because of the withdrawal."""
+        skipped = [item for item in self.items if item.outcome is DeletionOutcome.SKIPPED]
+        return [item for item in skipped if item.error == RunWithdrawnError.__name__]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicTotals:
-    """What the database itself adds up for one topic of a run, from the segments and not from the plan's own numbers.
+    """What the database itself adds up for one topic, from the segments and not from the plan's own numbers.
 
     Attributes:
         planned_segments: of the plan, in any state that is not a tombstone.
-        planned_bytes: of those that are FINISHED.
-        recent_bytes: of segments that were FINISHED and whose deletion began within the window that was asked for,
-            without those whose place a new copy took.
-        remote_bytes: FINISHED now.
+        planned_bytes: of those.
+        recent_bytes: whose deletion began within the window that was asked for, whatever it is that was deleted.
+        remote_bytes: stored now, in any state, without what is in `recent_bytes`.
         above_log_start: FINISHED ones planned for time, size or log start that reach the log start which the plan sets.
+        begun_bytes: of `planned_bytes`, what an earlier run that was released has begun: it counted there.
+        unapproved_bytes: of `recent_bytes`, what no plan names that a person approved.
+        planned_finished: of `planned_segments`, those that are FINISHED.
+        finished_segments: FINISHED now, `planned_finished` included.
     """
 
     topic_id: Uuid
@@ -111,6 +167,16 @@ class TopicTotals:
     recent_bytes: int
     remote_bytes: int
     above_log_start: int
+    begun_bytes: int = 0
+    unapproved_bytes: int = 0
+    planned_finished: int = 0
+    finished_segments: int = 0
+
+    @property
+    def loses_everything(self) -> bool:
+        """Nothing that is served stays behind the plan, and something of it goes, or went without an approval."""
+        goes = self.planned_finished > 0 or (self.planned_segments == 0 and self.unapproved_bytes > 0)
+        return goes and self.planned_finished == self.finished_segments
 
 
 class DeletionStore(Protocol):
@@ -129,7 +195,8 @@ class DeletionStore(Protocol):
         ...
 
     def totals(self, run_id: str, *, window_ms: int) -> Sequence[TopicTotals]:
-        """Of every topic that the plan deletes from, by name; the window ends now by the database's clock."""
+        """Of every topic that the plan deletes from, or of which something was deleted within the window, by name; the
+        window ends now by the database's clock."""
         ...
 
     def record_brake(self, run_id: str, *, needs_approval: bool, detail: str, author: str) -> None:
@@ -141,6 +208,19 @@ class DeletionStore(Protocol):
 
         Raises:
             StateConflictError: no such run, or its plan has another hash.
+            RunWithdrawnError
+        """
+        ...
+
+    def withdraw(self, run_id: str, *, author: str) -> DeletionRun:
+        """Decide, for good and with an event, that nothing more of the run is deleted. The first withdrawal stays.
+
+        One transaction: no lease of the run holds behind it, so a batch that still works on it can change nothing more.
+        What is planned becomes SKIPPED; what was begun becomes FAILED and is taken up by the next run, since no
+        deletion that was begun can be taken back. Both carry the error RunWithdrawnError.
+
+        Raises:
+            StateConflictError: no such run.
         """
         ...
 
@@ -185,8 +265,16 @@ class DeletionStore(Protocol):
         """
         ...
 
+    def tries_of(self, run_id: str) -> Sequence[str]:
+        """This planned run and those of later tries, `RUN_ID.2` and on, as far as they were planned; oldest first."""
+        ...
+
     def now_ms(self) -> int:
         """The database's clock, by which retention is decided."""
+        ...
+
+    def newest_event_ms(self, after_ms: int) -> int | None:
+        """When the newest event was recorded, or the newest lease taken, of those after this time; None: none was."""
         ...
 
 

@@ -19,7 +19,9 @@ from include.tiering.work.contract import (
     BatchProgress,
     ClaimOrder,
     Lease,
+    LeaseAhead,
     LeaseHolder,
+    LiveLease,
     PartitionLease,
     Placement,
     PlannedPartition,
@@ -76,7 +78,7 @@ class SqlWorkStore:
 
     def renew(self, lease: AnyLease, *, lease_ms: int) -> AnyLease:
         with self._writing() as (connection, now_ms):
-            sql_lease_rows.renew(connection, self._cluster_id, lease, now_ms + lease_ms)
+            sql_lease_rows.renew(connection, self._cluster_id, lease, now_ms=now_ms, lease_ms=lease_ms)
             return replace(lease, expires_at_ms=now_ms + lease_ms)
 
     def release(self, lease: PartitionLease) -> None:
@@ -86,6 +88,14 @@ class SqlWorkStore:
     def holder(self, partition: TopicIdPartition, role: LeaseRole) -> LeaseHolder | None:
         with reading(self._engine) as connection:
             return sql_lease_rows.holder(connection, self._cluster_id, partition, role, self._now_ms(connection))
+
+    def leases_ahead(self) -> Sequence[LeaseAhead]:
+        with reading(self._engine) as connection:
+            return sql_lease_rows.leases_ahead(connection, self._cluster_id, self._now_ms(connection))
+
+    def live_leases(self) -> Sequence[LiveLease]:
+        with reading(self._engine) as connection:
+            return sql_lease_rows.live_leases(connection, self._cluster_id, self._now_ms(connection))
 
     def remaining(self, lease: Lease) -> Sequence[PlannedSegment]:
         partition = lease.fence.topic_id_partition

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, and_, bindparam, insert, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, insert, or_, select, update
 
 from include.tiering.database.partition_rows import in_partition, key_of, partition_from
-from include.tiering.database.schema import planned_deletions, planned_expirations, runs
+from include.tiering.database.schema import planned_deletions, planned_expirations, runs, segments
 from include.tiering.database.statements import stored_text
-from include.tiering.errors import StateConflictError
+from include.tiering.errors import RunWithdrawnError, StateConflictError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.remote_metadata.contract import LeaseRole
@@ -44,6 +44,8 @@ _WITH_PARTITION: Final = (
         planned_expirations.c.topic,
         planned_expirations.c.log_start_before,
         planned_expirations.c.log_start_offset,
+        planned_expirations.c.local_bytes,
+        planned_expirations.c.local_behind_offset,
     )
     .join(planned_expirations, _SAME_PARTITION)
     .order_by(
@@ -60,6 +62,19 @@ _EXPIRATION: Final = select(planned_expirations).where(
 )
 _ADD_EXPIRATIONS: Final = insert(planned_expirations)
 _ADD_DELETIONS: Final = insert(planned_deletions)
+_HAS_BEGUN: Final = (
+    select(segments.c.segment_key)
+    .where(
+        segments.c.cluster_id == planned_deletions.c.cluster_id,
+        segments.c.topic_id == planned_deletions.c.topic_id,
+        segments.c.partition == planned_deletions.c.partition,
+        segments.c.segment_id == planned_deletions.c.segment_id,
+        segments.c.state == int(RemoteLogSegmentState.DELETE_SEGMENT_STARTED),
+        segments.c.superseded_by.is_(None),
+    )
+    .exists()
+)
+_LEFT_OF_RUN: Final = update(planned_deletions).where(_OF_RUN, _LEFT)
 _ANY_WORK: Final = select(planned_deletions.c.position).where(_OF_RUN, _LEFT).limit(1)
 _ANY_WORK_OF_PARTITION: Final = _ANY_WORK.where(in_partition(planned_deletions))
 
@@ -95,7 +110,7 @@ def remaining(connection: Connection, cluster_id: str, run_id: str, partition: T
     if row is None:
         raise StateConflictError(f"run {run_id} plans nothing of {partition}: the database was set back since")
     deletions = tuple(_deletion_of(one) for one in connection.execute(_REMAINING, key))
-    return PlannedExpiration(partition, row.log_start_before, row.log_start_offset, deletions)
+    return _expiration_of(row, partition, deletions)
 
 
 def record_outcomes(
@@ -116,6 +131,23 @@ def record_outcomes(
     ]
     if rows:
         connection.execute(_RECORD, rows)
+
+
+def withdraw_left(connection: Connection, cluster_id: str, run_id: str, author: str, now_ms: int) -> None:
+    """See `DeletionStore.withdraw`."""
+    key = {"of_cluster": cluster_id, "of_run": run_id}
+    recorded = {"error": RunWithdrawnError.__name__, "recorded_at_ms": now_ms}
+    begun = f"withdrawn by {author} after its deletion had begun: the next run ends it"
+    connection.execute(
+        _LEFT_OF_RUN.where(_HAS_BEGUN).values(
+            outcome=str(DeletionOutcome.FAILED), message=stored_text(begun), **recorded
+        ),
+        key,
+    )
+    skipped = f"withdrawn by {author}"
+    connection.execute(
+        _LEFT_OF_RUN.values(outcome=str(DeletionOutcome.SKIPPED), message=stored_text(skipped), **recorded), key
+    )
 
 
 def list_items(connection: Connection, cluster_id: str, run_id: str) -> Sequence[DeletionItem]:
@@ -150,19 +182,32 @@ def runs_with_work(connection: Connection, cluster_id: str, since_ms: int) -> Se
     return connection.execute(query).scalars().all()
 
 
+def tries_of(connection: Connection, cluster_id: str, run_id: str) -> Sequence[str]:
+    """See `DeletionStore.tries_of`."""
+    is_try = or_(runs.c.run_id == run_id, runs.c.run_id.startswith(f"{run_id}.", autoescape=True))
+    query = (
+        select(runs.c.run_id)
+        .where(runs.c.cluster_id == cluster_id, runs.c.kind == LeaseRole.EXPIRE, is_try)
+        .order_by(runs.c.created_at_ms, runs.c.run_id)
+    )
+    found = connection.execute(query).scalars()
+    return [one for one in found if one == run_id or one.removeprefix(f"{run_id}.").isdecimal()]
+
+
 def _expirations_of(rows: Sequence[Row[Any]]) -> list[PlannedExpiration]:
     expirations = []
     for (topic_id, number, topic), grouped in groupby(rows, key=lambda row: (row.topic_id, row.partition, row.topic)):
         first, *others = grouped
-        expirations.append(
-            PlannedExpiration(
-                partition_from(topic_id, number, topic),
-                first.log_start_before,
-                first.log_start_offset,
-                tuple(_deletion_of(row) for row in (first, *others)),
-            )
-        )
+        deletions = tuple(_deletion_of(row) for row in (first, *others))
+        expirations.append(_expiration_of(first, partition_from(topic_id, number, topic), deletions))
     return expirations
+
+
+def _expiration_of(
+    row: Row[Any], partition: TopicIdPartition, deletions: tuple[PlannedDeletion, ...]
+) -> PlannedExpiration:
+    behind = -1 if row.local_behind_offset is None else row.local_behind_offset
+    return PlannedExpiration(partition, row.log_start_before, row.log_start_offset, deletions, row.local_bytes, behind)
 
 
 def _expiration_values(cluster_id: str, run_id: str, planned: PlannedExpiration) -> dict[str, Any]:
@@ -175,6 +220,8 @@ def _expiration_values(cluster_id: str, run_id: str, planned: PlannedExpiration)
         "topic": partition.topic,
         "log_start_before": planned.log_start_before,
         "log_start_offset": planned.log_start_offset,
+        "local_bytes": planned.local_bytes,
+        "local_behind_offset": planned.local_behind_offset,
     }
 
 

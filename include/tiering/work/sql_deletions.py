@@ -4,12 +4,13 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Select, and_, bindparam, or_, select, tuple_
+from sqlalchemy import Connection, Engine, Select, and_, bindparam, func, or_, select, tuple_
 
 from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.database.fencing import hold_fence
 from include.tiering.database.partition_rows import partition_from
 from include.tiering.database.schema import (
+    events,
     leases,
     pauses,
     planned_deletions,
@@ -109,8 +110,15 @@ class SqlDeletionStore:
 
     def approve(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
         with self._writing() as (connection, now_ms):
-            run = self._run(connection, run_id)
+            run = self._run(connection, run_id, lock=True)
             sql_released_runs.approve(connection, self._cluster_id, run, plan_hash, author=author, now_ms=now_ms)
+            return self._run(connection, run_id)
+
+    def withdraw(self, run_id: str, *, author: str) -> DeletionRun:
+        with self._writing() as (connection, now_ms):
+            run = self._run(connection, run_id, lock=True)
+            if sql_released_runs.withdraw(connection, self._cluster_id, run, author=author, now_ms=now_ms):
+                sql_deletion_plans.withdraw_left(connection, self._cluster_id, run_id, author, now_ms)
             return self._run(connection, run_id)
 
     def claim(
@@ -118,7 +126,7 @@ class SqlDeletionStore:
     ) -> PartitionLease | None:
         passed_over = set(exclude)
         with self._writing() as (connection, now_ms):
-            if not self._run(connection, run_id).is_released:
+            if not self._run(connection, run_id, lock=True).is_released:
                 return None
             while candidates := self._claimable(connection, run_id, batch_id, passed_over, now_ms):
                 passed_over.update(candidates)
@@ -153,12 +161,27 @@ class SqlDeletionStore:
         with reading(self._engine) as connection:
             return sql_deletion_plans.runs_with_work(connection, self._cluster_id, since_ms)
 
+    def tries_of(self, run_id: str) -> Sequence[str]:
+        with reading(self._engine) as connection:
+            return sql_deletion_plans.tries_of(connection, self._cluster_id, run_id)
+
     def now_ms(self) -> int:
         with reading(self._engine) as connection:
             return self._now_ms(connection)
 
-    def _run(self, connection: Connection, run_id: str) -> DeletionRun:
-        return sql_released_runs.find(connection, self._cluster_id, run_id, LeaseRole.EXPIRE)
+    def newest_event_ms(self, after_ms: int) -> int | None:
+        newest_event = select(func.max(events.c.occurred_at_ms)).where(
+            events.c.cluster_id == self._cluster_id, events.c.occurred_at_ms > after_ms
+        )
+        newest_lease = select(func.max(leases.c.claimed_at_ms)).where(
+            leases.c.cluster_id == self._cluster_id, leases.c.claimed_at_ms > after_ms
+        )
+        with reading(self._engine) as connection:
+            found = [connection.execute(query).scalar_one() for query in (newest_event, newest_lease)]
+        return max((one for one in found if one is not None), default=None)
+
+    def _run(self, connection: Connection, run_id: str, *, lock: bool = False) -> DeletionRun:
+        return sql_released_runs.find(connection, self._cluster_id, run_id, LeaseRole.EXPIRE, lock=lock)
 
     def _take(
         self,

@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, select, upd
 
 from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.database.events import record_event
+from include.tiering.database.live_leases import is_within
 from include.tiering.database.partition_rows import ensure_partition
 from include.tiering.database.schema import handovers
 from include.tiering.database.statements import insert_if_absent, stored_text
@@ -97,7 +98,7 @@ class SqlHandoverStore:
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             row = self._locked(connection, handover_id)
-            if row.driven_until_ms > now_ms and row.driver != driver:
+            if is_within(row.driven_until_ms, now_ms=now_ms, lease_ms=lease_ms) and row.driver != driver:
                 return None
             drive = Drive(handover_id, driver, max(row.token + 1, now_ms), now_ms + lease_ms)
             values = {"driver": stored_text(driver), "token": drive.token, "driven_until_ms": drive.expires_at_ms}

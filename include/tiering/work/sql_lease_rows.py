@@ -4,6 +4,9 @@ A claim is one conditional statement on that row: insert it, or take it if it ha
 number of processes that want a partition at once one gets it, and tokens ascend; the others see the row taken and try
 the next.
 
+A lease that ends further ahead than it may last was taken, or renewed, while the database's clock was ahead. It is no
+lease: else its partition would be blocked until that time comes.
+
 A token is never lower than the database's time in milliseconds. So tokens ascend across a restore from a backup, too,
 which takes rows back: a worker from before it cannot hold a token that somebody is given after it.
 
@@ -17,20 +20,30 @@ which takes rows back: a worker from before it cannot hold a token that somebody
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, case, func, not_, or_, select, update
 from sqlalchemy.sql.dml import ReturningInsert
 
-from include.tiering.database.partition_rows import in_partition, key_of
-from include.tiering.database.schema import leases
+from include.tiering.database.live_leases import is_ahead, is_live
+from include.tiering.database.partition_rows import in_partition, key_of, partition_from
+from include.tiering.database.schema import leases, topics
 from include.tiering.database.statements import insert_for
 from include.tiering.errors import LeaseLostError
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.remote_metadata.contract import Fence, LeaseRole
-from include.tiering.work.contract import LeaseHolder, PartitionLease
+from include.tiering.work.contract import LeaseAhead, LeaseHolder, LiveLease, PartitionLease
 
 _RELEASED: Final = 0
 _IN_ROLE: Final = and_(in_partition(leases), leases.c.role == bindparam("of_role"))
-_LIVE: Final = select(leases).where(_IN_ROLE, leases.c.expires_at_ms > bindparam("at_ms"))
+_LIVE: Final = select(leases).where(_IN_ROLE, is_live(bindparam("at_ms")))
+_NAME: Final = func.coalesce(topics.c.name, leases.c.topic_id).label("name")
+_OF_ALL: Final = (
+    select(leases, _NAME)
+    .outerjoin(topics, and_(topics.c.cluster_id == leases.c.cluster_id, topics.c.topic_id == leases.c.topic_id))
+    .where(leases.c.cluster_id == bindparam("of_cluster"))
+    .order_by(_NAME, leases.c.topic_id, leases.c.partition, leases.c.role)
+)
+_AHEAD: Final = _OF_ALL.where(is_ahead(bindparam("at_ms")))
+_ALL_LIVE: Final = _OF_ALL.where(is_live(bindparam("at_ms")))
 OF_FENCE: Final = and_(_IN_ROLE, leases.c.token == bindparam("of_token"))
 """The row that was given this token, if nobody claimed after it; its parameters are `key_of_fence`."""
 _RELEASE: Final = update(leases).where(OF_FENCE)
@@ -59,6 +72,7 @@ def take(
         "batch_id": batch_id,
         "claimed_at_ms": now_ms,
         "expires_at_ms": now_ms + lease_ms,
+        "lease_ms": lease_ms,
     }
     token = connection.execute(_take(connection.dialect.name), values).scalar_one_or_none()
     return None if token is None else Fence(partition, token, role)
@@ -68,7 +82,7 @@ def take(
 def _take(dialect_name: str) -> ReturningInsert[int]:
     statement, held = insert_for(dialect_name, leases), leases.c
     wanted = statement.excluded
-    changed = {name: wanted[name] for name in ("run_id", "batch_id", "claimed_at_ms", "expires_at_ms")}
+    changed = {name: wanted[name] for name in ("run_id", "batch_id", "claimed_at_ms", "expires_at_ms", "lease_ms")}
     token = case((held.token >= wanted.token, held.token + 1), else_=wanted.token)
     return statement.on_conflict_do_update(
         index_elements=list(leases.primary_key),
@@ -80,9 +94,9 @@ def _take(dialect_name: str) -> ReturningInsert[int]:
 def is_free(
     run_id: ColumnElement[str], batch_id: ColumnElement[str], now_ms: ColumnElement[int]
 ) -> ColumnElement[bool]:
-    """Expired, given back, or this batch's own from before it was started again."""
+    """Not live, given back, or this batch's own from before it was started again."""
     own = and_(leases.c.run_id == run_id, leases.c.batch_id == batch_id)
-    return or_(leases.c.expires_at_ms <= now_ms, own)
+    return or_(not_(is_live(now_ms)), own)
 
 
 def is_held(connection: Connection, cluster_id: str, partition: TopicIdPartition, role: LeaseRole, now_ms: int) -> bool:
@@ -98,13 +112,35 @@ def holder(
     row = connection.execute(_LIVE, key).one_or_none()
     if row is None:
         return None
+    return _holder(row)
+
+
+def leases_ahead(connection: Connection, cluster_id: str, now_ms: int) -> list[LeaseAhead]:
+    """See `WorkStore.leases_ahead`."""
+    rows = connection.execute(_AHEAD, {"of_cluster": cluster_id, "at_ms": now_ms}).all()
+    return [
+        LeaseAhead(partition_from(row.topic_id, row.partition, row.name), LeaseRole(row.role), _holder(row))
+        for row in rows
+    ]
+
+
+def live_leases(connection: Connection, cluster_id: str, now_ms: int) -> list[LiveLease]:
+    """See `WorkStore.live_leases`."""
+    rows = connection.execute(_ALL_LIVE, {"of_cluster": cluster_id, "at_ms": now_ms}).all()
+    return [
+        LiveLease(partition_from(row.topic_id, row.partition, row.name), LeaseRole(row.role), _holder(row))
+        for row in rows
+    ]
+
+
+def _holder(row: Row[Any]) -> LeaseHolder:
     return LeaseHolder(row.run_id, row.batch_id, row.claimed_at_ms, row.expires_at_ms, row.token)
 
 
-def renew(connection: Connection, cluster_id: str, lease: PartitionLease, expires_at_ms: int) -> None:
+def renew(connection: Connection, cluster_id: str, lease: PartitionLease, *, now_ms: int, lease_ms: int) -> None:
     """Raises LeaseLostError if the token is not the newest, or was given back."""
     fence = lease.fence
-    prolonged = key_of_fence(cluster_id, fence) | {"expires_at_ms": expires_at_ms}
+    prolonged = key_of_fence(cluster_id, fence) | {"expires_at_ms": now_ms + lease_ms, "lease_ms": lease_ms}
     if connection.execute(_RENEW, prolonged).rowcount == 0:
         raise LeaseLostError(
             f"{fence.topic_id_partition}: the lease to {fence.role} with fencing token {fence.token} was lost"

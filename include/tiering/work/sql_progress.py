@@ -6,6 +6,7 @@ from typing import Final
 from sqlalchemy import Connection, bindparam, delete, select
 
 from include.tiering.database.events import record_event
+from include.tiering.database.live_leases import MARGIN_MS
 from include.tiering.database.schema import batches, pauses, pools
 from include.tiering.database.statements import insert_if_absent, stored_text, upsert
 from include.tiering.work.contract import LIVE_BATCH_MS, BatchProgress
@@ -14,7 +15,7 @@ _PAUSED: Final = select(pauses.c.topic).where(pauses.c.cluster_id == bindparam("
 _LIVE: Final = (
     select(batches.c.batch_id)
     .where(batches.c.cluster_id == bindparam("of_cluster"), batches.c.pool == bindparam("of_pool"))
-    .where(batches.c.updated_at_ms >= bindparam("since_ms"), batches.c.finished.is_(False))
+    .where(batches.c.updated_at_ms.between(bindparam("since_ms"), bindparam("until_ms")), batches.c.finished.is_(False))
     .order_by(batches.c.started_at_ms, batches.c.batch_id)
 )
 _RESUME: Final = delete(pauses).where(
@@ -68,7 +69,12 @@ def progress_of_run(connection: Connection, cluster_id: str, run_id: str) -> Seq
 
 def live_batches(connection: Connection, cluster_id: str, pool: str, now_ms: int) -> Sequence[str]:
     """See `WorkStore.live_batches`."""
-    given = {"of_cluster": cluster_id, "of_pool": pool, "since_ms": now_ms - LIVE_BATCH_MS}
+    given = {
+        "of_cluster": cluster_id,
+        "of_pool": pool,
+        "since_ms": now_ms - LIVE_BATCH_MS,
+        "until_ms": now_ms + MARGIN_MS,
+    }
     return connection.execute(_LIVE, given).scalars().all()
 
 

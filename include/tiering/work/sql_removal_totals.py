@@ -1,6 +1,6 @@
-"""What a run of an audit removes, added up by the database: the brake's second opinion.
+"""What a run of an audit removes, added up by the database: the second opinion of the deletion limit.
 
-Objects of segments that metadata knows are counted from the segments' own rows, remote bytes by the counters that every
+Objects of segments that metadata knows are counted from the segments' own rows, stored bytes by the counters that every
 state change moves.
 """
 
@@ -55,7 +55,7 @@ def totals(connection: Connection, cluster_id: str, run_id: str, since_ms: int) 
     known = _by_topic(connection, _KNOWN, run)
     removed = _by_topic(connection, _REMOVED, {"of_cluster": cluster_id, "since_ms": since_ms})
     expired = sql_deletion_totals.recent_bytes(connection, cluster_id, since_ms)
-    remote = sql_deletion_totals.remote_bytes(connection, cluster_id)
+    remote = sql_deletion_totals.stored_bytes(connection, cluster_id)
     return [
         RemovalTotals(
             Uuid.parse(row.topic_id),

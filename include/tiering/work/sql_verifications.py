@@ -7,6 +7,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, Row, Select, and_, bindparam, delete, func, insert, select, update
 
 from include.tiering.database.clock import NowMs, database_now_ms
+from include.tiering.database.events import record_event
 from include.tiering.database.partition_rows import in_partition, key_of, partition_from
 from include.tiering.database.schema import planned_verifications, quality_results, runs, topics
 from include.tiering.database.statements import insert_if_absent
@@ -25,6 +26,7 @@ from include.tiering.work.verification_contract import (
 )
 
 _KIND: Final = "verify"
+_LOST: Final = "losses confirmed"
 _SAME_TOPIC: Final = and_(
     topics.c.cluster_id == planned_verifications.c.cluster_id, topics.c.topic_id == planned_verifications.c.topic_id
 )
@@ -109,6 +111,11 @@ class SqlVerificationStore:
                 key |= {"of_run": run_id, "of_segment": str(result.segment_id.id)}
                 if connection.execute(_RECORD, key | values).rowcount != 1:
                     raise StateConflictError(f"run {run_id} does not verify segment {result.segment_id}")
+
+    def note_confirmed_losses(self, found: str, *, author: str) -> None:
+        with writing(self._engine) as connection:
+            now_ms = self._now_ms(connection)
+            record_event(connection, self._cluster_id, _LOST, "missing segments", found, author, now_ms)
 
     def totals(self, run_id: str) -> Sequence[VerificationTotal]:
         rows = planned_verifications.c

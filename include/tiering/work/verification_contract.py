@@ -106,6 +106,10 @@ class VerificationStore(Protocol):
         """
         ...
 
+    def note_confirmed_losses(self, found: str, *, author: str) -> None:
+        """Record as an event that `author` says of missing segments that they are lost; `found` says how many."""
+        ...
+
     def totals(self, run_id: str) -> Sequence[VerificationTotal]:
         """Each outcome once, in the order of `VerificationOutcome`."""
         ...

@@ -3,6 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from include.tiering.formats.codecs import MAX_STREAMED_BYTES
+from include.tiering.formats.records import MAX_RECORDS
+from include.tiering.quality.rules import NOT_OPENED
+from include.tiering.units import MIB
 from tests.doubles.damages.catalogue import CATALOGUE, NOT_CAUGHT
 from tests.doubles.damages.damage import ANY, RULES_BY_ID, Damage, level_of
 from tests.doubles.source_tree import ROOT
@@ -38,13 +42,23 @@ looked at. The last group stands in the tables above as well: the source's check
 """
 
 
+_NO_DAMAGE: Final = """\
+## What is no damage
+
+A batch of a few KiB of which hundreds of MiB come out: any producer may send it, and its CRC-32C is right. Up to
+{mib} MiB or {records:,} records of it are checked; one that is larger is named by Q270, a warning. Its segment passes,
+is served, and can be handed over (`tests/scenarios/test_large_batches.py`).
+"""
+
+
 def page() -> str:
     groups = "".join(_group(name, damages) for name, damages in CATALOGUE.items())
     introduction = _INTRODUCTION.format(kinds=sum(map(len, CATALOGUE.values())))
     not_caught = "".join(
         f"- {group}: {'; '.join(one.name for one in damages)}.\n" for group, damages in NOT_CAUGHT.items()
     )
-    return f"{introduction}\n{groups}{_NOT_CAUGHT}\n{not_caught}\n{_rules()}"
+    no_damage = _NO_DAMAGE.format(mib=MAX_STREAMED_BYTES // MIB, records=MAX_RECORDS)
+    return f"{introduction}\n{groups}{_NOT_CAUGHT}\n{not_caught}\n{no_damage}\n{_rules()}"
 
 
 def _group(name: str, damages: Sequence[Damage]) -> str:
@@ -62,8 +76,9 @@ def _cells(damage: Damage) -> Iterator[str]:
 
 
 def _rules() -> str:
-    """Those that the tables name."""
-    named = sorted({rule for damages in CATALOGUE.values() for damage in damages for rule in damage.rules})
+    """Those that this page names."""
+    in_tables = {rule for damages in CATALOGUE.values() for damage in damages for rule in damage.rules}
+    named = sorted(in_tables | {NOT_OPENED})
     rules = [RULES_BY_ID[rule] for rule in named if rule in RULES_BY_ID]
     rows = "".join(f"| {one.rule_id} | {level_of(one.rule_id)} | {one.severity} | {one.sentence} |\n" for one in rules)
     heads = "| rule | level | severity | what must hold |\n|---|---|---|---|\n"

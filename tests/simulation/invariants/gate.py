@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.invariants.rows import FINISHED, Row
 from tests.simulation.kernel.scheduler import Process
+from tests.simulation.world.deployment import MOST_MISSING
 
 if TYPE_CHECKING:
     from tests.simulation.invariants.watch import Watch
@@ -25,6 +26,8 @@ class Gate:
         self._convicted: dict[str, int] = {}
         """At which step it was convicted last."""
         self._looked_from: dict[tuple[Process, str], int] = {}
+        self._looks: dict[Process, dict[str, bool]] = {}
+        """Whether it found the log of a segment that had not failed before."""
 
     def looks(self, process: Process, metadata: Any) -> None:
         """It is about to ask the store. What is wrong now stays so: nothing is written twice."""
@@ -32,8 +35,14 @@ class Gate:
         self._was_wrong[process, segment_id] = self._is_wrong(segment_id)
         self._looked_from[process, segment_id] = self._watch.world.scheduler.steps
 
-    def looked(self, process: Process, metadata: Any) -> None:
+    def looked(self, process: Process, metadata: Any, *, has_log: bool, has_all: bool) -> None:
         segment_id = str(metadata.remote_log_segment_id.id)
+        looks = self._looks.setdefault(process, {})
+        known = self._watch.rows.known.get(segment_id)
+        if has_log or (known is not None and known.verdict != "failed"):
+            looks[segment_id] = has_log
+        if has_log and not has_all:
+            self._ever_wrong.add(segment_id)  # in the midst of it the store began to hide what it has
         if self._is_wrong(segment_id):
             self._ever_wrong.add(segment_id)
         row = self._watch.rows.known.get(segment_id)
@@ -42,6 +51,8 @@ class Gate:
 
     def judged(self, row: Row, process: Process | None) -> None:
         """Its verdict is another one now."""
+        if row.verdict == "passed" and (process is None or not process.name.startswith("gate")):
+            self._convicted.pop(row.segment_id, None)
         if process is None or not process.name.startswith("gate"):
             return
         if row.verdict == "passed" and self._was_wrong.get((process, row.segment_id)):
@@ -53,7 +64,10 @@ class Gate:
             )
         if row.verdict != "failed":
             return
-        self._convicted[row.segment_id] = self._watch.world.scheduler.steps
+        if self._was_hidden(row, process):
+            self._ever_wrong.add(row.segment_id)
+        else:
+            self._convicted[row.segment_id] = self._watch.world.scheduler.steps
         if row.state != FINISHED or (process, row.segment_id) in self._were_going:
             self._watch.broken("what is being deleted is not convicted", f"{row} by {process.name}")
         if row.verdict_detail.startswith(_MISSING_OFFSETS) and not self._misses_any(row):
@@ -63,6 +77,16 @@ class Gate:
         is_alone = not row.verdict_detail.startswith(_ABOUT_NEIGHBOURS)
         if is_alone and row.segment_id not in self._ever_wrong:
             self._watch.broken("what is right does not fail", f"{row} by {process.name}: {row.verdict_detail}")
+
+    def _was_hidden(self, row: Row, process: Process) -> bool:
+        """Its log was not found, and so few were not found that they may be lost. It is, for all that anybody knows."""
+        looks = self._looks.get(process, {})
+        if looks.get(row.segment_id, True):
+            return False
+        missing = [one for one, has_log in looks.items() if not has_log]
+        known = self._watch.rows.known
+        beside = [one for one in missing if one in known and known[one].place == row.place]
+        return len(beside) <= MOST_MISSING and (len(missing) == 1 or len(missing) < len(looks))
 
     def ended(self, process: Process) -> None:
         """Nobody else is in the midst of it: then what one gate convicted is not acquitted by an older look."""

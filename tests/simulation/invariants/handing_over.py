@@ -185,7 +185,9 @@ class HandingOver:
         owner = self._world.db.rows(_OWNER, str(topic_id))
         if not owner or owner[0][0] != "handing-over":
             self._watch.broken("nobody copies or expires at the switch", f"{topic}: its owner is {owner}")
-        for role, run_id, token, number in self._world.db.rows(_LEASES, str(topic_id), self._world.scheduler.now_ms):
+        for role, run_id, token, number in self._world.db.rows(
+            _LEASES, str(topic_id), self._world.scheduler.database_ms
+        ):
             partition = TopicIdPartition(topic_id, number, topic)
             if not run_id.startswith("handover:") and not self._watch.leases.is_idle(partition, LeaseRole(role), token):
                 self._watch.broken("nobody copies or expires at the switch", f"{topic}: {run_id} has a lease to {role}")
@@ -229,7 +231,7 @@ class HandingOver:
         """By a hand-over: guards hold, unless a person lifted them, or another driver put them back."""
         if not process.name.startswith(_DRIVERS[0]) or self._watch.foreign_history:
             return
-        driven = self._world.db.rows(_DRIVEN, process.name, self._world.scheduler.now_ms)
+        driven = self._world.db.rows(_DRIVEN, process.name, self._world.scheduler.database_ms)
         configs = self._world.cluster.configs.get(partition.topic_id)
         if configs is None or (str(partition.topic_id),) not in driven or partition.topic_id in self._touched:
             return

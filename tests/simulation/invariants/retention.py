@@ -4,27 +4,34 @@ generous one. It asks what must be true of any right plan, not how the product f
 
 from typing import TYPE_CHECKING, Any
 
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.retention import DeletionReason
 from tests.simulation.invariants.rows import FINISHED, Row
 
 if TYPE_CHECKING:
     from tests.simulation.invariants.watch import Watch
 
+Limit = tuple[int | None, int | None]
+"""Milliseconds and bytes; None: for ever, without bound."""
+
 
 def require_justified(watch: "Watch", process: Any, planned: Any, since_ms: int) -> None:
-    """Every FINISHED segment that a plan passes is past a time limit or exceeds a size limit, as set since then."""
+    """Every FINISHED segment that a plan passes is past a time limit or exceeds a size limit, as set since then on the
+    topic that has the name; or its topic was deleted, which other rules are about."""
     partition = planned.topic_id_partition
     before = watch.rows.log_starts.get(_place(planned), 0)
+    of_the_topic = {str(one.segment_id.id) for one in planned.deletions if one.reason == DeletionReason.TOPIC_DELETED}
     passed = [
         row
         for row in watch.live_rows(partition)
-        if row.state == FINISHED and before <= row.end_offset < planned.log_start_offset
+        if row.state == FINISHED
+        and before <= row.end_offset < planned.log_start_offset
+        and row.segment_id not in of_the_topic
     ]
-    if partition.topic_id in watch.world.cluster.removed:
-        return
-    limits = _limits(watch, partition.topic, since_ms)
+    limits = limits_of(watch, partition, since_ms)
     kept_bytes = _bytes_kept(watch, process, planned)
     for row in passed:
-        if not any(_is_due(watch, row, limit, kept_bytes) for limit in limits):
+        if not any(is_due(watch, row, limit, kept_bytes) for limit in limits):
             watch.broken(
                 "only what retention does not cover expires",
                 f"{row}, largest timestamp {row.max_timestamp_ms}, planned at {watch.world.scheduler.now_ms};"
@@ -32,11 +39,14 @@ def require_justified(watch: "Watch", process: Any, planned: Any, since_ms: int)
             )
 
 
-def _limits(watch: "Watch", topic: str, since_ms: int) -> list[tuple[int | None, int | None]]:
-    """All that were in force at some time since then."""
-    found: list[tuple[int | None, int | None]] = [(None, None)]
+def limits_of(watch: "Watch", partition: TopicIdPartition, since_ms: int) -> list[Limit]:
+    """All that were in force for this topic id at some time since then. None for one of which a later one of the same
+    name is archived, too: what is set on the name is about that one."""
+    if _has_lost_its_name(watch, partition):
+        return [(None, None)]
+    found: list[Limit] = [(None, None)]
     for at_ms, name, retention_ms, retention_bytes in watch.world.settings_history:
-        if name != topic:
+        if name != partition.topic:
             continue
         if at_ms <= since_ms:
             found.clear()
@@ -44,12 +54,20 @@ def _limits(watch: "Watch", topic: str, since_ms: int) -> list[tuple[int | None,
     return found
 
 
-def _is_due(watch: "Watch", row: Row, limit: tuple[int | None, int | None], kept_bytes: int) -> bool:
+def is_due(watch: "Watch", row: Row, limit: Limit, kept_bytes: int) -> bool:
+    """By the true time, and by what stays behind it."""
     retention_ms, retention_bytes = limit
     true_timestamp = _largest_timestamp(watch, row)
     if retention_ms is not None and true_timestamp < watch.world.scheduler.now_ms - retention_ms:
         return True
     return retention_bytes is not None and kept_bytes >= retention_bytes
+
+
+def _has_lost_its_name(watch: "Watch", partition: TopicIdPartition) -> bool:
+    """To a later topic of which something is remote; of one that never was, nobody may be there to tell."""
+    ids = [topic_id for topic_id, name in watch.world.cluster.all_names.items() if name == partition.topic]
+    later = {str(one) for one in ids[ids.index(partition.topic_id) + 1 :]}
+    return any(row.topic_id in later and row.state == FINISHED for row in watch.rows.known.values())
 
 
 def _largest_timestamp(watch: "Watch", row: Row) -> int:

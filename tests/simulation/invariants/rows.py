@@ -104,9 +104,13 @@ class Rows:
             if log_starts.get(place, 0) < offset:
                 self._watch.broken("our log start never falls", f"{place}: {offset} -> {log_starts.get(place)}")
         for place, offset in log_starts.items():
-            is_decided = offset in self._watch.log_starts_decided[place] or self._watch.foreign_history
+            # A batch that asks again may raise it less far than was planned.
+            highest = max(self._watch.log_starts_decided[place], default=0)
+            is_decided = offset <= highest or self._watch.foreign_history
             if offset > self.log_starts.get(place, 0) and not is_decided:
                 self._watch.broken("our log start rises by a decision alone", f"{place}: to {offset} by {label}")
+            if offset > self.log_starts.get(place, 0):
+                self._watch.only_copy.log_start_raised(place, self.log_starts.get(place, 0), offset, process)
         for segment_id, row in now.items():
             old = before.get(segment_id)
             if old is None:
@@ -158,13 +162,16 @@ class Rows:
             self._watch.broken("states change along the edges", f"{old} became {NAMES[row.state]}")
         if row.state == FINISHED:
             self._finished(row, now, process)
-            self._watch.sending.finished(row, process)
+            self._watch.only_copy.finished(row)
+            self._watch.were_finished.add(row.segment_id)
+            if process is not None:
+                self._watch.sending.finished(row, process)
             self._watch.handing_over.finished(row)
         elif row.state == DELETING:
             if old.state == STARTED:
                 self._watch.leases.abandoned(old, process)
             if old.state == FINISHED and row.superseded_by is not None:
-                self._superseded(old, row, now)
+                self._superseded(old, row, now, process)
             elif old.state == FINISHED:
                 self._watch.sending.deletion_began(old, process)
                 self._watch.handing_over.deletion_began(old)
@@ -178,14 +185,24 @@ class Rows:
                 suffix for suffix in ("log", "indexes", "rsm-manifest") if row.key(suffix) in self._world.store.objects
             ]
             excused = self._watch.may_leave_objects | self._watch.wrote_late
-            if left and row.segment_id not in excused:
+            # What is deleted elsewhere stays where it is: an orphan.
+            is_elsewhere = process in self._world.places.strayed
+            if left and row.segment_id not in excused and not is_elsewhere:
                 self._watch.broken("objects go before their row", f"{row} still has {', '.join(left)}")
 
-    def _superseded(self, old: Row, row: Row, now: dict[str, Row]) -> None:
+    def _superseded(self, old: Row, row: Row, now: dict[str, Row], process: Any) -> None:
         new = now.get(row.superseded_by or "")
         is_new = new is not None and new.state == FINISHED and self.known[new.segment_id].state == STARTED
         if new is None or not is_new or new.range != old.range or old.verdict != "failed":
             self._watch.broken("a new copy takes the place of a failed one at once", f"{old} by {new}")
+        since = self._world.store.hides_all_since
+        is_seen = row.key("log") not in self._world.store.hidden
+        others_passed = any(
+            one.state == FINISHED and one.verdict == "passed" and one.key("log") in self._world.store.hidden
+            for one in now.values()
+        )
+        if since is not None and process is not None and process.began_step > since and others_passed and not is_seen:
+            self._watch.broken("a segment is copied again only where others are", f"{old} by {process.name}")
         self._watch.sending.superseded(row)
 
     def _finished(self, row: Row, now: dict[str, Row], process: Any) -> None:

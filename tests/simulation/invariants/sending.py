@@ -5,10 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from include.tiering.errors import TieringError
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.remote_storage.marker import MARKER_KEY, marker_to_bytes
 from tests.simulation.invariants.rows import DELETING, FINISHED, GONE, STARTED, Row
 from tests.simulation.kernel.scheduler import Process
-from tests.simulation.world.deployment import MARKER
 from tests.simulation.world.object_store import Upload
 
 if TYPE_CHECKING:
@@ -80,7 +78,6 @@ class Sending:
 
     def finished(self, row: Row, process: Any) -> None:
         """Whatever had changed when the last object was written must have been seen."""
-        self._watch.were_finished.add(row.segment_id)
         reason = self._spoiled.get(row.segment_id)
         if reason is not None:
             self._watch.broken("the source is looked at after sending", f"{row} became FINISHED although {reason}")
@@ -98,11 +95,8 @@ class Sending:
     def superseded(self, row: Row) -> None:
         self._superseded_at_ms[row.segment_id] = self._world.scheduler.now_ms
 
-    def bucket_changed_hands(self) -> None:
-        objects = self._world.store.objects
-        self._foreign_since_ms = (
-            None if objects[MARKER_KEY] == marker_to_bytes(MARKER) else self._world.scheduler.now_ms
-        )
+    def bucket_changed_hands(self, *, is_ours: bool) -> None:
+        self._foreign_since_ms = None if is_ours else self._world.scheduler.now_ms
 
     def object_goes(self, key: str, process: Process) -> None:
         """It is there still."""
@@ -159,6 +153,8 @@ class Sending:
         self._owner_at_request[process] = found[0][0] if found else TopicOwner.PLATFORM
 
     def _changed_since_opened(self, opened: Any) -> str | None:
+        if self._world.facts.is_away:
+            return None
         try:
             opened.recheck()
         except TieringError as error:

@@ -12,6 +12,9 @@ from tests.simulation.invariants.forks import Forks
 from tests.simulation.invariants.gate import Gate
 from tests.simulation.invariants.handing_over import HandingOver
 from tests.simulation.invariants.leases import Leases
+from tests.simulation.invariants.limits import why_to_ask
+from tests.simulation.invariants.only_copy import OnlyCopy
+from tests.simulation.invariants.ownership import Ownership
 from tests.simulation.invariants.promises import Promises
 from tests.simulation.invariants.publishing import Publishing
 from tests.simulation.invariants.retention import require_justified
@@ -57,6 +60,8 @@ class Watch:
         self.publishing = Publishing(self)
         self.handing_over = HandingOver(self)
         self.promises = Promises(self)
+        self.ownership = Ownership(self)
+        self.only_copy = OnlyCopy(self)
         self.ever_finished: dict[tuple[str, int], dict[str, Row]] = {}
         self.were_finished: set[str] = set()
         """Ids of attempts that were FINISHED at some time."""
@@ -74,6 +79,8 @@ class Watch:
         self._logs: dict[TopicIdPartition, PartitionLog] = {}
         self._local_bytes: dict[Process, dict[TopicIdPartition, int]] = {}
         self._planning_since: dict[Process, int] = {}
+        self.must_ask: dict[str, str] = {}
+        """Runs that nothing but an approval may release, and why."""
         self.log_starts_decided: dict[tuple[str, int], set[int]] = defaultdict(set)
 
     def broken(self, invariant: str, detail: str, cause: BaseException | None = None) -> None:
@@ -105,9 +112,11 @@ class Watch:
     def restored(self) -> None:
         """What the backup knows is what goes on; objects that it forgot, or that it still names, may be anything."""
         self.foreign_history = True
+        self.leases.forget()
         for row in (*self.rows.known.values(),):
             self.may_leave_objects.add(row.segment_id)
         self.rows.accept()
+        self.only_copy.history_changed()
         for row in self.rows.known.values():
             self.may_leave_objects.add(row.segment_id)
         self.ever_finished = {}
@@ -151,8 +160,13 @@ class Watch:
             self._scanned(process)
         elif label == "work.paused_topics":
             self.sending.pause_seen(process, result)
+            if result:
+                self.only_copy.pause_seen(process)
+        elif label == "deletions.claim" and result is not None:
+            self.only_copy.takes(process)
+            self._local_bytes[process] = {one: self.bytes_local_now(one) for one in self.partitions()}
         elif label == "deletions.save_plan":
-            self._planned_deletions(process, args[1])
+            self._planned_deletions(process, *args[:2])
         elif label == "metadata.skip_offsets":
             self._skipped(args[0], args[1])
         elif label == "metadata.list_segments":
@@ -221,8 +235,9 @@ class Watch:
     def truncation_decided(self, planned: Any) -> None:
         partition = planned.topic_id_partition
         self.log_starts_decided[str(partition.topic_id), partition.partition].add(planned.log_start_offset)
+        self.only_copy.truncated(partition, planned.log_start_offset)
 
-    def _planned_deletions(self, process: Process, expirations: Sequence[Any]) -> None:
+    def _planned_deletions(self, process: Process, run_id: str, expirations: Sequence[Any]) -> None:
         since_ms = self._planning_since.get(process, self.world.scheduler.now_ms)
         for planned in expirations:
             partition = planned.topic_id_partition
@@ -234,6 +249,9 @@ class Watch:
                     "a plan begins at our log start", f"{partition}: {planned.log_start_before}, ours is {ours}"
                 )
             require_justified(self, process, planned, since_ms)
+        reason = why_to_ask(self, expirations)
+        if reason:
+            self.must_ask[run_id] = reason
 
     def _require_true_removals(self, planned: Any) -> None:
         partition = planned.topic_id_partition

@@ -51,7 +51,7 @@ def simulated_runtime(current: Callable[[], Scheduler]) -> Iterator[None]:
     real_wait = defaults["wait"]
     defaults["wait"] = lambda condition, timeout: condition.wait(timeout)
     places.append((database_clock, "time", time))
-    database_clock.time = SimpleNamespace(time_ns=lambda: current().now_ms * 1_000_000)  # type: ignore[assignment]
+    database_clock.time = SimpleNamespace(time_ns=lambda: current().database_ms * 1_000_000)  # type: ignore[assignment]
     try:
         yield
     finally:

@@ -58,9 +58,14 @@ class World(Protocol):
 class Process:
     """A worker process: its tasks, whether it lives, how its clocks run."""
 
-    def __init__(self, scheduler: "Scheduler", name: str, *, skew_ms: int = 0, drift: float = 0.0) -> None:
+    def __init__(
+        self, scheduler: "Scheduler", name: str, *, skew_ms: int = 0, drift: float = 0.0, side: Any = None
+    ) -> None:
         self.scheduler = scheduler
         self.name = name
+        self.side = side
+        """The database that it works with; None: none."""
+        self.began_step = scheduler.steps
         self.dead = False
         self.stalled_until_ms = 0
         self.tasks: list[Task] = []
@@ -148,6 +153,10 @@ class Scheduler:
         self.choices = choices
         self.world = world
         self.now_ms = START_MS
+        self.database_ahead_ms = 0
+        """How far the clock of the database's host is ahead of the true time; negative: behind it."""
+        self.furthest_ms = START_MS
+        """The latest time that the database has said, while its clock was ahead."""
         self.steps = 0
         self.quiet = False
         self.slow_point = ""
@@ -156,6 +165,11 @@ class Scheduler:
         self.current: Task | None = None
         self._last: Task | None = None
         self._hub = getcurrent()
+
+    @property
+    def database_ms(self) -> int:
+        """What the database says that it is."""
+        return self.now_ms + self.database_ahead_ms
 
     def spawn(self, process: Process, name: str, body: Callable[[], object]) -> Task:
         task = Task(process, name, body, self._hub)

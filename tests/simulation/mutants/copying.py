@@ -193,7 +193,7 @@ def _never_stopped() -> list[Patch]:
 def _any_offsets() -> list[Patch]:
     """What takes the place of a failed segment need not be what failed."""
     return [
-        (copy_one_segment, "require_same_records", nothing),
+        (copy_one_segment, "require_replaceable", nothing),
         (sql_changes, "require_supersedable", nothing),
         (plan_replacements, "_as_it_was", lambda replica, failed: replica.segment_at(failed.start_offset)),
     ]

@@ -19,27 +19,27 @@ _plans = plan_expiration.decide_deletions
 
 
 def _log_start_late() -> list[Patch]:
-    """Raised when the segments are gone."""
+    """Never raised before segments go."""
 
-    def begin(self: Any, lease: Any, planned: Any) -> Any:
+    def delete(self: Any, lease: Any, group: Any, **rest: Any) -> Any:
         late = replace(self, metadata=Instead(self.metadata, raise_log_start=lambda *_args, **_rest: 0))
-        return _begins(late, lease, planned)
+        return _deletes(late, lease, group, **rest)
 
-    return [(SegmentDeleter, "begin", begin)]
+    return [(SegmentDeleter, "delete", delete)]
 
 
 def _objects_first() -> list[Patch]:
-    def delete(self: Any, lease: Any, group: Any) -> Any:
+    def delete(self: Any, lease: Any, group: Any, **rest: Any) -> Any:
         self.storage.delete_log_segments([segment for _, segment in group])
-        return _deletes(self, lease, group)
+        return _deletes(self, lease, group, **rest)
 
     return [(SegmentDeleter, "delete", delete)]
 
 
 def _failures_ignored() -> list[Patch]:
-    def delete(self: Any, lease: Any, group: Any) -> Any:
+    def delete(self: Any, lease: Any, group: Any, **rest: Any) -> Any:
         blind = Instead(self.storage, delete_log_segments=lambda found: self.storage.delete_log_segments(found) and ())
-        return _deletes(replace(self, storage=blind), lease, group)
+        return _deletes(replace(self, storage=blind), lease, group, **rest)
 
     return [(SegmentDeleter, "delete", delete)]
 
@@ -47,9 +47,9 @@ def _failures_ignored() -> list[Patch]:
 def _objects_stay() -> list[Patch]:
     """Rows say that all is gone."""
 
-    def delete(self: Any, lease: Any, group: Any) -> Any:
+    def delete(self: Any, lease: Any, group: Any, **rest: Any) -> Any:
         idle = Instead(self.storage, delete_log_segments=lambda _found: ())
-        return _deletes(replace(self, storage=idle), lease, group)
+        return _deletes(replace(self, storage=idle), lease, group, **rest)
 
     return [(SegmentDeleter, "delete", delete)]
 
@@ -62,9 +62,9 @@ def _begun_ones_forgotten() -> list[Patch]:
 def _found_again() -> list[Patch]:
     """A deletion that met another state goes on all the same."""
 
-    def delete(self: Any, lease: Any, group: Any) -> Any:
+    def delete(self: Any, lease: Any, group: Any, **rest: Any) -> Any:
         metadata = Instead(self.metadata, advance_deletion=lambda segments, *_args, **_rest: segments)
-        return _deletes(replace(self, metadata=metadata), lease, group)
+        return _deletes(replace(self, metadata=metadata), lease, group, **rest)
 
     return [(SegmentDeleter, "delete", delete)]
 
@@ -91,9 +91,9 @@ def _owner_before_the_wait() -> list[Patch]:
             limiters.append(quotas.delete(topic, go_on=go_on))
             return Instead(None, take=lambda: None)
 
-        def wait_and_delete(*args: Any) -> Any:
+        def wait_and_delete(*args: Any, **rest: Any) -> Any:
             limiters[0].take()
-            return deleter.delete(*args)
+            return deleter.delete(*args, **rest)
 
         self._quotas = Instead(quotas, delete=delete)
         self._deleter = Instead(deleter, delete=wait_and_delete)
@@ -184,7 +184,7 @@ def _shortened_history() -> list[Patch]:
 
 
 def _brokers_log_start() -> list[Patch]:
-    """The broker's log start is ours: what it forgot goes."""
+    """The broker's log start is ours: what it forgot goes. No batch asks again, which would find out."""
     real = plan_expiration.ExpirationPlanner._input
 
     def instead(self: Any, partition: Any, replica: Any, now_ms: int, *rest: Any) -> Any:
@@ -192,7 +192,10 @@ def _brokers_log_start() -> list[Patch]:
         start = 0 if replica is None else replica.log_start_offset
         return replace(given, log_start_offset=max(given.log_start_offset, start))
 
-    return [(plan_expiration.ExpirationPlanner, "_input", instead)]
+    return [
+        (plan_expiration.ExpirationPlanner, "_input", instead),
+        (DeleteBatch, "_still_planned", lambda _self, _lease, planned: planned),
+    ]
 
 
 def _absence_is_proof() -> list[Patch]:

@@ -23,6 +23,8 @@ class SegmentFile:
     records: list[Record]
     modified: int = 0
     corrupt: bool = False
+    claimed_bytes: int = 0
+    """What a damaged file system says of its size; 0: what it is."""
 
 
 @dataclass(eq=False, slots=True)
@@ -246,6 +248,8 @@ class Cluster:
         self.logs: dict[TopicIdPartition, PartitionLog] = {}
         self.configs: dict[Uuid, dict[str, str]] = {}
         self.names: dict[Uuid, str] = {}
+        self.all_names: dict[Uuid, str] = {}
+        """Of deleted ones, too; the oldest first."""
         self.removed: set[Uuid] = set()
         self._ticks = 0
         self._inodes = 0
@@ -274,7 +278,7 @@ class Cluster:
         self, topic_id: Uuid, name: str, partitions: int, brokers: tuple[int, ...], rolls: tuple[int, ...]
     ) -> None:
         """`rolls`: how many records a segment has on each of the brokers."""
-        self.names[topic_id] = name
+        self.names[topic_id] = self.all_names[topic_id] = name
         self.configs[topic_id] = {"cleanup.policy": "delete", "min.insync.replicas": "2" if len(brokers) > 1 else "1"}
         for number in range(partitions):
             partition = TopicIdPartition(topic_id, number, name)

@@ -34,6 +34,8 @@ WORK: Final = {
     "renew": WRITE,
     "release": WRITE,
     "holder": READ,
+    "leases_ahead": READ,
+    "live_leases": READ,
     "remaining": READ,
     "record_outcome": WRITE,
     "note_left": WRITE,
@@ -52,6 +54,7 @@ DELETIONS: Final = {
     "totals": READ,
     "record_brake": WRITE,
     "approve": WRITE,
+    "withdraw": WRITE,
     "claim": WRITE,
     "remaining": READ,
     "record_outcomes": WRITE,
@@ -74,7 +77,14 @@ REMOVALS: Final = {
     "forget": WRITE,
 }
 SEGMENT_FACTS: Final = {"topics": READ, "worked_on": READ, "split": READ}
-REGISTRY: Final = {"owner": READ, "set_owner": WRITE}
+GENERATIONS: Final = {
+    "accepted": READ,
+    "propose": WRITE,
+    "propose_over": WRITE,
+    "settle": WRITE,
+    "remember_conditional_writes": WRITE,
+}
+REGISTRY: Final = {"owner": READ, "recorded_name": READ, "names_in_use": READ, "set_owner": WRITE}
 SOURCE: Final = {"scan": "source", "replica": "source", "open_segment": "source"}
 OPENED: Final = {"check": "source", "recheck": "source"}
 PUBLICATIONS: Final = {

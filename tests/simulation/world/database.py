@@ -134,3 +134,9 @@ class Database:
 @cache
 def database() -> Database:
     return Database()
+
+
+@cache
+def another_database() -> Database:
+    """For a copy of it."""
+    return Database()

@@ -4,11 +4,14 @@ SQL adapters, layout, marker guard, verbs and tasks are the product's. Model ada
 topic facts, the object store and the quota ledger.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any, Final
+from unittest.mock import patch
 
+from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.errors import (
     ClusterFactsError,
     MetadataUnavailableError,
@@ -23,13 +26,15 @@ from include.tiering.remote_metadata.sql_audit import SqlSegmentFacts
 from include.tiering.remote_metadata.sql_failed_copies import SqlFailedCopies
 from include.tiering.remote_metadata.sql_topic_deletions import SqlTopicDeletions
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
-from include.tiering.remote_storage.contract import StoreMarker
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
-from include.tiering.remote_storage.marker import GuardedStorage
+from include.tiering.remote_storage.layouts.contract import SegmentLayout
+from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout
 from include.tiering.remote_storage.segment_storage import SegmentStorage
+from include.tiering.remote_storage.store_marker import RaisedBy, StoreMarker
 from include.tiering.remote_storage.strays import StoredStrays
 from include.tiering.settings import TieringSettings, load_settings
-from include.tiering.wiring import Tiering
+from include.tiering.wiring import Tiering, set_up
+from include.tiering.wiring.layouts import form_of
 from include.tiering.work.sql import SqlWorkStore
 from include.tiering.work.sql_audits import SqlAuditStore
 from include.tiering.work.sql_deletions import SqlDeletionStore
@@ -40,6 +45,7 @@ from tests.simulation.world.contracts import (
     AUDITS,
     DELETIONS,
     FAILED_COPIES,
+    GENERATIONS,
     METADATA,
     OPENED,
     READ,
@@ -55,10 +61,14 @@ from tests.simulation.world.listing import ModelListing
 from tests.simulation.world.log_source import FactsView, ModelSource
 from tests.simulation.world.memory import Memory, Remembered
 from tests.simulation.world.object_store import ModelStore, perform
+from tests.simulation.world.places import Held, StoreSettings
 from tests.simulation.world.quotas import ModelQuotas
+from tests.simulation.world.sides import CLUSTER_ID
 
-CLUSTER_ID: Final = "simulated-cluster"
-MARKER: Final = StoreMarker(CLUSTER_ID, "simulated-store", 1)
+MIN_BYTES: Final = 60
+TOTAL_MAX_BYTES: Final = 90
+MOST_MISSING: Final = 1
+"""So many segments of a partition are believed to be lost singly."""
 SOMEBODY_ELSES: Final = StoreMarker(CLUSTER_ID, "another-store", 1)
 
 
@@ -104,6 +114,7 @@ class _Source:
         self._source = source
         self.scan = calls("source.scan", "source", source.scan)
         self.replica = calls("source.replica", "source", source.replica)
+        self.size_doubts = source.size_doubts
 
     def open_segment(self, *where: Any) -> _OpenContext:
         return _OpenContext(self._calls, self._source.open_segment(*where))
@@ -149,10 +160,10 @@ class _MigratedMetadata(SqlRemoteLogMetadata):
 
 def deploy(world: Any, process: Process) -> Tiering:
     """A `Tiering` in this process of the world."""
-    db: Database = world.db
+    db: Database = process.side.db
     scheduler = process.scheduler
 
-    memory: Memory = world.memory
+    memory: Memory = process.side.memory
 
     def calls(label: str, kind: str, target: Callable[..., Any]) -> Callable[..., Any]:
         is_sql = kind == WRITE
@@ -191,29 +202,32 @@ def deploy(world: Any, process: Process) -> Tiering:
         return call
 
     def now_ms(_connection: object) -> int:
-        return scheduler.now_ms
+        return scheduler.database_ms
 
     facts = FactsView(world.cluster, world.facts)
-    model_store = ModelStore(world.store, scheduler, process, world)
-    store = SegmentStorage(model_store, AivenLayout(), random_bytes=world.choices.random_bytes)
+    where: StoreSettings = world.places.settings
+    settings = _settings(where)
+    model_store = ModelStore(Held(world.places, process, where.url), scheduler, process, world, url=where.url)
+    layout = _layout(settings)
+    store = SegmentStorage(model_store, layout, random_bytes=world.choices.random_bytes)
 
     def observe(step: Any, partition: Any, offset: int) -> None:
         process.last_step = str(step)
         world.step_reached(process, step, partition, offset)
         perform(scheduler, process, world, f"step {step}", f"{partition} {offset}", "step", lambda: None, error_of)
 
-    strays = StoredStrays(model_store, AivenLayout(), lambda: tiering.require_our_store())
+    strays = StoredStrays(model_store, layout, lambda: tiering.require_our_store())
     metadata = Remembered(memory, "metadata", _MigratedMetadata(db.engine, CLUSTER_ID, now_ms=now_ms))
-    tiering = Tiering(_settings(), clock=process, random_bytes=world.choices.random_bytes, observe=observe)
+    tiering = Tiering(settings, clock=process, random_bytes=world.choices.random_bytes, observe=observe)
     tiering.__dict__.update(
         engine=db.engine,
         cluster_id=CLUSTER_ID,
         facts=facts,
         facts_memory=SimpleNamespace(remember=lambda: None),
-        source=_Source(calls, ModelSource(world.cluster, facts)),
-        storage=GuardedStorage(store, MARKER, process),
+        source=_Source(calls, ModelSource(world.cluster, facts, world.facts)),
         unguarded_storage=store,
-        _identity=lambda: MARKER,
+        generations=Proxy(calls, "generations", StoreIdentities(db.engine, CLUSTER_ID, now_ms=now_ms), GENERATIONS),
+        raised_by=lambda: RaisedBy(process.name, str(process.side), scheduler.now_ms),
         object_listing=ModelListing(model_store),
         strays=strays,
         metadata=Proxy(calls, "metadata", metadata, METADATA),
@@ -239,14 +253,35 @@ def deploy(world: Any, process: Process) -> Tiering:
     return tiering
 
 
+@contextmanager
+def set_up_in_memory() -> Iterator[None]:
+    """The database has the newest schema, and log dirs are a model."""
+    with (
+        patch.object(set_up, "upgrade", lambda _engine: None),
+        patch.object(set_up, "identify", lambda _log_dir: SimpleNamespace(cluster_id=CLUSTER_ID)),
+    ):
+        yield
+
+
+def _layout(settings: TieringSettings) -> SegmentLayout:
+    if settings.remote_storage.layout == LocalTieredStorageLayout.name:
+        return LocalTieredStorageLayout()
+    return AivenLayout(form_of(settings.remote_storage))
+
+
 @cache
-def _settings() -> TieringSettings:
+def _settings(where: StoreSettings) -> TieringSettings:
     """With a log dir, as verbs ask whether there is one; nobody opens it."""
     return load_settings(
         overrides={
             "topics.include": ["*"],
             "log_dirs": [{"broker_id": 1, "path": "/nowhere"}],
-            "tiering.expiration.min.bytes": 60,
+            "remote_storage.url": where.url,
+            "remote_storage.key_prefix": where.key_prefix,
+            "remote_storage.layout": where.layout,
+            "tiering.expiration.min.bytes": MIN_BYTES,
+            "tiering.expiration.total.max.bytes": TOTAL_MAX_BYTES,
+            "tiering.verify.max.missing.segments": MOST_MISSING,
             "tiering.tombstone.ms": 172_800_000,
         },
         environ={},

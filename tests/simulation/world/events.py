@@ -6,6 +6,7 @@ from tests.simulation.kernel.choices import Menu
 from tests.simulation.world.broker_events import BrokerEvents
 from tests.simulation.world.event_source import EventSource
 from tests.simulation.world.handover_events import HandoverEvents
+from tests.simulation.world.mistake_events import MistakeEvents
 from tests.simulation.world.operator_events import OperatorEvents
 from tests.simulation.world.quality_events import QualityEvents
 from tests.simulation.world.runs import Runs
@@ -67,6 +68,7 @@ class Events(EventSource):
             (quality.fails, 4 * tempers.judges),
             (quality.passes, tempers.judges),
             *((event, 0) for event in self._handovers.events()),
+            *((event, 0) for event in MistakeEvents(world, runs).events()),
             (self._late_write, 10),
             (self._kill, 3 * tempers.kills),
             (self._stall, 3 * tempers.stalls),

@@ -199,6 +199,91 @@ HAND_OVERS: Final = Focus(
 )
 """Topics go to brokers that tier them from then on, while people change their minds and leaders change."""
 
+_ANY_MISTAKE: Final = {
+    "store_goes_away": 2,
+    "store_comes_back": 4,
+    "store_hides": 2,
+    "migrates": 2,
+    "settings_go_wrong": 1,
+    "settings_are_mended": 4,
+    "database_is_copied": 1,
+    "copy_copies": 2,
+    "copy_expires": 3,
+    "copy_is_switched_off": 1,
+    "takes_over": 4,
+    "topic_is_made_again": 1,
+    "facts_go_away": 2,
+    "clock_goes_wrong": 1,
+    "clock_is_mended": 5,
+    "bucket_changes_hands": -100,
+}
+WRONG_PLACES: Final = Focus(
+    "wrong places",
+    {
+        **_ANY_MISTAKE,
+        "store_goes_away": 14,
+        "store_comes_back": 16,
+        "store_hides": 14,
+        "failure_and_store_hides": 8,
+        "new_copy_is_lost": 16,
+        "migrates": 10,
+        "settings_go_wrong": 8,
+        "settings_are_mended": 12,
+        "start_gate": 14,
+        "fails": 18,
+        "start_copy_run": 8,
+        "a_weekend_passes": 9,
+        "approve": 12,
+        "owner_changes": -100,
+    },
+    {"mistakes": 1, "gates": 1, "judges": 1, "stalls": 1},
+    ("store.put completes", "store.stat", "metadata.update_segment", "store.delete"),
+)
+"""Disks that are not mounted, settings of another place, and `migrate` at that moment."""
+TWO_DATABASES: Final = Focus(
+    "two databases",
+    {
+        **_ANY_MISTAKE,
+        "database_is_copied": 12,
+        "copy_copies": 20,
+        "copy_expires": 20,
+        "copy_is_told_to_expire": 4,
+        "copy_is_switched_off": 3,
+        "takes_over": 10,
+        "backup": 10,
+        "restore": 8,
+        "approve": 16,
+        "start_copy_run": 6,
+        "owner_changes": -100,
+    },
+    {"mistakes": 1, "kills": 1, "stalls": 1},
+    ("store.replace", "deletions.save_plan", "work.save_plan", "store.delete", "metadata.update_segment"),
+)
+"""A copy of the database goes on beside it, or it is an old one itself."""
+NAMES_AND_CLOCKS: Final = Focus(
+    "names and clocks",
+    {
+        **_ANY_MISTAKE,
+        "topic_is_made_again": 8,
+        "facts_go_away": 12,
+        "clock_goes_wrong": 8,
+        "clock_is_mended": 12,
+        "retention_is_mended_in_a_pause": 24,
+        "deletion_is_paused": 24,
+        "file_is_extended": 8,
+        "retention_changes": 8,
+        "start_expire_run": 16,
+        "start_copy_run": 4,
+        "approve": 14,
+        "owner_changes": -100,
+    },
+    {"mistakes": 1, "two_topics": 1, "quotas": 1},
+    ("deletions.claim", "deletions.save_plan", "quota.take request", "work.claim"),
+    most_held_steps=60,
+)
+"""Names that two topics have had, a clock that is wrong, settings that were mended too late."""
+MISTAKES: Final = (WRONG_PLACES, TWO_DATABASES, NAMES_AND_CLOCKS)
+
 FOCUSES: Final = Menu(
     (NOTHING, 23), *((focus, 11) for focus in (ELECTIONS, SIZES, VERDICTS, AUDITS, OWNERS, POWER, FAULTS))
 )
@@ -209,4 +294,5 @@ def drawn_focus(choices: Choices) -> Focus:
     """A few kinds of schedules are a seed's nature: all others are what they would be without them."""
     usual = choices.pick(FOCUSES)
     assert isinstance(usual, Focus)
-    return {0: PUBLICATION, 1: HAND_OVERS, 2: HAND_OVERS}.get(choices.nature(_KINDS), usual)
+    natures = {0: PUBLICATION, 1: HAND_OVERS, 2: HAND_OVERS, **dict(enumerate(MISTAKES, start=3))}
+    return natures.get(choices.nature(_KINDS), usual)

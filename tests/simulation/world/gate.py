@@ -36,8 +36,9 @@ def _measured(
     metadata, process = row.metadata, world.scheduler.current_process()
     world.watch.gate.looks(process, metadata)
     stored = storage.stat_log_segment(metadata)
-    world.watch.gate.looked(process, metadata)
     log = next((one for one in stored if one.kind is ObjectKind.LOG), None)
+    kinds = {one.kind for one in stored}
+    world.watch.gate.looked(process, metadata, has_log=log is not None, has_all=kinds >= _OBJECTS)
     partition = metadata.topic_id_partition
     missing = succession.missing_offsets(previous, metadata, decisions)
     numbers: dict[str, Any] = {
@@ -60,6 +61,7 @@ def _measured(
         end_offset=metadata.end_offset,
         segment_size_bytes=metadata.segment_size_bytes,
         depth=depth,
+        is_missing=log is None,
         remarks=(("stored_log_size_bytes", "there is no log"),) if log is None else (),
         **numbers,
     )

@@ -1,16 +1,17 @@
 """Publishing and hand-overs of one process, put together as `wiring` does, over the model brokers and their metadata
 topic. What is compared through consumers is made of the model's records."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from include.tiering.errors import BrokersRefusedError, RemoteChecksumError, UnknownSegmentError
 from include.tiering.model.handover_facts import StoreFacts
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.record_digest import RangeDigest, RecordDigest, SeenRecord
+from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.remote_metadata.sql_publication import SqlPublicationStore
 from include.tiering.tasks.handover.keep_alive import kept_alive
-from include.tiering.tasks.handover.ports import HandoverLimits, HandoverPorts
+from include.tiering.tasks.handover.ports import HandoverLimits, HandoverPorts, StoredDigest
 from include.tiering.tasks.publish import Publisher
 from include.tiering.wiring.handover_actions import HandoverActions
 from include.tiering.work.sql_handovers import SqlHandoverStore
@@ -40,7 +41,7 @@ def handover_parts(
     db, cluster_id = world.db, world.cluster.cluster_id
 
     def now_ms(_connection: object) -> int:
-        return int(world.scheduler.now_ms)
+        return int(world.scheduler.database_ms)
 
     def observe_record(step: Any, partition: TopicIdPartition, number: int) -> None:
         observe(f"record {step}", partition, number)
@@ -95,7 +96,7 @@ class _Actions(HandoverActions):
         self._process = process
         self._metadata = tiering.metadata
 
-    def stored_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> RangeDigest:
+    def stored_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> StoredDigest:
         for row in self._metadata.list_segments(partition):
             found = row.metadata
             if found.is_finished and found.start_offset <= start_offset and end_offset <= found.end_offset:
@@ -103,10 +104,12 @@ class _Actions(HandoverActions):
                 content = self._world.store.objects.get(known.key("log"), b"")
                 if row.log_crc32c is not None and crc32c(content) != row.log_crc32c:
                     raise RemoteChecksumError(f"{found.remote_log_segment_id}: other bytes")
-                return _digest(content, start_offset, end_offset)
+                return StoredDigest(_digest(content, start_offset, end_offset))
         raise UnknownSegmentError(f"{partition}: no segment of ours holds offsets {start_offset}..{end_offset}")
 
-    def served_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> RangeDigest:
+    def served_digest(
+        self, partition: TopicIdPartition, start_offset: int, end_offset: int, leave_out: Sequence[OffsetRange] = ()
+    ) -> RangeDigest:
         self._process.scheduler.point(self._process, "brokers.consume", "sleep")
         log, served = self._world.cluster.logs.get(partition), b""
         for offset in range(start_offset, end_offset + 1):

@@ -44,6 +44,9 @@ class ModelListing:
     def _page(self, after: str) -> list[ListedObject]:
         state = self._store.state
         keys: list[str] = self._store.request(
-            "store.list", f"after {after}", "store read", lambda: sorted(key for key in state.objects if key > after)
+            "store.list",
+            f"after {after}",
+            "store read",
+            lambda: sorted(key for key in state.objects if key > after and key not in state.hidden),
         )
         return [ListedObject(key, len(state.objects[key]), state.written_ms.get(key, 0)) for key in keys[:_PAGE_KEYS]]

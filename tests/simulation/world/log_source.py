@@ -3,12 +3,18 @@
 Which replica may be read and which segments are eligible is judged by the product (`judge`), from what is on disk here.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from include.tiering.broker_files.names import DirectoryState
 from include.tiering.cluster.contract import TopicFacts
-from include.tiering.errors import CorruptFileError, SourceChangedError, SourceVanishedError
+from include.tiering.errors import (
+    ClusterFactsError,
+    CorruptFileError,
+    SourceChangedError,
+    SourceUnreadableError,
+    SourceVanishedError,
+)
 from include.tiering.log_source.contract import (
     CheckedSegment,
     LogSegment,
@@ -39,6 +45,8 @@ class FactsView:
         self._removed: frozenset[Uuid] = frozenset()
 
     def refresh(self) -> None:
+        if self._feed.is_away:
+            raise ClusterFactsError("the metadata log is not mounted")
         self._image, self._removed = self._feed.visible()
 
     def cluster_id(self) -> str | None:
@@ -63,6 +71,9 @@ class FactsFeed:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._frozen: tuple[dict[Uuid, TopicFacts], frozenset[Uuid]] | None = None
+        self.is_away = False
+        """Log directories are not mounted, and no broker answers."""
+        self.forgets_removals = False
 
     @property
     def lags(self) -> bool:
@@ -72,7 +83,7 @@ class FactsFeed:
         return self._frozen or self._cluster.remembered("facts", self._present)
 
     def _present(self) -> tuple[dict[Uuid, TopicFacts], frozenset[Uuid]]:
-        return self._cluster.image(), frozenset(self._cluster.removed)
+        return self._cluster.image(), frozenset(() if self.forgets_removals else self._cluster.removed)
 
     def freeze(self) -> None:
         self._frozen = self.visible()
@@ -84,11 +95,14 @@ class FactsFeed:
 class ModelSource:
     """`LogSource` of one process."""
 
-    def __init__(self, cluster: Cluster, facts: FactsView) -> None:
+    def __init__(self, cluster: Cluster, facts: FactsView, feed: FactsFeed) -> None:
         self._cluster = cluster
         self._facts = facts
+        self._feed = feed
 
     def scan(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
+        if self._feed.is_away:
+            return ScanReport(None, (), ())
         self._facts.refresh()
         report: ScanReport = self._cluster.remembered("scan", self._scanned)
         return report
@@ -99,8 +113,13 @@ class ModelSource:
         return ScanReport(self._cluster.cluster_id, tuple(found), ())
 
     def replica(self, replica_id: ReplicaId) -> Replica:
-        self._facts.refresh()
+        self._refresh()
         return self._located(replica_id)[2]
+
+    def size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:
+        _, on_disk, _ = self._located(replica_id)
+        claimed = {file.base_offset for file in on_disk.files if file.claimed_bytes}
+        return {one.base_offset: "it is longer than its batches" for one in segments if one.base_offset in claimed}
 
     def unfinished_transactions(self, replica_id: ReplicaId) -> Sequence[UnfinishedTransaction]:
         log, _, _ = self._located(replica_id)
@@ -108,7 +127,7 @@ class ModelSource:
 
     @contextmanager
     def open_segment(self, replica_id: ReplicaId, base_offset: int) -> Iterator["ModelOpenSegment"]:
-        self._facts.refresh()
+        self._refresh()
         log, on_disk, replica = self._located(replica_id)
         segment = replica.segment_at(base_offset)
         if segment is None:
@@ -119,11 +138,16 @@ class ModelSource:
         yield ModelOpenSegment(self, log, on_disk, replica, segment, file)
 
     def located_now(self, replica_id: ReplicaId) -> tuple[PartitionLog, ReplicaLog, Replica]:
-        self._facts.refresh()
+        self._refresh()
         return self._located(replica_id)
 
     def ownership(self, partition: TopicIdPartition) -> Ownership:
         return ownership(partition, self._facts, named=False, cleaned=False)
+
+    def _refresh(self) -> None:
+        if self._feed.is_away:
+            raise SourceUnreadableError("log directories", "not mounted")
+        self._facts.refresh()
 
     def _located(self, replica_id: ReplicaId) -> tuple[PartitionLog, ReplicaLog, Replica]:
         log = self._cluster.logs.get(replica_id.topic_id_partition)
@@ -270,7 +294,7 @@ def _found(cluster_id: str, log: PartitionLog, replica: ReplicaLog) -> FoundRepl
         FoundSegment(
             base_offset=file.base_offset,
             next_base_offset=file.base_offset + len(file.records),
-            size_bytes=size_of(partition, file.records),
+            size_bytes=file.claimed_bytes or size_of(partition, file.records),
             max_timestamp_ms=max((log.timestamps[record] for record in file.records), default=-1),
             active=file is replica.files[-1],
             has_producer_snapshot=True,

@@ -43,11 +43,13 @@ class Upload:
 class StoreWatch(Protocol):
     """Told what happens to objects."""
 
-    def upload_begun(self, key: str) -> None: ...
+    def upload_begun(self, key: str, state: "StoreState") -> None: ...
 
-    def object_created(self, key: str, content: bytes, process: Process | None) -> None: ...
+    def object_created(self, key: str, content: bytes, process: Process | None, state: "StoreState") -> None:
+        """Or replaced."""
+        ...
 
-    def object_goes(self, key: str, process: Process) -> None:
+    def object_goes(self, key: str, process: Process, state: "StoreState") -> None:
         """Right before it is not there any more."""
         ...
 
@@ -85,9 +87,17 @@ class StoreState:
     lists_lag: bool = False
     damages: bool = False
     refuses_keys: bool = False
+    hidden: frozenset[str] = frozenset()
+    """Keys that are there, and that answers deny for a while."""
+    hides_all_since: int | None = None
+    """The step from which on it denies all that it had then."""
     full: bool = False
     begun: int = 0
     """Uploads so far."""
+
+    def seen(self, key: str) -> bytes | None:
+        """As answers say."""
+        return None if key in self.hidden else self.objects.get(key)
 
     def begin(self, key: str, process: Process | None, *, listed: bool, now_ms: int) -> Upload:
         self.begun += 1
@@ -105,7 +115,7 @@ class StoreState:
             self.objects[upload.key] = upload.content
             self.written_ms[upload.key] = now_ms
             watch.note("store", "a late write arrives", upload.key, "")
-            watch.object_created(upload.key, upload.content, None)
+            watch.object_created(upload.key, upload.content, None, self)
             return True
         return False
 
@@ -122,17 +132,33 @@ class StoreState:
             self.uploads.remove(upload)
 
 
+class Place(Protocol):
+    """What a URL leads to."""
+
+    def now(self) -> StoreState:
+        """Raises TieringError where that is nothing that may be used."""
+        ...
+
+
 class ModelStore:
     """`ObjectStore` as one process sees it."""
 
-    def __init__(self, state: StoreState, scheduler: Scheduler, process: Process, watch: StoreWatch) -> None:
-        self.state = state
+    def __init__(
+        self, place: Place, scheduler: Scheduler, process: Process, watch: StoreWatch, *, url: str = "model://store"
+    ) -> None:
+        self._place = place
         self._scheduler = scheduler
         self._process = process
         self._watch = watch
+        self._url = url
+
+    @property
+    def state(self) -> StoreState:
+        """What is there now."""
+        return self._place.now()
 
     def describe(self) -> str:
-        return "model://store"
+        return self._url
 
     def put(
         self,
@@ -144,19 +170,20 @@ class ModelStore:
         on_sent: ProgressCallback,
         running_crc32c: Sequence[int] = (),
     ) -> bool:
-        state = self.state
         self.request("store.put", key, "store write", lambda: None)
-        listed = state.choices.number(2) == 1
+        state = self.state
+        listed = not _is_our_own(key) and state.choices.number(2) == 1
         upload = state.begin(key, self._process, listed=listed, now_ms=self._scheduler.now_ms)
-        self._watch.upload_begun(key)
+        self._watch.upload_begun(key, state)
         try:
             content = b""
             for block in blocks_of(body, 0, body.size_bytes, limiter):
                 content += bytes(block)
-                self._watch.bytes_sent(self._process, len(block))
+                if not _is_our_own(key):
+                    self._watch.bytes_sent(self._process, len(block))
                 on_sent(len(block))
             upload.content, upload.complete = content, True
-            intact = self.request("store.put completes", key, "put", lambda: self._complete(upload, crc32c))
+            intact = self.request("store.put completes", key, "put", lambda: self._complete(state, upload, crc32c))
         except Killed:
             raise
         except BaseException:
@@ -166,19 +193,37 @@ class ModelStore:
             raise
         return state.confirms and intact
 
-    def replace(self, key: str, content: bytes) -> None:
-        self.request("store.replace", key, "store write", lambda: self.state.objects.update({key: content}))
+    def read_version(self, key: str, max_bytes: int) -> tuple[bytes, str] | None:
+        content = self.request("store.read version", key, "store read", lambda: self.state.seen(key))
+        if key == MARKER_KEY:
+            self._watch.marker_read(self._process)
+        return None if content is None else (content, content.hex())
+
+    def replace(self, key: str, content: bytes, *, version: str | None = None) -> bool:
+        def replace() -> bool:
+            state = self.state
+            found = state.objects.get(key)
+            if version is not None and (found is None or found.hex() != version):
+                return False
+            state.objects[key] = content
+            self._watch.object_created(key, content, self._process, state)
+            return True
+
+        return bool(self.request("store.replace", key, "put", replace))
+
+    def replaces_conditionally(self, key: str) -> bool:
+        return True
 
     def stat(self, key: str, *, read_back: bool = True) -> ObjectStat | None:
-        content = self.request("store.stat", key, "store read", lambda: self.state.objects.get(key))
+        content = self.request("store.stat", key, "store read", lambda: self.state.seen(key))
         return None if content is None else ObjectStat(len(content), crc32c(content))
 
     def look(self, key: str) -> SeenObject | None:
-        content = self.request("store.look", key, "store read", lambda: self.state.objects.get(key))
+        content = self.request("store.look", key, "store read", lambda: self.state.seen(key))
         return None if content is None else SeenObject(len(content), self.state.written_ms.get(key, 0))
 
     def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
-        content = self.request("store.read", key, "store read", lambda: self.state.objects.get(key))
+        content = self.request("store.read", key, "store read", lambda: self.state.seen(key))
         if key == MARKER_KEY:
             self._watch.marker_read(self._process)
         end = None if last is None else last + 1
@@ -191,7 +236,10 @@ class ModelStore:
 
     def list_objects(self, prefix: str = "") -> Iterator[ListedObject]:
         found = self.request("store.list", prefix, "store read", lambda: sorted(self.state.objects.items()))
-        return (ListedObject(key, len(content)) for key, content in found if key.startswith(prefix))
+        hidden = self.state.hidden
+        return (
+            ListedObject(key, len(content)) for key, content in found if key.startswith(prefix) and key not in hidden
+        )
 
     def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:
         found = self.request("store.list uploads", prefix, "store read", lambda: list(self.state.uploads))
@@ -217,11 +265,16 @@ class ModelStore:
 
         self.request("store.abort upload", upload.key, "delete", abort)
 
+    def clock_ms(self, key: str) -> int | None:
+        """It cannot be told."""
+        return None
+
     def check_capacity(self) -> None:
         """There is always room."""
 
-    def _complete(self, upload: Upload, expected_crc32c: int) -> bool:
-        state, key, content = self.state, upload.key, upload.content
+    def _complete(self, state: StoreState, upload: Upload, expected_crc32c: int) -> bool:
+        """Where it began: a request or an open directory goes on there."""
+        key, content = upload.key, upload.content
         if upload.aborted:
             raise RemoteStorageError(f"{key}: no such upload")
         state._remove(upload)
@@ -229,7 +282,8 @@ class ModelStore:
             raise RemoteObjectExistsError(f"{key}: it is there already")
         if crc32c(content) != expected_crc32c:
             raise RemoteChecksumError(f"{key}: other bytes were received")
-        damage = state.choices.pick(_DAMAGE) if state.damages and not self._scheduler.quiet else "intact"
+        may_damage = state.damages and not self._scheduler.quiet and not _is_our_own(key)
+        damage = state.choices.pick(_DAMAGE) if may_damage else "intact"
         if damage != "intact":
             self._watch.note("store", f"loses an object silently: {damage}", key, "")
         if damage == "truncated":
@@ -239,17 +293,17 @@ class ModelStore:
         if damage != "vanished":
             state.objects[key] = content
             state.written_ms[key] = self._scheduler.now_ms
-            self._watch.object_created(key, content, self._process)
+            self._watch.object_created(key, content, self._process, state)
         return damage == "intact"
 
     def _delete(self, keys: Collection[str]) -> tuple[KeyFailure, ...]:
-        failures = []
+        failures, state = [], self.state
         for key in keys:
-            if self.state.refuses_keys and not self._scheduler.quiet and self.state.choices.number(6) == 1:
-                failures.append(KeyFailure(key, "access denied", retriable=self.state.choices.number(2) == 1))
-            elif key in self.state.objects:
-                self._watch.object_goes(key, self._process)
-                del self.state.objects[key]
+            if state.refuses_keys and not self._scheduler.quiet and state.choices.number(6) == 1:
+                failures.append(KeyFailure(key, "access denied", retriable=state.choices.number(2) == 1))
+            elif key in state.objects:
+                self._watch.object_goes(key, self._process, state)
+                del state.objects[key]
         return tuple(failures)
 
     def _delete_some(self, keys: Collection[str]) -> Callable[[], None]:
@@ -267,6 +321,11 @@ class ModelStore:
         half: Callable[[], None] = lambda: None,
     ):  # type: ignore[no-untyped-def]
         return perform(self._scheduler, self._process, self._watch, label, detail, kind, effect, _unavailable, half)
+
+
+def _is_our_own(key: str) -> bool:
+    """A record of the store, and no segment's."""
+    return key.startswith("_tiering-")
 
 
 def _unavailable(label: str) -> Exception:

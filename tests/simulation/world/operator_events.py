@@ -7,13 +7,11 @@ from include.tiering.errors import TieringError
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.config_store import ConfigEntity, EntityType
-from include.tiering.quota.topic_retention import TopicRetention
-from include.tiering.remote_storage.marker import MARKER_KEY, marker_to_bytes
 from tests.simulation.kernel.choices import Menu
 from tests.simulation.kernel.scheduler import Process
-from tests.simulation.world.deployment import MARKER, SOMEBODY_ELSES
 from tests.simulation.world.event_source import EventSource
 from tests.simulation.world.runs import Runs
+from tests.simulation.world.sides import Side
 from tests.simulation.world.world import World
 
 _RETENTION_MS = Menu((None, 30), (60_000, 20), (20_000, 20), (300_000, 20), (0, 5))
@@ -31,7 +29,7 @@ class OperatorEvents(EventSource):
 
     def __init__(self, world: World, runs: Runs) -> None:
         super().__init__(world, runs)
-        self._backups: list[Any] = []
+        self._backups: list[tuple[Side, Any, int]] = []
 
     def _topic(self) -> str:
         names = sorted({*self._world.cluster.names.values(), "orders"})
@@ -136,22 +134,24 @@ class OperatorEvents(EventSource):
 
     def bucket_changes_hands(self) -> None:
         """Somebody else's marker lies in the bucket, or ours again."""
-        objects = self._world.store.objects
-        ours = marker_to_bytes(MARKER)
-        objects[MARKER_KEY] = marker_to_bytes(SOMEBODY_ELSES) if objects[MARKER_KEY] == ours else ours
-        self._world.watch.sending.bucket_changed_hands()
-        self._tell("the bucket changes hands", "", "and is ours" if objects[MARKER_KEY] == ours else "and is not ours")
+        is_ours = self._world.bucket_changes_hands()
+        self._tell("the bucket changes hands", "", "and is ours" if is_ours else "and is not ours")
 
     def backup(self) -> None:
-        self._backups.append(self._world.db.copy())
+        self._world.watch.ownership.backed_up()
+        self._backups.append((self._world.side, self._world.db.copy(), self._world.watch.ownership.last_use))
         self._tell("the database is backed up", "")
 
     def restore(self) -> None:
         if self._backups:
-            self._world.db.restore(self._backups.pop())
+            _, backup, last_use = self._backups.pop()
+            self._world.db.restore(backup)
             self._world.watch.restored()
-            self._old_settings_hold()
+            self._world.watch.ownership.restored(last_use)
+            self._world.old_settings_hold()
             self._tell("the database is restored from a backup", "")
+            if not self._world.tempers.mistakes:
+                self._world.start("taker", take_over)
 
     def power_fails(self) -> None:
         """At the database's host, where every worker may run, too."""
@@ -164,17 +164,16 @@ class OperatorEvents(EventSource):
             self._world.watch.power_failed()
             self._tell("the power fails", "")
 
-    def _old_settings_hold(self) -> None:
-        values = self._world.admin_configs.snapshot().values
-        for topic in sorted({name for _, name, _, _ in self._world.settings_history}):
-            found = TopicRetention.of(values.get(ConfigEntity(EntityType.TOPICS, topic), {}))
-            entry = (self._world.scheduler.now_ms, topic, found.retention_ms, found.retention_bytes)
-            self._world.settings_history.append(entry)
-
     def a_weekend_passes(self) -> None:
         """Hosts sleep."""
         self._world.scheduler.now_ms += _WEEKEND_MS
         self._tell("a weekend passes", "")
+
+
+def take_over(tiering: Any, _process: Process) -> None:
+    """A person lets this database go on with the store, after its own audit."""
+    wanted = tiering.plan_take_over("take-over")
+    tiering.take_over_store(wanted.found, author="operator")
 
 
 def _typed(body: Callable[[], None]) -> None:

@@ -8,6 +8,7 @@ from include.tiering.pools.contract import COPIER_POOL
 from include.tiering.tasks.batch_room import BatchEnd
 from tests.simulation.kernel.choices import Menu
 from tests.simulation.kernel.scheduler import Process
+from tests.simulation.world.sides import Side
 from tests.simulation.world.world import World
 
 _MOST_RETRIES: Final = 3
@@ -22,6 +23,8 @@ class Runs:
         self._copy_runs: list[str] = []
         self._expire_runs: list[str] = []
         self._waiting: dict[str, str] = {}
+        self._sides: dict[str, Side] = {}
+        """Whose each run is."""
         self._numbers = 0
         self._batches: list[tuple[str, str, str, Process]] = []
         self._succeeded: set[Process] = set()
@@ -37,10 +40,12 @@ class Runs:
         rolls: Any = world.choices.pick(_ROLLS)
         world.cluster.create_topic(world.topic_id(), name, 1 + world.choices.number(2), brokers, rolls)
 
-    def start_copy_run(self) -> None:
-        if len(self._world.alive("planner")) + len(self._world.alive("copier")) >= 5:
+    def start_copy_run(self, side: Side | None = None) -> None:
+        """With the rightful database, or another one."""
+        side = side or self._world.side
+        if len(self._world.alive("planner", side)) + len(self._world.alive("copier", side)) >= 5:
             return
-        run_id = self._new_id("copy")
+        run_id = self._new_id("copy", side)
         batches = 1 + self._world.choices.number(2)
 
         def body(tiering: Any, process: Process) -> None:
@@ -54,12 +59,14 @@ class Runs:
                 self._start_batch("copier", run_id, f"{run_id}-{number}")
 
         self._world.happened("a copy run begins", run_id)
-        self._world.start("planner", body)
+        self._world.start("planner", body, side)
 
-    def start_expire_run(self) -> None:
-        if len(self._world.alive("expirer")) + len(self._world.alive("deleter")) >= 4:
+    def start_expire_run(self, side: Side | None = None) -> None:
+        """With the rightful database, or another one."""
+        side = side or self._world.side
+        if len(self._world.alive("expirer", side)) + len(self._world.alive("deleter", side)) >= 4:
             return
-        run_id = self._new_id("expire")
+        run_id = self._new_id("expire", side)
         batches = 1 + self._world.choices.number(2)
 
         def body(tiering: Any, process: Process) -> None:
@@ -74,7 +81,7 @@ class Runs:
                 self._waiting[run_id] = plan.plan_hash
 
         self._world.happened("an expiration run begins", run_id)
-        self._world.start("expirer", body)
+        self._world.start("expirer", body, side)
 
     def start_gate(self) -> None:
         """Behind a copy run, as its DAG does; that of an old one, too."""
@@ -83,20 +90,22 @@ class Runs:
 
     def judge(self, run_id: str | None) -> None:
         """The gate of a run; None: of all that has not passed."""
+        side = self._world.side if run_id is None else self._sides[run_id]
 
         def body(tiering: Any, process: Process) -> None:
             report = tiering.verify(run_id)
-            self._world.watch.gate.ended(process)
+            if self._world.is_watched(process):
+                self._world.watch.gate.ended(process)
             self._world.note(process.name, "judged", f"{report.segments}, {len(report.failed)} broken rules", "")
 
         self._world.happened("a gate begins", run_id or "of all")
-        self._world.start("gate", body)
+        self._world.start("gate", body, side)
 
     def start_audit(self) -> None:
         """Look, and plan what goes; a person is asked always."""
         if self._world.alive("auditor"):
             return
-        run_id, audit_id = self._new_id("removal"), self._new_id("audit")
+        run_id, audit_id = self._new_id("removal", self._world.side), self._new_id("audit", self._world.side)
 
         def body(tiering: Any, process: Process) -> None:
             report = tiering.audit(audit_id)
@@ -128,7 +137,7 @@ class Runs:
                 self._begin_deleting(run_id, 1)
 
         self._world.happened("a plan is approved", run_id)
-        self._world.start("approver", body)
+        self._world.start("approver", body, self._sides[run_id])
 
     def delete_without_asking(self) -> None:
         """Somebody starts the batch of a run by hand, though nobody agreed to its plan."""
@@ -147,12 +156,19 @@ class Runs:
     def retry(self) -> None:
         """What was killed or left something is tried again when the faults stop, too, with plans of before."""
         ended = [one for one in self._batches if one[3].dead or one[3].finished]
+        ended = [one for one in ended if one[3].side is self._world.side]
         for batch in [one for one in ended if one[3] not in self._succeeded][-_MOST_RETRIES:]:
             self._start_again(batch)
 
     @property
     def waiting(self) -> bool:
         return bool(self._waiting)
+
+    def forget(self, side: Side) -> None:
+        """Nobody goes on with it."""
+        self._waiting = {run_id: one for run_id, one in self._waiting.items() if self._sides[run_id] is not side}
+        self._batches = [one for one in self._batches if one[3].side is not side]
+        self._copy_runs = [run_id for run_id in self._copy_runs if self._sides[run_id] is not side]
 
     def _is_stalled(self, process: Process) -> bool:
         return process.stalled_until_ms > self._world.scheduler.now_ms
@@ -190,13 +206,17 @@ class Runs:
                     process.name, "ended", f"{len(result.deleted)} deleted, {len(result.failed)} failed", ""
                 )
                 is_left = bool(result.failed)
+                if result.held and not (result.deleted or result.failed):
+                    self.empty_plans += 1  # what it holds each plan names again
             if not is_left:
                 self._succeeded.add(process)
 
-        process = self._world.start(kind, body)
+        process = self._world.start(kind, body, self._sides[run_id])
         self._batches.append((kind, run_id, batch_id, process))
         del self._batches[:-12]
 
-    def _new_id(self, kind: str) -> str:
+    def _new_id(self, kind: str, side: Side) -> str:
         self._numbers += 1
-        return f"{kind}-{self._numbers}"
+        run_id = f"{kind}-{self._numbers}"
+        self._sides[run_id] = side
+        return run_id

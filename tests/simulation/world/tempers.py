@@ -45,6 +45,13 @@ class Tempers:
     operators: int
     publishes: bool
     hands_over: bool
+    mistakes: bool
+    """People make mistakes that cost archives."""
+    two_topics: bool
+    store_is_directory: bool
+    """Else a bucket."""
+    forgets_removals: bool
+    """What says that a topic was deleted is gone before anybody reads it."""
 
     @classmethod
     def drawn(cls, choices: Choices) -> "Tempers":
@@ -83,6 +90,10 @@ class Tempers:
             operators=level("operators"),
             publishes=bool(focus.temper("publishes", 0)),
             hands_over=bool(focus.temper("hands_over", 0)),
+            mistakes=bool(focus.temper("mistakes", 0)),
+            two_topics=bool(focus.temper("two_topics", 0)) and choices.number(3) == 1,
+            store_is_directory=bool(focus.temper("mistakes", 0)) and choices.number(2) == 1,
+            forgets_removals=bool(focus.temper("mistakes", 0)) and choices.number(2) == 1,
         )
 
     def menus(self) -> dict[str, Menu]:

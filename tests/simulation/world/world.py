@@ -12,7 +12,9 @@ from include.tiering.errors import TieringError
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.pools.contract import COPIER_POOL
 from include.tiering.pools.sql_mirror import SqlPoolMirror
+from include.tiering.quota.config_store import ConfigEntity, EntityType
 from include.tiering.quota.sql_configs import SqlConfigStore
+from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
 from include.tiering.remote_storage.marker import MARKER_KEY, marker_to_bytes
@@ -24,13 +26,14 @@ from tests.simulation.kernel.choices import Choices, Menu
 from tests.simulation.kernel.scheduler import Process, Scheduler, Task
 from tests.simulation.world.brokers import Cluster
 from tests.simulation.world.database import Database
-from tests.simulation.world.deployment import CLUSTER_ID, MARKER, deploy
+from tests.simulation.world.deployment import SOMEBODY_ELSES, deploy
 from tests.simulation.world.log_source import FactsFeed, ModelOpenSegment
-from tests.simulation.world.memory import Memory
 from tests.simulation.world.metadata_topic import TopicState
 from tests.simulation.world.object_store import StoreState, Upload
+from tests.simulation.world.places import Places
 from tests.simulation.world.quotas import Bucket
 from tests.simulation.world.remote_managers import RemoteManagers
+from tests.simulation.world.sides import CLUSTER_ID, Side
 from tests.simulation.world.tempers import Tempers
 
 _SKEWS: Menu = Menu((0, 60), (-4_000, 10), (4_000, 10), (90_000, 10), (-90_000, 10))
@@ -40,13 +43,16 @@ _DRIFTS: Menu = Menu((0.0, 70), (0.01, 15), (-0.01, 15))
 class World:
     """Made anew for each schedule."""
 
-    def __init__(self, choices: Choices, db: Database, *, tracing: bool) -> None:
+    def __init__(self, choices: Choices, db: Database, *, tracing: bool, current: list[Scheduler]) -> None:
+        """`current` gets its scheduler."""
         self.choices = choices
-        self.db = db
         self.tracing = tracing
         self.trace: list[tuple[int, int, str, str, str, str]] = []
+        self._our_marker: bytes | None = None
+        """While another one lies in the bucket."""
         self.coverage: Counter[str] = Counter()
         self.scheduler = Scheduler(choices, self)
+        current.append(self.scheduler)
         self.tempers = Tempers.drawn(choices)
         self.scheduler.slow_point = self.tempers.slow_point
         self.scheduler.most_held_steps = self.tempers.focus.most_held_steps
@@ -54,12 +60,12 @@ class World:
         self._menus = self.tempers.menus()
         self.cluster = Cluster(CLUSTER_ID, lambda: self.scheduler.now_ms)
         self.facts = FactsFeed(self.cluster)
+        self.facts.forgets_removals = self.tempers.forgets_removals
         self.store = StoreState(choices, confirms=self.tempers.store_confirms, lists_lag=self.tempers.lists_lag)
         self.store.damages = self.tempers.store_damages
         self.store.refuses_keys = self.tempers.store_refuses
-        self.store.objects[MARKER_KEY] = marker_to_bytes(MARKER)
+        self.places = Places(choices, self.store, is_directory=self.tempers.store_is_directory)
         self.bucket = Bucket()
-        self.memory = Memory(db)
         self.topic = TopicState(self)
         self.managers = RemoteManagers(self)
         self.processes: list[Process] = []
@@ -67,25 +73,92 @@ class World:
         self.settings_history: list[tuple[int, str, int | None, int | None]] = []
         db.reset()
         db.power_fails = self.tempers.loses_power
-        with_clock = {"now_ms": lambda _connection: self.scheduler.now_ms}
-        self.admin_work = SqlWorkStore(db.engine, CLUSTER_ID, **with_clock)
-        self.admin_metadata = SqlRemoteLogMetadata(db.engine, CLUSTER_ID, **with_clock)
-        self.admin_registry = SqlTopicRegistry(db.engine, CLUSTER_ID, **with_clock)
-        self.admin_configs = SqlConfigStore(db.engine, CLUSTER_ID, **with_clock)
-        self.admin_pools = SqlPoolMirror(db.engine, CLUSTER_ID, **with_clock)
-        self.admin_handovers = SqlHandoverStore(db.engine, CLUSTER_ID, **with_clock)
+        self.side = Side("the database", db, self.scheduler)
+        """The rightful one."""
+        self.other: Side | None = None
+        """A copy of it that goes on beside it, or the one that such a copy took the place of."""
+        self._sides_since = 0
+        """The step from which on this one is the rightful one."""
         self.watch = Watch(self)
         self.disturbances: Callable[[], None] = lambda: None
         self._starts = 0
+        deploy(self, Process(self.scheduler, "set-up", side=self.side)).migrate()
+
+    # The rightful database, and what a person asks and changes there.
+
+    @property
+    def db(self) -> Database:
+        return self.side.db
+
+    @property
+    def admin_work(self) -> SqlWorkStore:
+        return self.side.work
+
+    @property
+    def admin_metadata(self) -> SqlRemoteLogMetadata:
+        return self.side.metadata
+
+    @property
+    def admin_registry(self) -> SqlTopicRegistry:
+        return self.side.registry
+
+    @property
+    def admin_configs(self) -> SqlConfigStore:
+        return self.side.configs
+
+    @property
+    def admin_pools(self) -> SqlPoolMirror:
+        return self.side.pools
+
+    @property
+    def admin_handovers(self) -> SqlHandoverStore:
+        return self.side.handovers
+
+    def change_sides(self) -> None:
+        """The other database is the rightful one now."""
+        assert self.other is not None
+        self.side, self.other = self.other, self.side
+        self._sides_since = self.scheduler.steps + 1
+        self.watch.restored()
+        self.watch.leases.of_another_database()
+        self.old_settings_hold()
+        self.happened("another database goes on with the store", str(self.side))
+
+    def old_settings_hold(self) -> None:
+        """What the rightful database has of retention."""
+        values = self.admin_configs.snapshot().values
+        for topic in sorted({"orders", *self.cluster.all_names.values()}):
+            found = TopicRetention.of(values.get(ConfigEntity(EntityType.TOPICS, topic), {}))
+            self.settings_history.append((self.scheduler.now_ms, topic, found.retention_ms, found.retention_bytes))
+
+    def bucket_changes_hands(self) -> bool:
+        """Another marker lies there, or ours again; whether it is ours."""
+        objects = self.store.objects
+        if self._our_marker is None:
+            self._our_marker, objects[MARKER_KEY] = objects[MARKER_KEY], marker_to_bytes(SOMEBODY_ELSES)
+        else:
+            objects[MARKER_KEY], self._our_marker = self._our_marker, None
+        self.watch.sending.bucket_changed_hands(is_ours=self.is_bucket_ours)
+        return self.is_bucket_ours
+
+    @property
+    def is_bucket_ours(self) -> bool:
+        return self._our_marker is None
+
+    def is_watched(self, process: Process | None) -> bool:
+        """Whether it works with the rightful database, and began when that was the rightful one already."""
+        if process is None or process.side is None:
+            return True
+        return process.side is self.side and process.began_step >= self._sides_since
 
     # Processes.
 
-    def start(self, name: str, body: Callable[[Tiering, Process], object]) -> Process:
+    def start(self, name: str, body: Callable[[Tiering, Process], object], side: Side | None = None) -> Process:
         """A process of its own, with clocks of its own."""
         self._starts += 1
         skew: Any = self.choices.pick(_SKEWS)
         drift: Any = self.choices.pick(_DRIFTS)
-        process = Process(self.scheduler, f"{name}#{self._starts}", skew_ms=skew, drift=drift)
+        process = Process(self.scheduler, f"{name}#{self._starts}", skew_ms=skew, drift=drift, side=side or self.side)
         self.processes.append(process)
 
         def run() -> None:
@@ -100,8 +173,13 @@ class World:
         self.scheduler.spawn(process, name, run)
         return process
 
-    def alive(self, prefix: str = "") -> list[Process]:
-        return [one for one in self.processes if not one.dead and not one.finished and one.name.startswith(prefix)]
+    def alive(self, prefix: str = "", side: Side | None = None) -> list[Process]:
+        """Of all databases, or of one."""
+        return [
+            one
+            for one in self.processes
+            if not one.dead and not one.finished and one.name.startswith(prefix) and (side is None or one.side is side)
+        ]
 
     # What the scheduler asks.
 
@@ -116,7 +194,7 @@ class World:
         self.coverage[f"killed after: {process.last_step or 'nothing'}"] += 1
         if process.stage:
             self.coverage[f"killed during: {process.stage}"] += 1
-        self.store.forget(process)
+        self.places.forget(process)
 
     def after_error(self, task: Task) -> None:
         self.watch.broken(UNTYPED, f"{task.process.name}: {task.error!r}", task.error)
@@ -145,36 +223,55 @@ class World:
         return ", ".join([_short(value) for value in args] + named)
 
     def before_call(self, process: Process, label: str) -> None:
-        self.watch.before_call(process, label)
+        if self.is_watched(process):
+            self.watch.before_call(process, label)
 
     def after_call(
         self, process: Process, label: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
+        self.watch.ownership.called(process, label, args)
+        if not self.is_watched(process):
+            if process.side is self.side:
+                self.watch.rows_changed(None, label)
+            return
         if label == "source.open_segment":
             partition = result.fingerprint and result._replica.topic_id_partition
             self.opened[process, partition, result.segment.base_offset] = result
         self.watch.after_call(process, label, args, kwargs, result)
 
     def after_fault(self, process: Process, label: str) -> None:
-        self.watch.rows_changed(process, label)
+        if process.side is self.side:
+            self.watch.rows_changed(process if self.is_watched(process) else None, label)
 
     def step_reached(self, process: Process, step: Any, partition: TopicIdPartition, offset: int) -> None:
         self.coverage[f"step: {step}"] += 1
 
-    def object_created(self, key: str, content: bytes, process: Process | None) -> None:
-        self.watch.sending.object_created(key, content, process)
+    def object_created(self, key: str, content: bytes, process: Process | None, state: StoreState) -> None:
+        if key == MARKER_KEY:
+            self.watch.ownership.marker_written(process, state)
+        elif state is self.store:
+            self.watch.ownership.object_changes(key, process, "stores")
+            if self.is_watched(process):
+                self.watch.sending.object_created(key, content, process)
 
-    def object_goes(self, key: str, process: Process) -> None:
-        self.watch.sending.object_goes(key, process)
+    def object_goes(self, key: str, process: Process, state: StoreState) -> None:
+        if state is self.store:
+            self.watch.ownership.object_changes(key, process, "deletes")
+            self.watch.only_copy.object_goes(key, process)
+            if self.is_watched(process):
+                self.watch.sending.object_goes(key, process)
 
     def bytes_sent(self, process: Process, size_bytes: int) -> None:
-        self.watch.sending.bytes_sent(process, size_bytes)
+        if self.is_watched(process):
+            self.watch.sending.bytes_sent(process, size_bytes)
 
     def marker_read(self, process: Process) -> None:
         self.watch.sending.marker_read(process)
+        self.watch.ownership.marker_read(process)
 
-    def upload_begun(self, key: str) -> None:
-        self.watch.sending.upload_begun(key)
+    def upload_begun(self, key: str, state: StoreState) -> None:
+        if state is self.store and key != MARKER_KEY and self.is_watched(self.scheduler.current_process()):
+            self.watch.sending.upload_begun(key)
 
     def upload_hidden(self, key: str) -> None:
         self.watch.sending.hidden_uploads.add(key)
@@ -183,10 +280,13 @@ class World:
         self.watch.sending.upload_aborted(upload)
 
     def bytes_granted(self, process: Process, topic: str, size_bytes: int) -> None:
-        self.watch.sending.bytes_granted(process, topic, size_bytes)
+        if self.is_watched(process):
+            self.watch.sending.bytes_granted(process, topic, size_bytes)
 
     def request_granted(self, process: Process, topic: str) -> None:
-        self.watch.sending.request_granted(process, topic)
+        if self.is_watched(process):
+            self.watch.sending.request_granted(process, topic)
+            self.watch.only_copy.goes_on(process)
 
     def resize_pool(self, slots: int) -> None:
         """As whoever may ask Airflow sees it."""

@@ -5,12 +5,9 @@ from dataclasses import replace
 import pytest
 
 from include.tiering.audit.guards import Evidence, Guard, Memory, UnknownCopy, refusals
-from include.tiering.remote_storage.contract import StoreMarker
 
-OURS = StoreMarker("cluster", "store", 3)
 SOUND = Evidence(
-    expected=OURS,
-    found=OURS,
+    objection=None,
     segment_objects=9,
     memory=Memory(3, 1_000),
     listing_ended_ms=50,
@@ -27,13 +24,8 @@ def test_none_objects_to_a_sound_store() -> None:
     assert guards(unknown_copies=(UnknownCopy("a", 999), UnknownCopy("b", None))) == []
 
 
-@pytest.mark.parametrize(
-    "found",
-    [None, replace(OURS, cluster_id="x"), replace(OURS, store_id="x"), replace(OURS, generation=2)],
-    ids=["none", "cluster", "store", "generation"],
-)
-def test_another_marker(found: StoreMarker | None) -> None:
-    assert guards(found=found) == [Guard.FOREIGN_STORE]
+def test_a_store_that_is_not_this_databases() -> None:
+    assert guards(objection="the store belongs to another database") == [Guard.FOREIGN_STORE]
 
 
 def test_an_empty_database() -> None:
@@ -61,7 +53,7 @@ def test_a_listing_that_lacks_something() -> None:
 
 
 def test_several_object_at_once() -> None:
-    assert guards(found=None, memory=Memory(0, None), rows_began_ms=1, unlisted=("a",)) == [
+    assert guards(objection="another store", memory=Memory(0, None), rows_began_ms=1, unlisted=("a",)) == [
         Guard.FOREIGN_STORE,
         Guard.EMPTY_DATABASE,
         Guard.ROWS_BEFORE_LISTING,

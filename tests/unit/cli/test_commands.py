@@ -19,7 +19,7 @@ from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
 from include.tiering.tasks.partition_readiness import NotReady, PartitionReadiness
 from include.tiering.tasks.readiness import Check
 from include.tiering.tasks.verify_segments import VerifyReport
-from include.tiering.work.contract import BatchProgress, SegmentOutcome
+from include.tiering.work.contract import BatchProgress, LeaseHolder, SegmentOutcome
 from tests.doubles import sample_values as sample
 from tests.doubles.fake_tiering import FakeTiering, batch_result
 
@@ -123,6 +123,32 @@ def test_copy_says_whether_trying_again_can_help(run: Run, tiering: FakeTiering,
     assert run("copy", "--topic", "orders").exit_code == code
 
 
+def test_work_that_another_batch_holds_is_left_and_said(run: Run, tiering: FakeTiering, document: Document) -> None:
+    """Two runs at once are no fault."""
+    tiering.work.run_items = [sample.work_item(SegmentOutcome.PLANNED, number) for number in (0, 100)]
+    tiering.lease_holder = LeaseHolder("run-2", "batch-7", 1_700_000_000_000, 1_700_000_030_000, 1)
+    result = run("copy", "--topic", "orders")
+    assert result.exit_code == 0
+    assert "2 left (2 held by another batch)" in result.output
+    shown = document("copy", "--topic", "orders")
+    assert {(one["reason"], one["detail"]) for one in shown["left"]} == {
+        (
+            "another batch holds the partition",
+            "batch-7 of run run-2, until 2023-11-14 22:13:50 UTC unless it renews",
+        )
+    }
+
+
+def test_work_that_is_left_without_a_reason_is_a_finding(run: Run, tiering: FakeTiering) -> None:
+    tiering.work.run_items = [sample.work_item(SegmentOutcome.PLANNED, number) for number in (0, 100)]
+    result = run("copy", "--topic", "orders")
+    assert result.exit_code == 1
+    assert "0 failed, 2 left (2 without a reason)" in result.output
+    assert "nothing says why" in " ".join(result.output.split())
+    tiering.results = [batch_result(ended=BatchEnd.SURPLUS)]
+    assert run("copy", "--topic", "orders").exit_code == 0
+
+
 def test_copy_reports_a_failure_that_the_plan_may_take_up_again(document: Document, tiering: FakeTiering) -> None:
     failed = sample.work_item(SegmentOutcome.FAILED, 0, error="RemoteStorageUnavailableError", message="503")
     tiering.work.run_items = [
@@ -147,7 +173,8 @@ def test_verify(run: Run, tiering: FakeTiering) -> None:
     )
     tiering.verified = VerifyReport(2, (finding,), (), 2048, 0.1)
     result = run("verify", "--run", "run-1")
-    assert (result.exit_code, tiering.calls[-1]) == (1, ("verify", {"run_id": "run-1", "depth": Depth.SHALLOW}))
+    arguments = {"run_id": "run-1", "depth": Depth.SHALLOW, "confirm": None}
+    assert (result.exit_code, tiering.calls[-1]) == (1, ("verify", arguments))
     assert "Q102" in result.stdout
 
 

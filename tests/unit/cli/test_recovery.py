@@ -18,7 +18,7 @@ from include.tiering.model.ids import Uuid
 from include.tiering.model.recovered_log import LeftOut, Obstacle
 from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.remote_metadata.recovery_contract import StoredSegment
-from include.tiering.remote_storage.contract import StoreMarker
+from include.tiering.remote_storage.store_marker import StoreMarker
 from include.tiering.tasks.adopt import AdoptionReport
 from include.tiering.tasks.plan_adoption import AdoptionPlan, PartitionAdoption, RefusedAttempt
 from include.tiering.tasks.plan_rebuild import ListedPartition, OtherName, RebuildPlan

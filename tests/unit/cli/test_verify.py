@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from include.tiering.cli.session import author
 from include.tiering.model.depth import Depth
 from include.tiering.model.turn import Turn
 from include.tiering.quality.judge import QualityFinding
@@ -79,3 +80,14 @@ def test_a_hole_in_a_partition_is_a_finding(run: Run, tiering: FakeTiering) -> N
 def test_verify_tells_of_the_limit(run: Run, tiering: FakeTiering) -> None:
     tiering.verification = lambda run_id: replace(sample.verification_plan(run_id), left_out=7)
     assert "7 segments beyond the limit wait for the next run" in run("verify", "--limit-bytes", "1").stderr
+
+
+def test_missing_segments_are_taken_for_lost_if_a_person_says_so(run: Run, tiering: FakeTiering) -> None:
+    refused = run("verify", "--missing-is-real")
+    assert refused.exit_code == 1
+    assert "note_confirmed_losses" not in [name for name, _ in tiering.calls]
+    tiering.calls.clear()
+    assert run("verify", "--missing-is-real", "--approve").exit_code == 0
+    noted = dict(tiering.calls)["note_confirmed_losses"]
+    assert noted == {"found": "8 of 9 segments are not in the store", "author": author()}
+    assert run("verify", "--approve").exit_code == 2

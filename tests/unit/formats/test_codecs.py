@@ -3,16 +3,18 @@
 import contextlib
 import struct
 import zlib
+from pathlib import Path
 
 import cramjam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.errors import FormatError
-from include.tiering.formats.codecs import Decompressor
+from include.tiering.errors import BatchTooLargeError, FormatError
+from include.tiering.formats.codecs import MAX_STREAMED_BYTES, Decompressor, PlainStream
 from include.tiering.formats.record_batch import Codec
-from include.tiering.units import MIB
+from include.tiering.units import KIB, MIB
+from tests.doubles.large_batches import compressed
 
 _STREAM_HEADER = bytes.fromhex("82534e41505059000000000100000001")
 
@@ -27,6 +29,11 @@ def snappy_stream(data: bytes, block_bytes: int = 1000) -> bytes:
         bytes(cramjam.snappy.compress_raw(data[at : at + block_bytes])) for at in range(0, len(data), block_bytes)
     ]
     return _STREAM_HEADER + b"".join(struct.pack(">i", len(block)) + block for block in blocks)
+
+
+def resident_bytes() -> int:
+    """Of this process, pages of its libraries included."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 PACKERS = {
@@ -62,14 +69,68 @@ def test_a_batch_of_several_mib_and_then_a_small_one(name: str) -> None:
 def test_a_bomb_is_refused_at_the_bound_and_not_below(name: str) -> None:
     codec, pack = PACKERS[name]
     assert len(Decompressor(MIB).decompress(codec, memoryview(pack(bytes(MIB))))) == MIB
-    with pytest.raises(FormatError, match=f"more than {MIB} bytes"):
+    with pytest.raises(BatchTooLargeError, match=f"more than {MIB} bytes"):
         Decompressor(MIB).decompress(codec, memoryview(pack(bytes(MIB + 1))))
+
+
+@pytest.mark.parametrize("name", PACKERS)
+@given(data=st.binary(min_size=1, max_size=5000))
+def test_what_was_packed_comes_out_in_pieces(name: str, data: bytes) -> None:
+    codec, pack = PACKERS[name]
+    stream = PlainStream(codec, memoryview(pack(data)), MIB)
+    assert (b"".join(stream), stream.size_bytes) == (data, len(data))
+
+
+@pytest.mark.parametrize("name", PACKERS)
+def test_a_stream_ends_at_its_bound_and_not_below(name: str) -> None:
+    codec, pack = PACKERS[name]
+    data = bytes(range(256)) * (3 * MIB // 256)
+    assert b"".join(PlainStream(codec, memoryview(pack(data)), 3 * MIB)) == data
+    stream = PlainStream(codec, memoryview(pack(data + b"x")), 3 * MIB)
+    with pytest.raises(BatchTooLargeError, match=f"more than {3 * MIB} bytes"):
+        list(stream)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_a_stream_of_hundreds_of_mib_takes_a_few(codec: Codec) -> None:
+    packed = compressed(codec, (bytes(MIB) for _ in range(300)))
+    before = resident_bytes()
+    peak = 0
+    stream = Decompressor().stream(codec, memoryview(packed))
+    for piece in stream:
+        assert len(piece) <= 256 * KIB
+        peak = max(peak, resident_bytes())
+    assert stream.size_bytes == 300 * MIB
+    assert peak - before < 32 * MIB
+
+
+def test_ten_gigabytes_of_zeros_end_at_the_bound() -> None:
+    packed = compressed(Codec.ZSTD, (bytes(16 * MIB) for _ in range(640)))
+    assert len(packed) < 512 * KIB
+    stream = Decompressor().stream(Codec.ZSTD, memoryview(packed))
+    with pytest.raises(BatchTooLargeError, match=f"more than {MAX_STREAMED_BYTES} bytes"):
+        sum(map(len, stream))
+    assert stream.size_bytes <= MAX_STREAMED_BYTES + 256 * KIB
+
+
+def test_what_is_packed_twice_is_opened_once() -> None:
+    inner = compressed(Codec.ZSTD, [bytes(MIB)] * 100)
+    for codec in (Codec.GZIP, Codec.ZSTD, Codec.LZ4, Codec.SNAPPY):
+        assert b"".join(Decompressor().stream(codec, memoryview(compressed(codec, [inner])))) == inner
 
 
 def test_a_snappy_block_that_claims_four_gigabytes_costs_nothing() -> None:
     claim = b"\xff\xff\xff\xff\x0f" + bytes(20)
-    with pytest.raises(FormatError, match="more than"):
-        Decompressor().decompress(Codec.SNAPPY, memoryview(claim))
+    for opened in (Decompressor().decompress, lambda codec, data: list(Decompressor().stream(codec, data))):
+        with pytest.raises(FormatError, match="a block of 25 bytes says that 4294967295 come out") as caught:
+            opened(Codec.SNAPPY, memoryview(claim))
+        assert not isinstance(caught.value, BatchTooLargeError)
+
+
+def test_a_snappy_block_is_as_dense_as_it_can_be() -> None:
+    block = bytes(cramjam.snappy.compress_raw(bytes(MIB)))
+    assert 20 < MIB / len(block) < 64 / 3
+    assert Decompressor().decompress(Codec.SNAPPY, memoryview(block)) == bytes(MIB)
 
 
 def test_a_zstandard_frame_that_asks_for_a_window_of_two_gigabytes() -> None:
@@ -98,6 +159,19 @@ def test_damage_is_no_other_error(name: str, data: st.DataObject) -> None:
         packed += data.draw(st.binary(min_size=1, max_size=30))
     with contextlib.suppress(FormatError):
         assert len(Decompressor(MIB).decompress(codec, memoryview(packed))) <= MIB
+    with contextlib.suppress(FormatError):
+        assert sum(map(len, PlainStream(codec, memoryview(packed), MIB))) <= MIB
+
+
+@pytest.mark.parametrize("name", ["gzip", "lz4", "zstd"])
+def test_a_stream_that_is_cut_off_is_refused(name: str) -> None:
+    codec, pack = PACKERS[name]
+    packed = pack(bytes(range(256)) * 4000)
+    for length in (1, len(packed) // 2, len(packed) - 1):
+        with pytest.raises(FormatError):
+            list(PlainStream(codec, memoryview(packed[:length]), 2 * MIB))
+    with pytest.raises(FormatError):
+        list(PlainStream(codec, memoryview(packed + b"junk"), 2 * MIB))
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
@@ -105,6 +179,8 @@ def test_damage_is_no_other_error(name: str, data: st.DataObject) -> None:
 def test_noise_is_no_other_error(codec: Codec, noise: bytes) -> None:
     with contextlib.suppress(FormatError):
         assert len(Decompressor(MIB).decompress(codec, memoryview(noise))) <= MIB
+    with contextlib.suppress(FormatError):
+        assert sum(map(len, PlainStream(codec, memoryview(noise), MIB))) <= MIB
 
 
 @pytest.mark.parametrize("block", [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\0\0\0\x09abc", b"\0\0"])

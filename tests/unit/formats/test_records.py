@@ -2,6 +2,8 @@
 
 import contextlib
 import struct
+from collections.abc import Callable
+from itertools import pairwise
 
 import cramjam
 import pytest
@@ -9,11 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.errors import FormatError
+from include.tiering.formats import records
 from include.tiering.formats.codecs import Decompressor
 from include.tiering.formats.record_batch import HEADER_SIZE, Codec, parse_header
-from include.tiering.formats.records import RecordsFound, check_records, read_records
+from include.tiering.formats.records import Opened, RecordsFound, check_records, read_record_pieces, read_records
 from include.tiering.formats.varint import write_varint, write_varlong
+from include.tiering.units import MIB
 from tests.doubles.broker_data import broker_data
+from tests.doubles.large_batches import compressed, with_records, with_zeros
 from tests.doubles.record_batches import record, record_batch, with_crc
 
 # Two records that a broker wrote: k1/v1 at +0 ms, a null key with a header at +10 ms.
@@ -25,7 +30,9 @@ GOLDEN = bytes.fromhex(
 
 def check(batch: bytes, **changes: int) -> int:
     header = parse_header(batch)._replace(**changes)
-    return check_records(header, memoryview(batch)[HEADER_SIZE:], Decompressor())
+    opened = check_records(header, memoryview(batch)[HEADER_SIZE:], Decompressor())
+    assert not opened.not_opened
+    return opened.plain_bytes
 
 
 def test_the_records_of_a_broker() -> None:
@@ -91,6 +98,93 @@ def test_a_cut_is_seen_by_the_count(blob: tuple[bytes, list[int], list[int]], da
     except FormatError:
         return
     assert found < len(deltas) or not deltas
+
+
+def in_pieces(content: bytes, cuts: list[int]) -> list[bytes]:
+    """Some of them may be empty."""
+    marks = [0, *sorted(min(cut, len(content)) for cut in cuts), len(content)]
+    return [content[a:b] for a, b in pairwise(marks)]
+
+
+def outcome(read: Callable[[], RecordsFound]) -> RecordsFound | None:
+    """None for a FormatError."""
+    try:
+        return read()
+    except FormatError:
+        return None
+
+
+CUTS = st.lists(st.integers(0, 1000), max_size=12)
+
+
+@given(blobs(), CUTS, st.integers(0, 9), st.data())
+def test_records_in_pieces_are_those_in_one(
+    blob: tuple[bytes, list[int], list[int]], cuts: list[int], most: int, data: st.DataObject
+) -> None:
+    """Whole ones, and with noise in the midst of them, cut off, or with bytes behind."""
+    content = blob[0]
+    at = data.draw(st.integers(0, len(content)))
+    noise = data.draw(st.binary(max_size=4))
+    for changed in (content, content[:at], content + noise, content[:at] + noise + content[at + len(noise) :]):
+        whole = outcome(lambda changed=changed: read_records(changed, most))
+        assert outcome(lambda changed=changed: read_record_pieces(in_pieces(changed, cuts), most)) == whole
+
+
+@given(st.binary(max_size=300), CUTS, st.integers(0, 50))
+def test_noise_in_pieces_is_noise_in_one(noise: bytes, cuts: list[int], most: int) -> None:
+    assert outcome(lambda: read_record_pieces(in_pieces(noise, cuts), most)) == outcome(
+        lambda: read_records(noise, most)
+    )
+
+
+def test_a_record_that_is_cut_off_is_named_with_its_position() -> None:
+    first = record(0, b"a")
+    with pytest.raises(FormatError, match=r"record of 1\d+ bytes, 50 are left") as caught:
+        read_record_pieces([first + record(1, bytes(99))[:40], bytes(10)], 2)
+    assert caught.value.position == len(first)
+
+
+LARGE = record_batch(7, count=3, timestamp_ms=1_000)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_a_batch_above_the_bound_is_checked_in_pieces(codec: Codec) -> None:
+    batch = with_zeros(LARGE, 3 * MIB, codec)
+    payload, header = memoryview(batch)[HEADER_SIZE:], parse_header(batch)
+    whole = check_records(header, payload, Decompressor())
+    assert check_records(header, payload, Decompressor(MIB)) == whole
+    assert (whole.plain_bytes > 3 * MIB, whole.not_opened) == (True, "")
+    for changes in ({"record_count": 4}, {"record_count": 2}, {"last_offset_delta": 1}, {"max_timestamp": 1_001}):
+        with pytest.raises(FormatError, match=r"the header says|is above the batch's"):
+            check_records(header._replace(**changes), payload, Decompressor(MIB))
+    with pytest.raises(FormatError):
+        check_records(header, payload[:-1], Decompressor(MIB))
+    opened = check_records(header, payload, Decompressor(MIB, 2 * MIB))
+    assert opened.not_opened == f"more than {2 * MIB} bytes come out"
+    assert 2 * MIB < opened.plain_bytes < 3 * MIB
+
+
+def test_what_is_wrong_before_the_bound_is_wrong() -> None:
+    pieces = [record(1, b""), record(1, b""), record(2, bytes(3 * MIB))]
+    batch = with_records(LARGE, Codec.ZSTD, pieces)
+    with pytest.raises(FormatError, match="offset delta 1 follows 1"):
+        check_records(parse_header(batch), memoryview(batch)[HEADER_SIZE:], Decompressor(MIB, 2 * MIB))
+
+
+@pytest.mark.parametrize("most_bytes", [MIB, 4], ids=["at once", "in pieces"])
+def test_of_very_many_records_so_many_are_followed(most_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MAX_RECORDS", 10)
+    plain = [record(delta, b"") for delta in range(11)]
+    for count, not_opened in ((10, ""), (11, "more than 10 records are inside"), (9, None)):
+        packed = compressed(Codec.ZSTD, plain[: max(count, 10)])
+        batch = record_batch(0, count=count, attributes=Codec.ZSTD, records=packed)
+        header, payload = parse_header(batch), memoryview(batch)[HEADER_SIZE:]
+        if not_opened is None:
+            with pytest.raises(FormatError, match="10 records are inside, the header says 9"):
+                check_records(header, payload, Decompressor(most_bytes))
+        else:
+            size_bytes = sum(map(len, plain[:count]))
+            assert check_records(header, payload, Decompressor(most_bytes)) == Opened(size_bytes, not_opened)
 
 
 def test_offset_deltas_ascend() -> None:

@@ -49,6 +49,12 @@ def test_a_good_segment_is_eligible() -> None:
         (replace(GOOD, has_leader_epoch=False), OPEN, IneligibleReason.NO_LEADER_EPOCH),
         (replace(GOOD, has_producer_snapshot=False), OPEN, IneligibleReason.NO_PRODUCER_SNAPSHOT),
         (replace(GOOD, is_corrupt=True), OPEN, IneligibleReason.CORRUPT),
+        (replace(GOOD, is_compacted=True), OPEN, IneligibleReason.COMPACTED_SEGMENT),
+        (
+            replace(GOOD, is_compacted=True, has_leader_epoch=False, has_producer_snapshot=False),
+            OPEN,
+            IneligibleReason.COMPACTED_SEGMENT,
+        ),
     ],
 )
 def test_each_reason(candidate: Candidate, bounds: ReplicaBounds, reason: IneligibleReason) -> None:
@@ -90,6 +96,23 @@ def test_a_corrupt_segment_stops_all_behind_it() -> None:
 def test_a_corrupt_segment_below_the_log_start_stops_nothing() -> None:
     chain = [replace(GOOD, base_offset=0, next_base_offset=100, is_corrupt=True), GOOD]
     assert segment_reasons(chain, replace(OPEN, log_start_offset=100), None) == [IneligibleReason.BELOW_LOG_START, None]
+
+
+def test_a_compacted_segment_stops_all_behind_it_and_the_first_that_stops_it_counts() -> None:
+    bases = range(0, 500, 100)
+    chain = [
+        replace(
+            GOOD, base_offset=base, next_base_offset=base + 100, is_compacted=base in (0, 100), is_corrupt=base == 300
+        )
+        for base in bases
+    ]
+    assert segment_reasons(chain, replace(OPEN, log_start_offset=100), None) == [
+        IneligibleReason.BELOW_LOG_START,
+        IneligibleReason.COMPACTED_SEGMENT,
+        IneligibleReason.AFTER_COMPACTED,
+        IneligibleReason.CORRUPT,
+        IneligibleReason.AFTER_COMPACTED,
+    ]
 
 
 def test_a_refusal_of_the_replica_comes_first() -> None:

@@ -1,16 +1,21 @@
 """The pass over a log: what it counts, what it hands on, what it looks into, what it holds."""
 
 import tracemalloc
+from typing import Any
 
 import pytest
 
+from include.tiering.formats.codecs import Decompressor
 from include.tiering.formats.record_batch import Codec, ControlType
+from include.tiering.formats.records import Opened
 from include.tiering.quality import log_walk
 from include.tiering.quality.contents import LogPart
 from include.tiering.quality.log_table import BatchTable
 from include.tiering.quality.log_walk import LogWalk
 from include.tiering.units import MIB
 from tests.doubles.byte_sources import BytesSource
+from tests.doubles.damages.batches import with_value
+from tests.doubles.large_batches import with_zeros
 from tests.doubles.record_batches import data_batch, marker, old_batch, record, record_batch, with_crc
 
 
@@ -104,13 +109,53 @@ def test_the_first_batch_that_cannot_be_opened_is_named_and_no_other_is_tried() 
 def test_what_is_looked_into_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[int] = []
     monkeypatch.setattr(
-        log_walk, "check_records", lambda header, payload, _: opened.append(len(payload)) or len(payload)
+        log_walk, "check_records", lambda header, payload, _: opened.append(len(payload)) or Opened(len(payload))
     )
     batch = record_batch(0, count=1, value_bytes=16_000)
     log = b"".join(record_batch(offset, value_bytes=16_000) for offset in range(40 * MIB // len(batch)))
     walked(log)
     assert MIB < sum(opened) < MIB + len(log) / 64 + 2 * len(batch)
     assert len(opened) > MIB // len(batch) + 10
+
+
+BOMB_BYTES = 80 * MIB
+
+
+@pytest.fixture(scope="module")
+def bomb() -> bytes:
+    """80 MiB of zeros in a few KiB."""
+    return with_zeros(record_batch(0, count=2), BOMB_BYTES)
+
+
+def test_a_batch_above_the_bound_is_no_fault(bomb: bytes) -> None:
+    walk, _ = walked(bomb + record_batch(2))
+    assert (walk.unopened.count, walk.not_opened.count, walk.unreadable.count) == (0, 0, 0)
+
+
+def test_a_batch_that_is_not_opened_whole_is_counted_apart(bomb: bytes) -> None:
+    walk = LogWalk([], Decompressor(MIB, 70 * MIB))
+    walk.read(BytesSource(record_batch(0) + with_value(bomb, "base offset", 1)))
+    assert (walk.unopened.count, walk.not_opened.count) == (0, 1)
+    assert walk.not_opened.first == f"batch 1 at byte {len(record_batch(0))}: more than {70 * MIB} bytes come out"
+
+
+def test_a_bomb_in_each_batch_is_opened_now_and_then(bomb: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment of nothing else: what comes out is bounded by its length, not by what its batches claim."""
+    opened: list[int] = []
+    check = log_walk.check_records
+
+    def counted(*arguments: Any) -> Opened:
+        found = check(*arguments)
+        opened.append(found.plain_bytes)
+        return found
+
+    monkeypatch.setattr(log_walk, "check_records", counted)
+    batches = 4000
+    log = b"".join(with_value(bomb, "base offset", 2 * number) for number in range(batches))
+    _, seen = walked(log)
+    assert len(seen.base_offsets) == batches
+    assert sum(opened) <= MIB + len(log) / 64 + max(opened)
+    assert len(opened) == 1
 
 
 def test_a_codec_that_nobody_knows_and_a_batch_with_a_wrong_crc_are_not_opened() -> None:

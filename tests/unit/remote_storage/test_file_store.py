@@ -1,15 +1,17 @@
 """What is particular to files: links, leftovers of dead writers, full disks, durability."""
 
 import contextlib
+import copy
 import errno
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from include.tiering.errors import (
+    ForeignStoreError,
     ObjectKeyError,
     RemoteObjectExistsError,
     RemoteResourceNotFoundError,
@@ -189,6 +191,7 @@ class TestFullDisk:
             assert store.stat("a/small") is not None
             with pytest.raises(RemoteStorageFullError, match=r"free, 256\.0 MiB needed"):
                 store.check_capacity()
+            del store
 
     def test_capacity_is_asked_of_the_file_system(self, root: Path) -> None:
         FileObjectStore(root, min_free_bytes=0).check_capacity()
@@ -264,12 +267,16 @@ def test_a_second_writer_does_not_trust_the_first_ones_directories(root: Path, m
     assert "store" in synced
 
 
-def test_no_descriptor_stays_open(store: FileObjectStore) -> None:
-    def opened() -> int:
-        return len(list(Path("/proc/self/fd").iterdir()))
+def opened() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
-    before = opened()
+
+def test_no_descriptor_stays_open_but_the_roots(root: Path) -> None:
+    without = opened()
+    store = FileObjectStore(root)
     put(store, "a/b/object", some_bytes(2 * BLOCK_BYTES))
+    before = opened()
+    assert before == without + 1
     for _ in range(3):
         with contextlib.suppress(RemoteStorageError):
             put(store, "a/b/object")
@@ -281,6 +288,86 @@ def test_no_descriptor_stays_open(store: FileObjectStore) -> None:
         next(store.read("a/b/object", limiter=UnlimitedBytes()))
         list(store.list_objects())
     assert opened() == before
+    del store
+    assert opened() == without
+
+
+class TestHeldRoot:
+    """The directory that was used first is the store; another one under its path is not."""
+
+    @pytest.mark.parametrize("left", ["nothing", "an empty directory", "a file", "a link to another directory"])
+    def test_another_directory_in_its_place_is_refused_and_left_as_it_is(
+        self, root: Path, outside: Path, store: FileObjectStore, left: str
+    ) -> None:
+        put(store, "a/object")
+        away = root.rename(root.with_name("away"))
+        if left == "an empty directory":
+            root.mkdir()
+        elif left == "a file":
+            root.write_bytes(b"")
+        elif left == "a link to another directory":
+            root.symlink_to(outside)
+        calls: list[Callable[[], object]] = [
+            lambda: put(store, "a/new"),
+            lambda: store.replace("a/object", b"new"),
+            lambda: store.stat("a/object"),
+            lambda: store.look("a/object"),
+            lambda: read(store, "a/object"),
+            lambda: list(store.list_objects()),
+            lambda: list(store.list_open_uploads()),
+            lambda: store.abort_upload(OpenUpload("a/object", "object.~1")),
+            store.check_capacity,
+        ]
+        for call in calls:
+            with pytest.raises(ForeignStoreError, match=f"{root.name} .*is its disk mounted"):
+                call()
+        (failure,) = store.delete(["a/object"])
+        assert "is its disk mounted" in failure.message
+        assert root.exists() == (left != "nothing")
+        assert {path.name for path in outside.iterdir()} == {"secret"}
+        assert [path.name for path in away.rglob("*") if path.is_file()] == ["object"]
+
+    def test_it_is_the_store_again_when_it_is_back(self, root: Path, store: FileObjectStore) -> None:
+        put(store, "a/object")
+        away = root.rename(root.with_name("away"))
+        with pytest.raises(ForeignStoreError):
+            read(store, "a/object")
+        away.rename(root)
+        put(store, "a/new")
+        assert read(store, "a/object") == b"content"
+
+    def test_a_directory_made_again_in_its_place_is_another_one(self, root: Path, store: FileObjectStore) -> None:
+        """While the old one is held, no file system gives its inode away."""
+        store.check_capacity()
+        root.rmdir()
+        root.mkdir()
+        with pytest.raises(ForeignStoreError, match="another directory now"):
+            put(store, "a/new")
+
+    def test_what_is_being_written_goes_to_the_directory_that_was_held(
+        self, root: Path, store: FileObjectStore
+    ) -> None:
+        put(store, "a/object")
+        away = root.with_name("away")
+
+        def move(_: int) -> None:
+            if not away.exists():
+                root.rename(away)
+                root.mkdir()
+
+        with pytest.raises(ForeignStoreError):
+            store.put("b/new", BytesSource(b"x"), crc32c_of(b"x"), limiter=UnlimitedBytes(), on_sent=move)
+        assert list(root.iterdir()) == []
+        assert [path.name for path in away.rglob("*") if path.is_file()] == ["object"]
+
+    def test_a_copy_for_another_process_holds_what_it_finds(self, root: Path, store: FileObjectStore) -> None:
+        put(store, "a/object")
+        sent = copy.deepcopy(store)
+        root.rename(root.with_name("away"))
+        with pytest.raises(RemoteResourceNotFoundError):
+            read(sent, "a/object")
+        put(sent, "a/object", b"other")
+        assert read(sent, "a/object") == b"other"
 
 
 def test_names_that_no_store_wrote_are_listed_and_never_deleted(root: Path, store: FileObjectStore) -> None:

@@ -1,13 +1,14 @@
 """The marker, and the gate that asks it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from include.tiering.errors import ForeignStoreError
 from include.tiering.quota.contract import UnlimitedBytes
-from include.tiering.remote_storage.contract import RemoteStorage, StoreMarker
+from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.marker import (
@@ -19,11 +20,16 @@ from include.tiering.remote_storage.marker import (
     marker_to_bytes,
 )
 from include.tiering.remote_storage.segment_storage import SegmentStorage
+from include.tiering.remote_storage.store_marker import RaisedBy, StoreMarker, StorePlace
+from tests.doubles.generations import always
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.storage_backdoor import DirectoryBackdoor
+from tests.doubles.storage_decorators import RecordingStorage
 from tests.doubles.storage_segments import some_segment
 
 MARKER = StoreMarker("7ZtY2gLkQ0mV3c1f6b8d9A", "store-1", 3)
+PLACE = StorePlace("s3://bucket/prefix", "aiven", "tiered/")
+RAISED = replace(MARKER, token="AAAA", place=PLACE, raised_by=RaisedBy("host", "sqlite:///tiering.db", 5))
 METADATA, DATA = some_segment(1000)
 
 
@@ -47,6 +53,25 @@ def test_a_marker_is_readable_json_and_round_trips() -> None:
     assert marker_from_bytes(content) == MARKER
 
 
+def test_a_marker_says_where_keys_lie_and_who_raised_it() -> None:
+    content = marker_to_bytes(RAISED)
+    assert json.loads(content) == {
+        "version": 2,
+        "cluster_id": "7ZtY2gLkQ0mV3c1f6b8d9A",
+        "store_id": "store-1",
+        "generation": 3,
+        "token": "AAAA",
+        "url": "s3://bucket/prefix",
+        "layout": "aiven",
+        "key_prefix": "tiered/",
+        "raised_by": {"host": "host", "database": "sqlite:///tiering.db", "at_ms": 5},
+    }
+    found = marker_from_bytes(content)
+    assert (found, found.place, found.raised_by) == (RAISED, RAISED.place, RAISED.raised_by)
+    assert found != MARKER
+    assert found == replace(RAISED, place=None, raised_by=None)
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -54,7 +79,11 @@ def test_a_marker_is_readable_json_and_round_trips() -> None:
         b"{}",
         b"[]",
         marker_to_bytes(MARKER).replace(b'"version": 1', b'"version": 2'),
+        marker_to_bytes(MARKER).replace(b'"version": 1', b'"version": 3'),
+        marker_to_bytes(RAISED).replace(b'"layout"', b'"other"'),
+        marker_to_bytes(RAISED).replace(b'"at_ms": 5', b'"at_ms": 253402300799001'),
         marker_to_bytes(MARKER).replace(b"3\n", b"-1\n"),
+        marker_to_bytes(MARKER).replace(b"3\n", b"2147483647\n"),
         marker_to_bytes(MARKER).replace(b"3\n", b"true\n"),
         b" " * (MAX_MARKER_BYTES + 1),
     ],
@@ -71,7 +100,7 @@ def test_nothing_is_changed_in_somebody_elses_store(
     storage.create_marker(other)
     copy(storage)
     before = DirectoryBackdoor(tmp_path).raw_keys()
-    guarded = GuardedStorage(storage, MARKER, ManualClock())
+    guarded = GuardedStorage(storage, always(MARKER), ManualClock())
     with pytest.raises(ForeignStoreError, match="store-1"):
         copy(guarded)
     with pytest.raises(ForeignStoreError):
@@ -84,13 +113,13 @@ def test_nothing_is_changed_in_somebody_elses_store(
 
 def test_a_store_without_a_marker_is_not_written_to(storage: SegmentStorage, tmp_path: Path) -> None:
     with pytest.raises(ForeignStoreError, match="mounted"):
-        copy(GuardedStorage(storage, MARKER, ManualClock()))
+        copy(GuardedStorage(storage, always(MARKER), ManualClock()))
     assert DirectoryBackdoor(tmp_path).raw_keys() == set()
 
 
 def test_a_store_that_changes_hands_is_noticed(storage: SegmentStorage, tmp_path: Path) -> None:
     storage.create_marker(MARKER)
-    guarded = GuardedStorage(storage, MARKER, ManualClock())
+    guarded = GuardedStorage(storage, always(MARKER), ManualClock())
     copy(guarded)
     (tmp_path / MARKER_KEY).write_bytes(marker_to_bytes(StoreMarker("another", "store-2", 0)))
     with pytest.raises(ForeignStoreError):
@@ -103,7 +132,7 @@ def test_a_marker_that_changes_hands_stops_copies_within_a_second_and_deletes_at
 ) -> None:
     clock = ManualClock()
     storage.create_marker(MARKER)
-    guarded = GuardedStorage(storage, MARKER, clock)
+    guarded = GuardedStorage(storage, always(MARKER), clock)
     copy(guarded)
     other = StoreMarker(MARKER.cluster_id, MARKER.store_id, MARKER.generation + 1)
     (tmp_path / MARKER_KEY).write_bytes(marker_to_bytes(other))
@@ -112,3 +141,23 @@ def test_a_marker_that_changes_hands_stops_copies_within_a_second_and_deletes_at
     clock.advance(COPY_TRUST_SECONDS)
     with pytest.raises(ForeignStoreError):
         copy(guarded)
+
+
+def test_a_marker_is_read_without_trust_where_it_is_checked_and_renews_the_trust(
+    storage: SegmentStorage, tmp_path: Path
+) -> None:
+    """What a copy of many small segments pays: one read for each."""
+    clock, reads = ManualClock(), RecordingStorage(storage)
+    storage.create_marker(MARKER)
+    guarded = GuardedStorage(reads, always(MARKER), clock)
+    copy(guarded)
+    for _ in range(3):
+        clock.advance(COPY_TRUST_SECONDS / 2)
+        guarded.check_marker()
+        storage.delete_log_segments([METADATA])
+        clock.advance(COPY_TRUST_SECONDS / 2)
+        copy(guarded)
+    assert reads.operations().count("read_marker") == 1 + 3
+    (tmp_path / MARKER_KEY).unlink()
+    with pytest.raises(ForeignStoreError, match="mounted"):
+        guarded.check_marker()

@@ -151,6 +151,7 @@ def test_a_plan_has_findings_only_for_reasons_that_need_a_person() -> None:
         HeldBack.STOPPED,
         HeldBack.LOST,
         HeldBack.FAILED_AGAIN,
+        HeldBack.STORE_IN_DOUBT,
         HeldBack.HOLE,
         HeldBack.FORK,
         HeldBack.DAMAGED,
@@ -310,6 +311,7 @@ def test_verify() -> None:
             }
         ],
         "warnings": [],
+        "not_opened": [],
         "bytes_read": 2048,
         "not_served": [],
     }
@@ -317,6 +319,12 @@ def test_verify() -> None:
     warned = present_verify(VerifyReport(3, (), (finding,), 0, 0.5))
     assert (warned.ok, len(warned.document()["warnings"])) == (True, 1)
     assert "3 passed, 0 failed, 1 warning" in warned.summary
+    assert (warned.document()["not_opened"], "too large" in warned.summary) == ([], False)
+    large = present_verify(VerifyReport(3, (), (finding, replace(finding, rule="Q270")), 0, 0.5))
+    assert large.ok
+    assert [one["rule"] for one in large.document()["not_opened"]] == ["Q270"]
+    assert "2 warnings" in large.summary
+    assert "1 segment with batches too large to be opened" in large.summary
 
 
 def test_verify_names_what_is_not_served_with_its_offsets_and_what_becomes_of_it() -> None:

@@ -16,12 +16,12 @@ from include.tiering.model.verdict import Verdict
 from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
+from include.tiering.tasks.local_bytes import local_only_bytes
 from include.tiering.tasks.plan_expiration import (
     ExpirationPlan,
     ExpirationPlanner,
     HeldSegments,
     Waits,
-    local_only_bytes,
 )
 from include.tiering.tasks.topic_standing import TopicStanding
 from include.tiering.work.contract import Lease
@@ -290,7 +290,7 @@ class TestADeletedTopic:
         again = partition_of("orders", topic_number=77)
         world.own(again)
         world.copied(again)
-        world.standings[ORDERS.topic_id] = TopicStanding(deletion_due=True, is_name_taken=True)
+        world.standings[ORDERS.topic_id] = TopicStanding(deletion_due=True, name_taken_because="another has it")
         (planned,) = world.plan().expirations
         assert planned.topic_id_partition.topic_id == ORDERS.topic_id
 
@@ -312,7 +312,7 @@ class TestADeletedTopic:
         world.own(again)
         world.copied(again)
         world.retentions["orders"] = TopicRetention(retention_ms=0)
-        world.standings[ORDERS.topic_id] = TopicStanding(is_name_taken=True)
+        world.standings[ORDERS.topic_id] = TopicStanding(name_taken_because="another has it")
         plan = world.plan()
         assert [one.topic_id_partition.topic_id for one in plan.expirations] == [again.topic_id]
-        assert waits(plan) == [("orders-0", Waits.NAME_TAKEN, f"topic id {ORDERS.topic_id}")]
+        assert waits(plan) == [("orders-0", Waits.NAME_TAKEN, f"topic id {ORDERS.topic_id} keeps all: another has it")]

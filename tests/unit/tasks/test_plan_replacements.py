@@ -111,6 +111,7 @@ def test_what_is_not_eligible_is_lost_only_if_waiting_cannot_help(reason: Inelig
     held = decide(with_reason(replica(*THREE), 100, reason), failed()).held_back
     lost = {
         IneligibleReason.CORRUPT,
+        IneligibleReason.COMPACTED_SEGMENT,
         IneligibleReason.OLD_MAGIC,
         IneligibleReason.NO_LEADER_EPOCH,
         IneligibleReason.NO_PRODUCER_SNAPSHOT,

@@ -22,11 +22,13 @@ from include.tiering.model.recovered_log import Obstacle
 from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_recovery import SqlMetadataRecovery
-from include.tiering.remote_storage.contract import RemoteStorage, StoreMarker
+from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.remote_storage.marker import GuardedStorage
+from include.tiering.remote_storage.store_marker import StoreMarker
 from include.tiering.tasks.plan_rebuild import plan_rebuild
 from include.tiering.tasks.rebuild import Rebuild, RebuildReport, RebuildStep
+from tests.doubles.generations import always
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.segments import CLUSTER_ID, uuid
 from tests.doubles.storage_decorators import StorageDecorator
@@ -34,6 +36,10 @@ from tests.doubles.stored_log import MARKER, StoredLog, new_database, rows_of
 
 TABLES = (topics, partitions, segments, segment_epochs, size_counters, skipped_offsets)
 NEW = StoreMarker(CLUSTER_ID, str(uuid(5)), 2)
+
+
+def next_of(found: StoreMarker, store_id: int) -> StoreMarker:
+    return StoreMarker(found.cluster_id, str(uuid(store_id)), found.generation + 1)
 
 
 class Killed(BaseException):
@@ -72,7 +78,7 @@ def rebuild(
     plan = plan_rebuild(storage, recovery.begun, None)
     task = Rebuild(storage, None if dry_run else recovery, ManualClock(), observe, "me")
     counts = counted if counted is not None else []
-    return task.run(plan, uuid(store_id), on_examined=counts.append, stop=stop)
+    return task.run(plan, next_of(plan.found, store_id), on_examined=counts.append, stop=stop)
 
 
 def test_a_layout_without_manifests_is_refused_by_name(tmp_path: Path, engine: Engine) -> None:
@@ -107,8 +113,8 @@ def test_the_old_database_is_turned_away_and_the_new_one_is_not(stored: StoredLo
     kept = stored.objects()
     segment = stored.copy(3)
     with pytest.raises(ForeignStoreError):
-        GuardedStorage(stored.storage, MARKER, ManualClock()).delete_log_segments([segment])
-    GuardedStorage(stored.storage, NEW, ManualClock()).delete_log_segments([segment])
+        GuardedStorage(stored.storage, always(MARKER), ManualClock()).delete_log_segments([segment])
+    GuardedStorage(stored.storage, always(NEW), ManualClock()).delete_log_segments([segment])
     assert stored.objects() == kept
 
 

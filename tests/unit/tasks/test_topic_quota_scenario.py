@@ -11,7 +11,7 @@ from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import ConfigRefusedError
 from include.tiering.quota.config_rules import check_rules
-from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity, EntityType
+from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity, ConfigValues, EntityType
 from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.quota.sql_configs import SqlConfigStore
 from include.tiering.quota.sql_topic_meters import SqlTopicQuotas
@@ -41,6 +41,10 @@ HOUR_MS = 3_600_000
 AT_ONCE = UnlimitedBytes()
 
 
+def _rules(_: ConfigValues, after: ConfigValues) -> None:
+    check_rules(after)
+
+
 @dataclass
 class Deployment:
     """The database has the same clock as the batch. `order` holds the topics of copied segments."""
@@ -58,12 +62,12 @@ class Deployment:
 
     def set_total(self, bytes_per_second: int) -> None:
         self.configs.alter(
-            ALL_BROKERS, {ENABLE: "true", TOTAL_THRESHOLD: str(bytes_per_second)}, author="ops", check=check_rules
+            ALL_BROKERS, {ENABLE: "true", TOTAL_THRESHOLD: str(bytes_per_second)}, author="ops", check=_rules
         )
 
     def set_threshold(self, topic: str, bytes_per_second: int) -> None:
         entity = ConfigEntity(EntityType.TOPICS, topic)
-        self.configs.alter(entity, {TOPIC_THRESHOLD: str(bytes_per_second)}, author="ops", check=check_rules)
+        self.configs.alter(entity, {TOPIC_THRESHOLD: str(bytes_per_second)}, author="ops", check=_rules)
 
     def other_hosts_bring_in(self, **rates: int) -> None:
         """Bytes a second by topic, through the same broker, up to the first tick; then they fall silent."""

@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from include.tiering.cluster.admin_facts import AdminFacts
 from include.tiering.cluster.contract import TopicFacts
-from include.tiering.errors import BrokersForbiddenError, ClusterFactsError
+from include.tiering.cluster.unknown_facts import UnknownFacts
+from include.tiering.errors import BrokersForbiddenError, BrokersUnavailableError, ClusterFactsError
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.retention import DeletionReason
 from include.tiering.remote_metadata.topic_deletions_contract import TopicDeletion
@@ -13,6 +15,7 @@ from include.tiering.tasks.topic_standing import TopicStanding, TopicWatch, dele
 from include.tiering.work.deletion_contract import PlannedExpiration
 from tests.doubles.expirations import planned_deletion
 from tests.doubles.memory_topic_deletions import SEEN_MS, MemoryTopicDeletions
+from tests.doubles.model_brokers import ModelBrokers
 from tests.doubles.segments import FINISHED, partition_of, segment_of
 
 ORDERS = partition_of("orders", topic_number=1)
@@ -74,7 +77,9 @@ def standing(
 ) -> TopicStanding:
     """Of the first of the partitions."""
     asked = partitions or (ORDERS,)
-    return watch.standings(asked, expire_after_days=days, now_ms=SEEN_MS + after_ms)[asked[0].topic_id]
+    names = {one.topic_id: one.topic for one in asked}
+    found = watch.standings(asked[:1], names_in_use=names, expire_after_days=days, now_ms=SEEN_MS + after_ms)
+    return found[asked[0].topic_id]
 
 
 class TestRecording:
@@ -157,14 +162,14 @@ class TestWhatFollows:
 
     def test_a_topic_created_again_is_another_one(self, watch, facts):
         facts.have(AGAIN)
-        found = watch.standings([ORDERS, AGAIN], expire_after_days=30, now_ms=SEEN_MS + 30 * DAY_MS)
-        assert found[ORDERS.topic_id] == TopicStanding(is_name_taken=True, deletion_due=True)
-        assert found[AGAIN.topic_id] == TopicStanding()
+        why = f"the cluster gives the name to topic id {AGAIN.topic_id} now"
+        assert standing(watch, ORDERS, AGAIN) == TopicStanding(name_taken_because=why, deletion_due=True)
+        assert standing(watch, AGAIN, ORDERS) == TopicStanding()
 
-    def test_without_facts_the_name_is_another_ones_if_we_hold_both(self, watch, facts):
+    def test_without_facts_the_name_is_neither_ones(self, watch, facts):
         facts.is_away = True
         assert standing(watch, ORDERS, AGAIN, days=None).is_name_taken
-        assert not standing(watch, AGAIN, ORDERS, days=None).is_name_taken
+        assert standing(watch, AGAIN, ORDERS, days=None).is_name_taken
         assert not standing(watch, ORDERS, OTHERS, days=None).is_name_taken
 
 
@@ -173,6 +178,54 @@ def test_a_topic_that_was_not_deleted_has_no_name_if_another_one_has_it(watch, f
     assert standing(watch, ORDERS, days=None).is_name_taken
     facts.have(ORDERS)
     assert not standing(watch, OTHERS, days=None).is_name_taken
+
+
+class TestANameOfTwoTopics:
+    """Of which the database knows both. Retention that is set on it is about neither, unless the cluster says whose it
+    is now."""
+
+    @pytest.fixture(params=["never any", "away", "another cluster", "neither is known", "forbidden"])
+    def silent(self, facts, request) -> None:
+        match request.param:
+            case "never any":
+                facts.cluster = None
+            case "away":
+                facts.have(AGAIN)
+                facts.is_away = True
+            case "another cluster":
+                facts.have(AGAIN)
+                facts.cluster = "another"
+            case "forbidden":
+                facts.hidden |= {ORDERS.topic_id, AGAIN.topic_id}
+
+    def test_is_taken_for_both_while_nothing_says_whose_it_is(self, watch, silent):
+        for asked, other in ((ORDERS, AGAIN), (AGAIN, ORDERS)):
+            assert standing(watch, asked, other).name_taken_because == (
+                f"topic id {other.topic_id} has had the name as well, and the cluster does not say now whose it is"
+            )
+            assert not standing(watch, asked, OTHERS).is_name_taken
+        names = {one.topic_id: one.topic for one in (ORDERS, AGAIN, OTHERS)}
+        assert watch.doubtful_names(names) == {"orders"}
+
+    def test_is_the_one_s_of_which_the_cluster_says_so(self, watch, facts):
+        facts.have(AGAIN)
+        assert not standing(watch, AGAIN, ORDERS).is_name_taken
+        assert standing(watch, ORDERS, AGAIN).is_name_taken
+        assert watch.doubtful_names({one.topic_id: one.topic for one in (ORDERS, AGAIN)}) == frozenset()
+
+    def test_is_taken_while_brokers_alone_are_asked_and_away(self, deletions):
+        """Brokers that do not know an id are no evidence of a deletion, so none is recorded."""
+        brokers = ModelBrokers(CLUSTER)
+        brokers.create_topic("orders", topic_id=AGAIN.topic_id)
+        watch = TopicWatch(CLUSTER, AdminFacts(brokers, UnknownFacts()), deletions)
+        watch.record([ORDERS, AGAIN], author="me")
+        assert deletions.known == {}
+        assert standing(watch, ORDERS, AGAIN).is_name_taken
+        assert not standing(watch, AGAIN, ORDERS).is_name_taken
+        for question in ("cluster_id", "topics"):
+            brokers.fail(question, BrokersUnavailableError("no answer"), times=None)
+            assert standing(watch, ORDERS, AGAIN).is_name_taken
+            assert standing(watch, AGAIN, ORDERS).is_name_taken
 
 
 def test_a_topic_that_its_broker_tiers(watch, facts):

@@ -7,7 +7,7 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from include.tiering.errors import RemoteStorageUnavailableError
+from include.tiering.errors import RemoteStorageUnavailableError, StoreInDoubtError
 from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.segment_state import RemoteLogSegmentState
@@ -17,9 +17,16 @@ from include.tiering.quality.rules import Severity
 from include.tiering.quota.contract import NoQuotas, UnlimitedBytes
 from include.tiering.remote_metadata.contract import Look, QualityResult
 from include.tiering.tasks import verify_planned as module
+from include.tiering.tasks.missing_segments import LossLimits
 from include.tiering.tasks.verify_planned import MeasureAll, ToMeasure, measured_here, verify_planned
 from include.tiering.tasks.verify_segments import Measurer, VerifyReport
-from include.tiering.work.verification_contract import PlannedVerification, VerificationOutcome, VerificationReason
+from include.tiering.work.verification_contract import (
+    PlannedVerification,
+    VerificationOutcome,
+    VerificationReason,
+    VerificationResult,
+)
+from spark_jobs.measured_segments import measure_from_json, measure_to_json
 from tests.doubles.copied_segments import CopiedPartition, copied_partition
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata import MemoryMetadata
@@ -266,3 +273,83 @@ def test_what_a_deep_look_convicts_while_a_shallow_one_is_under_way_stays_convic
     report = scene.verify(measured_while_another_run_convicts)
     assert [one.rule for one in report.failed] == ["Q105"]
     assert scene.metadata.rows[segment_id].verdict is Verdict.FAILED
+
+
+class TestMissing:
+    """Verdicts of what is missing are held until the whole run is known."""
+
+    @pytest.fixture
+    def groups_of_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "GROUP_SEGMENTS", 1)
+        monkeypatch.setattr(module, "PAGE_SEGMENTS", 1)
+
+    def lose(self, scene: Scene, *numbers: int) -> None:
+        for number in numbers:
+            scene.partition.object_path(scene.partition.rows[number], "log").unlink()
+
+    @pytest.mark.usefixtures("groups_of_one")
+    def test_one_is_recorded_last_and_everything_else_as_it_comes(self, scene: Scene) -> None:
+        scene.plan()
+        self.lose(scene, 0)
+        report = scene.verify()
+        recorded = [(one.segment_id, one.outcome) for group in scene.plans.records for one in group]
+        assert recorded == [
+            *((scene.id_of(number), PASSED) for number in range(1, len(scene.partition.rows))),
+            (scene.id_of(0), FAILED),
+        ]
+        assert (report.segments, report.gone) == (len(scene.partition.rows), 0)
+        assert {finding.start_offset for finding in report.failed} == {scene.partition.rows[0].metadata.start_offset}
+
+    @pytest.mark.usefixtures("groups_of_one")
+    def test_of_an_unbelievable_run_nothing_missing_is_recorded(self, scene: Scene) -> None:
+        scene.plan()
+        self.lose(scene, 0, 1, 2, 3)
+        with pytest.raises(StoreInDoubtError, match=r"4 of 4 segments .*--missing-is-real"):
+            scene.verify()
+        assert scene.plans.records == []
+        assert {row.verdict for row in scene.metadata.rows.values()} == {Verdict.NONE}
+        assert scene.outcomes() == [PLANNED] * len(scene.partition.rows)
+
+    def test_a_run_that_goes_on_believes_what_it_found_before(self, scene: Scene) -> None:
+        """The missing ones alone are left to the next try: it has looked at others."""
+        rows = len(scene.partition.rows)
+        scene.plan()
+        self.lose(scene, 0, 1)
+        with pytest.raises(StoreInDoubtError):
+            scene.verify(limits=LossLimits(max_missing_segments=1))
+        assert scene.outcomes() == [PLANNED] * rows
+        scene.plans.record(RUN, [VerificationResult(scene.id_of(n), PASSED, 0) for n in range(2, rows)])
+        report = scene.verify()
+        assert (report.segments, scene.outcomes().count(FAILED)) == (2, 2)
+
+    def test_what_failed_before_says_nothing_new(self, scene: Scene) -> None:
+        self.lose(scene, 0, 1, 2)
+        scene.plan(numbers=[0, 1, 2, 3])
+        assert len({finding.segment_id for finding in scene.verify().failed}) == 3
+        scene.plan(numbers=[0, 1, 2])
+        scene.plans.results.clear()
+        assert scene.verify().segments == 3
+        assert scene.outcomes() == [FAILED] * 3
+
+    def test_a_person_is_asked_once_with_all_numbers(self, scene: Scene) -> None:
+        scene.plan()
+        self.lose(scene, *range(len(scene.partition.rows)))
+        asked: list[str] = []
+        with pytest.raises(StoreInDoubtError):
+            scene.verify(limits=LossLimits(confirm=lambda found: bool(asked.append(found))))
+        total = len(scene.partition.rows)
+        assert [found.split(" segments")[0] for found in asked] == [f"{total} of {total}"]
+        scene.verify(limits=LossLimits(confirm=lambda _: True))
+        assert scene.outcomes() == [FAILED] * total
+
+    def test_a_measure_that_came_as_json_is_held_as_well(self, scene: Scene) -> None:
+        """As Spark's tasks hand them over."""
+
+        def by_tasks(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
+            return [measure_from_json(measure_to_json(measure)) for measure in scene.measure_all(wanted)]
+
+        scene.plan()
+        self.lose(scene, 0, 1, 2, 3)
+        with pytest.raises(StoreInDoubtError):
+            scene.verify(by_tasks)
+        assert {row.verdict for row in scene.metadata.rows.values()} == {Verdict.NONE}

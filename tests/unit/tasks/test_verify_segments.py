@@ -14,11 +14,15 @@ from include.tiering.model.verdict import Verdict
 from include.tiering.quality.judge import Judge
 from include.tiering.quota.contract import NoQuotas
 from include.tiering.remote_metadata.contract import PartitionTruth
-from include.tiering.remote_storage.contract import StoreMarker
+from include.tiering.remote_storage.file import FileObjectStore
+from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.marker import MARKER_KEY, GuardedStorage
+from include.tiering.remote_storage.segment_storage import SegmentStorage
+from include.tiering.remote_storage.store_marker import StoreMarker
 from include.tiering.tasks import verify_segments as module
 from include.tiering.tasks.verify_segments import VerifyReport, verify_segments
 from tests.doubles.copied_segments import CopiedPartition, copied_partition
+from tests.doubles.generations import always
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata import MemoryMetadata
 from tests.doubles.plain_judge import PlainJudge
@@ -258,14 +262,18 @@ def test_a_store_that_is_not_ours_convicts_nothing(
 ) -> None:
     """The disk is not mounted; or there is another one."""
     ours = StoreMarker("cluster", "store", 1)
-    guarded = GuardedStorage(partition.storage, ours, ManualClock())
+    guarded = GuardedStorage(partition.storage, always(ours), ManualClock())
     partition.storage.create_marker(ours)
     mounted = partition.root.rename(partition.root.with_name("elsewhere"))
     if left != "nothing":
         partition.root.mkdir()
+    opened_now = SegmentStorage(FileObjectStore(partition.root), AivenLayout())
     if left == "a marker":
-        partition.storage.create_marker(StoreMarker("cluster", "another", 1))
+        opened_now.create_marker(StoreMarker("cluster", "another", 1))
+    foreign = GuardedStorage(opened_now, always(ours), ManualClock())
     with pytest.raises(ForeignStoreError, match=MARKER_KEY if left != "a marker" else "belongs to"):
+        verify(metadata, partition, require_ours=foreign.check_marker)
+    with pytest.raises(ForeignStoreError, match="is its disk mounted"):
         verify(metadata, partition, require_ours=guarded.check_marker)
     assert set(verdicts(metadata)) == {Verdict.NONE}
     if left != "nothing":

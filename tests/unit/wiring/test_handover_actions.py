@@ -16,6 +16,7 @@ from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.verdict import Verdict
 from include.tiering.quota.contract import NoQuotas
 from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.tasks.missing_segments import LossLimits
 from include.tiering.tasks.verify_segments import Measurer
 from include.tiering.wiring.handover_actions import HandoverActions
 from include.tiering.work.handover_contract import SeededPartition
@@ -66,7 +67,8 @@ def test_either_all_that_was_decided_is_published_and_no_more_or_nothing(
     world, topic = PublicationWorld(engine), MemoryMetadataTopic()
     world.copied(ORDERS, verdicts=verdicts)
     nobody: Any = None
-    actions = HandoverActions(nobody, world.publisher(topic, ManualClock()), nobody)
+    tiering: Any = SimpleNamespace(require_our_store=lambda: None)
+    actions = HandoverActions(tiering, world.publisher(topic, ManualClock()), nobody)
     with pytest.raises(PublicationRefusedError, match=f"{said}.*Nothing was sent"):
         actions.publish(SeededPartition(ORDERS, 100, end_offset, 100, 1, 0))
     assert records_about(topic, ORDERS) == []
@@ -92,6 +94,7 @@ def test_the_gate_reads_as_deeply_as_is_asked_for(tmp_path: Path, depth: Depth, 
         metadata=metadata,
         measurer=Measurer(metadata, partition.storage, NoQuotas()),
         segment_judge=PlainJudge,
+        loss_limits=LossLimits,
     )
     nobody: Any = None
     segment_id = row.metadata.remote_log_segment_id

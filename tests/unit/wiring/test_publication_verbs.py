@@ -20,6 +20,7 @@ from include.tiering.model.handover import HandoverStep
 from include.tiering.model.ids import Uuid
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
+from include.tiering.remote_storage.location import open_storage, place_of
 from include.tiering.settings import load_settings
 from include.tiering.wiring import Tiering, open_tiering
 from include.tiering.work.handover_contract import LocalRetention
@@ -41,7 +42,10 @@ class Deployment:
         self.url = f"sqlite:///{directory / 'tiering.sqlite'}"
         self.engine = open_engine(self.url)
         upgrade(self.engine)
-        StoreIdentities(self.engine, CLUSTER_ID).create(Uuid(bytes(range(16))))
+        url = (directory / "remote").as_uri()
+        identities = StoreIdentities(self.engine, CLUSTER_ID)
+        owned = identities.create(Uuid(bytes(range(16))), place=place_of(url, "aiven", "")).current
+        open_storage(url).create_marker(owned)
         self.world = PublicationWorld(self.engine)
         self.world.copied(_FIRST)
         self.world.copied(_SECOND, first_number=10, verdicts={12: Verdict.NONE})
@@ -53,6 +57,7 @@ class Deployment:
         self.environ = {
             "HOME": str(directory),
             "TIERING_METADATA__URL": self.url,
+            "TIERING_REMOTE_STORAGE__URL": (directory / "remote").as_uri(),
             "TIERING_CLUSTER__BOOTSTRAP_SERVERS": "localhost:9092",
         }
 

@@ -29,7 +29,7 @@ def copy(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = Non
         require_topics(tiering.settings)
         plan = tiering.plan_copy(new_run_id(), limit_bytes=limit_bytes)
         results = _copy_all(tiering, plan, interrupt)
-        run = copy_run(plan, tiering.work.items(plan.run_id), results)
+        run = copy_run(tiering, plan, results)
     from include.tiering.reports.copy import present_copy
 
     code = interrupt.exit_code if interrupt.requested else _code(plan, results)

@@ -9,6 +9,7 @@ from include.tiering.cli.options import Json
 from include.tiering.cli.output import finish
 from include.tiering.cli.partitions import remote_partition
 from include.tiering.cli.session import author, session_of
+from include.tiering.errors import SettingError
 
 if TYPE_CHECKING:
     from include.tiering.tasks.truncate import Truncation
@@ -33,6 +34,8 @@ def delete_records(
     """
     with session_of(ctx).opened() as tiering:
         found = remote_partition(tiering, topic, partition, topic_id)
+        if topic_id is None and (why := tiering.name_taken_because(found)):
+            raise SettingError(f"{found} of topic id {found.topic_id}: {why}: say which topic is meant with --topic-id")
         planned = tiering.truncation(found, before_offset)
         done = planned
         refusal = _refusal(planned, approve=approve)

@@ -30,6 +30,14 @@ def expire(
         str | None,
         typer.Option("--approve-plan", help="Agree to the plan with this hash and to no other.", metavar="HASH"),
     ] = None,
+    withdraw: Annotated[
+        str | None,
+        typer.Option(
+            "--withdraw",
+            help="Let nothing more of this run be deleted, whoever approved it and whatever works on it.",
+            metavar="RUN_ID",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Delete the remote segments that expire, of topics that this platform owns.
@@ -42,12 +50,20 @@ def expire(
 
     It asks before it deletes. Without a terminal, or if more of a topic goes at once than
     `tiering.expiration.max.share` allows, it takes --approve, or --approve-plan with the hash that --dry-run shows.
+
+    --withdraw takes a plan back, for good: a batch that deletes stops before its next group of segments, and the run
+    can never be released again. It asks nothing, and says how many segments had gone already.
     """
-    if dry_run + approve + (approve_plan is not None) > 1:
-        raise SettingError("--dry-run, --approve and --approve-plan exclude each other")
+    if dry_run + approve + (approve_plan is not None) + (withdraw is not None) > 1:
+        raise SettingError("--dry-run, --approve, --approve-plan and --withdraw exclude each other")
+    if withdraw is not None:
+        if topic:
+            raise SettingError("--withdraw is about a whole run: leave --topic out")
+        _withdraw(ctx, withdraw, as_json=as_json)
+        return
     with session_of(ctx).opened() as tiering, Interrupt() as interrupt:
-        plan = tiering.plan_expiration(new_run_id(), topics=tuple(topic or ()))
-        brake = tiering.brake(plan.run_id)
+        plan = tiering.plan_expiration(new_run_id(), topics=tuple(topic or ()), dry_run=dry_run)
+        brake = tiering.brake(plan.run_id, dry_run=dry_run)
         refusal, results = None, []
         if plan.expirations and not dry_run:
             refusal = _refusal(tiering, plan, brake, approve=approve, approve_plan=approve_plan, as_json=as_json)
@@ -62,6 +78,14 @@ def expire(
     finish(present_expire(run), as_json=as_json, otherwise=code)
     if interrupt.requested or any(result.failed for result in results):
         raise typer.Exit(code)
+
+
+def _withdraw(ctx: typer.Context, run_id: str, *, as_json: bool) -> None:
+    from include.tiering.reports.withdrawal import present_withdrawal
+
+    with session_of(ctx).opened() as tiering:
+        withdrawn = tiering.withdraw_run(run_id, author=author())
+    finish(present_withdrawal(withdrawn), as_json=as_json)
 
 
 def _refusal(
@@ -114,7 +138,9 @@ def _run(tiering: "Tiering", plan: "ExpirationPlan", brake: "BrakeReport", refus
 
     store = tiering.deletions
     run, items = store.run(plan.run_id), store.items(plan.run_id)
-    return ExpireRun(run, plan.expirations, items, brake, plan.unknowns, plan.waiting, refusal, plan.held)
+    return ExpireRun(
+        run, plan.expirations, items, brake, plan.unknowns, plan.waiting, refusal, plan.held, tiering.shared_names()
+    )
 
 
 def _code(results: "list[DeleteResult]") -> ExitCode:

@@ -1,13 +1,15 @@
 """`./tiering verify`: the quality gate, and what is verified again as time goes by."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from include.tiering.cli.confirm import Approve, agrees, is_asked_on_a_terminal
 from include.tiering.cli.options import Json, LimitBytes, Topics
 from include.tiering.cli.output import finish
 from include.tiering.cli.runs import new_run_id
-from include.tiering.cli.session import session_of
+from include.tiering.cli.session import author, session_of
 from include.tiering.errors import SettingError
 from include.tiering.model.depth import Depth
 
@@ -56,6 +58,11 @@ def verify(
     ] = None,
     limit_bytes: LimitBytes = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would read, and read nothing.")] = False,
+    missing_is_real: Annotated[
+        bool,
+        typer.Option("--missing-is-real", help="Ask before many missing segments are marked as failed, and record it."),
+    ] = False,
+    approve: Approve = False,
     as_json: Json = False,
 ) -> None:
     """Judge copied segments by what the store holds, and store a verdict for each.
@@ -71,13 +78,21 @@ def verify(
     Partitions of what was verified are judged as a whole too: holes, overlaps, falling leader epochs.
     A segment that fails is kept and named, never served, and its partition stops (exit code 1). What a deep
     look found is looked at deep again. Interrupt it at any time: verdicts are stored as it goes.
+
+    Where everything is missing that it looks at, or more of one partition than `tiering.verify.max.missing.segments`,
+    or all of a partition, it stops: the store is not the one that it seems to be, and no verdict is stored of what is
+    missing. If it is really lost, `--missing-is-real` says so: it names the numbers and asks (without a terminal it
+    takes --approve); who said so is recorded.
     """
     selects = share is not None or older_than_days is not None or failed or everything
+    if approve and not missing_is_real:
+        raise SettingError("--approve goes with --missing-is-real: nothing else is asked")
     if run is not None and (selects or topic or partition or limit_bytes or dry_run):
-        raise SettingError("--run takes the segments of one copy run: of the other options only --depth goes with it")
+        raise SettingError("--run takes the segments of one copy run: only --depth and --missing-is-real go with it")
     with session_of(ctx).opened() as tiering:
+        confirm = _confirmed(tiering, approve=approve) if missing_is_real else None
         if run is not None:
-            report = tiering.verify(run, depth=depth)
+            report = tiering.verify(run, depth=depth, confirm=confirm)
         else:
             from include.tiering.tasks.plan_verification import Sample
 
@@ -90,15 +105,37 @@ def verify(
                 topics=tuple(topic or ()),
                 partitions=frozenset(partition or ()),
             )
-            report = _verify_sample(tiering, sample, depth, limit_bytes, dry_run=dry_run, as_json=as_json)
+            report = _verify_sample(
+                tiering, sample, depth, limit_bytes, dry_run=dry_run, as_json=as_json, confirm=confirm
+            )
         failed_copies = tiering.failed_copies.all()
     from include.tiering.reports.verify import present_verify
 
     finish(present_verify(report, failed_copies), as_json=as_json)
 
 
+def _confirmed(tiering: "Tiering", *, approve: bool) -> Callable[[str], bool]:
+    """Asks whether what is missing is lost, and records who said so."""
+
+    def confirm(found: str) -> bool:
+        question = f"{found}. Are they lost? They become failed, and are copied again where the source has them"
+        if not approve and not (is_asked_on_a_terminal() and agrees(question)):
+            return False
+        tiering.note_confirmed_losses(found, author=author())
+        return True
+
+    return confirm
+
+
 def _verify_sample(
-    tiering: "Tiering", sample: "Sample", depth: Depth, limit_bytes: int | None, *, dry_run: bool, as_json: bool
+    tiering: "Tiering",
+    sample: "Sample",
+    depth: Depth,
+    limit_bytes: int | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
+    confirm: Callable[[str], bool] | None,
 ) -> "VerifyReport":
     """A dry run ends the command."""
     from include.tiering.cli.progress import counted_bytes
@@ -112,7 +149,7 @@ def _verify_sample(
         raise typer.Exit
     typer.echo(cost_sentence(plan), err=True)
     with counted_bytes("verifying", plan.cost.read_bytes) as on_read:
-        report = tiering.verify_planned(plan.run_id, on_read=on_read)
+        report = tiering.verify_planned(plan.run_id, on_read=on_read, confirm=confirm)
     if plan.planned:
         of_partitions = tiering.verify_partitions({one.segment_id.topic_id_partition for one in plan.planned})
         report = report.with_partitions(of_partitions.failed, of_partitions.warnings)

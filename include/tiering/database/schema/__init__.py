@@ -8,7 +8,12 @@ from include.tiering.database.schema.administration import (
 )
 from include.tiering.database.schema.audit import audit_findings, audits, planned_removals
 from include.tiering.database.schema.base import PARTITION_TOTAL, metadata
-from include.tiering.database.schema.deletion import approvals, planned_deletions, planned_expirations
+from include.tiering.database.schema.deletion import (
+    approvals,
+    plan_questions,
+    planned_deletions,
+    planned_expirations,
+)
 from include.tiering.database.schema.handover import (
     handover_checks,
     handover_guards,
@@ -64,6 +69,7 @@ __all__ = [
     "metadata_topics",
     "partitions",
     "pauses",
+    "plan_questions",
     "planned_deletions",
     "planned_expirations",
     "planned_partitions",

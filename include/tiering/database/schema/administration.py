@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Column, Index, Integer, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, Table, Text
 
 from include.tiering.database.schema.base import SERIAL, UUID_TEXT, cluster_key, metadata
 
@@ -11,12 +11,26 @@ stores: Final = Table(
     metadata,
     cluster_key(),
     Column("store_id", UUID_TEXT, nullable=False),
-    Column("generation", Integer, nullable=False, comment="raised when the store is taken over on purpose"),
+    Column("generation", Integer, nullable=False, comment="raised by each run that plans"),
     Column("created_at_ms", BigInteger, nullable=False),
     Column(
         "rebuilding_since_ms",
         BigInteger,
         comment="its metadata are being rebuilt from its objects, and serve nobody; null: they are whole",
+    ),
+    Column("generation_token", Text, comment="of this generation; null: nobody has raised it since markers have one"),
+    Column("url", Text, comment="where keys lie, with layout and key_prefix; null: not recorded yet"),
+    Column("layout", Text),
+    Column("key_prefix", Text),
+    Column("pending_generation", Integer, comment="being raised to: the marker may say this one already; or null"),
+    Column("pending_token", Text),
+    Column("pending_url", Text),
+    Column("pending_layout", Text),
+    Column("pending_key_prefix", Text),
+    Column(
+        "conditional_writes",
+        Boolean,
+        comment="whether the store replaces an object only if it is the expected one; null: nobody has tried",
     ),
     comment="what the marker object of the remote store must say before anything is written or deleted",
 )

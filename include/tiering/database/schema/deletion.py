@@ -17,6 +17,8 @@ planned_expirations: Final = Table(
     Column("topic", Text, nullable=False),
     Column("log_start_before", BigInteger, nullable=False, comment="as the plan found it"),
     Column("log_start_offset", BigInteger, nullable=False, comment="as it is to be before anything is deleted"),
+    Column("local_bytes", BigInteger, comment="with the broker alone when it was planned; null: not known"),
+    Column("local_behind_offset", BigInteger, comment="the highest offset (inclusive) remote then; -1: none"),
     ForeignKeyConstraint(_RUN, [f"runs.{name}" for name in _RUN]),
     Index("ix_planned_expirations_run", *_RUN),
     comment="partitions of which a run deletes something, or whose log start it raises",
@@ -41,6 +43,7 @@ planned_deletions: Final = Table(
     Column("recorded_at_ms", BigInteger),
     ForeignKeyConstraint(_PLANNED, [f"planned_expirations.{name}" for name in _PLANNED]),
     Index("ix_planned_deletions_outcome", *_PLANNED, "outcome"),
+    Index("ix_planned_deletions_segment", "cluster_id", "topic_id", "partition", "segment_id"),
 )
 
 approvals: Final = Table(
@@ -52,4 +55,22 @@ approvals: Final = Table(
     Column("author", Text, nullable=False),
     Column("approved_at_ms", BigInteger, nullable=False),
     ForeignKeyConstraint(_RUN, [f"runs.{name}" for name in _RUN]),
+)
+
+plan_questions: Final = Table(
+    "plan_questions",
+    metadata,
+    cluster_key(),
+    Column("asked_in", Text, primary_key=True, comment="the DAG run"),
+    Column("subject", Text, nullable=False, comment="the planned run, or the id of the hand-over"),
+    Column("plan_hash", Text, nullable=False),
+    Column("headline", Text, nullable=False),
+    Column("body", Text, nullable=False, comment="Markdown, as a person sees it"),
+    Column("put_at_ms", BigInteger, nullable=False, comment="when the text was stored"),
+    Column("shown_at_ms", BigInteger, comment="null: no task has asked it yet"),
+    Column("answer", Text, comment="approved or rejected; null: none yet"),
+    Column("answered_by", Text, comment="id of Airflow's user; null: nobody in time"),
+    Column("answered_at_ms", BigInteger, comment="by Airflow's clock"),
+    Column("recorded_at_ms", BigInteger, comment="by the database's clock"),
+    comment="what people were asked about plans, and what Airflow says they answered",
 )

@@ -18,6 +18,8 @@ runs: Final = Table(
     Column("plan_hash", Text, nullable=False, comment="SHA-256 of the plan: a run has one"),
     Column("created_at_ms", BigInteger, nullable=False),
     Column("needs_approval", Boolean, comment="of a run that deletes; null: the brake has not looked at it yet"),
+    Column("withdrawn_at_ms", BigInteger, comment="since then nothing of it may be deleted, for good; null: it may"),
+    Column("withdrawn_by", Text, comment="who decided that"),
 )
 
 planned_partitions: Final = Table(
@@ -67,6 +69,7 @@ leases: Final = Table(
     Column("batch_id", Text, nullable=False),
     Column("claimed_at_ms", BigInteger, nullable=False),
     Column("expires_at_ms", BigInteger, nullable=False, comment="by the database's clock; 0 once given back"),
+    Column("lease_ms", BigInteger, comment="how long it lasts without renewing; null: taken before that was recorded"),
     comment="one row per partition and role, kept for its token",
 )
 

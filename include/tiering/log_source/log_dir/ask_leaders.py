@@ -1,14 +1,36 @@
 """Ask the brokers about what lies in log directories, by the names of the partitions' directories alone."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 
 from include.tiering.broker_files.files import BrokerDirectory
 from include.tiering.broker_files.names import NOT_PARTITIONS, DirectoryState, parse_partition_directory
 from include.tiering.cluster.brokers_contract import Brokers, OffsetsAnswer
 from include.tiering.cluster.contract import ClusterFacts, TopicFacts
-from include.tiering.errors import ClusterFactsError
+from include.tiering.errors import ClusterFactsError, SourceError
+from include.tiering.log_source.log_dir.dirs import DirIdentity, open_root
 from include.tiering.log_source.topic_patterns import matches
 from include.tiering.model.ids import TopicIdPartition
+
+
+def offsets_of_live(
+    brokers: Brokers | None,
+    facts: ClusterFacts | None,
+    identities: Iterable[DirIdentity],
+    topics: Collection[str] | None,
+) -> OffsetsAnswer | None:
+    """Of every partition that lies in one of the directories, before any of them is read; None where nobody is asked.
+
+    Raises:
+        BrokersError: the brokers do not answer.
+    """
+    if brokers is None or facts is None:
+        return None
+    names: set[tuple[str, int]] = set()
+    for identity in identities:
+        with suppress(SourceError), open_root(identity.path) as root:
+            names |= live_partitions(root, topics)
+    return offsets_by_name(brokers, facts, names)
 
 
 def live_partitions(root: BrokerDirectory, topics: Collection[str] | None) -> set[tuple[str, int]]:

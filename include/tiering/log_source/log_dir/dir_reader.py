@@ -1,7 +1,7 @@
 """All replicas in one log directory, or one of them. Damage of one never hides another."""
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import DirEntry
 from typing import Final
 
@@ -20,9 +20,10 @@ from include.tiering.errors import (
     SourceVanishedError,
 )
 from include.tiering.log_source.log_dir.dirs import Checkpoints, DirIdentity, read_checkpoints
-from include.tiering.log_source.log_dir.found_replica import FoundReplica
+from include.tiering.log_source.log_dir.found_replica import FoundReplica, UnreadReplica
 from include.tiering.log_source.log_dir.partition_reader import PartitionReader
 from include.tiering.log_source.log_dir.rolled_segments import KnownTimestamps
+from include.tiering.log_source.log_dir.scan_errors import scan_error
 from include.tiering.log_source.topic_patterns import matches
 
 _ATTEMPTS: Final = 3
@@ -31,7 +32,8 @@ _ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class DirReader:
-    """Reads the replicas of the log directory `root`, which is `identity`'s; what cannot be read goes to `on_error`."""
+    """Reads the replicas of the log directory `root`, which is `identity`'s; what is wrong with the directory itself
+    goes to `on_error`."""
 
     root: BrokerDirectory
     identity: DirIdentity
@@ -50,7 +52,7 @@ class DirReader:
         """Reads the checkpoints first: what is listed later can only be newer than they are."""
         return cls(root, identity, read_checkpoints(root, on_error), on_error, known or KnownTimestamps())
 
-    def replicas(self, topics: Collection[str] | None, *, deep: bool) -> Iterator[FoundReplica]:
+    def replicas(self, topics: Collection[str] | None, *, deep: bool) -> Iterator[FoundReplica | UnreadReplica]:
         """Those whose topic matches a pattern, in the order of directory names.
 
         Raises:
@@ -61,20 +63,26 @@ class DirReader:
             if name is None or not matches(name.topic, topics):
                 continue
             try:
-                yield self.replica(entry.name, name, deep=deep)
-            except SourceVanishedError as error:
-                # A replica on its way out may go at any time.
-                if name.state is DirectoryState.LIVE:
-                    self.on_error(error)
+                yield self._read(entry.name, name, deep)[0]
             except SourceError as error:
-                self.on_error(error)
+                # A replica on its way out may go at any time.
+                if name.state is DirectoryState.LIVE or not isinstance(error, SourceVanishedError):
+                    yield UnreadReplica(self.identity, name, scan_error(error, self.identity.path))
 
     def replica(self, directory_name: str, name: PartitionDirectoryName, *, deep: bool = False) -> FoundReplica:
-        """One replica. If a file vanishes meanwhile, all of it is read again.
+        """One replica. If a file vanishes meanwhile, all of it is read again. Its errors go to `on_error` as well.
 
         Raises:
             SourceError: it cannot be read.
         """
+        found, errors = self._read(directory_name, name, deep)
+        for error in errors:
+            self.on_error(error)
+        return found
+
+    def _read(
+        self, directory_name: str, name: PartitionDirectoryName, deep: bool
+    ) -> tuple[FoundReplica, list[SourceError]]:
         for attempt in range(1, _ATTEMPTS + 1):
             errors: list[SourceError] = []
             reader = PartitionReader(
@@ -86,9 +94,8 @@ class DirReader:
                 if attempt == _ATTEMPTS:
                     raise
             else:
-                for error in errors:
-                    self.on_error(error)
-                return found
+                listed = tuple(scan_error(error, self.identity.path) for error in errors)
+                return replace(found, errors=listed), errors
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _partition_name(self, entry: DirEntry[str]) -> PartitionDirectoryName | None:

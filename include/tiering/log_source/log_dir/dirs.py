@@ -2,12 +2,13 @@
 
 A directory is believed only after its `meta.properties`: it must name the broker that the user named, the cluster that
 all the others name, and a directory id that no other has. Checkpoints lag behind the broker (seconds to a minute), so
-what they say is a lower bound.
+what they say is a lower bound. They are read by the names of partitions: whether an offset is of the log that has the
+name now is asked in `own_offsets`.
 """
 
 import socket
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -50,13 +51,21 @@ class DirIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoints:
-    """By (topic, partition): high watermarks, log starts, recovery points, and first uncleaned offsets."""
+class Checkpoint:
+    """Offsets by (topic, partition), and when the broker wrote them: the time of the file, ns; 0 without a file."""
 
-    high_watermarks: OffsetsByPartition
-    log_starts: OffsetsByPartition
-    recovery_points: OffsetsByPartition
-    cleaned: OffsetsByPartition
+    offsets: OffsetsByPartition = field(default_factory=dict)
+    written_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """High watermarks, log starts, recovery points, and first uncleaned offsets."""
+
+    high_watermarks: Checkpoint
+    log_starts: Checkpoint
+    recovery_points: Checkpoint
+    cleaned: Checkpoint
 
 
 def identify(log_dir: LogDir) -> DirIdentity:
@@ -107,24 +116,40 @@ def require_agreement(identity: DirIdentity, others: Iterable[DirIdentity], clus
         raise ClusterFactsError(f"{where} belongs to cluster {printable(identity.cluster_id)}, not {cluster_id}")
 
 
+def identified_dirs(
+    log_dirs: Iterable[LogDir], cluster_id: str | None
+) -> list[tuple[LogDir, DirIdentity | SourceError | ClusterFactsError]]:
+    """Each directory in the order given: whose it is, or why it may not be read."""
+    found: list[tuple[LogDir, DirIdentity | SourceError | ClusterFactsError]] = []
+    seen: list[DirIdentity] = []
+    for log_dir in log_dirs:
+        try:
+            identity = identify(log_dir)
+            require_agreement(identity, seen, cluster_id)
+            seen.append(identity)
+            found.append((log_dir, identity))
+        except (SourceError, ClusterFactsError) as error:
+            found.append((log_dir, error))
+    return found
+
+
 def read_checkpoints(root: BrokerDirectory, on_error: Callable[[SourceError], None]) -> Checkpoints:
     """A damaged checkpoint is reported, and says nothing about any partition."""
 
-    def read(name: str) -> OffsetsByPartition:
+    def read(name: str) -> Checkpoint:
         try:
             return read_checkpoint(root, name)
         except SourceError as error:
             on_error(error)
-            return {}
+            return Checkpoint()
 
     return Checkpoints(read(HIGH_WATERMARKS), read(LOG_STARTS), read(RECOVERY_POINTS), read(CLEANED))
 
 
-def read_checkpoint(root: BrokerDirectory, name: str) -> OffsetsByPartition:
+def read_checkpoint(root: BrokerDirectory, name: str) -> Checkpoint:
     """Empty if there is none. Raises SourceError: unreadable or broken."""
     try:
-        data = root.read(name, MAX_CHECKPOINT_BYTES)
+        with root.file(name) as file, in_file(file.path):
+            return Checkpoint(parse_offset_checkpoint(file.read_all(MAX_CHECKPOINT_BYTES)), file.status.st_mtime_ns)
     except SourceVanishedError:
-        return {}
-    with in_file(root.path_of(name)):
-        return parse_offset_checkpoint(data)
+        return Checkpoint()

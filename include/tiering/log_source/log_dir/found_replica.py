@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from include.tiering.broker_files.names import DirectoryState
-from include.tiering.log_source.contract import ReplicaId
+from include.tiering.broker_files.names import DirectoryState, PartitionDirectoryName
+from include.tiering.log_source.contract import IneligibleReason, ReplicaId, ScanError
 from include.tiering.log_source.log_dir.dirs import DirIdentity
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
@@ -11,7 +11,11 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 
 @dataclass(frozen=True, slots=True)
 class FoundSegment:
-    """One `.log`, [base_offset, next_base_offset). `batch_count` is None unless every batch was read."""
+    """One `.log`, [base_offset, next_base_offset). `batch_count` is None unless every batch was read.
+
+    `is_empty`: rolled, and without a batch. A log cleaner leaves such files; of a log that was never cleaned it is
+    damage.
+    """
 
     base_offset: int
     next_base_offset: int
@@ -21,7 +25,17 @@ class FoundSegment:
     has_producer_snapshot: bool
     is_corrupt: bool = False
     is_old_magic: bool = False
+    is_empty: bool = False
     batch_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why the bounds of a replica are not known from its checkpoints. `what` has the numbers, for a person; empty where
+    an error of the replica has them."""
+
+    reason: IneligibleReason
+    what: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +44,9 @@ class FoundReplica:
 
     `checkpointed_log_start` is what the broker's checkpoint says, None = nothing: of a topic that the broker tiers this
     lies below the first local segment. `cleaned`: the broker's log cleaner has worked on it.
+
+    `doubt`: an offset that a checkpoint has is not this log's, so the bounds are the least possible. `errors`: what is
+    wrong with single files of it.
     """
 
     identity: DirIdentity
@@ -45,6 +62,8 @@ class FoundReplica:
     checkpointed_log_start: int | None
     cleaned: bool
     segments: tuple[FoundSegment, ...]
+    doubt: Doubt | None = None
+    errors: tuple[ScanError, ...] = ()
 
     @property
     def replica_id(self) -> ReplicaId:
@@ -54,3 +73,12 @@ class FoundReplica:
     def last_epoch(self) -> int:
         """-1 if there is no leader epoch."""
         return self.leader_epochs.entries[-1].epoch if self.leader_epochs.entries else -1
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadReplica:
+    """A directory whose name is a partition's, and why nothing is known of it."""
+
+    identity: DirIdentity
+    name: PartitionDirectoryName
+    error: ScanError

@@ -2,11 +2,15 @@
 
 The brokers are asked before the directory is read. So a directory of the leader holds at least what the leader said was
 replicated, and knows no leader epoch that began after it spoke; one that does not is old, a copy, or another broker's.
+
+Where nobody is asked, the bounds are what checkpoints show, if those are the log's own. The directories of followers
+beside the leader's say whether that one is old: no follower has a high watermark above the end of its leader's log.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from include.tiering.broker_files.names import DirectoryState
 from include.tiering.cluster.brokers_contract import OffsetsAnswer, PartitionOffsets
 from include.tiering.cluster.contract import PartitionFacts
 from include.tiering.errors import printable
@@ -24,16 +28,22 @@ class BoundedReplica:
     finding: str = ""
 
 
-def bounded(found: FoundReplica, facts: PartitionFacts | None, answer: OffsetsAnswer | None) -> BoundedReplica:
+def bounded(
+    found: FoundReplica,
+    facts: PartitionFacts | None,
+    answer: OffsetsAnswer | None,
+    replicas: Sequence[FoundReplica] = (),
+) -> BoundedReplica:
     """The leader's replica with exact bounds; another's, and every one if nobody is asked, as it was found. Without a
     leader there is nothing to bound it by.
 
     Args:
         facts: of its partition; None = unknown.
         answer: of the brokers, asked before the replica was read; None = nobody is asked.
+        replicas: all that were found of the partition.
     """
     if answer is None:
-        return BoundedReplica(found)
+        return _by_directories(found, facts, replicas)
     partition = found.topic_id_partition
     if facts is None or facts.leader < 0:
         finding = "brokers do not know this partition of its topic id" if facts is None else "it has no leader just now"
@@ -57,18 +67,55 @@ def bounded(found: FoundReplica, facts: PartitionFacts | None, answer: OffsetsAn
     return BoundedReplica(_exact(found, said), BoundsQuality.EXACT)
 
 
+def ahead_of_leader(
+    found: FoundReplica, facts: PartitionFacts | None, replicas: Iterable[FoundReplica]
+) -> FoundReplica | None:
+    """The follower that knows a high watermark above the end of this log, which is the leader's; None if none does.
+
+    A follower of an earlier leader epoch than the log's last one says nothing: an unclean election may have cut it.
+    """
+    if facts is None or facts.leader != found.identity.broker_id:
+        return None
+    followers = [
+        one
+        for one in replicas
+        if one.state is DirectoryState.LIVE
+        and one.identity.broker_id != facts.leader
+        and one.doubt is None
+        and one.last_epoch >= found.last_epoch
+        and one.high_watermark > found.log_end_offset
+    ]
+    return max(followers, key=lambda one: one.high_watermark, default=None)
+
+
 def scan_errors(replicas: Iterable[BoundedReplica]) -> list[ScanError]:
-    """One for each replica that cannot be bounded."""
+    """One for each replica that cannot be bounded, unless its own errors say why."""
     return [
         ScanError(
             printable(f"{one.found.identity.path}/{one.found.directory_name}"),
             None,
-            "SourceChangedError" if one.refusal is IneligibleReason.STALE_LOG_DIR else "BrokersError",
+            "BrokersError" if one.refusal is IneligibleReason.OFFSETS_UNKNOWN else "SourceChangedError",
             printable(one.finding),
         )
         for one in replicas
-        if one.refusal is not None
+        if one.refusal is not None and one.finding
     ]
+
+
+def _by_directories(
+    found: FoundReplica, facts: PartitionFacts | None, replicas: Sequence[FoundReplica]
+) -> BoundedReplica:
+    if found.doubt is not None:
+        return BoundedReplica(found, refusal=found.doubt.reason, finding=found.doubt.what)
+    ahead = ahead_of_leader(found, facts, replicas)
+    if ahead is None:
+        return BoundedReplica(found)
+    finding = (
+        f"its log ends at {found.log_end_offset}, but broker {ahead.identity.broker_id}, a follower in epoch"
+        f" {ahead.last_epoch}, knows that {ahead.high_watermark} is replicated: an old copy of the leader's directory,"
+        " or its log lost its end"
+    )
+    return BoundedReplica(found, refusal=IneligibleReason.STALE_LOG_DIR, finding=finding)
 
 
 def _exact(found: FoundReplica, said: PartitionOffsets) -> FoundReplica:

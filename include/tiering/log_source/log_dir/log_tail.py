@@ -40,7 +40,7 @@ def find_active_end(directory: BrokerDirectory, base_offset: int, *, deep: bool)
         OldMagicError: it begins with magic 0 or 1.
         SourceError: the `.log` cannot be read.
     """
-    entry = _last_indexed(directory, base_offset)
+    entry = last_indexed(directory, base_offset)
     indexed_ms = _last_indexed_timestamp(directory, base_offset)
     indexed_offset = None if entry is None else entry.offset
     with directory.file(offset_file(base_offset, FileKind.LOG), bulk=deep) as log:
@@ -61,7 +61,8 @@ def _last_indexed_timestamp(directory: BrokerDirectory, base_offset: int) -> int
     return time_index.parse(entry, base_offset=base_offset).largest_timestamp_ms if entry else NO_TIMESTAMP
 
 
-def _last_indexed(directory: BrokerDirectory, base_offset: int) -> OffsetPosition | None:
+def last_indexed(directory: BrokerDirectory, base_offset: int) -> OffsetPosition | None:
+    """The last entry of the offset index as it stands there; None without one."""
     try:
         with directory.file(offset_file(base_offset, FileKind.OFFSET_INDEX)) as index:
             entry = last_index_entry(index, offset_index.ENTRY_BYTES)

@@ -227,7 +227,7 @@ class OpenLogSegment:
         with open_root(self._opened.identity.path) as root:
             log_starts = read_checkpoint(root, LOG_STARTS)
         cut_at = now.entries[0].start_offset if now != self._leader_epochs else 0
-        log_start = max(log_starts.get((partition.topic, partition.partition), 0), cut_at)
+        log_start = max(log_starts.offsets.get((partition.topic, partition.partition), 0), cut_at)
         if log_start >= end:
             raise self._changed("log start offset", self._opened.replica.log_start_offset, log_start)
 

@@ -24,6 +24,15 @@ def read_topic_id(directory: BrokerDirectory) -> Uuid:
         return partition_metadata.parse(data)
 
 
+def begun_ns(directory: BrokerDirectory) -> int:
+    """When the broker wrote `partition.metadata`, which it does once, as it makes the log.
+
+    Raises:
+        SourceVanishedError: it is gone.
+    """
+    return directory.stat(PARTITION_METADATA).st_mtime_ns
+
+
 def read_leader_epochs(directory: BrokerDirectory) -> LeaderEpochs:
     """Raises SourceError: no readable `leader-epoch-checkpoint`."""
     data = directory.read(LEADER_EPOCH_CHECKPOINT, MAX_CHECKPOINT_BYTES)

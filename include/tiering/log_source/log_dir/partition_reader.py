@@ -13,6 +13,7 @@ from include.tiering.broker_files.names import (
     FileKind,
     PartitionDirectoryName,
     offset_file,
+    parse_partition_directory,
 )
 from include.tiering.broker_files.parsing import in_file
 from include.tiering.errors import CorruptFileError, OldMagicError, SourceError, SourceVanishedError
@@ -22,7 +23,8 @@ from include.tiering.log_source.log_dir.dirs import Checkpoints, DirIdentity
 from include.tiering.log_source.log_dir.found_replica import FoundReplica, FoundSegment
 from include.tiering.log_source.log_dir.listing import Listing, LogFile, list_partition
 from include.tiering.log_source.log_dir.log_tail import find_active_end
-from include.tiering.log_source.log_dir.partition_files import read_leader_epochs, read_topic_id
+from include.tiering.log_source.log_dir.own_offsets import LogOrigin, OwnOffsets, own_offsets, times_are_kept
+from include.tiering.log_source.log_dir.partition_files import begun_ns, read_leader_epochs, read_topic_id
 from include.tiering.log_source.log_dir.rolled_segments import KnownTimestamps, read_rolled_segments
 from include.tiering.log_source.log_dir.stable_offset import find_last_stable_offset
 from include.tiering.model.ids import TopicIdPartition
@@ -70,11 +72,9 @@ class PartitionReader:
         rolled = read_rolled_segments(
             directory, listing, epochs, deep=self.deep, on_error=self.on_error, known=self.known
         )
-        high_watermark = self.checkpoints.high_watermarks.get(key, 0)
-        recovery_point = self.checkpoints.recovery_points.get(key, 0)
-        self._check_end(directory, listing, active, max(high_watermark, recovery_point))
-        log_start = self._log_start(directory, listing, epochs, self.checkpoints.log_starts.get(key, 0))
-        high_watermark = max(min(high_watermark, log_end), min(log_start, log_end))
+        own = self._own_offsets(directory, listing, active, key)
+        log_start = self._log_start(directory, listing, epochs, own.log_start or 0)
+        high_watermark = max(min(own.high_watermark or 0, log_end), min(log_start, log_end))
         return FoundReplica(
             identity=self.identity,
             directory_name=directory_name,
@@ -82,15 +82,16 @@ class PartitionReader:
             topic_id_partition=topic_id_partition,
             leader_epochs=epochs,
             log_start_offset=log_start,
-            checkpointed_log_start=self.checkpoints.log_starts.get(key),
+            checkpointed_log_start=own.log_start,
             log_end_offset=log_end,
             high_watermark=high_watermark,
             last_stable_offset=find_last_stable_offset(
                 directory, listing, high_watermark=high_watermark, deep=self.deep, on_error=self.on_error
             ),
-            recovery_point=min(recovery_point, log_end),
-            cleaned=key in self.checkpoints.cleaned,
+            recovery_point=min(own.recovery_point or 0, log_end),
+            cleaned=key in self.checkpoints.cleaned.offsets,
             segments=(*rolled, active),
+            doubt=own.doubt,
         )
 
     def _leaving(
@@ -170,11 +171,32 @@ class PartitionReader:
             batch_count=end.batch_count if self.deep else None,
         )
 
-    def _check_end(self, directory: BrokerDirectory, listing: Listing, active: FoundSegment, known: int) -> None:
-        """Checkpoints may lag, so a log that ends before what they say lost something."""
-        if known > active.next_base_offset and not (active.is_corrupt or active.is_old_magic):
-            what = f"the broker's checkpoints know {known}"
+    def _own_offsets(
+        self, directory: BrokerDirectory, listing: Listing, active: FoundSegment, key: tuple[str, int]
+    ) -> OwnOffsets:
+        """Checkpoints may lag, so a log that ends before what they say lost something, or they speak of another log."""
+        begun = begun_ns(directory)
+        kept = times_are_kept(begun, (log.modified_ms for log in listing.logs if log.size_bytes))
+        is_damaged = active.is_corrupt or active.is_old_magic
+        own = own_offsets(
+            self.checkpoints,
+            key,
+            LogOrigin(begun, kept, lambda: self._has_predecessor(*key)),
+            None if is_damaged else active.next_base_offset,
+        )
+        if own.above_log_end is not None:
+            what = f"the broker's checkpoints know {own.above_log_end}"
             self._report_short_log(directory, listing.active, active.size_bytes, active.next_base_offset, what)
+        return own
+
+    def _has_predecessor(self, topic: str, partition: int) -> bool:
+        """Whether an older log of this name lies beside it, on its way out. Names that were cut short do not count."""
+        parsed = (parse_partition_directory(entry.name) for entry in self.root.entries())
+        leaving = (DirectoryState.DELETE, DirectoryState.STRAY)
+        return any(
+            name is not None and (name.topic, name.partition) == (topic, partition) and name.state in leaving
+            for name in parsed
+        )
 
     def _report_short_log(
         self, directory: BrokerDirectory, log: LogFile, position: int, log_end_offset: int, known: str

@@ -50,7 +50,7 @@ def read_rolled_segments(
     on_error: Callable[[SourceError], None],
     known: KnownTimestamps,
 ) -> list[FoundSegment]:
-    """What is wrong with one segment is reported and marks it as corrupt.
+    """What is wrong with one segment is reported and marks it as corrupt; whether an empty one is, is not decided here.
 
     Raises:
         SourceVanishedError: a file went away since it was listed: list again.
@@ -68,10 +68,13 @@ def read_rolled_segments(
         try:
             if _is_refused(listing, found) or _is_followed_by_a_lost_one(listing, found):
                 found = replace(found, is_corrupt=True)
+            elif log.size_bytes == 0:
+                _check_names(directory, listing, log)
+                found = replace(found, is_empty=True, batch_count=0 if deep else None)
             elif deep:
                 found = _checked(directory, found, leader_epochs)
             else:
-                _check_names_and_sizes(directory, listing, log)
+                _check_names(directory, listing, log)
                 found = replace(found, max_timestamp_ms=known.largest(directory, log))
         except OldMagicError:
             found = replace(found, is_old_magic=True)
@@ -104,15 +107,12 @@ def _checked(directory: BrokerDirectory, found: FoundSegment, leader_epochs: Lea
     return replace(found, max_timestamp_ms=checked.max_timestamp_ms, batch_count=checked.facts.batch_count)
 
 
-def _check_names_and_sizes(directory: BrokerDirectory, listing: Listing, log: LogFile) -> None:
+def _check_names(directory: BrokerDirectory, listing: Listing, log: LogFile) -> None:
     """An index that is missing beside a `.log` that is still there is damage; else the segment is being deleted."""
     for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
         if not listing.has(kind, log.base_offset):
             directory.stat(offset_file(log.base_offset, FileKind.LOG))
             raise CorruptFileError(directory.path_of(offset_file(log.base_offset, kind)), "missing beside its .log")
-    if log.size_bytes == 0:
-        path = directory.path_of(offset_file(log.base_offset, FileKind.LOG))
-        raise CorruptFileError(path, "a rolled segment without a batch", 0)
 
 
 def _largest_timestamp(directory: BrokerDirectory, log: LogFile) -> int:

@@ -2,9 +2,10 @@
 
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from include.tiering.broker_files.names import DirectoryState, PartitionDirectoryName
@@ -19,6 +20,7 @@ from include.tiering.errors import (
     SourceVanishedError,
 )
 from include.tiering.log_source.contract import (
+    LogSegment,
     OpenSegment,
     Replica,
     ReplicaId,
@@ -26,16 +28,27 @@ from include.tiering.log_source.contract import (
     ScanReport,
     UnfinishedTransaction,
 )
-from include.tiering.log_source.log_dir.ask_leaders import live_partitions, offsets_by_name
+from include.tiering.log_source.log_dir.ask_leaders import offsets_of_live
 from include.tiering.log_source.log_dir.dir_reader import DirReader
-from include.tiering.log_source.log_dir.dirs import DirIdentity, LogDir, identify, open_root, require_agreement
-from include.tiering.log_source.log_dir.found_replica import FoundReplica
-from include.tiering.log_source.log_dir.judge import Judged, Ownership, Retention, judge, no_retention, ownership
+from include.tiering.log_source.log_dir.dirs import DirIdentity, LogDir, identified_dirs, open_root
+from include.tiering.log_source.log_dir.found_replica import FoundReplica, UnreadReplica
+from include.tiering.log_source.log_dir.judge import (
+    Judged,
+    Ownership,
+    Retention,
+    is_note,
+    judge,
+    no_retention,
+    ownership,
+)
+from include.tiering.log_source.log_dir.leader_last import with_leader_read_last
 from include.tiering.log_source.log_dir.listing import list_partition
+from include.tiering.log_source.log_dir.misnamed import RecordedName, nothing_recorded, recorded_if_there
 from include.tiering.log_source.log_dir.open_segment import OpenedReplica, OpenLogSegment
 from include.tiering.log_source.log_dir.rolled_segments import KnownTimestamps
 from include.tiering.log_source.log_dir.scan_errors import scan_error, with_host
 from include.tiering.log_source.log_dir.segment_files import SegmentFiles
+from include.tiering.log_source.log_dir.size_doubts import find_size_doubts
 from include.tiering.log_source.log_dir.unfinished_transactions import find_unfinished_transactions
 from include.tiering.model.ids import Uuid
 
@@ -58,6 +71,7 @@ class LogDirSource:
         facts: of the same cluster; every call refreshes them.
         named_topics: exact names of topics that may be copied although no facts are known about them.
         retention: what is past the retention that will apply to a topic; by default nothing is.
+        recorded: names of archived topics; asked for those alone that the facts do not know.
         brokers: of the same cluster, asked for exact offsets; None: bounds are what checkpoints show. While they do not
             answer, every call raises BrokersUnavailableError: bounds never turn into lower ones by themselves.
 
@@ -72,6 +86,7 @@ class LogDirSource:
         *,
         named_topics: Collection[str] = (),
         retention: Retention = no_retention,
+        recorded: RecordedName = nothing_recorded,
         brokers: Brokers | None = None,
     ) -> None:
         seen = set()
@@ -82,7 +97,8 @@ class LogDirSource:
         self._log_dirs = tuple(log_dirs)
         self._facts = facts
         self._named_topics = frozenset(named_topics)
-        self._retention = retention
+        self._rules = partial(judge, named_topics=self._named_topics, retention=retention)
+        self._recorded = recorded
         self._brokers = brokers
         self._facts_lock = threading.Lock()
         self._known = KnownTimestamps()
@@ -96,24 +112,37 @@ class LogDirSource:
         facts = self._facts_or_none(errors)
         cluster_id = facts.cluster_id() if facts else None
         groups: dict[tuple[Uuid, int], list[FoundReplica]] = defaultdict(list)
-        identified = self._identified(cluster_id)
-        offsets = self._offsets([one for _, one in identified if isinstance(one, DirIdentity)], facts, topics)
+        unread: list[UnreadReplica] = []
+        identified = identified_dirs(self._log_dirs, cluster_id)
+        identities = [one for _, one in identified if isinstance(one, DirIdentity)]
+        offsets = offsets_of_live(self._brokers, facts, identities, topics)
         for log_dir, identity in identified:
             if not isinstance(identity, DirIdentity):
                 errors.append(scan_error(identity, str(log_dir.path)))
                 continue
             cluster_id = identity.cluster_id
             for found in self._replicas_in(identity, topics, deep, errors):
+                if isinstance(found, UnreadReplica):
+                    unread.append(found)
+                    continue
                 partition = found.topic_id_partition
                 groups[partition.topic_id, partition.partition].append(found)
-        judged = [self._judge_or_tell(group, facts, offsets, errors) for group in groups.values()]
+        recorded = recorded_if_there(self._recorded)
+        judged = [self._judge_or_tell(group, facts, offsets, errors, recorded, deep=deep) for group in groups.values()]
         errors += [error for one in judged for error in one.errors]
-        replicas = sorted((replica for one in judged for replica in one.replicas), key=_order)
-        return ScanReport(cluster_id, tuple(replicas), tuple(errors))
+        notes = [error for one in judged for error in one.notes]
+        replicas = sorted((replica for one in judged for replica in one.replicas), key=lambda one: one.replica_id.order)
+        for replica in unread:
+            (notes if is_note(replica, replicas, facts) else errors).append(replica.error)
+        return ScanReport(cluster_id, tuple(replicas), tuple(errors), tuple(notes))
 
     def replica(self, replica_id: ReplicaId) -> Replica:
         with self._facts_lock:
             return self._locate(replica_id)[1]
+
+    def size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:
+        identities = [one for _, one in identified_dirs(self._log_dirs, None) if isinstance(one, DirIdentity)]
+        return find_size_doubts(identities, replica_id, segments)
 
     def unfinished_transactions(self, replica_id: ReplicaId) -> Sequence[UnfinishedTransaction]:
         with self._facts_lock:
@@ -168,35 +197,9 @@ class LogDirSource:
             return None
         return self._facts
 
-    def _offsets(
-        self, identities: Sequence[DirIdentity], facts: ClusterFacts | None, topics: Collection[str] | None
-    ) -> OffsetsAnswer | None:
-        """Of every partition that lies in one of the directories, before any of them is read."""
-        if self._brokers is None or facts is None:
-            return None
-        names: set[tuple[str, int]] = set()
-        for identity in identities:
-            with suppress(SourceError), open_root(identity.path) as root:
-                names |= live_partitions(root, topics)
-        return offsets_by_name(self._brokers, facts, names)
-
-    def _identified(self, cluster_id: str | None) -> list[tuple[LogDir, DirIdentity | SourceError | ClusterFactsError]]:
-        """Each directory in the order given: whose it is, or why it may not be read."""
-        found: list[tuple[LogDir, DirIdentity | SourceError | ClusterFactsError]] = []
-        seen: list[DirIdentity] = []
-        for log_dir in self._log_dirs:
-            try:
-                identity = identify(log_dir)
-                require_agreement(identity, seen, cluster_id)
-                seen.append(identity)
-                found.append((log_dir, identity))
-            except (SourceError, ClusterFactsError) as error:
-                found.append((log_dir, error))
-        return found
-
     def _replicas_in(
         self, identity: DirIdentity, topics: Collection[str] | None, deep: bool, errors: list[ScanError]
-    ) -> Iterator[FoundReplica]:
+    ) -> Iterator[FoundReplica | UnreadReplica]:
         def on_error(error: SourceError) -> None:
             errors.append(scan_error(error, identity.path))
 
@@ -220,7 +223,7 @@ class LogDirSource:
         directory_name = str(partition)
         group: list[_Located] = []
         refused = ""
-        for log_dir, identity in self._identified(self._facts.cluster_id()):
+        for log_dir, identity in identified_dirs(self._log_dirs, self._facts.cluster_id()):
             if not isinstance(identity, DirIdentity):
                 refused += f"; {identity}"
                 continue
@@ -252,20 +255,31 @@ class LogDirSource:
         facts: ClusterFacts | None,
         offsets: OffsetsAnswer | None,
         errors: list[ScanError],
+        recorded: RecordedName,
+        *,
+        deep: bool,
     ) -> Judged:
         """A topic about which nothing may be asked is judged as one that is unknown."""
         try:
-            return self._judge(group, facts, offsets)
+            return self._judge(group, facts, offsets, deep=deep, recorded=recorded)
         except ClusterFactsError as error:
             if error.retriable:
                 raise
             errors.append(scan_error(error, group[0].directory_name))
-            return self._judge(group, None, None)
+            return self._judge(group, None, None, deep=deep, recorded=recorded)
 
     def _judge(
-        self, group: Sequence[FoundReplica], facts: ClusterFacts | None, offsets: OffsetsAnswer | None
+        self,
+        group: Sequence[FoundReplica],
+        facts: ClusterFacts | None,
+        offsets: OffsetsAnswer | None,
+        *,
+        deep: bool = False,
+        recorded: RecordedName | None = None,
     ) -> Judged:
-        return judge(group, facts, offsets, named_topics=self._named_topics, retention=self._retention)
+        if facts is not None and self._brokers is None:
+            group = with_leader_read_last(group, facts, self._known, deep=deep)
+        return self._rules(group, facts, offsets, recorded=recorded or self._recorded)
 
     def _ownership(self, found: FoundReplica) -> Ownership:
         partition = found.topic_id_partition
@@ -279,15 +293,3 @@ class LogDirSource:
 
 def _ignore(_error: SourceError) -> None:
     """Every segment that it concerns is marked; who reads one replica is told by its segments."""
-
-
-def _order(replica: Replica) -> tuple[str, int, int, str, bytes]:
-    replica_id = replica.replica_id
-    partition = replica_id.topic_id_partition
-    return (
-        partition.topic,
-        partition.partition,
-        replica_id.broker_id,
-        replica_id.directory_id,
-        partition.topic_id.value,
-    )

@@ -1,7 +1,8 @@
 """HTML that cannot be broken out of, and that asks nobody for anything.
 
-Pages are trees of elements; text becomes text, whatever it says. A page holds its whole style and no script, image,
-font or frame, and forbids every request in its own head, so that a file opened from a disk keeps to it as well.
+Pages are trees of elements; text becomes text, whatever it says. A page holds its whole style and no image, font or
+frame, and forbids every request in its own head, so that a file opened from a disk keeps to it as well. A page with a
+button holds one script, a constant of the program, known to its policy by its hash.
 """
 
 import base64
@@ -45,10 +46,23 @@ tr:target { background: var(--odd-soft); outline: 2px solid var(--odd); }
 details { margin: .6rem 0; } summary { cursor: pointer; font-weight: 600; }
 """
 
-_STYLE_HASH: Final = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
-_POLICY: Final = f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'none'"
-CONTENT_SECURITY_POLICY: Final = f"{_POLICY}; frame-ancestors 'self'"
-"""For the header with which pages are served. A page may not say by itself who frames it."""
+
+def _source(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _policy(script: str | None) -> str:
+    policy = f"default-src 'none'; style-src {_source(STYLE)}; base-uri 'none'; form-action 'none'"
+    return policy if script is None else f"{policy}; script-src {_source(script)}; connect-src 'self'"
+
+
+def content_security_policy(script: str | None = None) -> str:
+    """For the header with which pages are served. A page may not say by itself who frames it. With a `script` the page
+    may run exactly this text, which may talk to the server that the page came from."""
+    return f"{_policy(script)}; frame-ancestors 'self'"
+
+
+CONTENT_SECURITY_POLICY: Final = content_security_policy()
 
 
 def element(tag: str, *children: Element | str, **attributes: str) -> Element:
@@ -76,18 +90,20 @@ def number(value: int) -> Element:
     return element("td", f"{value:,}", class_="number")
 
 
-def document(title: str, *body: Element) -> bytes:
-    """A whole page."""
+def document(title: str, *body: Element, script: str | None = None) -> bytes:
+    """A whole page. `script` is a constant of the program that has no `</`: it is not escaped."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
-        Element("meta", {"http-equiv": "Content-Security-Policy", "content": _POLICY}),
+        Element("meta", {"http-equiv": "Content-Security-Policy", "content": _policy(script)}),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="referrer", content="no-referrer"),
         element("title", title),
     )
     SubElement(head, "style").text = STYLE
     page = element("html", head, element("body", *body), lang="en")
+    if script is not None:
+        SubElement(page[1], "script").text = script
     markup: bytes = tostring(page, encoding="utf-8", method="html")
     return b"<!DOCTYPE html>\n" + markup + b"\n"
 

@@ -7,6 +7,7 @@ HeadObject. Requests are retried by botocore, a bounded number of times.
 
 import contextlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from email.utils import parsedate_to_datetime
 from itertools import islice
 from typing import Any, Final
 
@@ -33,7 +34,7 @@ from include.tiering.remote_storage.object_store import (
     checked_prefix,
 )
 from include.tiering.remote_storage.s3.client import s3_client
-from include.tiering.remote_storage.s3.errors import http_status, is_retriable_code, translated
+from include.tiering.remote_storage.s3.errors import error_code, http_status, is_retriable_code, translated
 from include.tiering.remote_storage.s3.upload import Upload, abort, encoded_crc32c, full_object_crc32c
 from include.tiering.units import MIB
 
@@ -42,6 +43,8 @@ SINGLE_REQUEST_BYTES: Final = 64 * MIB
 PART_SIZE_BYTES: Final = 32 * MIB
 # S3 takes 1,000 keys per request; servers were seen that take more, none that takes fewer.
 _KEYS_PER_DELETE: Final = 999
+_CONDITION_FAILED: Final = (404, 409, 412)
+_NO_VERSION: Final = '"00000000000000000000000000000000"'
 
 
 class S3ObjectStore:
@@ -100,12 +103,48 @@ class S3ObjectStore:
         upload.in_parts(self._part_size_bytes)
         return False
 
-    def replace(self, key: str, content: bytes) -> None:
+    def read_version(self, key: str, max_bytes: int) -> tuple[bytes, str] | None:
         full_key = self._full_key(key)
+        with translated("read", self._bucket, full_key):
+            try:
+                answer = self._client.get_object(Bucket=self._bucket, Key=full_key)
+            except ClientError as error:
+                if error_code(error) == "NoSuchKey":
+                    return None
+                raise
+            with contextlib.closing(answer["Body"]) as body:
+                content = bytes(body.read(max_bytes + 1))
+        if len(content) > max_bytes:
+            raise RemoteStorageError(f"{self.describe()}{key}: more than {max_bytes} bytes")
+        return content, str(answer["ETag"])
+
+    def replace(self, key: str, content: bytes, *, version: str | None = None) -> bool:
+        """By If-Match. S3 answers 409 to one of two that are under way at once: that is none of the two's failure."""
+        full_key = self._full_key(key)
+        condition = {} if version is None else {"IfMatch": version}
+        checksum = encoded_crc32c(crc32c_of(content))
         with translated("write", self._bucket, full_key):
-            self._client.put_object(
-                Bucket=self._bucket, Key=full_key, Body=content, ChecksumCRC32C=encoded_crc32c(crc32c_of(content))
-            )
+            try:
+                self._client.put_object(
+                    Bucket=self._bucket, Key=full_key, Body=content, ChecksumCRC32C=checksum, **condition
+                )
+            except ClientError as error:
+                if condition and http_status(error) in _CONDITION_FAILED and error_code(error) != "NoSuchBucket":
+                    return False
+                raise
+        return True
+
+    def replaces_conditionally(self, key: str) -> bool:
+        """A server that knows nothing of If-Match takes no notice of it, or answers that it does not implement it."""
+        self.replace(key, b"is If-Match heeded?\n")
+        try:
+            return not self.replace(key, b"it is not\n", version=_NO_VERSION)
+        except RemoteStorageError as error:
+            if isinstance(error.__cause__, ClientError) and http_status(error.__cause__) in (400, 501):
+                return False
+            raise
+        finally:
+            self.delete([key])
 
     def stat(self, key: str, *, read_back: bool = True) -> ObjectStat | None:
         answer = self._head(key, ChecksumMode="ENABLED")
@@ -151,6 +190,15 @@ class S3ObjectStore:
 
     def abort_upload(self, upload: OpenUpload) -> None:
         abort(self._client, self._bucket, self._full_key(upload.key), upload.token)
+
+    def clock_ms(self, key: str) -> int | None:
+        """The `Date` of an answer."""
+        answer = self._head(key)
+        said = None if answer is None else answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+        try:
+            return None if said is None else round(parsedate_to_datetime(said).timestamp() * 1000)
+        except ValueError:
+            return None
 
     def check_capacity(self) -> None:
         """S3 tells nothing about its space: a full bucket shows when something is written."""

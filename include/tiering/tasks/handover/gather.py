@@ -161,7 +161,7 @@ def _replicas(ports: HandoverPorts, topic: str, topic_id: Uuid) -> tuple[dict[in
         for one in report.replicas
         if one.chosen and one.topic_id_partition.topic_id == topic_id
     }
-    return chosen, tuple(f"{error.path}: {error.message}" for error in report.errors)
+    return chosen, tuple(f"{error.path}: {error.message}" for error in (*report.errors, *report.notes))
 
 
 def _partition(

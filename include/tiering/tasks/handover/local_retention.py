@@ -128,9 +128,11 @@ def _compare_partition(run: HandoverRun, seeded: SeededPartition, offsets: Parti
             continue
         run.renew()
         stored = verbs.stored_digest(partition, start, segment.end_offset)
-        served = verbs.served_digest(partition, start, segment.end_offset)
-        if stored != served:
-            return _differs(partition, start, segment.end_offset, stored.records, served.records)
+        served = verbs.served_digest(partition, start, segment.end_offset, stored.not_opened)
+        if stored.digest != served:
+            return _differs(partition, start, segment.end_offset, stored.digest.records, served.records)
+        for left_out in stored.not_opened:
+            run.told(f"{partition}: offsets {left_out} are in a batch too large to be opened, and were not compared")
         run.ports.handovers.note_compared(run.drive, partition.partition, segment.end_offset + 1)
         run.told(f"{partition}: offsets {start}..{segment.end_offset} are remote only, {served.records} records equal")
     return None

@@ -15,6 +15,7 @@ from include.tiering.model.handover_check import CheckResult
 from include.tiering.model.handover_facts import StoreFacts
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.record_digest import RangeDigest
+from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata, TopicRegistry
 from include.tiering.remote_metadata.publication_contract import PublicationStore
 from include.tiering.tasks.handover.metadata_scan import MetadataScan
@@ -37,6 +38,14 @@ class CopyRound:
     worth_retrying: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class StoredDigest:
+    """Of the records of a range but for those in `not_opened`: offsets of batches that are too large to be opened."""
+
+    digest: RangeDigest
+    not_opened: tuple[OffsetRange, ...] = ()
+
+
 class Verbs(Protocol):
     """What the platform does for a hand-over. Each may be repeated."""
 
@@ -56,12 +65,14 @@ class Verbs(Protocol):
         """Send STARTED and FINISHED of its segments, in order, and read them back. What was published stays."""
         ...
 
-    def stored_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> RangeDigest:
+    def stored_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> StoredDigest:
         """Of what was copied, its bytes checked against the source's checksum. Offsets are inclusive."""
         ...
 
-    def served_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> RangeDigest:
-        """Of what a plain consumer gets from the brokers. Offsets are inclusive."""
+    def served_digest(
+        self, partition: TopicIdPartition, start_offset: int, end_offset: int, leave_out: Sequence[OffsetRange] = ()
+    ) -> RangeDigest:
+        """Of what a plain consumer gets from the brokers, without the offsets in `leave_out`. All are inclusive."""
         ...
 
     def free_bytes(self, broker_id: int) -> int | None:

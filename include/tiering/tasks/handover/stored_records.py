@@ -1,17 +1,23 @@
-"""The digest of what was copied: bytes of the store, believed once their checksum is that of the source."""
+"""The digest of what was copied: bytes of the store, believed once their checksum is that of the source.
 
-from include.tiering.errors import RemoteChecksumError, UnknownSegmentError
+A batch of which more would come out than is opened at once is left out, and named: what consumers get of the others is
+compared without it. Its bytes are those of the source, as the checksum over all of them says.
+"""
+
+from include.tiering.errors import BatchTooLargeError, RemoteChecksumError, UnknownSegmentError
 from include.tiering.formats.batch_stream import BatchStream
 from include.tiering.formats.codecs import Decompressor
 from include.tiering.formats.record_batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader
 from include.tiering.formats.record_contents import records_of
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.record_digest import RangeDigest, RecordDigest
+from include.tiering.model.record_digest import RecordDigest
 from include.tiering.model.segment_origin import SegmentOrigin
+from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.quality.contents import LogPart
 from include.tiering.quota.contract import ByteLimiter
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.tasks.handover.ports import StoredDigest
 from include.tiering.units import MIB
 
 _BLOCK_BYTES = 32 * MIB
@@ -25,7 +31,7 @@ def stored_digest(
     partition: TopicIdPartition,
     start_offset: int,
     end_offset: int,
-) -> RangeDigest:
+) -> StoredDigest:
     """Records with offsets from `start_offset` to `end_offset` (inclusive), which one copied segment holds.
 
     Raises:
@@ -36,21 +42,29 @@ def stored_digest(
     row = _holding(metadata, partition, start_offset, end_offset)
     log = LogPart(storage.fetch_log_segment(row.metadata, limiter=limiter), 0, row.metadata.segment_size_bytes)
     digest, decompressor = RecordDigest(), Decompressor()
+    not_opened: list[OffsetRange] = []
     stream = BatchStream(log, _BLOCK_BYTES)
     for position, fields in stream:
         header = BatchHeader._make(fields)
         if header.is_control or header.last_offset < start_offset or header.base_offset > end_offset:
             continue
-        payload = stream.records(position)[: LOG_OVERHEAD + header.batch_length - HEADER_SIZE]
-        for record in records_of(header, payload, decompressor):
-            if start_offset <= record.offset <= end_offset:
-                digest.add(record)
+        payload_bytes = LOG_OVERHEAD + header.batch_length - HEADER_SIZE
+        payload = stream.records(position)[:payload_bytes]
+        try:
+            if len(payload) < payload_bytes:
+                raise BatchTooLargeError(f"a batch of {header.size_bytes} bytes", position)
+            for record in records_of(header, payload, decompressor):
+                if start_offset <= record.offset <= end_offset:
+                    digest.add(record)
+        except BatchTooLargeError:
+            # Raised before its first record was added.
+            not_opened.append(OffsetRange(max(header.base_offset, start_offset), min(header.last_offset, end_offset)))
     if row.log_crc32c is not None and log.crc32c != row.log_crc32c:
         raise RemoteChecksumError(
             f"{row.metadata.remote_log_segment_id}: the store's log has CRC-32C {log.crc32c:08x},"
             f" the source's had {row.log_crc32c:08x}"
         )
-    return digest.result()
+    return StoredDigest(digest.result(), tuple(not_opened))
 
 
 def _holding(metadata: RemoteLogMetadata, partition: TopicIdPartition, start: int, end: int) -> SegmentRow:

@@ -11,6 +11,7 @@ from include.tiering.cluster.metadata_log import MetadataLog
 from include.tiering.cluster.unknown_facts import UnknownFacts
 from include.tiering.errors import (
     ClusterFactsError,
+    MetadataUnavailableError,
     SettingError,
     SourceUnreadableError,
     SourceVanishedError,
@@ -331,3 +332,125 @@ def test_an_empty_time_index_leaves_it_to_the_batches_then_to_the_file(log_dir: 
     modified_ms = (partition / f"{0:020d}.log").stat().st_mtime_ns // 1_000_000
     for deep in (False, True):
         assert _source(log_dir).scan(deep=deep).replicas[0].segments[0].max_timestamp_ms == modified_ms
+
+
+CONTRADICTED = IneligibleReason.TOPIC_CONTRADICTED
+
+
+def test_a_directory_with_the_id_of_another_topic(tmp_path: Path) -> None:
+    """The cluster knows the id, under another name: nothing of the directory is read."""
+    log_dir = BrokerLogDir(tmp_path / "data")
+    log_dir.create_topic("trimmed", AGAIN)
+    log_dir.create_topic("never-written", ORDERS)
+    log_dir.all_current({"trimmed-0": log_dir.partition("trimmed-0", ORDERS).filled(0, 10, 20)})
+    source = _source(log_dir, named_topics=["trimmed"])
+    report = source.scan()
+    (replica,) = report.replicas
+    assert not replica.chosen
+    assert _reasons(report) == [CONTRADICTED] * 3
+    assert _reasons(ScanReport(None, (source.replica(replica.replica_id),), ())) == [CONTRADICTED] * 3
+    (error,) = report.errors
+    assert error.path == str(log_dir.path / "trimmed-0" / "partition.metadata")
+    assert error.message == (
+        f"topic facts contradict what is on disk: its topic id is {ORDERS}, which the cluster calls never-written"
+    )
+
+
+@pytest.mark.parametrize("misnamed_on", [1, 2])
+def test_a_directory_with_the_id_of_a_topic_that_is_there(tmp_path: Path, misnamed_on: int) -> None:
+    """It never stands for the other one, whoever leads, and holds nothing of it up."""
+    first, second = BrokerLogDir(tmp_path / "1", broker_id=1), BrokerLogDir(tmp_path / "2", broker_id=2)
+    dirs = {1: first, 2: second}
+    for number, log_dir in dirs.items():
+        records = [topic_record("orders", ORDERS), partition_record(ORDERS, replicas=(1, 2), leader=misnamed_on)]
+        log_dir.append_metadata(*records)
+        log_dir.all_current({"orders-0": log_dir.partition().filled(0, 10, 20)})
+        if number == misnamed_on:
+            log_dir.partition("trimmed-0", ORDERS).filled(0, 10, 20, 30)
+    report = _source(first, second, named_topics=["orders", "trimmed"]).scan()
+    by_name = {(replica.topic_id_partition.topic, replica.replica_id.broker_id): replica for replica in report.replicas}
+    wrong = by_name["trimmed", misnamed_on]
+    assert {segment.reason for segment in wrong.segments} == {CONTRADICTED}
+    right = by_name["orders", misnamed_on]
+    assert right.chosen
+    assert [segment.reason for segment in right.segments] == [None, None, ACTIVE]
+    assert len(report.errors) == 1
+
+
+def test_without_facts_two_names_of_one_id_are_both_refused(tmp_path: Path) -> None:
+    first, second = BrokerLogDir(tmp_path / "1", broker_id=1), BrokerLogDir(tmp_path / "2", broker_id=2)
+    first.all_current({"orders-0": first.partition().filled(0, 10, 20)})
+    second.all_current({"trimmed-0": second.partition("trimmed-0", ORDERS).filled(0, 10, 20)})
+    source = _source(first, second, facts=UnknownFacts(), named_topics=["orders", "trimmed"])
+    report = source.scan()
+    assert {segment.reason for replica in report.replicas for segment in replica.segments} == {CONTRADICTED}
+    assert [error.message.rpartition(", ")[2] for error in report.errors] == ["which directories of two names have"] * 2
+
+
+def _archived_as(name: str) -> dict[str, Any]:
+    return {"facts": UnknownFacts(), "recorded": {ORDERS: name}.get, "named_topics": ["orders", "trimmed"]}
+
+
+def test_without_facts_a_directory_whose_topic_id_was_archived_under_another_name(tmp_path: Path) -> None:
+    log_dir = BrokerLogDir(tmp_path / "data")
+    log_dir.all_current({"trimmed-0": log_dir.partition("trimmed-0", ORDERS).filled(0, 10, 20)})
+    source = _source(log_dir, **_archived_as("orders"))
+    report = source.scan()
+    (replica,) = report.replicas
+    assert not replica.chosen
+    assert _reasons(report) == [CONTRADICTED] * 3
+    (error,) = report.errors
+    assert error.path == str(log_dir.path / "trimmed-0" / "partition.metadata")
+    assert error.message == (
+        f"topic facts contradict what is on disk: its topic id is {ORDERS}, which was archived as orders"
+    )
+    assert _reasons(ScanReport(None, (source.replica(replica.replica_id),), ())) == [CONTRADICTED] * 3
+    with source.open_segment(replica.replica_id, 0) as opened:
+        assert opened.segment.reason is CONTRADICTED
+    by_its_name = _source(log_dir, **_archived_as("trimmed")).scan()
+    assert by_its_name.replicas[0].chosen
+    assert _reasons(by_its_name) == [None, None, ACTIVE]
+
+
+def test_without_facts_the_directory_of_the_archived_name_goes_on_beside_another(tmp_path: Path) -> None:
+    first, second = BrokerLogDir(tmp_path / "1", broker_id=1), BrokerLogDir(tmp_path / "2", broker_id=2)
+    first.all_current({"orders-0": first.partition().filled(0, 10, 20)})
+    second.all_current({"trimmed-0": second.partition("trimmed-0", ORDERS).filled(0, 10, 20)})
+    report = _source(first, second, **_archived_as("orders")).scan()
+    by_name = {replica.topic_id_partition.topic: replica for replica in report.replicas}
+    assert by_name["orders"].chosen
+    assert [segment.reason for segment in by_name["orders"].segments] == [None, None, ACTIVE]
+    assert {segment.reason for segment in by_name["trimmed"].segments} == {CONTRADICTED}
+    assert len(report.errors) == 1
+
+
+def test_what_the_cluster_says_of_a_name_comes_before_what_was_archived(log_dir: BrokerLogDir) -> None:
+    def recorded(_: Uuid) -> str:
+        raise AssertionError("asked, although the cluster knows the id")
+
+    assert _reasons(_source(log_dir, recorded=recorded).scan()) == [None, None, ACTIVE]
+
+
+def test_a_scan_without_a_database_compares_no_archived_name_and_opening_a_segment_needs_it(tmp_path: Path) -> None:
+    log_dir = BrokerLogDir(tmp_path / "data")
+    log_dir.all_current({"orders-0": log_dir.partition().filled(0, 10, 20)})
+
+    def recorded(_: Uuid) -> str:
+        raise MetadataUnavailableError("away")
+
+    source = _source(log_dir, facts=UnknownFacts(), recorded=recorded, named_topics=["orders"])
+    report = source.scan()
+    assert _reasons(report) == [None, None, ACTIVE]
+    with pytest.raises(MetadataUnavailableError), source.open_segment(report.replicas[0].replica_id, 0):
+        pass
+
+
+@pytest.mark.parametrize("facts", [None, UnknownFacts()])
+def test_a_directory_that_is_being_deleted_under_a_shortened_name_is_no_contradiction(
+    log_dir: BrokerLogDir, facts: ClusterFacts | None
+) -> None:
+    log_dir.partition(f"ord-0.{HEX}-delete").filled(0, 10, 20)
+    report = _source(log_dir, facts=facts, recorded={ORDERS: "orders"}.get, named_topics=["orders"]).scan()
+    assert not report.errors
+    live = next(replica for replica in report.replicas if replica.topic_id_partition.topic == "orders")
+    assert [segment.reason for segment in live.segments] == [None, None, ACTIVE]

@@ -212,3 +212,13 @@ def test_a_copy_stops_where_the_leader_changes_before_it_is_finished(world: Worl
         world.brokers.fail("topic", BrokersUnavailableError("no answer"))
         with pytest.raises(SourceChangedError, match="cannot be judged now: no answer"):
             segment.recheck()
+
+
+def test_a_directory_with_an_id_to_which_the_brokers_give_another_name(world: World) -> None:
+    world.log_dir.partition("trimmed-0").filled(0, 10, 20)
+    report = world.scan()
+    by_name = {replica.topic_id_partition.topic: replica for replica in report.replicas}
+    assert _reasons(by_name["trimmed"]) == [IneligibleReason.TOPIC_CONTRADICTED] * 3
+    assert _reasons(by_name["orders"]) == [None, None, ACTIVE]
+    (error,) = report.errors
+    assert error.message.endswith(f"its topic id is {ORDERS}, which the cluster calls orders")

@@ -61,6 +61,16 @@ def test_a_record_that_brokers_serve_otherwise_stops_it(tmp_path):
         assert world.carry_on(resume=True).state is HandoverState.DONE
 
 
+def test_a_batch_that_is_not_opened_is_named_and_not_compared(tmp_path):
+    with handover_world(tmp_path, segments=8) as world:
+        world.begin(LocalRetention(None, 2_000))
+        world.up_to(HandoverStep.LOCAL_RETENTION)
+        world.too_large.add((1, 20))
+        assert world.carry_on().state is HandoverState.DONE
+        told = [line for line in world.told if "not compared" in line]
+        assert told == ["orders-1: offsets 23..24 are in a batch too large to be opened, and were not compared"]
+
+
 def test_a_topic_in_which_nothing_was_rolled_yet_is_handed_over_as_well(tmp_path):
     with handover_world(tmp_path, partitions=1, segments=0) as world:
         world.begin()

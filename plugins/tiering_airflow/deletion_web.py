@@ -1,0 +1,204 @@
+"""Airflow's plugin that shows the deletion plan of a run of `tiering_expiration`, and withdraws it.
+
+    GET  /tiering/expiration/dags/{dag_id}/runs/{run_id}   the plan; changes nothing
+    POST /tiering/expiration/dags/{dag_id}/withdraw        JSON: {"dag_run_id": ..., "run_id": ...}
+
+Who may read the logs of that DAG's tasks sees the page; who may change its runs withdraws. Airflow's session is a
+cookie that browsers also send along with requests of other sites, so a withdrawal has to be JSON and to come from a
+page of this server. As Airflow loads this file in every process, the web application is made with the first request.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from functools import cache
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlsplit
+
+from airflow.plugins_manager import AirflowPlugin
+
+from plugins.tiering_airflow import configuration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fastapi import FastAPI
+
+    from include.tiering.reports.deletion_page import ShownPlan
+    from include.tiering.wiring import Tiering
+
+_Message = MutableMapping[str, Any]
+
+URL_PREFIX: Final = "/tiering/expiration"
+DAG_ID: Final = "tiering_expiration"
+_MOST_BYTES: Final = 4_096
+_HEADERS: Final = {
+    "Cache-Control": "private, no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "SAMEORIGIN",
+}
+
+
+async def application(
+    scope: _Message, receive: Callable[[], Awaitable[_Message]], send: Callable[[_Message], Awaitable[None]]
+) -> None:
+    """The ASGI application that Airflow mounts."""
+    await make_application()(scope, receive, send)
+
+
+@cache
+def make_application() -> "FastAPI":
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+    from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
+    from fastapi import Depends, FastAPI, Request
+    from fastapi.concurrency import run_in_threadpool
+    from fastapi.responses import JSONResponse, Response
+
+    from include.tiering.errors import TieringError
+    from include.tiering.reports.deletion_page import POLICY, deletion_page
+    from plugins.tiering_airflow.hook import TieringHook
+
+    may_read = Depends(requires_access_dag(method="GET", access_entity=DagAccessEntity.TASK_LOGS))
+    may_change_runs = Depends(requires_access_dag(method="PUT", access_entity=DagAccessEntity.RUN))
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+    @app.get("/dags/{dag_id}/runs/{run_id:path}", dependencies=[may_read])
+    def page(dag_id: str, run_id: str, user: GetUserDep) -> Response:
+        withdraws = get_auth_manager().is_authorized_dag(
+            method="PUT", access_entity=DagAccessEntity.RUN, details=DagDetails(id=dag_id), user=user
+        )
+        try:
+            with TieringHook().open() as tiering:
+                plans = _plans(tiering, run_id) if dag_id == DAG_ID else []
+                names = tiering.shared_names() if plans else ()
+        except TieringError as error:
+            return Response(str(error), HTTPStatus.SERVICE_UNAVAILABLE, _HEADERS, "text/plain")
+        content = deletion_page(run_id, plans, withdraw_at=_address(dag_id) if withdraws else None, shared_names=names)
+        status = HTTPStatus.OK if plans else HTTPStatus.NOT_FOUND
+        return Response(content, status, {**_HEADERS, "Content-Security-Policy": POLICY}, "text/html")
+
+    @app.post("/dags/{dag_id}/withdraw", dependencies=[may_change_runs])
+    async def withdraw(dag_id: str, request: Request, user: GetUserDep) -> JSONResponse:
+        if refusal := refused(request.headers):
+            return JSONResponse({"detail": refusal}, HTTPStatus.FORBIDDEN, _HEADERS)
+        wanted = _wanted(await _body(request))
+        if wanted is None or dag_id != DAG_ID:
+            return JSONResponse({"detail": "say which planned run of which DAG run"}, HTTPStatus.BAD_REQUEST, _HEADERS)
+        status, said = await run_in_threadpool(_withdraw, *wanted, user.get_name())
+        return JSONResponse({"detail": said}, status, _HEADERS)
+
+    return app
+
+
+def refused(headers: "Mapping[str, str]") -> str | None:
+    """Why a request that changes something is not taken; None if it is.
+
+    A browser says from which site a request comes, and another site cannot make it say otherwise; what is no browser
+    has to bring its token by itself.
+    """
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        return "send application/json"
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site not in (None, "same-origin"):
+        return f"the request comes from another site ({site!r}): open the page in Airflow"
+    if origin is not None and not _is_own(origin, headers.get("host", "")):
+        return "the request comes from another origin: open the page in Airflow"
+    if site is None and origin is None and "authorization" not in headers:
+        return "the request says neither where it comes from nor brings a token"
+    return None
+
+
+def _is_own(origin: str, host: str) -> bool:
+    try:
+        own, asked = urlsplit(configuration.api_base_url()), urlsplit(origin)
+    except ValueError:
+        return False
+    is_configured = (asked.scheme, asked.netloc) == (own.scheme, own.netloc)
+    return asked.scheme in ("http", "https") and (is_configured or (bool(host) and asked.netloc == host))
+
+
+async def _body(request: Any) -> Any:
+    """JSON of at most a few thousand bytes; None if it is not."""
+    content = b""
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > _MOST_BYTES:
+            return None
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _wanted(body: Any) -> tuple[str, str] | None:
+    """Id of the DAG run, and of its planned run."""
+    if not isinstance(body, dict):
+        return None
+    dag_run_id, run_id = body.get("dag_run_id"), body.get("run_id")
+    return (dag_run_id, run_id) if isinstance(dag_run_id, str) and isinstance(run_id, str) else None
+
+
+def _withdraw(dag_run_id: str, run_id: str, user: str) -> tuple[HTTPStatus, str]:
+    from include.tiering.errors import TieringError
+    from include.tiering.reports.withdrawal import present_withdrawal
+    from plugins.tiering_airflow.hook import TieringHook
+
+    try:
+        with TieringHook().open() as tiering:
+            if run_id not in tiering.deletions.tries_of(_planned(dag_run_id)):
+                return HTTPStatus.NOT_FOUND, "this run has no such plan"
+            withdrawn = tiering.withdraw_run(run_id, author=f"{user} (page of {DAG_ID} {dag_run_id})")
+    except TieringError as error:
+        status = HTTPStatus.SERVICE_UNAVAILABLE if error.retriable else HTTPStatus.CONFLICT
+        return status, str(error)
+    return HTTPStatus.OK, present_withdrawal(withdrawn).summary
+
+
+def _plans(tiering: "Tiering", dag_run_id: str) -> "list[ShownPlan]":
+    from include.tiering.reports.deletion_page import ShownPlan
+    from include.tiering.tasks.brake import WINDOW_MS
+
+    store, asked = tiering.deletions, tiering.plan_questions.find(f"{DAG_ID} {dag_run_id}")
+    return [
+        ShownPlan(
+            store.run(run_id),
+            store.plan(run_id),
+            store.items(run_id),
+            store.totals(run_id, window_ms=WINDOW_MS),
+            asked if asked is not None and asked.subject == run_id else None,
+        )
+        for run_id in store.tries_of(_planned(dag_run_id))
+    ]
+
+
+def _planned(dag_run_id: str) -> str:
+    from plugins.tiering_airflow.other_runs import PREFIX
+
+    return f"{PREFIX}{dag_run_id}"
+
+
+def _address(dag_id: str) -> str:
+    """Of the button, without the server: for a page that was reached by any of its names."""
+    prefix = urlsplit(configuration.api_base_url()).path.rstrip("/")
+    return f"{prefix}{URL_PREFIX}/dags/{quote(dag_id, '')}/withdraw"
+
+
+_APPLICATIONS: Final = [{"app": application, "url_prefix": URL_PREFIX, "name": "Tiering: deletion plans"}]
+_TABS: Final = [
+    {
+        "name": "Deletion plan",
+        "href": f"{URL_PREFIX}/dags/{{DAG_ID}}/runs/{{RUN_ID}}",
+        "destination": "dag_run",
+        "url_route": "tiering-deletion-plan",
+    }
+]
+
+
+class DeletionPlanPlugin(AirflowPlugin):
+    """Deletion plans in Airflow: routes, and a tab of a DAG's runs."""
+
+    name = "tiering_deletion_plans"
+    fastapi_apps = _APPLICATIONS
+    external_views = _TABS

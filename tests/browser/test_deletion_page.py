@@ -1,0 +1,148 @@
+"""The page of a deletion plan in a browser: a click withdraws the plan, a request of another site does not."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+
+from include.tiering.quota.config_store import ConfigEntity, EntityType
+from include.tiering.settings import load_settings
+from include.tiering.wiring import open_tiering
+from local.ports import free_port
+from plugins.tiering_airflow.deletion_web import DAG_ID
+from tests.doubles.airflow_home import Deployment, airflow_database, deployment
+from tests.doubles.patience import eventually
+from tests.doubles.source_tree import ROOT
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+DAG_RUN = "manual__2026-01-01T00:00:00+00:00"
+RUN_ID = f"expire-{DAG_RUN}"
+
+pytestmark = [
+    pytest.mark.integration,
+    # Airflow's web application imports a test client.
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.skipif(
+        CHROMIUM is None or DRIVER is None,
+        reason="no Chromium with its driver here: install the packages chromium and chromium-driver",
+    ),
+]
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
+    made = deployment(tmp_path)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TIERING_EXPIRATION__MIN__BYTES", "0")
+    with open_tiering(load_settings(made.config)) as tiering:
+        tiering.plan_copy("copy", topics=["audit_log", "orders"])
+        tiering.copy_batch("copy", "copy/0")
+        for topic in ("audit_log", "orders"):
+            tiering.alter_configs(ConfigEntity(EntityType.TOPICS, topic), {"retention.bytes": "0"}, author="test")
+        tiering.plan_expiration(RUN_ID)
+        tiering.brake(RUN_ID)
+    return made
+
+
+@pytest.fixture
+def address(planned: Deployment, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, str]]:
+    """Where Airflow serves the plugin, and the session of a user who may change runs."""
+    from airflow.api_fastapi.app import create_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+
+    airflow_database()
+    monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "s" * 64)
+    manager: Any = create_auth_manager()
+    manager.init()
+    port = free_port()
+    program = ["-m", "uvicorn", "--factory", "tests.doubles.deletion_page_server:application", "--port", str(port)]
+    server = subprocess.Popen([sys.executable, *program], cwd=ROOT, env=dict(os.environ))
+    try:
+        eventually(lambda: _listens(port), "the server listens")
+        yield f"http://127.0.0.1:{port}", manager.generate_jwt(SimpleAuthManagerUser(username="olga", role="user"))
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture
+def browser() -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1200,900"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    started = webdriver.Chrome(options, Service(DRIVER))
+    try:
+        yield started
+    finally:
+        started.quit()
+
+
+def test_a_click_withdraws_the_plan(
+    address: tuple[str, str], planned: Deployment, browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    server, session = address
+    page = f"{server}/tiering/expiration/dags/{DAG_ID}/runs/{DAG_RUN.replace('+', '%2B')}"
+    browser.get(f"{server}/nothing")
+    browser.add_cookie({"name": "_token", "value": session})
+    browser.get(page)
+    assert not browser.find_element(By.TAG_NAME, "button").is_displayed(), "a click alone does not do it"
+    browser.find_element(By.TAG_NAME, "summary").click()
+    browser.save_screenshot(str(tmp_path / "before.png"))
+    browser.find_element(By.TAG_NAME, "button").click()
+    said = browser.find_element(By.ID, "said")
+    eventually(lambda: "is withdrawn: 13 segments" in said.text, "the page says so")
+    with open_tiering(load_settings(planned.config)) as tiering:
+        withdrawal = tiering.deletions.run(RUN_ID).withdrawal
+    assert withdrawal is not None
+    assert withdrawal.author == f"olga (page of {DAG_ID} {DAG_RUN})"
+    browser.get(page)
+    assert browser.find_elements(By.TAG_NAME, "button") == []
+    assert "Withdrawn by olga" in browser.find_element(By.CLASS_NAME, "verdict").text
+    browser.save_screenshot(str(tmp_path / "after.png"))
+    assert [
+        line
+        for line in browser.get_log("browser")
+        if "/nothing" not in line["message"] and "favicon" not in line["message"]
+    ] == []
+
+
+def test_a_page_of_another_site_cannot(
+    address: tuple[str, str], planned: Deployment, browser: webdriver.Chrome
+) -> None:
+    """With the session in the browser, by a form and by a script."""
+    server, session = address
+    browser.get(f"{server}/nothing")
+    browser.add_cookie({"name": "_token", "value": session})
+    other = server.replace("127.0.0.1", "localhost")
+    browser.get(f"{other}/nothing")
+    send = """
+      const done = arguments[arguments.length - 1];
+      const headers = {"Content-Type": arguments[1]};
+      const sent = fetch(arguments[0], {
+        method: "POST", credentials: "include", mode: "no-cors", headers, body: arguments[2]
+      });
+      sent.then(() => done("sent"), () => done("failed"));
+    """
+    body = f'{{"dag_run_id": "{DAG_RUN}", "run_id": "{RUN_ID}"}}'
+    for kind in ("text/plain", "application/json"):
+        browser.execute_async_script(send, f"{server}/tiering/expiration/dags/{DAG_ID}/withdraw", kind, body)
+    with open_tiering(load_settings(planned.config)) as tiering:
+        assert tiering.deletions.run(RUN_ID).withdrawal is None

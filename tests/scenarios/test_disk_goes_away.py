@@ -1,0 +1,184 @@
+"""The disk of a directory store goes away while segments are copied: what is FINISHED lies on it all the same."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.remote_storage.contract import ObjectKind
+from include.tiering.tasks.copy_one_segment import CopyStep
+from include.tiering.tasks.copy_segments import BatchResult
+from include.tiering.wiring import Tiering, open_tiering
+from tests.doubles.archive import Archive
+from tests.doubles.planned_run import settings_of
+from tests.doubles.quotas import SameLimiter
+
+pytestmark = pytest.mark.integration
+
+RUN = "interrupted"
+SECOND_OF_PARTITION_0 = 96
+
+
+class RenamedDisk:
+    """Stands for a disk that is not mounted: its directory has another name, and an empty one is in its place."""
+
+    def __init__(self, store: Path) -> None:
+        self.store, self.disk = store, store.with_name("disk")
+
+    def goes(self) -> None:
+        self.store.rename(self.disk)
+        self.store.mkdir()
+
+    def comes_back(self) -> None:
+        self.store.rename(self.store.with_name("under-the-mount-point"))
+        self.disk.rename(self.store)
+
+
+class RemovedDisk(RenamedDisk):
+    """Nothing is in its place: what a stick leaves that is pulled out."""
+
+    def goes(self) -> None:
+        self.store.rename(self.disk)
+
+    def comes_back(self) -> None:
+        self.disk.rename(self.store)
+
+
+class MountedDisk(RenamedDisk):
+    """A real mount, lazily unmounted, as files of it are open."""
+
+    def __init__(self, store: Path) -> None:
+        super().__init__(store)
+        store.rename(self.disk)
+        store.mkdir()
+        self.comes_back()
+
+    def goes(self) -> None:
+        subprocess.run(["umount", "-l", str(self.store)], check=True)
+
+    def comes_back(self) -> None:
+        mounted = subprocess.run(["mount", "--bind", str(self.disk), str(self.store)], capture_output=True, check=False)
+        if mounted.returncode:
+            pytest.skip("a bind mount needs root: run as root to unmount a real one")
+
+
+@dataclass
+class Deployment:
+    archive: Archive
+    disk: RenamedDisk
+
+    @contextmanager
+    def open(self, at: tuple[CopyStep, int] | None = None, take: int | None = None) -> Iterator[Tiering]:
+        """The disk goes away when step `at` is reached, or when the limiter is asked for bytes the `take`th time."""
+
+        moments = {at}
+
+        def observe(step: CopyStep, partition: TopicIdPartition, base_offset: int) -> None:
+            if partition.partition == 0 and (step, base_offset) in moments:
+                moments.clear()
+                self.disk.goes()
+
+        with open_tiering(settings_of(self.archive.config), observe=observe) as tiering:
+            if take is not None:
+                tiering.__dict__["quotas"] = SameLimiter(GoingAway(take, self.disk.goes))
+            yield tiering
+
+    def copied(self, at: tuple[CopyStep, int] | None = None, take: int | None = None) -> BatchResult:
+        with self.open(at, take) as tiering:
+            tiering.plan_copy(RUN)
+            return tiering.copy_batch(RUN, f"{RUN}/0")
+
+    def require_nothing_dangles(self) -> int:
+        """Every FINISHED segment has its objects in the store, and passes; how many there are."""
+        finished = [one for segments in self.archive.remote().values() for one in segments]
+        with self.archive.open() as tiering:
+            for segment in finished:
+                kinds = {stored.kind for stored in tiering.storage.stat_log_segment(segment)}
+                assert kinds >= {ObjectKind.LOG, ObjectKind.MANIFEST, ObjectKind.INDEXES}, segment.start_offset
+            audited = tiering.audit("audit-1")
+            assert [one for one in audited.findings if one.kind == "dangling-reference"] == []
+        return len(finished)
+
+
+@dataclass
+class GoingAway:
+    """A limiter that grants 4 KiB at a time, and runs `action` when it is asked the `nth` time."""
+
+    nth: int
+    action: Callable[[], None]
+    waited_seconds: float = 0.0
+
+    def take(self, wanted_bytes: int) -> int:
+        self.nth -= wanted_bytes > 0
+        if self.nth == 0:
+            self.nth = -1
+            self.action()
+        return min(wanted_bytes, 4096)
+
+
+@pytest.fixture(params=[RenamedDisk, RemovedDisk, MountedDisk])
+def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
+    archive = Archive.of(tmp_path)
+    yield Deployment(archive, request.param(tmp_path / "store"))
+    subprocess.run(["umount", "-l", str(tmp_path / "store")], capture_output=True, check=False)
+
+
+MOMENTS = [
+    (CopyStep.STARTED, 0),
+    *((step, SECOND_OF_PARTITION_0) for step in (CopyStep.STARTED, CopyStep.SENT, CopyStep.RECHECKED)),
+]
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: f"{moment[0]}-{moment[1]}")
+def test_it_goes_away_at_a_step(deployment: Deployment, moment: tuple[CopyStep, int]) -> None:
+    require_whole_after(deployment, deployment.copied(at=moment))
+
+
+@pytest.mark.parametrize("take", [4, 9, 20])
+def test_it_goes_away_while_bytes_are_sent(deployment: Deployment, take: int) -> None:
+    require_whole_after(deployment, deployment.copied(take=take))
+
+
+def require_whole_after(deployment: Deployment, result: BatchResult) -> None:
+    deployment.disk.comes_back()
+    assert deployment.require_nothing_dangles() == len(result.copied)
+    assert result.failed
+    assert all("mounted" in (failed.item.message or "") for failed in result.failed), result.failed
+    deployment.archive.copy()
+    assert deployment.require_nothing_dangles() == 10
+    deployment.archive.require_served()
+    deployment.archive.require_no_leftovers()
+
+
+def test_an_attempt_in_a_store_that_is_not_ours_keeps_its_row_until_it_can_be_cleaned_up(
+    deployment: Deployment,
+) -> None:
+    deployment.copied(at=(CopyStep.SENT, SECOND_OF_PARTITION_0))
+    with deployment.archive.open() as tiering:
+        states = [
+            row.metadata.state for p in tiering.metadata.partitions() for row in tiering.metadata.list_segments(p)
+        ]
+    assert RemoteLogSegmentState.DELETE_SEGMENT_STARTED in states
+    deployment.disk.comes_back()
+    with deployment.archive.open() as tiering:
+        before = {key for key, _ in tiering.storage.list_objects()}
+        tiering.plan_copy("resumed")
+        tiering.copy_batch("resumed", "resumed/0")
+        after = {key for key, _ in tiering.storage.list_objects()}
+    assert len(before - after) == 3
+    deployment.archive.require_no_leftovers()
+
+
+def test_one_that_is_opened_once_goes_on_when_the_disk_is_back(deployment: Deployment) -> None:
+    with deployment.open(at=(CopyStep.STARTED, SECOND_OF_PARTITION_0)) as tiering:
+        tiering.plan_copy(RUN)
+        assert tiering.copy_batch(RUN, f"{RUN}/0").failed
+        deployment.disk.comes_back()
+        tiering.plan_copy("resumed")
+        assert tiering.copy_batch("resumed", "resumed/0").failed == ()
+    assert deployment.require_nothing_dangles() == 10

@@ -1,0 +1,83 @@
+"""A directory holds the topic id of another topic: a `partition.metadata` that was copied or mended by hand."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from include.tiering.cli.app import app
+from include.tiering.model.ids import Uuid
+from include.tiering.model.topic_owner import TopicOwner
+from tests.doubles.archive import ORDERS, Archive
+from tests.doubles.metadata_records import partition_record, topic_record
+
+pytestmark = pytest.mark.integration
+
+OTHER = Uuid(b"others-topic-id0")
+ARCHIVED = Uuid(b"archived-topic-0")
+CONTRADICTED = "topic facts contradict what is on disk"
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    """The cluster calls the id in the directories of `orders` by another name."""
+    archive = Archive.of(tmp_path)
+    for broker in (1, 2):
+        archive.append_metadata(
+            broker, topic_record("others", OTHER), *(partition_record(OTHER, number) for number in (0, 1))
+        )
+    archive.recreate_topic(str(OTHER))
+    return archive
+
+
+@pytest.fixture
+def tiering(archive: Archive) -> Callable[..., Result]:
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(app, ["--config", str(archive.config), *arguments], prog_name="./tiering")
+
+    return run
+
+
+def test_nothing_of_it_is_copied_and_each_command_says_why(archive, tiering) -> None:
+    copied = tiering("copy", "--json")
+    assert copied.exit_code == 1
+    document = json.loads(copied.stdout)
+    assert document["copied"] == []
+    assert document["errors"]
+    assert all(one["message"].startswith(f"{CONTRADICTED}: its topic id is {OTHER}") for one in document["errors"])
+    assert archive.remote() == {}
+    with archive.open() as opened:
+        assert opened.registry.names_in_use() == {}
+    scanned = json.loads(tiering("scan", "--topic", ORDERS, "--json").stdout)
+    reasons = {segment["reason"] for one in scanned["partitions"] for segment in one["segments"]}
+    assert reasons == {CONTRADICTED}
+    for command in (("doctor", ORDERS), ("ready",)):
+        said = " ".join(tiering(*command).output.split())
+        assert CONTRADICTED in said, (command, said)
+
+
+def test_without_topic_facts_nothing_is_appended_to_the_archive_of_another_name(archive, tiering) -> None:
+    """The id of an archived topic in the directories of another one, and no metadata log to ask."""
+    archive.recreate_topic(str(ARCHIVED))
+    for broker in (1, 2):
+        shutil.rmtree(archive.brokers / f"broker-{broker}" / "__cluster_metadata-0")
+    with archive.open() as opened:
+        opened.registry.set_owner(
+            ARCHIVED, "archived", TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="an earlier run"
+        )
+    copied = tiering("copy", "--json")
+    assert copied.exit_code == 1
+    document = json.loads(copied.stdout)
+    assert document["copied"] == []
+    assert {one["message"] for one in document["errors"]} == {
+        f"{CONTRADICTED}: its topic id is {ARCHIVED}, which was archived as archived"
+    }
+    assert archive.remote() == {}
+    with archive.open() as opened:
+        assert opened.registry.names_in_use() == {ARCHIVED: "archived"}
+    for command in (("doctor", ORDERS), ("ready",)):
+        said = " ".join(tiering(*command).output.split())
+        assert CONTRADICTED in said, (command, said)

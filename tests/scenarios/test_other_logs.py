@@ -1,0 +1,188 @@
+"""What every command says where a log directory shows another log, an old one, or damage that no copy needs."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from include.tiering.cli.app import app
+from tests.doubles.log_dirs import CLEANED, HIGH_WATERMARKS, ORDERS, RECOVERY_POINTS, BrokerLogDir, PartitionDirectory
+from tests.doubles.metadata_records import config_record, partition_record, topic_record
+
+pytestmark = pytest.mark.integration
+
+ABOVE_END = "high watermark above the log's end: the checkpoint is of another log of this name, or the log lost its end"
+OLDER = "checkpoint older than the log: it is of another log of this name"
+BEGUN = 1_800_000_000.0
+
+
+class Cluster:
+    """Topic `orders` on brokers 1 (leader) and 2, whose logs are equal: segments at 0 and 10, the active one at 20.
+
+    `log_dirs` are (broker id, path) as the settings name them; no broker can be asked.
+    """
+
+    def __init__(self, directory: Path, configs: Mapping[str, str] | None = None) -> None:
+        self.directory = directory
+        self.dirs: dict[int, BrokerLogDir] = {}
+        self.partitions: dict[int, PartitionDirectory] = {}
+        for broker in (1, 2):
+            log_dir = self.dirs[broker] = BrokerLogDir(directory / f"broker-{broker}", broker_id=broker)
+            log_dir.append_metadata(
+                topic_record("orders", ORDERS),
+                partition_record(ORDERS, replicas=(1, 2)),
+                *(config_record("orders", key, value) for key, value in (configs or {}).items()),
+            )
+            self.partitions[broker] = log_dir.partition()
+            log_dir.all_current({"orders-0": self.partitions[broker].filled(0, 10, 20)})
+        self.log_dirs = [(broker, log_dir.path) for broker, log_dir in self.dirs.items()]
+        assert self.run("migrate")[0] == 0
+
+    def run(self, *arguments: str) -> tuple[int, Any]:
+        """Exit code, and the document; the text where a command has none."""
+        entries = "".join(f'  {{broker_id = {broker}, path = "{path}"}},\n' for broker, path in self.log_dirs)
+        config = self.directory / "tiering.toml"
+        config.write_text(
+            f"""log_dirs = [\n{entries}]
+[metadata]
+url = "sqlite:///{self.directory / "metadata.sqlite"}"
+[remote_storage]
+url = "{(self.directory / "store").as_uri()}"
+[topics]
+include = ["orders"]
+"""
+        )
+        wants_text = arguments[0] == "migrate"
+        command = arguments if wants_text else (*arguments, "--json")
+        done = CliRunner().invoke(app, ["--config", str(config), *command], prog_name="./tiering")
+        return done.exit_code, done.output if wants_text else json.loads(done.stdout)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path)
+
+
+def wrote(cluster: Cluster, broker: int, name: str, offset: int, at: float) -> None:
+    cluster.dirs[broker].checkpoint(name, {"orders-0": offset})
+    os.utime(cluster.dirs[broker].path / name, (BEGUN + at, BEGUN + at))
+
+
+def begun_again(cluster: Cluster, high_watermark: int, *, age: float) -> None:
+    """`orders` is another topic since `BEGUN`; the high watermark is of the older one."""
+    cluster.partitions[1].written_at(BEGUN, BEGUN + 1, BEGUN + 2, BEGUN + 3)
+    wrote(cluster, 1, RECOVERY_POINTS, 25, 3)
+    wrote(cluster, 1, HIGH_WATERMARKS, high_watermark, age)
+    wrote(cluster, 2, HIGH_WATERMARKS, 0, 3)
+
+
+@pytest.mark.parametrize(("high_watermark", "age", "reason"), [(3_000, -3, ABOVE_END), (20, -3, OLDER)])
+def test_every_command_says_why_a_topic_that_was_made_again_waits(
+    cluster: Cluster, high_watermark: int, age: float, reason: str
+) -> None:
+    begun_again(cluster, high_watermark, age=age)
+    code, scanned = cluster.run("scan")
+    (leader,) = [one for one in scanned["partitions"] if one["chosen"]]
+    assert (code, len(scanned["errors"])) == (1, 1)
+    assert {segment["reason"] for segment in leader["segments"]} == {reason}
+    code, planned = cluster.run("plan")
+    assert (code, planned["partitions"]) == (1, [])
+    assert [(one["next_offset"], one["detail"]) for one in planned["held_back"]] == [(0, reason)]
+    code, copied = cluster.run("copy")
+    assert (code, copied["copied"], len(copied["errors"])) == (1, [], 1)
+    assert [one["detail"] for one in copied["held_back"]] == [reason]
+    code, ready = cluster.run("ready", "--topic", "orders")
+    assert (code, [one["detail"] for one in ready["partitions"]]) == (3, [reason])
+    code, doctor = cluster.run("doctor", "orders")
+    assert code == 1
+    assert [(one["tiers"], reason in one["finding"]) for one in doctor["partitions"]] == [(False, True)]
+    wrote(cluster, 1, HIGH_WATERMARKS, 10, 5)
+    code, copied = cluster.run("copy")
+    assert (code, [(one["start_offset"], one["end_offset"]) for one in copied["copied"]]) == (0, [(0, 9)])
+
+
+def test_an_old_directory_of_the_leader_is_held_back(cluster: Cluster) -> None:
+    log_dir = cluster.dirs[2]
+    (log_dir.path / "orders-0").rename(cluster.directory / "before")
+    log_dir.all_current({"orders-0": log_dir.partition().filled(0, 10, 20, 30, 40)})
+    code, copied = cluster.run("copy")
+    assert (code, copied["copied"]) == (1, [])
+    assert "its log ends at 25, but broker 2, a follower" in copied["errors"][0]["message"]
+    assert cluster.run("doctor", "orders")[0] == 1
+    assert cluster.run("ready", "--topic", "orders")[0] == 3
+
+
+def test_a_follower_that_its_broker_gave_up_does_not_fail_the_copy(cluster: Cluster) -> None:
+    wrote(cluster, 2, HIGH_WATERMARKS, 3_000, 0)
+    for command in ("scan", "plan", "copy"):
+        code, said = cluster.run(command)
+        assert (code, said["errors"]) == (0, [])
+        assert [note["message"] for note in said["notes"]] == [
+            "the log ends at offset 25, the broker's checkpoints know 3000"
+        ]
+    assert len(said["copied"]) == 2
+    assert cluster.run("copy")[0] == 0
+    assert cluster.run("doctor", "orders")[0] == 0
+
+
+def emptied(cluster: Cluster) -> None:
+    for partition in cluster.partitions.values():
+        for kind in ("log", "index", "timeindex"):
+            partition.file(10, kind).write_bytes(b"")
+
+
+def test_empty_segments_of_a_compacted_topic_are_no_finding(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, {"cleanup.policy": "compact"})
+    emptied(cluster)
+    for command in ("scan", "plan", "copy"):
+        code, said = cluster.run(command)
+        assert (code, said["errors"]) == (0, [])
+
+
+def test_an_empty_segment_of_a_topic_that_was_compacted_waits_and_is_not_called_corrupt(cluster: Cluster) -> None:
+    emptied(cluster)
+    for log_dir in cluster.dirs.values():
+        log_dir.checkpoint(CLEANED, {"orders-0": 20})
+    wrote(cluster, 2, HIGH_WATERMARKS, 25, 0)
+    scanned = cluster.run("scan")[1]
+    (leader,) = [one for one in scanned["partitions"] if one["chosen"]]
+    assert [segment["reason"] for segment in leader["segments"]] == ["compacted topic"] * 3
+    for log_dir in cluster.dirs.values():
+        log_dir.append_metadata(config_record("orders", "cleanup.policy", "delete"))
+    scanned = cluster.run("scan")[1]
+    (leader,) = [one for one in scanned["partitions"] if one["chosen"]]
+    assert [segment["reason"] for segment in leader["segments"]] == [None, "compacted", "active segment"]
+    code, copied = cluster.run("copy")
+    assert (code, [one["start_offset"] for one in copied["copied"]], copied["errors"]) == (1, [0], [])
+    assert [(one["reason"], one["detail"]) for one in copied["held_back"]] == [
+        ("next segment cannot be copied as it is", "compacted")
+    ]
+    code, doctor = cluster.run("doctor", "orders")
+    assert (code, [one["advice"] for one in doctor["partitions"]]) == (
+        1,
+        ["docs/runbook.md, A segment was compacted away"],
+    )
+
+
+def test_swapped_broker_ids_are_nothing_to_wait_for(cluster: Cluster) -> None:
+    first, second = cluster.dirs[1].path, cluster.dirs[2].path
+    cluster.log_dirs = [(1, second), (2, first)]
+    code, ready = cluster.run("ready")
+    (check,) = [one for one in ready["checks"] if not one["ok"]]
+    assert (code, check["name"], check["waitable"]) == (1, "log dirs", False)
+    assert "belongs to broker 2, the settings say broker 1: correct log_dirs" in check["message"]
+
+
+def test_a_directory_that_is_named_twice_through_a_link_is_nothing_to_wait_for(cluster: Cluster) -> None:
+    link = cluster.directory / "link"
+    link.symlink_to(cluster.dirs[1].path)
+    cluster.log_dirs.append((1, link))
+    assert cluster.run("copy")[0] == 1
+    code, ready = cluster.run("ready")
+    (check,) = [one for one in ready["checks"] if not one["ok"]]
+    assert (code, check["name"], check["waitable"]) == (1, "log dirs", False)
+    assert f"{link} and {cluster.dirs[1].path} both are directory" in check["message"]

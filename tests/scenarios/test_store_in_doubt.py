@@ -1,0 +1,274 @@
+"""The store has the right marker, and not what was stored there: nothing fails, nothing is copied again, until the
+right one is back or a person says that it is lost. What is lost singly fails and is copied again, as ever."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+from typer.testing import CliRunner
+
+from include.tiering.cli.app import app
+from include.tiering.cli.session import author
+from include.tiering.database.schema import events
+from include.tiering.errors import StoreInDoubtError
+from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.model.verdict import Verdict
+from include.tiering.quality.partition_rules import PARTITION_RULES
+from include.tiering.remote_storage.marker import MARKER_KEY
+from include.tiering.tasks import verify_planned, verify_segments
+from include.tiering.tasks.copy_one_segment import CopyStep
+from include.tiering.tasks.copy_plan import CopyPlan, HeldBack
+from include.tiering.wiring import open_tiering
+from include.tiering.wiring.quality_verbs import QualityVerbs
+from tests.doubles.archive import Archive
+from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.planned_run import settings_of
+
+pytestmark = pytest.mark.integration
+
+Command = Callable[..., tuple[int, Any, str]]
+
+
+@pytest.fixture(autouse=True)
+def plain_judges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rules are the product's; who applies them is not the subject here."""
+    monkeypatch.setattr(QualityVerbs, "segment_judge", lambda *_: PlainJudge())
+    monkeypatch.setattr(QualityVerbs, "partition_judge", lambda *_: PlainJudge(PARTITION_RULES))
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    """All is copied and passed: ten segments in three partitions."""
+    archive = Archive.of(tmp_path)
+    archive.copy()
+    with archive.open() as opened:
+        assert opened.verify().failed == ()
+    return archive
+
+
+@pytest.fixture
+def tiering(archive: Archive) -> Command:
+    """Runs a command with --json; its exit code, its document, and what it said beside it."""
+
+    def run(*arguments: str) -> tuple[int, Any, str]:
+        done = CliRunner().invoke(app, ["--config", str(archive.config), *arguments, "--json"], prog_name="./tiering")
+        return done.exit_code, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+    return run
+
+
+class EmptyDirectory:
+    """Another directory is under the store's path, with a copy of its marker."""
+
+    def __init__(self, archive: Archive) -> None:
+        self.store, self.away = archive.directory / "store", archive.directory / "away"
+
+    def goes_wrong(self) -> None:
+        self.store.rename(self.away)
+        self.store.mkdir()
+        shutil.copy(self.away / MARKER_KEY, self.store)
+
+    def is_put_right(self) -> None:
+        shutil.rmtree(self.store)
+        self.away.rename(self.store)
+
+
+class OtherKeys(EmptyDirectory):
+    """The objects are there, and not under the keys that the settings lead to."""
+
+    def goes_wrong(self) -> None:
+        for directory in [one for one in self.store.iterdir() if one.is_dir()]:
+            directory.rename(self.store / f"tiered-{directory.name}")
+
+    def is_put_right(self) -> None:
+        for directory in self.store.glob("tiered-*"):
+            directory.rename(self.store / directory.name.removeprefix("tiered-"))
+
+
+@pytest.fixture(params=[EmptyDirectory, OtherKeys])
+def place(request: pytest.FixtureRequest, archive: Archive) -> EmptyDirectory:
+    return request.param(archive)
+
+
+def verdicts(archive: Archive) -> list[Verdict]:
+    with archive.open() as opened:
+        rows = [row for p in opened.metadata.partitions() for row in opened.metadata.list_segments(p)]
+        return [row.verdict for row in rows if row.metadata.is_finished]
+
+
+def numbered(archive: Archive) -> dict[int, list[RemoteLogSegmentId]]:
+    """FINISHED segments by number of their partition, in order."""
+    return {p.partition: [one.remote_log_segment_id for one in found] for p, found in archive.remote().items()}
+
+
+def lose(archive: Archive, *lost: RemoteLogSegmentId) -> None:
+    for segment_id in lost:
+        for path in (archive.directory / "store").rglob(f"*{segment_id.id}*"):
+            path.unlink()
+
+
+def looked_ahead(archive: Archive) -> CopyPlan:
+    """A plan that is not stored: one that is would raise the generation in the marker of the wrong place."""
+    with archive.open() as opened:
+        return opened.plan_copy("ahead", dry_run=True)
+
+
+def failed_ids(archive: Archive) -> set[RemoteLogSegmentId]:
+    with archive.open() as opened:
+        return {copy.segment_id for copy in opened.failed_copies.all()}
+
+
+@pytest.mark.parametrize(
+    "flags", [["--all"], ["--all", "--depth", "deep"], ["--all", "--partition", "1"]], ids=" ".join
+)
+def test_nothing_fails_where_nothing_is(
+    archive: Archive, tiering: Command, place: EmptyDirectory, flags: list[str]
+) -> None:
+    place.goes_wrong()
+    code, _, said = tiering("verify", *flags)
+    assert verdicts(archive) == [Verdict.PASSED] * 10
+    assert code == 1
+    assert "this is not the store that it seems to be" in said
+    assert "--missing-is-real" in said
+    assert looked_ahead(archive).segments == 0
+    place.is_put_right()
+    code, document, _ = tiering("verify", *flags)
+    assert (code, document["failed"]) == (0, [])
+    archive.require_served()
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_nothing_fails_group_by_group(
+    archive: Archive, tiering: Command, place: EmptyDirectory, group: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (verify_segments, verify_planned):
+        monkeypatch.setattr(module, "GROUP_SEGMENTS", group)
+    place.goes_wrong()
+    assert tiering("verify", "--all")[0] == 1
+    with archive.open() as opened, pytest.raises(StoreInDoubtError, match="not the store that it seems"):
+        opened.verify("copy-1")
+    assert verdicts(archive) == [Verdict.PASSED] * 10
+
+
+def test_the_gate_of_a_copy_passes_nothing_and_fails_nothing_there(archive: Archive, place: EmptyDirectory) -> None:
+    place.goes_wrong()
+    with archive.open() as opened, pytest.raises(StoreInDoubtError):
+        opened.verify("copy-1")
+    assert verdicts(archive) == [Verdict.PASSED] * 10
+
+
+@pytest.mark.parametrize("lost", [[(0, 2)], [(0, 1), (0, 3)], [(0, 0), (1, 0), (1, 2)], [(0, 1), (0, 2), (0, 5)]])
+def test_what_is_lost_singly_fails_and_is_copied_again(
+    archive: Archive, tiering: Command, lost: list[tuple[int, int]]
+) -> None:
+    gone = [numbered(archive)[partition][place] for partition, place in lost]
+    lose(archive, *gone)
+    assert tiering("verify", "--all")[0] == 1
+    assert failed_ids(archive) == set(gone)
+    assert verdicts(archive).count(Verdict.FAILED) == len(gone)
+    assert tiering("verify", "--failed")[0] == 1
+    archive.copy()
+    assert tiering("verify")[0] == 0
+    assert verdicts(archive) == [Verdict.PASSED] * 10
+    archive.require_served()
+
+
+def test_a_lost_one_that_is_looked_at_alone_fails_if_another_one_is_there(archive: Archive, tiering: Command) -> None:
+    first, *others = numbered(archive)[0]
+    lose(archive, first)
+    with archive.open() as opened:
+        opened.metadata.expire_verdicts(0, at_most=500)
+    assert tiering("verify", "--partition", "0", "--limit-bytes", "1")[0] == 1
+    assert failed_ids(archive) == {first}
+    assert others
+
+
+def test_one_that_is_looked_at_alone_does_not_fail_if_no_other_one_is_there(
+    archive: Archive, tiering: Command, place: EmptyDirectory
+) -> None:
+    place.goes_wrong()
+    code, _, said = tiering("verify", "--all", "--limit-bytes", "1")
+    assert (code, failed_ids(archive)) == (1, set())
+    assert "nor is" in said
+
+
+def test_more_than_could_be_lost_singly_is_lost_if_a_person_says_so(archive: Archive, tiering: Command) -> None:
+    gone = numbered(archive)[0][:4]
+    lose(archive, *gone)
+    code, _, said = tiering("verify", "--all")
+    assert (code, failed_ids(archive)) == (1, set())
+    assert "4 of 10 segments that were looked at are not in the store (orders-0: 4 of 6" in said
+    assert tiering("verify", "--all", "--missing-is-real")[0] == 1
+    assert failed_ids(archive) == set()
+    assert tiering("verify", "--all", "--missing-is-real", "--approve")[0] == 1
+    assert failed_ids(archive) == set(gone)
+    with archive.open() as opened, opened.engine.connect() as connection:
+        query = select(events.c.detail, events.c.author).where(events.c.kind == "losses confirmed")
+        ((detail, who),) = connection.execute(query).all()
+    assert "4 of 10 segments" in detail
+    assert who == author()
+    archive.copy()
+    assert tiering("verify")[0] == 0
+    archive.require_served()
+
+
+def test_the_setting_says_how_many_may_be_lost_singly(archive: Archive, tiering: Command) -> None:
+    archive.set_default(tiering_verify_max_missing_segments=4)
+    gone = numbered(archive)[0][:4]
+    lose(archive, *gone)
+    assert tiering("verify", "--all")[0] == 1
+    assert failed_ids(archive) == set(gone)
+
+
+def test_a_replacement_is_held_back_while_another_segment_is_missing_too(
+    archive: Archive, tiering: Command, place: EmptyDirectory
+) -> None:
+    (old, *_) = numbered(archive)[0]
+    lose(archive, old)
+    assert tiering("verify", "--all")[0] == 1
+    place.goes_wrong()
+    (held,) = looked_ahead(archive).held_back
+    assert held.reason is HeldBack.STORE_IN_DOUBT
+    assert "is the store's disk mounted" in held.detail
+    assert (len(verdicts(archive)), failed_ids(archive)) == (10, {old})
+    line = tiering("doctor", "orders")[1]["partitions"][0]
+    assert "docs/runbook.md" in line["advice"]
+    place.is_put_right()
+    assert archive.copy().held_back == ()
+    assert old not in numbered(archive)[0]
+
+
+def test_a_replacement_that_was_planned_before_the_place_went_wrong_supersedes_nothing(
+    archive: Archive, tiering: Command, place: EmptyDirectory
+) -> None:
+    (old, *_) = numbered(archive)[0]
+    lose(archive, old)
+    assert tiering("verify", "--all")[0] == 1
+    with open_tiering(settings_of(archive.config)) as opened:
+        assert opened.plan_copy("planned").segments == 1
+    place.goes_wrong()
+    with open_tiering(settings_of(archive.config)) as opened:
+        (failure,) = opened.copy_batch("planned", "planned/0").failed
+    assert failure.item.error == "StoreInDoubtError"
+    assert numbered(archive)[0][0] == old
+    assert failed_ids(archive) == {old}
+
+
+def test_a_damaged_segment_is_copied_again_whatever_else_is_missing(archive: Archive, tiering: Command) -> None:
+    """It shows that the store is the right one."""
+    old, *others = numbered(archive)[1]
+    (log,) = (archive.directory / "store").rglob(f"*{old.id}.log")
+    log.write_bytes(log.read_bytes()[:-1])
+    assert tiering("verify", "--partition", "1", "--all")[0] == 1
+    assert failed_ids(archive) == {old}
+    lose(archive, others[-1])
+    steps: list[CopyStep] = []
+    with open_tiering(settings_of(archive.config), observe=lambda step, *_: steps.append(step)) as opened:
+        opened.plan_copy("again")
+        assert opened.copy_batch("again", "again/0").failed == ()
+    assert CopyStep.FINISHED in steps
+    assert old not in numbered(archive)[1]

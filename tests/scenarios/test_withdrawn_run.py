@@ -1,0 +1,136 @@
+"""A released plan is taken back by one command, whoever works on it; it is never released again."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from include.tiering.cli.app import app
+from include.tiering.cli.session import author
+from include.tiering.database.schema import events
+from include.tiering.errors import ForeignStoreError, RunWithdrawnError
+from include.tiering.tasks.batch_room import BatchEnd
+from include.tiering.tasks.delete_segments import DeleteStep
+from tests.doubles.archive import Archive
+
+pytestmark = pytest.mark.integration
+
+EVERYTHING = {0: [0, 96, 188, 282, 664, 808], 1: [0, 536, 716, 847]}
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    archive = Archive.of(tmp_path)
+    archive.copy()
+    archive.set(retention_bytes=0)
+    return archive
+
+
+@pytest.fixture
+def tiering(archive: Archive) -> Command:
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(app, ["--config", str(archive.config), *arguments], prog_name="./tiering")
+
+    return run
+
+
+def document(result: Result, code: int = 0) -> Any:
+    assert result.exit_code == code, result.stderr
+    return json.loads(result.stdout)
+
+
+def left(archive: Archive) -> dict[int, list[int]]:
+    return {number: archive.offsets(number) for number in EVERYTHING}
+
+
+def released(archive: Archive, run_id: str = "run") -> int:
+    """How many segments an approved run would delete."""
+    with archive.open() as tiering:
+        plan = tiering.plan_expiration(run_id)
+        tiering.brake(run_id)
+        tiering.approve(run_id, plan.plan_hash, author="admin")
+        return plan.segments
+
+
+def test_nothing_of_it_goes_and_no_approval_brings_it_back(archive: Archive, tiering: Command) -> None:
+    segments = released(archive)
+    shown = document(tiering("expire", "--withdraw", "run", "--json"))
+    assert (shown["withdrawn_by"], shown["kept"], shown["deleted"], shown["begun"]) == (author(), segments, 0, [])
+    with archive.open() as opened:
+        with pytest.raises(RunWithdrawnError):
+            opened.delete_batch("run", "run/0")
+        with pytest.raises(RunWithdrawnError):
+            opened.approve("run", shown["plan_hash"], author="admin")
+        opened.brake("run")
+        assert not opened.deletions.run("run").is_released
+        with opened.engine.connect() as connection:
+            kinds = connection.execute(events.select().where(events.c.kind == "withdrawal")).all()
+    assert [(row.subject, row.author) for row in kinds] == [("run run", author())]
+    assert left(archive) == EVERYTHING
+
+
+def test_again_it_says_the_same(archive: Archive, tiering: Command) -> None:
+    released(archive)
+    first = document(tiering("expire", "--withdraw", "run", "--json"))
+    assert document(tiering("expire", "--withdraw", "run", "--json")) == first
+
+
+def test_a_batch_at_work_stops_and_the_command_says_what_had_gone(archive: Archive, tiering: Command) -> None:
+    segments = released(archive)
+    said: list[str] = []
+    with archive.open() as opened:
+        opened._observe = lambda step, *_: (
+            said.append(tiering("expire", "--withdraw", "run").stdout)
+            if step is DeleteStep.RECORDED and not said
+            else None
+        )
+        result = opened.delete_batch("run", "run/0")
+    gone = len(result.deleted)
+    assert result.ended is BatchEnd.WITHDRAWN
+    assert 0 < gone < segments
+    assert f"{gone} segments" in said[0]
+    assert f"{segments - gone} segments" in said[0]
+    assert sum(map(len, left(archive).values())) == segments - gone
+
+
+def test_a_copy_of_the_database_with_the_same_release_does_not_go_on(archive: Archive, tiering: Command) -> None:
+    released(archive)
+    shutil.copy(archive.directory / "metadata.sqlite", archive.directory / "clone.sqlite")
+    assert document(tiering("expire", "--withdraw", "run", "--json"))["not_claimed"] is None
+    right = archive.config.read_text()
+    archive.config.write_text(right.replace("metadata.sqlite", "clone.sqlite"))
+    with archive.open() as clone, pytest.raises(ForeignStoreError):
+        clone.delete_batch("run", "run/0")
+    archive.config.write_text(right)
+    assert left(archive) == EVERYTHING
+
+
+def test_a_store_that_is_away_keeps_nobody_from_it(archive: Archive, tiering: Command) -> None:
+    segments = released(archive)
+    (archive.directory / "store").rename(archive.directory / "unmounted")
+    shown = document(tiering("expire", "--withdraw", "run", "--json"))
+    assert (shown["withdrawn_by"], shown["kept"]) == (author(), segments)
+    assert shown["not_claimed"]
+    assert "a copy of this database may go on with it" in tiering("expire", "--withdraw", "run").stdout
+
+
+def test_it_may_be_planned_again(archive: Archive, tiering: Command) -> None:
+    segments = released(archive)
+    document(tiering("expire", "--withdraw", "run", "--json"))
+    done = document(tiering("expire", "--approve", "--json"))
+    assert len([one for one in done["decisions"] if one["outcome"] == "deleted"]) == segments
+
+
+def test_an_unknown_run(tiering: Command) -> None:
+    result = tiering("expire", "--withdraw", "nothing")
+    assert (result.exit_code, "no run nothing" in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("other", ["--approve", "--dry-run"])
+def test_it_goes_with_nothing_else(tiering: Command, other: str) -> None:
+    assert tiering("expire", "--withdraw", "run", other).exit_code == 2

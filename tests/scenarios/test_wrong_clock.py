@@ -1,0 +1,166 @@
+"""A clock that is years ahead makes everything old: it is not believed where another one can be asked, and where none
+can, what goes in all needs a person."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from include.tiering.cli.app import app
+from include.tiering.database.events import record_event
+from include.tiering.errors import ClockBehindError, ClockDisagreesError
+from include.tiering.quota.config_store import ConfigEntity, EntityType
+from include.tiering.wiring import Tiering, open_tiering
+from tests.doubles.archive import Archive
+from tests.doubles.planned_run import settings_of
+
+pytestmark = pytest.mark.integration
+
+YEARS_MS = 365 * 24 * 3600 * 1000
+TEN_YEARS, TWELVE_YEARS = 10 * YEARS_MS, 12 * YEARS_MS
+
+
+class ShiftedClock:
+    def __init__(self, by_ms: int) -> None:
+        self.by_ms = by_ms
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + self.by_ms
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    archive = Archive.of(tmp_path)
+    archive.config.write_text(
+        archive.config.read_text().replace('include = ["orders"]', 'include = ["orders", "trimmed"]')
+    )
+    archive.copy()
+    with archive.open() as tiering:
+        for topic in ("orders", "trimmed"):
+            tiering.alter_configs(
+                ConfigEntity(EntityType.TOPICS, topic), {"retention.ms": str(TEN_YEARS)}, author="test"
+            )
+    return archive
+
+
+@contextmanager
+def shifted(archive: Archive, database_ms: int, *, worker_ms: int = 0) -> Iterator[Tiering]:
+    """The deployment with another clock of the database, and of the worker."""
+    with open_tiering(settings_of(archive.config), clock=ShiftedClock(worker_ms)) as tiering:
+        right = tiering.deletions._now_ms
+        tiering.deletions._now_ms = lambda connection: right(connection) + database_ms
+        yield tiering
+
+
+def test_one_that_is_far_from_the_workers_stops_expiration(archive: Archive) -> None:
+    everything = archive.remote()
+    with shifted(archive, TWELVE_YEARS) as tiering, pytest.raises(ClockDisagreesError, match="this worker's says"):
+        tiering.plan_expiration("run")
+    assert archive.remote() == everything
+
+
+def test_one_that_the_worker_shares_is_far_from_the_stores(archive: Archive) -> None:
+    both = shifted(archive, TWELVE_YEARS, worker_ms=TWELVE_YEARS)
+    with both as tiering, pytest.raises(ClockDisagreesError, match="the remote store's answer says"):
+        tiering.plan_expiration("run")
+
+
+def test_what_goes_in_all_asks_where_no_other_clock_can_be_asked(archive: Archive) -> None:
+    """One host, whose clock is twelve years ahead: each topic is far below the floor."""
+    with shifted(archive, TWELVE_YEARS, worker_ms=TWELVE_YEARS) as tiering:
+        tiering.unguarded_storage = Silent(tiering.unguarded_storage)
+        plan = tiering.plan_expiration("run")
+        brake = tiering.brake("run")
+    assert len({one.topic_id_partition.topic for one in plan.expirations}) == 2
+    assert brake.needs_approval
+    assert "2 topics lose everything within 24 hours (orders, trimmed)" in brake.reasons[0]
+
+
+class Silent:
+    """A store whose clock says nothing."""
+
+    def __init__(self, inner: object) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def clock_ms(self) -> None:
+        return None
+
+
+def test_it_is_asked_again_at_the_release_and_by_the_batch(archive: Archive) -> None:
+    everything = archive.remote()
+    archive.set(retention_ms=1)
+    with archive.open() as tiering:
+        plan = tiering.plan_expiration("run", topics=["orders"])
+    with shifted(archive, TWELVE_YEARS) as tiering, pytest.raises(ClockDisagreesError):
+        tiering.approve("run", plan.plan_hash, author="admin")
+    with archive.open() as tiering:
+        tiering.approve("run", plan.plan_hash, author="admin")
+    with shifted(archive, TWELVE_YEARS) as tiering:
+        with pytest.raises(ClockDisagreesError):
+            tiering.delete_batch("run", "run/0")
+        assert tiering.deletions.has_work("run")
+    assert archive.remote() == everything
+
+
+def test_tombstones_are_not_forgotten_by_it(archive: Archive) -> None:
+    archive.set(retention_ms=1)
+    archive.expire()
+    with shifted(archive, TWELVE_YEARS) as tiering:
+        right = tiering.metadata._now_ms
+        tiering.metadata._now_ms = lambda connection: right(connection) + TWELVE_YEARS
+        assert tiering.forget_tombstones() == 0
+        # It is the clock that kept them: by this clock they are old.
+        assert tiering.metadata.forget_tombstones(tiering.effective_settings().tombstone.ms, at_most=1) == 1
+
+
+def test_one_that_jumps_while_a_batch_runs_stops_it(archive: Archive) -> None:
+    archive.set(retention_ms=1)
+    with archive.open() as tiering:
+        plan = tiering.plan_expiration("run", topics=["orders"])
+        tiering.approve("run", plan.plan_hash, author="admin")
+    with shifted(archive, 0) as tiering:
+        clocks = tiering._clock_guard()
+        clocks.require()
+        before, tiering.clock.by_ms = tiering.deletions._now_ms, TWELVE_YEARS
+        tiering.deletions._now_ms = lambda connection: before(connection) + TWELVE_YEARS
+        with pytest.raises(ClockDisagreesError, match="since this work began"):
+            clocks.require(with_store=False)
+
+
+def test_one_that_lies_before_the_newest_event_stops_it_until_it_caught_up_or_somebody_decides(
+    archive: Archive,
+) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    with archive.open() as tiering:
+        with tiering.engine.begin() as connection:
+            record_event(connection, tiering.cluster_id, "test", "", "", "test", now_ms + 120_000)
+        with pytest.raises(ClockBehindError):
+            tiering.plan_expiration("run")
+        with tiering.engine.begin() as connection:
+            record_event(connection, tiering.cluster_id, "test", "", "", "test", now_ms + TWELVE_YEARS)
+        with pytest.raises(ClockDisagreesError, match="before 20"):
+            tiering.plan_expiration("run")
+    archive.set_default(tiering_clock_ignored_until_ms=now_ms + TWELVE_YEARS)
+    with archive.open() as tiering:
+        assert tiering.plan_expiration("run").expirations == ()
+
+
+@pytest.mark.parametrize(("ahead_ms", "code"), [(120_000, 3), (TWELVE_YEARS, 1)])
+def test_the_exit_code_says_whether_waiting_helps(archive: Archive, ahead_ms: int, code: int) -> None:
+    with archive.open() as tiering, tiering.engine.begin() as connection:
+        at_ms = time.time_ns() // 1_000_000 + ahead_ms
+        record_event(connection, tiering.cluster_id, "test", "", "", "test", at_ms)
+    result = CliRunner().invoke(app, ["--config", str(archive.config), "expire", "--dry-run"])
+    assert (result.exit_code, "the database's clock says" in result.stderr) == (code, True)

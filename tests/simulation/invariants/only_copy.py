@@ -1,0 +1,147 @@
+"""The only copy of an offset within retention never goes: whatever people did wrong, an object of the store goes only
+if its records are in another complete copy, or below a log start that was raised by right.
+
+Raised by right is what a person decided, or what retention as that person means it no longer covers: as it is set on
+the topic that has the name, by the true time, by what was in force when the batch took the partition or came out of a
+pause. That somebody approved a plan is no reason by itself, but for a topic that was deleted.
+"""
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.retention import DeletionReason
+from tests.simulation.invariants.retention import is_due, limits_of
+from tests.simulation.invariants.rows import FINISHED, STARTED, Row
+from tests.simulation.kernel.scheduler import Process
+from tests.simulation.world.records import Record
+
+if TYPE_CHECKING:
+    from tests.simulation.invariants.watch import Watch
+
+ONLY_COPY: Final = "the only copy of an offset within retention never goes"
+_BECAUSE_OF_THE_TOPIC: Final = """
+    SELECT 1 FROM planned_deletions d JOIN approvals a ON a.run_id = d.run_id WHERE d.segment_id = ? AND d.reason = ?
+"""
+_Place = tuple[str, int]
+
+
+class OnlyCopy:
+    """Of one world."""
+
+    def __init__(self, watch: "Watch") -> None:
+        self._watch = watch
+        self._world = watch.world
+        self._finished: dict[_Place, dict[str, Row]] = defaultdict(dict)
+        """All that ever was, in whatever database."""
+        self._decided: dict[_Place, int] = defaultdict(int)
+        self._raised: dict[_Place, int] = defaultdict(int)
+        """The highest log start that there was by right."""
+        self._asked_ms: dict[Process, int] = {}
+        """Since when what is set counts for a batch: it took a partition, or a pause was over."""
+        self._unfinished_again: set[str] = set()
+        """Attempts of which the database forgot that they became FINISHED. Known, not mended yet: the next holder of
+        their partition takes them for leftovers and deletes complete copies; see docs/simulation.md."""
+        self._paused_ms: dict[Process, int] = {}
+        self._history_since = 0
+        """The step at which the rightful database became another one, or an older one."""
+
+    def history_changed(self) -> None:
+        """Another database is the rightful one, or an older one of its states."""
+        self._history_since = self._world.scheduler.steps
+        known = self._watch.rows.known
+        self._unfinished_again.update(
+            segment_id
+            for rows in self._finished.values()
+            for segment_id in rows
+            if segment_id in known and known[segment_id].state == STARTED
+        )
+
+    def finished(self, row: Row) -> None:
+        self._finished[row.place][row.segment_id] = row
+
+    def truncated(self, partition: TopicIdPartition, log_start_offset: int) -> None:
+        """A person decided so."""
+        place = (str(partition.topic_id), partition.partition)
+        self._decided[place] = max(self._decided[place], log_start_offset)
+
+    def takes(self, process: Process) -> None:
+        """A partition."""
+        self._asked_ms[process] = self._world.scheduler.now_ms
+
+    def pause_seen(self, process: Process) -> None:
+        """It is still on."""
+        self._paused_ms[process] = self._world.scheduler.now_ms
+
+    def goes_on(self, process: Process) -> None:
+        """To the next group: what it began before a pause it may end."""
+        if process in self._paused_ms:
+            self._asked_ms[process] = self._paused_ms.pop(process)
+
+    def log_start_raised(self, place: _Place, before: int, after: int, process: Process | None) -> None:
+        """Of the rightful database."""
+        known = self._watch.rows.known.values()
+        passed = [
+            row for row in known if row.place == place and row.state == FINISHED and before <= row.end_offset < after
+        ]
+        self._raised[place] = max(self._raised[place], after)
+        for row in passed:
+            if not self._may_expire(row, after, process):
+                who = "somebody" if process is None else process.name
+                self._watch.broken(ONLY_COPY, f"{who} raises the log start above {row}, which retention covers")
+
+    def object_goes(self, key: str, process: Process) -> None:
+        """It is there still."""
+        name = key.rpartition("/")[2]
+        row = next((rows[name[21:43]] for rows in self._finished.values() if name[21:43] in rows), None)
+        if row is None or row.segment_id in self._unfinished_again or not self._watch.rows.is_right(row):
+            return
+        lost = self._records(row) - self._elsewhere(row)
+        if lost and max(offset for _, offset in lost) >= self._log_start(row.place, process):
+            self._watch.broken(ONLY_COPY, f"{process.name} deletes {name} of {row}: {sorted(lost)[0]} is nowhere else")
+
+    def _elsewhere(self, row: Row) -> set[Record]:
+        """What other complete copies hold of it."""
+        rows = self._watch.rows
+        others = [
+            other
+            for other in self._finished[row.place].values()
+            if other.segment_id != row.segment_id
+            and other.start_offset <= row.end_offset
+            and row.start_offset <= other.end_offset
+            and rows.is_right(other)
+        ]
+        return {record for other in others for record in self._records(other)}
+
+    def _records(self, row: Row) -> set[Record]:
+        return set(self._watch.rows.records(row) or ())
+
+    def _log_start(self, place: _Place, process: Process) -> int:
+        if process.began_step < self._history_since:
+            return self._raised[place]
+        return self._watch.rows.log_starts.get(place, 0)
+
+    def _may_expire(self, row: Row, log_start_offset: int, process: Process | None) -> bool:
+        if row.end_offset < self._decided[row.place]:
+            return True
+        if self._is_of_a_deleted_topic(row):
+            return True
+        since_ms = self._asked_ms.get(process, 0) if process is not None else 0
+        kept_bytes = self._kept_bytes(row, log_start_offset, process)
+        limits = limits_of(self._watch, row.topic_id_partition, since_ms)
+        return any(is_due(self._watch, row, limit, kept_bytes) for limit in limits)
+
+    def _is_of_a_deleted_topic(self, row: Row) -> bool:
+        """It was planned as such, and somebody agreed."""
+        is_removed = row.topic_id_partition.topic_id in self._world.cluster.removed
+        return is_removed and bool(
+            self._world.db.rows(_BECAUSE_OF_THE_TOPIC, row.segment_id, str(DeletionReason.TOPIC_DELETED))
+        )
+
+    def _kept_bytes(self, row: Row, log_start_offset: int, process: Process | None) -> int:
+        partition = row.topic_id_partition
+        finished = [one for one in self._watch.live_rows(partition) if one.state == FINISHED]
+        kept = sum(one.size_bytes for one in finished if one.end_offset >= log_start_offset)
+        if process is None:
+            return kept + self._watch.bytes_local_now(partition)
+        return kept + self._watch.bytes_local(process, partition)

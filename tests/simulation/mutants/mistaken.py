@@ -1,0 +1,288 @@
+"""Mutants of what keeps mistakes of people from costing an archive.
+
+That a directory belongs to the topic whose id it holds is asked where log directories are read, which the world does
+without: `tests/scenarios/test_misnamed_directory.py`. So is how much of a file's size Kafka allows:
+`tests/scenarios/test_damaged_local_sizes.py`.
+"""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import not_, or_
+
+from include.tiering.database.schema import leases
+from include.tiering.database.store_identity import StoreIdentities
+from include.tiering.errors import ForeignStoreError
+from include.tiering.model.ids import Uuid
+from include.tiering.model.retention import DeletionReason
+from include.tiering.remote_storage.store_marker import AcceptedMarkers
+from include.tiering.tasks import brake, plan_expiration, topic_standing
+from include.tiering.tasks.claim_store import StoreClaim
+from include.tiering.tasks.clock_guard import ClockGuard
+from include.tiering.tasks.copy_one_segment import SegmentCopier
+from include.tiering.tasks.delete_batch import DeleteBatch
+from include.tiering.tasks.missing_segments import MissingSegments
+from include.tiering.tasks.require_replacement import ReplacementCheck
+from include.tiering.tasks.send_gate import SendGate
+from include.tiering.tasks.store_witness import StoreWitness
+from include.tiering.wiring import expiration_verbs
+from include.tiering.work import sql_lease_rows
+from tests.simulation.mutants.mutant import Call, Instead, Mutant, Patch, found_one, nothing, otherwise, refused, said
+
+_sends = SegmentCopier._send_and_finish
+_asks = DeleteBatch._still_planned
+_limits = expiration_verbs.apply_brake
+_requires = AcceptedMarkers.require
+_completes = StoreClaim.complete
+
+
+def _name_by_facts_alone() -> list[Patch]:
+    """What our own metadata say of the name is not asked."""
+
+    def instead(topic_id: Any, named: Any, _holders: Any) -> str:
+        return "" if named is None or named.topic_id == topic_id else "the cluster says so"
+
+    return [(topic_standing, "_name_taken_because", instead)]
+
+
+def _segments_forgotten() -> list[Patch]:
+    return [(StoreIdentities, "has_segments", lambda _self: False)]
+
+
+def _all_is_lost() -> list[Patch]:
+    return [(MissingSegments, "_doubt", nothing)]
+
+
+def _no_witness() -> list[Patch]:
+    return [(StoreWitness, "doubt", nothing)]
+
+
+def _marker_of_before() -> list[Patch]:
+    def instead(self: Any, *args: Any, **rest: Any) -> Any:
+        return _sends(replace(self, storage=Instead(self.storage, check_marker=nothing)), *args, **rest)
+
+    return [(SegmentCopier, "_send_and_finish", instead)]
+
+
+def _any_place() -> list[Patch]:
+    def require(self: Any, found: Any, _place: Any) -> None:
+        _requires(self, found, None)
+
+    def complete(self: Any, proposed: Any) -> Any:
+        return _completes(replace(self, place=None), proposed)
+
+    return [
+        (AcceptedMarkers, "require_place", nothing),
+        (AcceptedMarkers, "require", require),
+        (StoreClaim, "complete", complete),
+    ]
+
+
+def _superseded_for_nothing() -> list[Patch]:
+    """Their bytes are not counted."""
+
+    def instead(run_id: str, deletions: Any, *args: Any, **rest: Any) -> Any:
+        plan = deletions.plan(run_id)
+        gone: Counter[Uuid] = Counter()
+        counted: Counter[Uuid] = Counter()
+        others = []
+        for planned in plan:
+            topic_id = planned.topic_id_partition.topic_id
+            superseded = [one for one in planned.deletions if one.reason == DeletionReason.SUPERSEDED]
+            gone[topic_id] += sum(one.size_bytes for one in superseded)
+            counted[topic_id] += len(superseded)
+            kept = tuple(one for one in planned.deletions if one not in superseded)
+            others.append(replace(planned, deletions=kept))
+
+        def totals(*asked: Any, **named: Any) -> Any:
+            return [
+                replace(
+                    one,
+                    planned_bytes=one.planned_bytes - gone[one.topic_id],
+                    planned_segments=one.planned_segments - counted[one.topic_id],
+                )
+                for one in deletions.totals(*asked, **named)
+            ]
+
+        return _limits(run_id, Instead(deletions, totals=totals, plan=lambda _run_id: others), *args, **rest)
+
+    return [(expiration_verbs, "apply_brake", instead)]
+
+
+def _replacement_believed() -> list[Patch]:
+    return [(ReplacementCheck, "require", nothing)]
+
+
+def _never_raised() -> list[Patch]:
+    return [(StoreClaim, "raise_generation", lambda self: self.generations.accepted().current)]
+
+
+def _any_generation() -> list[Patch]:
+    def accepts(self: Any, found: Any) -> bool:
+        return found is not None and found.is_of_the_same_store(self.current)
+
+    return [(AcceptedMarkers, "accepts", accepts)]
+
+
+def _nobody_helps() -> list[Patch]:
+    """What another process of the same database began is not gone on with."""
+
+    def instead(self: Any) -> Any:
+        token = Uuid.random(self.random_bytes)
+        self.generations.accepted().require_place(self.place)
+        proposed = self.generations.propose(token, self.place)
+        if proposed.pending is None or proposed.pending.token != str(token):
+            raise ForeignStoreError("another process has begun to raise the generation")
+        return self.complete(proposed)
+
+    return [(StoreClaim, "raise_generation", instead)]
+
+
+def _taken_without_asking() -> list[Patch]:
+    """The first time of each lease."""
+
+    def instead(self: Any, lease: Any, planned: Any) -> Any:
+        asked = self.__dict__.setdefault("_asked", set())
+        if lease.fence in asked:
+            return _asks(self, lease, planned)
+        asked.add(lease.fence)
+        return planned
+
+    return [(DeleteBatch, "_still_planned", instead)]
+
+
+def _keeps_some(call: Call) -> bool:
+    return call.error is not None or call.result != call.args[2]
+
+
+def _pauses_unseen() -> list[Patch]:
+    return [(SendGate, "pauses", property(lambda _self: 0))]
+
+
+def _each_topic_alone() -> list[Patch]:
+    return [(brake, "excesses_in_all", lambda *_args: {})]
+
+
+def _any_clock() -> list[Patch]:
+    return [(ClockGuard, "require", nothing)]
+
+
+def _leases_without_bound() -> list[Patch]:
+    """Live is what is not over."""
+
+    def is_free(run_id: Any, batch_id: Any, now_ms: Any) -> Any:
+        own = (leases.c.run_id == run_id) & (leases.c.batch_id == batch_id)
+        return or_(not_(leases.c.expires_at_ms > now_ms), own)
+
+    return [(sql_lease_rows, "is_free", is_free), (sql_lease_rows, "_take", sql_lease_rows._take.__wrapped__)]
+
+
+def _all_files_count() -> list[Patch]:
+    """Whatever is doubtful about them."""
+    return [(plan_expiration, "without_doubtful", lambda replica, _segments, _doubts: (replica, []))]
+
+
+def _named_some(call: Call) -> bool:
+    return bool(call.result[1])
+
+
+MISTAKEN = (
+    Mutant(
+        "name-by-facts",
+        "a name that two topics have had is nobody's while nobody tells whose it is",
+        "our own metadata are not asked",
+        _name_by_facts_alone,
+        otherwise,
+    ),
+    Mutant(
+        "migrate-anywhere",
+        "where a store is known migrate begins no other one",
+        "it does, where nothing is",
+        _segments_forgotten,
+        said(True),
+    ),
+    Mutant(
+        "missing-is-lost",
+        "a store that seems to have lost everything is not believed",
+        "what is missing fails",
+        _all_is_lost,
+        found_one,
+    ),
+    Mutant(
+        "no-witness",
+        "before a segment is copied again another one is looked for",
+        "it is not",
+        _no_witness,
+        found_one,
+    ),
+    Mutant(
+        "marker-of-before",
+        "the marker is read behind the last object",
+        "what it said before is enough",
+        _marker_of_before,
+    ),
+    Mutant("any-place", "keys lie where the marker says", "where the settings say", _any_place, refused),
+    Mutant(
+        "superseded-for-nothing",
+        "the deletion limit counts every byte",
+        "not those that were superseded",
+        _superseded_for_nothing,
+    ),
+    Mutant(
+        "replacement-believed",
+        "before superseded objects go the copy in their place is looked at",
+        "it is believed to be there",
+        _replacement_believed,
+        refused,
+    ),
+    Mutant("never-raised", "each run that plans raises the generation", "none does", _never_raised),
+    Mutant(
+        "any-generation",
+        "a database that is behind is refused",
+        "the store's id is enough",
+        _any_generation,
+        otherwise,
+    ),
+    Mutant(
+        "nobody-helps",
+        "a generation that is pending is gone on with by the next run",
+        "it is left",
+        _nobody_helps,
+    ),
+    Mutant(
+        "taken-without-asking",
+        "a batch asks whether its plan holds when it takes a partition",
+        "it does not",
+        _taken_without_asking,
+        _keeps_some,
+    ),
+    Mutant(
+        "pauses-unseen",
+        "a batch asks again when it comes out of a pause",
+        "it goes on",
+        _pauses_unseen,
+        lambda call: call.result != 0,
+    ),
+    Mutant(
+        "each-topic-alone",
+        "what all topics lose together is asked about",
+        "each is looked at alone",
+        _each_topic_alone,
+        lambda call: bool(call.result),
+    ),
+    Mutant("any-clock", "a clock that others contradict deletes nothing", "it is believed", _any_clock, refused),
+    Mutant(
+        "endless-leases",
+        "a lease that ends further ahead than it may last is none",
+        "it is one",
+        _leases_without_bound,
+    ),
+    Mutant(
+        "all-files-count",
+        "a local file whose size cannot be right counts nothing",
+        "it counts whole",
+        _all_files_count,
+        _named_some,
+    ),
+)

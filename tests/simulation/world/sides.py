@@ -1,0 +1,35 @@
+"""A database with what a person asks and changes there: the platform's own, and at times a copy of it that goes on
+beside it."""
+
+from typing import Final
+
+from include.tiering.pools.sql_mirror import SqlPoolMirror
+from include.tiering.quota.sql_configs import SqlConfigStore
+from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
+from include.tiering.work.sql import SqlWorkStore
+from include.tiering.work.sql_handovers import SqlHandoverStore
+from tests.simulation.kernel.scheduler import Scheduler
+from tests.simulation.world.database import Database
+from tests.simulation.world.memory import Memory
+
+CLUSTER_ID: Final = "simulated-cluster"
+
+
+class Side:
+    """One database of a world."""
+
+    def __init__(self, name: str, db: Database, scheduler: Scheduler) -> None:
+        self.name = name
+        self.db = db
+        self.memory = Memory(db)
+        with_clock = {"now_ms": lambda _connection: scheduler.database_ms}
+        self.work = SqlWorkStore(db.engine, CLUSTER_ID, **with_clock)
+        self.metadata = SqlRemoteLogMetadata(db.engine, CLUSTER_ID, **with_clock)
+        self.registry = SqlTopicRegistry(db.engine, CLUSTER_ID, **with_clock)
+        self.configs = SqlConfigStore(db.engine, CLUSTER_ID, **with_clock)
+        self.pools = SqlPoolMirror(db.engine, CLUSTER_ID, **with_clock)
+        self.handovers = SqlHandoverStore(db.engine, CLUSTER_ID, **with_clock)
+
+    def __str__(self) -> str:
+        return self.name

@@ -128,6 +128,36 @@ def test_the_critical_rules_that_a_segment_breaks_now(copies, metadata, segments
     assert [(one.segment_id, one.broken_rules) for one in copies.all()] == [(first, ("Q102", "Q301")), (second, ())]
 
 
+def test_how_many_of_each_partition_break_a_rule(copies, metadata, engine, fence, segments):
+    partition = fence.topic_id_partition
+    elsewhere = segment_of(partition_of("payments", 0), 7, 0, 99)
+    finish(metadata, elsewhere, fence_of(engine, elsewhere.topic_id_partition))
+    for segment, *rules in ((segments[0], "Q101", "Q106"), (segments[1], "Q102"), (elsewhere, "Q106")):
+        segment_id = segment.remote_log_segment_id
+        broken = tuple(QualityResult(segment_id, rule, "critical", passed=False) for rule in rules)
+        metadata.record_look(Look(segment_id, broken, before=metadata.segment(segment_id)))
+    assert copies.failed_by("Q106") == {partition: 1, elsewhere.topic_id_partition: 1}
+    assert copies.failed_by("Q103") == {}
+    first = segments[0].remote_log_segment_id
+    metadata.record_look(
+        Look(elsewhere.remote_log_segment_id, before=metadata.segment(elsewhere.remote_log_segment_id))
+    )
+    assert copies.failed_by("Q106") == {partition: 1}
+    copies.give_up(first, reason=WHY, author=ME)
+    assert copies.failed_by("Q106") == {}
+
+
+def test_what_is_superseded_breaks_nothing_any_more(copies, metadata, fence, segments):
+    first = segments[0].remote_log_segment_id
+    broken = (QualityResult(first, "Q106", "critical", passed=False),)
+    metadata.record_look(Look(first, broken, before=metadata.segment(first)))
+    assert copies.failed_by("Q106") == {fence.topic_id_partition: 1}
+    again = segment_of(fence.topic_id_partition, 10, 0, 99)
+    metadata.add_segment(again, fence=fence)
+    metadata.update_segment(update_of(again, FINISHED), expected=STARTED, fence=fence, supersedes=first)
+    assert copies.failed_by("Q106") == {}
+
+
 class TestLosses:
     def test_are_remembered_and_told_by_the_stop_until_nothing_says_so(
         self, copies, metadata, engine, partition, segments

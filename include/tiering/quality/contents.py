@@ -9,6 +9,7 @@ from include.tiering.model.depth import Depth
 from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quota.contract import ByteLimiter
+from include.tiering.remote_storage.absent import absent_kinds
 from include.tiering.remote_storage.contract import (
     KeptObject,
     ObjectKind,
@@ -32,6 +33,7 @@ class SegmentContents:
     ) -> None:
         self.metadata = metadata
         self._reader = storage.open_log_segment(metadata, limiter=limiter)
+        self._required_kinds = storage.required_kinds
         is_deep = depth is Depth.DEEP
         self._stored = _attempt(lambda: self._reader.objects() if is_deep else storage.stat_log_segment(metadata))
 
@@ -39,12 +41,14 @@ class SegmentContents:
     def bytes_read(self) -> int:
         return self._reader.bytes_read
 
+    def absent_kinds(self) -> tuple[ObjectKind, ...]:
+        """Objects that every segment has and this one has not, or without their bytes."""
+        return absent_kinds(self.stored_objects(), self._required_kinds)
+
     @property
-    def is_missing(self) -> bool:
-        """Whether the store does not show the log: it is not there, or the store refuses to say so."""
-        return isinstance(self._stored, RemoteStorageError) or all(
-            one.kind is not ObjectKind.LOG for one in self._stored
-        )
+    def indexes_are_objects(self) -> bool:
+        """Whether each index is an object of its own."""
+        return ObjectKind.OFFSET_INDEX in self._required_kinds
 
     def stored_objects(self) -> tuple[StoredObject | KeptObject, ...]:
         if isinstance(self._stored, RemoteStorageError):

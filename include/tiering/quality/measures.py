@@ -25,6 +25,8 @@ class SegmentMeasure:
             recorded is, in a deep measure, that of the batches that were read.
         stored_log_size_bytes, stored_log_crc32c: the store's own. Of a compressed or encrypted log: what comes out of
             it; a shallow measure, which does not read it, has the source's checksum there.
+        objects_missing: objects that are not in the store, or have 0 bytes and should have some; None if the store
+            refuses to say so.
         objects_unlike_contents: objects beside the log whose stored length or checksum is not that of what was read.
         manifest_differences: fields that differ between the manifest and the metadata.
         time_index_outside: also counts timestamps above the segment's maximum.
@@ -51,7 +53,6 @@ class SegmentMeasure:
         log_unopened_batches: of those that were opened, the ones whose records are not what the header says.
         transaction_index_missing: aborted transactions of the batches that the index lacks.
         bytes_read: bytes fetched to take this measure.
-        is_missing: the store does not show the log: it is not there, or the store refuses to say so.
         remarks: (column, sentence) for what a number alone does not explain.
     """
 
@@ -65,6 +66,7 @@ class SegmentMeasure:
     log_crc32c: int | None
     stored_log_size_bytes: int | None
     stored_log_crc32c: int | None
+    objects_missing: int | None
     objects_unlike_contents: int | None
     manifest_differences: int | None
     offset_index_untrimmed: int | None
@@ -106,5 +108,9 @@ class SegmentMeasure:
     producer_snapshot_strays: int | None = None
     depth: Depth = Depth.SHALLOW
     bytes_read: int = 0
-    is_missing: bool = False
     remarks: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the store does not show all of it: an object is not there, or not yet, or the store refuses."""
+        return self.objects_missing != 0

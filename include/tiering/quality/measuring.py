@@ -6,6 +6,7 @@ not answer for now is no measure at all: that error goes to the caller.
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Final
 
 from include.tiering.model.depth import Depth
 from include.tiering.model.segment_data import IndexType
@@ -20,6 +21,12 @@ from include.tiering.quality.sheet import Sheet
 from include.tiering.quota.contract import ByteLimiter
 from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
+
+_SHOULD_HAVE_ENTRIES: Final = {
+    ObjectKind.TIME_INDEX: "time_index_unlike_maximum",
+    ObjectKind.TRANSACTION_INDEX: "transaction_index_contradictions",
+}
+"""What says of an empty index that it should not be empty."""
 
 
 def measure_segment(
@@ -69,6 +76,7 @@ def measure_segment(
     else:
         fill_ends(sheet, contents)
         _take_source_checksum_of_a_transformed_log(sheet, row)
+    sheet.fill(("objects_missing",), lambda: [_objects_missing(sheet, contents)])
     source_crc32c = sheet.values.get("read_log_crc32c") if row.log_crc32c is None else row.log_crc32c
     partition = metadata.topic_id_partition
     return SegmentMeasure(
@@ -83,7 +91,6 @@ def measure_segment(
         max_timestamp_ms=metadata.max_timestamp_ms,
         depth=depth,
         bytes_read=contents.bytes_read,
-        is_missing=contents.is_missing,
         remarks=tuple(sheet.remarks),
         **sheet.values,
     )
@@ -164,6 +171,22 @@ def _manifest_differences(sheet: Sheet, contents: SegmentContents, metadata: Rem
     if differing:
         sheet.remark("manifest_differences", f"manifest and metadata differ in {', '.join(differing)}")
     return [len(differing)]
+
+
+def _objects_missing(sheet: Sheet, contents: SegmentContents) -> int:
+    """An index that is an object of its own may have no entry; whether it should have some is known when it was read
+    beside the batches and the metadata."""
+    absent = list(contents.absent_kinds())
+    if contents.indexes_are_objects:
+        sizes = {one.kind: one.size_bytes for one in contents.stored_objects()}
+        absent += [
+            kind
+            for kind, column in _SHOULD_HAVE_ENTRIES.items()
+            if not sizes.get(kind) and kind not in absent and sheet.values.get(column) == 1
+        ]
+    if absent:
+        sheet.remark("objects_missing", f"not in the store, or without their bytes: {', '.join(absent)}")
+    return len(absent)
 
 
 def _objects_unlike_contents(sheet: Sheet, contents: SegmentContents) -> int:

@@ -67,6 +67,7 @@ class Rule:
         return getattr(measure, "depth", None) in {None, *self.depths}
 
 
+ALL_OBJECTS_THERE: Final = "Q106"
 NOT_OPENED: Final = "Q270"
 """The rule about batches that are right as far as they were opened, and too large to be opened whole."""
 
@@ -100,6 +101,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "The bytes of the log that are read have the checksum that the store computed.",
         depths=_DEEP,
     ),
+    Rule(ALL_OBJECTS_THERE, _OBJECT, IsZero("objects_missing"), "Every object is in the store, with its bytes."),
     Rule("Q201", _SEGMENT, IsZero("offset_index_untrimmed"), "The offset index ends with its last entry."),
     Rule("Q202", _SEGMENT, IsZero("offset_index_disorder"), "Offsets and positions of the offset index ascend."),
     Rule("Q203", _SEGMENT, IsZero("offset_index_outside"), "The offset index stays inside the segment."),

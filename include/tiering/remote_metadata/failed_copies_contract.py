@@ -15,6 +15,11 @@ class FailedCopies(Protocol):
         """Every FINISHED segment that failed, given up or not, by topic, partition and start offset."""
         ...
 
+    def failed_by(self, rule: str) -> Mapping[TopicIdPartition, int]:
+        """How many segments of each partition are FINISHED, failed and break this rule, without those that were given
+        up. Partitions without any are left out."""
+        ...
+
     def note_losses(self, partition: TopicIdPartition, losses: Mapping[RemoteLogSegmentId, str]) -> None:
         """Remember which failed segments of the partition no source can replace, and why; of the others, that nothing
         says so any more. What somebody gave up, and what has not failed, stays as it is.

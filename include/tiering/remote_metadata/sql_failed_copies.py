@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, bindparam, 
 
 from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.database.events import record_event
-from include.tiering.database.partition_rows import lock_partition, of_partition
+from include.tiering.database.partition_rows import lock_partition, of_partition, partition_from
 from include.tiering.database.schema import quality_results, segments, topics
 from include.tiering.database.statements import stored_text
 from include.tiering.database.transactions import reading, writing
@@ -70,6 +70,17 @@ _ALL: Final = (
         segments.c.segment_key,
     )
 )
+_SAME_SEGMENT: Final = and_(
+    *(quality_results.c[name] == segments.c[name] for name in ("cluster_id", "topic_id", "partition", "segment_id"))
+)
+_FAILED_BY: Final = (
+    select(topics.c.topic_id, topics.c.name, segments.c.partition, func.count().label("count"))
+    .join(topics, _SAME_TOPIC)
+    .join(quality_results, _SAME_SEGMENT)
+    .where(segments.c.cluster_id == bindparam("of_cluster"), _FAILED, segments.c.given_up_at_ms.is_(None))
+    .where(quality_results.c.rule == bindparam("of_rule"), quality_results.c.passed.is_(False))
+    .group_by(topics.c.topic_id, topics.c.name, segments.c.partition)
+)
 
 
 class SqlFailedCopies:
@@ -86,6 +97,11 @@ class SqlFailedCopies:
             rows = connection.execute(_ALL, {"of_cluster": self._cluster_id, "remembered_since_ms": since_ms}).all()
             broken = self._broken_rules(connection) if rows else {}
         return [_copy_of(row, broken.get((row.topic_id, row.partition, row.segment_id), [])) for row in rows]
+
+    def failed_by(self, rule: str) -> Mapping[TopicIdPartition, int]:
+        with reading(self._engine) as connection:
+            rows = connection.execute(_FAILED_BY, {"of_cluster": self._cluster_id, "of_rule": rule}).all()
+        return {partition_from(row.topic_id, row.partition, row.name): row.count for row in rows}
 
     def note_losses(self, partition: TopicIdPartition, losses: Mapping[RemoteLogSegmentId, str]) -> None:
         reasons = {str(segment_id.id): stored_text(why) for segment_id, why in losses.items()}
@@ -124,15 +140,9 @@ class SqlFailedCopies:
     def _broken_rules(self, connection: Connection) -> Mapping[_Segment, Sequence[str]]:
         """Of all failed segments, ascending."""
         results = quality_results.c
-        same_segment = and_(
-            results.cluster_id == segments.c.cluster_id,
-            results.topic_id == segments.c.topic_id,
-            results.partition == segments.c.partition,
-            results.segment_id == segments.c.segment_id,
-        )
         query = (
             select(results.topic_id, results.partition, results.segment_id, results.rule)
-            .join(segments, same_segment)
+            .join(segments, _SAME_SEGMENT)
             .where(segments.c.cluster_id == self._cluster_id, _FAILED)
             .where(results.passed.is_(False), results.level == CRITICAL)
             .order_by(results.rule)

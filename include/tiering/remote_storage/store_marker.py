@@ -126,11 +126,13 @@ class AcceptedMarkers:
         if not found.is_of_the_same_store(ours):
             return f"the store belongs to {found}, this database to {ours}: nothing is written or deleted"
         if found.generation < ours.generation:
+            by = "" if found.raised_by is None else f", raised by {found.raised_by}"
             return (
-                f"store {found.store_id!r} is at generation {found.generation}, this database at {ours.generation}: the"
-                " store is an older copy (a snapshot that was restored, another bucket). Is remote_storage.url right?"
-                " If this copy is what there is, ./tiering take-over-store goes on with it. Nothing is written or"
-                " deleted"
+                f"store {found.store_id!r} is at generation {found.generation}{by}; this database is at"
+                f" {ours.generation}. Either the store was set back: it is an older copy, a snapshot that was restored"
+                " or another bucket; set remote_storage.url right, or, if this copy is what there is, go on with it by"
+                " ./tiering take-over-store. Or this database is from elsewhere, and was used with another copy of the"
+                " store; set metadata.url to the database of this one. Nothing is written or deleted"
             )
         by = "" if found.raised_by is None else f", raised by {found.raised_by}"
         return (

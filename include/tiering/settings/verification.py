@@ -52,12 +52,21 @@ class VerifySettings(DynamicSection):
     )
     max_missing_segments: int = operational(
         3,
-        "So many segments of one partition, and not all of it, may be missing from the store for a verification to "
-        "take them for lost. Where more are, or everything that it looked at, it stops and stores no verdict of them: "
-        "the store is not the one that it seems to be. `./tiering verify --missing-is-real` asks a person instead.",
+        "So many segments of one partition, and not all of it, may lack objects in the store for a verification to "
+        "take them for lost, those included that failed for it before and are neither replaced nor given up. Where "
+        "more do, or everything that it looked at, it stops and stores no verdict of them: the store is not the one "
+        "that it seems to be. `./tiering verify --missing-is-real` asks a person instead.",
         unit="segments",
         at_least=0,
         at_most=1_000_000,
+        loosens=Loosens.UPWARDS,
+    )
+    max_missing_total: int = operational(
+        20,
+        "The same for the segments of all partitions together.",
+        unit="segments",
+        at_least=0,
+        at_most=1_000_000_000,
         loosens=Loosens.UPWARDS,
     )
     tasks: int = operational(

@@ -1,8 +1,10 @@
 """Another segment of the store, asked before one that is missing is taken for lost.
 
-A segment whose log is there was damaged, not lost: the store shows that it is ours. If it is missing, the marker is
-read, and the log of a segment that passed is looked for, of the same partition where there is one. Where that one is
-missing as well, the store is in doubt. Where nothing has passed, there is nobody to ask.
+A segment of which every object is there was damaged, not lost: the store shows that it is ours. If one is missing, or
+has no bytes, the marker is read, and a segment that passed is looked for, of the same partition where there is one. It
+proves something if it is whole: every object, the log in its full length, the manifest of this segment. Else the store
+is in doubt: a mirror that is under way has some objects of everything. Where nothing has passed, there is nobody to
+ask.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,7 +16,9 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.verdict import Verdict
 from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, SegmentRow
-from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
+from include.tiering.remote_storage.absent import absent_kinds
+from include.tiering.remote_storage.contract import KeptObject, ObjectKind, RemoteStorage, SegmentReader
+from include.tiering.tasks.compare_stored import explains_length, manifest_suspicion
 
 _PASSED_ONCE = frozenset({Verdict.PASSED, Verdict.EXPIRED})
 
@@ -35,7 +39,7 @@ class StoreWitness:
             RemoteStorageError: the store did not answer.
             ForeignStoreError: its marker is another one.
         """
-        if self._has_log(segment):
+        if not self._absent(self._reader(segment).objects()):
             return None
         partition = segment.topic_id_partition
         if partition not in self._answers:
@@ -58,12 +62,14 @@ class StoreWitness:
 
     def _answer(self, missing: RemoteLogSegmentMetadata) -> str | None:
         witness = self._witness(missing)
-        if witness is None or self._has_log(witness):
+        fault = None if witness is None else self._fault(witness)
+        if witness is None or fault is None:
             return None
         return (
-            f"segment {missing.remote_log_segment_id} is not in the store, nor is {witness.remote_log_segment_id},"
-            " which passed: is the store's disk mounted, and are remote_storage.url, layout and key_prefix right?"
-            " If both are lost, ./tiering verify finds it"
+            f"segment {missing.remote_log_segment_id} is not whole in the store, nor is"
+            f" {witness.remote_log_segment_id}, which passed: it has {fault}; is the store's disk mounted, are"
+            " remote_storage.url, layout and key_prefix right, and does no restore or sync into it still run? If both"
+            " are lost, ./tiering verify finds it"
         )
 
     def _witness(self, missing: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata | None:
@@ -77,10 +83,26 @@ class StoreWitness:
                 return found
         return None
 
-    def _has_log(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """Nothing is read for it."""
-        stored = self._storage().open_log_segment(segment, limiter=UnlimitedBytes()).objects()
-        return any(one.kind is ObjectKind.LOG for one in stored)
+    def _fault(self, witness: RemoteLogSegmentMetadata) -> str | None:
+        """What is wrong with the objects of a segment that passed. Its manifest alone is read."""
+        reader = self._reader(witness)
+        stored = reader.objects()
+        if absent := self._absent(stored):
+            return f"no {', '.join(absent)}"
+        manifest = reader.manifest()
+        if manifest is not None and (suspicion := manifest_suspicion(witness, manifest)) is not None:
+            return f"a manifest of another segment ({suspicion})"
+        (stored_bytes,) = (one.size_bytes for one in stored if one.kind is ObjectKind.LOG)
+        log_bytes = witness.segment_size_bytes
+        if stored_bytes != log_bytes and not explains_length(manifest, log_bytes, stored_bytes):
+            return f"a log of {stored_bytes} bytes, not {log_bytes}"
+        return None
+
+    def _absent(self, stored: Iterable[KeptObject]) -> tuple[ObjectKind, ...]:
+        return absent_kinds(stored, self._storage().required_kinds)
+
+    def _reader(self, segment: RemoteLogSegmentMetadata) -> SegmentReader:
+        return self._storage().open_log_segment(segment, limiter=UnlimitedBytes())
 
 
 def _last_passed(rows: Iterable[SegmentRow]) -> RemoteLogSegmentMetadata | None:

@@ -14,7 +14,7 @@ from include.tiering.quality.judge import Judge, QualityFinding
 from include.tiering.quality.late_judge import LateJudge
 from include.tiering.quality.measures import SegmentMeasure
 from include.tiering.quality.partition_measures import PartitionMeasure
-from include.tiering.quality.rules import Severity
+from include.tiering.quality.rules import ALL_OBJECTS_THERE, Severity
 from include.tiering.quality.suites import PARTITION_SUITES, Suite, segment_suites
 from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.tasks.missing_segments import LossLimits
@@ -62,8 +62,14 @@ class QualityVerbs(IngestionVerbs):
 
     def loss_limits(self, confirm: Callable[[str], bool] | None = None) -> LossLimits:
         """How much a verification believes to be lost. `confirm` as there."""
-        most = self.effective_settings().verify.max_missing_segments
-        return LossLimits(most, confirm, StoreWitness(self.metadata, lambda: self.storage).doubt)
+        verify = self.effective_settings().verify
+        return LossLimits(
+            verify.max_missing_segments,
+            verify.max_missing_total,
+            confirm,
+            doubt_of_one=StoreWitness(self.metadata, lambda: self.storage).doubt,
+            failed_before=lambda: self.failed_copies.failed_by(ALL_OBJECTS_THERE),
+        )
 
     def note_confirmed_losses(self, found: str, *, author: str) -> None:
         """Record that a person says of missing segments that they are lost."""

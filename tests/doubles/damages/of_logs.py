@@ -72,7 +72,7 @@ LENGTH: Final = (
     Damage("cut within a batch", _log(lambda log: log[:-100]), *_LENGTH, "Q252"),
     Damage("cut between batches, as it was while it was active", _batches(lambda b: b[:-1]), *_LENGTH, "Q252"),
     Damage("cut to a header", _log(lambda log: log[:61]), *_LENGTH, "Q251", "Q252"),
-    Damage("empty", _log(lambda _: b""), *_LENGTH, "Q251", "Q252"),
+    Damage("empty", _log(lambda _: b""), "Q106", *_LENGTH, "Q251", "Q252"),
     Damage("the first batch gone", _batches(lambda b: b[1:]), *_LENGTH, "Q251"),
     Damage("a zero tail, as preallocated", _log(lambda log: log + bytes(4096)), *_LENGTH),
     Damage("a batch of the next segment behind", _of_the_next_segment, *_LENGTH),

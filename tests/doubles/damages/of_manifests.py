@@ -98,7 +98,7 @@ HOW_IT_IS_READ: Final = (
     Damage("encryption", _member("encryption", value={"dataKey": "key:AAAA", "aad": "AAAA"}), *_UNREADABLE),
     Damage("a member that nobody knows", _member("comment", value="x"), *_UNREADABLE),
     Damage("cut", _text(lambda text: text[:-1]), *_UNREADABLE),
-    Damage("empty", _text(lambda _: b""), *_UNREADABLE, "size-mismatch"),
+    Damage("empty", _text(lambda _: b""), "Q106", *_UNREADABLE, "size-mismatch"),
     Damage("not JSON", _text(lambda text: b"\0" * len(text)), *_UNREADABLE),
 )
 

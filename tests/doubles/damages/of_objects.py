@@ -77,10 +77,10 @@ def _indexes(change: Callable[[bytes], bytes]) -> Callable[[Picture], None]:
 _DANGLING: Final = ("S201", "dangling-reference")
 
 GONE: Final = (
-    Damage("the log", _gone(LOG), "Q101", "Q102", *_DANGLING),
-    Damage("the indexes", _gone(INDEXES), "Q201", "Q211", "Q231", "Q241", *_DANGLING),
-    Damage("the manifest", _gone(MANIFEST), "Q104", "Q103", *_DANGLING),
-    Damage("all three", _gone(*_ALL), "Q101", "Q104", *_DANGLING),
+    Damage("the log", _gone(LOG), "Q106", "Q101", "Q102", *_DANGLING),
+    Damage("the indexes", _gone(INDEXES), "Q106", "Q201", "Q211", "Q231", "Q241", *_DANGLING),
+    Damage("the manifest", _gone(MANIFEST), "Q106", "Q104", "Q103", *_DANGLING),
+    Damage("all three", _gone(*_ALL), "Q106", "Q101", "Q104", *_DANGLING),
 )
 
 OF_ANOTHER_SEGMENT: Final = (

@@ -27,7 +27,7 @@ class Gate:
         """At which step it was convicted last."""
         self._looked_from: dict[tuple[Process, str], int] = {}
         self._looks: dict[Process, dict[str, bool]] = {}
-        """Whether it found the log of a segment that had not failed before."""
+        """Whether it found all objects of a segment that had not failed before."""
 
     def looks(self, process: Process, metadata: Any) -> None:
         """It is about to ask the store. What is wrong now stays so: nothing is written twice."""
@@ -35,14 +35,12 @@ class Gate:
         self._was_wrong[process, segment_id] = self._is_wrong(segment_id)
         self._looked_from[process, segment_id] = self._watch.world.scheduler.steps
 
-    def looked(self, process: Process, metadata: Any, *, has_log: bool, has_all: bool) -> None:
+    def looked(self, process: Process, metadata: Any, *, has_all: bool) -> None:
         segment_id = str(metadata.remote_log_segment_id.id)
         looks = self._looks.setdefault(process, {})
         known = self._watch.rows.known.get(segment_id)
-        if has_log or (known is not None and known.verdict != "failed"):
-            looks[segment_id] = has_log
-        if has_log and not has_all:
-            self._ever_wrong.add(segment_id)  # in the midst of it the store began to hide what it has
+        if has_all or (known is not None and known.verdict != "failed"):
+            looks[segment_id] = has_all
         if self._is_wrong(segment_id):
             self._ever_wrong.add(segment_id)
         row = self._watch.rows.known.get(segment_id)
@@ -79,11 +77,11 @@ class Gate:
             self._watch.broken("what is right does not fail", f"{row} by {process.name}: {row.verdict_detail}")
 
     def _was_hidden(self, row: Row, process: Process) -> bool:
-        """Its log was not found, and so few were not found that they may be lost. It is, for all that anybody knows."""
+        """Not all of it was found, and of so few that they may be lost. It is, for all that anybody knows."""
         looks = self._looks.get(process, {})
         if looks.get(row.segment_id, True):
             return False
-        missing = [one for one, has_log in looks.items() if not has_log]
+        missing = [one for one, has_all in looks.items() if not has_all]
         known = self._watch.rows.known
         beside = [one for one in missing if one in known and known[one].place == row.place]
         return len(beside) <= MOST_MISSING and (len(missing) == 1 or len(missing) < len(looks))

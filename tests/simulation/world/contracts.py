@@ -60,7 +60,7 @@ DELETIONS: Final = {
     "record_outcomes": WRITE,
     "has_work": READ,
 }
-FAILED_COPIES: Final = {"all": READ, "note_losses": WRITE, "give_up": WRITE}
+FAILED_COPIES: Final = {"all": READ, "failed_by": READ, "note_losses": WRITE, "give_up": WRITE}
 AUDITS: Final = {"memory": READ, "record": WRITE, "audit": READ, "seen_by": READ, "acted": WRITE, "forget": WRITE}
 REMOVALS: Final = {
     "save_plan": WRITE,

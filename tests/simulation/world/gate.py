@@ -38,7 +38,7 @@ def _measured(
     stored = storage.stat_log_segment(metadata)
     log = next((one for one in stored if one.kind is ObjectKind.LOG), None)
     kinds = {one.kind for one in stored}
-    world.watch.gate.looked(process, metadata, has_log=log is not None, has_all=kinds >= _OBJECTS)
+    world.watch.gate.looked(process, metadata, has_all=kinds >= _OBJECTS)
     partition = metadata.topic_id_partition
     missing = succession.missing_offsets(previous, metadata, decisions)
     numbers: dict[str, Any] = {
@@ -46,7 +46,8 @@ def _measured(
         "log_crc32c": row.log_crc32c,
         "stored_log_size_bytes": None if log is None else log.size_bytes,
         "stored_log_crc32c": None if log is None else log.crc32c,
-        "objects_unlike_contents": len(_OBJECTS - {one.kind for one in stored}),
+        "objects_missing": len(_OBJECTS - kinds),
+        "objects_unlike_contents": len(_OBJECTS - kinds),
         "missing_offsets": sum(part.size for part in missing),
         "unexplained_overlap": succession.unexplained_overlap(previous, metadata),
         "leader_epochs_back": succession.leader_epochs_back(previous, metadata),
@@ -61,7 +62,6 @@ def _measured(
         end_offset=metadata.end_offset,
         segment_size_bytes=metadata.segment_size_bytes,
         depth=depth,
-        is_missing=log is None,
         remarks=(("stored_log_size_bytes", "there is no log"),) if log is None else (),
         **numbers,
     )

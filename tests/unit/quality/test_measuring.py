@@ -23,6 +23,7 @@ from include.tiering.quality.measuring import measure_segment
 from include.tiering.quality.rules import RULES, explain, rules_of
 from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from tests.doubles.byte_sources import BytesSource
 from tests.doubles.copied_segments import CopiedPartition, copied_partition
@@ -162,7 +163,7 @@ def test_a_missing_log_is_not_measured_and_fails(partition: CopiedPartition) -> 
     partition.object_path(partition.rows[1], "log").unlink()
     measure = measured(partition, partition.rows[1])
     assert measure.stored_log_size_bytes is None
-    assert broken(measure) == {"Q101", "Q102", "Q251", "Q252"}
+    assert broken(measure) == {"Q101", "Q102", "Q106", "Q251", "Q252"}
     deep = measured(partition, partition.rows[1], depth=Depth.DEEP)
     of_the_log = {rule.rule_id for rule in RULES if rule.check.column.startswith(("log_", "read_"))}
     assert of_the_log <= broken(deep)
@@ -301,11 +302,68 @@ def test_a_gap_is_named_and_without_fault_where_it_was_skipped_by_decision(parti
     )
 
 
+class TestMissing:
+    """Whether a segment that fails looks as if something of it were not there yet."""
+
+    @pytest.fixture(params=Depth)
+    def depth(self, request: pytest.FixtureRequest) -> Depth:
+        return request.param
+
+    @pytest.fixture
+    def files(self, tmp_path: Path) -> CopiedPartition:
+        """Each index is a file of its own; the second one has aborted transactions."""
+        return copied_partition(tmp_path / "files", layout=LocalTieredStorageLayout())
+
+    def test_nothing_of_a_whole_segment_is(self, partition: CopiedPartition, files: CopiedPartition, depth: Depth):
+        for copied in (partition, files):
+            found = [measured(copied, row, depth=depth) for row in copied.rows]
+            assert [(one.objects_missing, one.is_missing) for one in found] == [(0, False)] * len(copied.rows)
+
+    @pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])
+    def test_any_object_may_be(self, partition: CopiedPartition, suffix: str, depth: Depth):
+        path = partition.object_path(partition.rows[1], suffix)
+        for change in (lambda: path.write_bytes(b""), path.unlink):
+            change()
+            measure = measured(partition, partition.rows[1], depth=depth)
+            assert (measure.objects_missing, measure.is_missing) == (1, True)
+            assert suffix in dict(measure.remarks)["objects_missing"]
+
+    @pytest.mark.parametrize("suffix", ["log", "index", "timeindex", "snapshot", "leader_epoch_checkpoint"])
+    def test_any_file_may_be(self, files: CopiedPartition, suffix: str, depth: Depth):
+        path = files.object_path(files.rows[1], suffix)
+        path.unlink()
+        assert measured(files, files.rows[1], depth=depth).is_missing
+        path.write_bytes(b"")
+        emptied = measured(files, files.rows[1], depth=depth)
+        assert emptied.is_missing == (suffix != "index")
+        path.write_bytes(b"x")
+        damaged = measured(files, files.rows[1], depth=depth)
+        assert (bool(broken(damaged)), damaged.is_missing) == (True, False)
+
+    def test_a_transaction_index_is_if_the_metadata_says_that_there_is_one(self, files: CopiedPartition, depth: Depth):
+        row = next(row for row in files.rows if not row.metadata.txn_index_empty)
+        path = files.object_path(row, "txnindex")
+        for change in (lambda: path.write_bytes(b""), path.unlink):
+            change()
+            assert measured(files, row, depth=depth).is_missing
+        other = next(row for row in files.rows if row.metadata.txn_index_empty)
+        assert not measured(files, other, depth=depth).is_missing
+
+    @pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])
+    def test_what_has_bytes_and_wrong_ones_is_not(self, partition: CopiedPartition, suffix: str, depth: Depth):
+        path = partition.object_path(partition.rows[1], suffix)
+        path.write_bytes(b"x" * path.stat().st_size)
+        measure = measured(partition, partition.rows[1], depth=depth)
+        assert broken(measure)
+        assert not measure.is_missing
+
+
 class StorageThatFails:
     """Every question after the first is answered by `error`."""
 
     def __init__(self, storage: SegmentStorage, error: RemoteStorageError) -> None:
         self.stat_log_segment = storage.stat_log_segment
+        self.required_kinds = storage.required_kinds
         self.bytes_read = 0
         self._error = error
 
@@ -371,4 +429,4 @@ def test_no_damage_is_an_error_and_none_of_the_log_goes_unseen(
         assert found
     if suffix == "log":
         assert {"Q101", "Q102"} & found
-        assert found <= {"Q101", "Q102", "Q215", "Q251", "Q252"}
+        assert found <= {"Q101", "Q102", "Q215", "Q251", "Q252"} | (set() if changed else {"Q106"})

@@ -22,6 +22,7 @@ LOOSER = {
     "tiering.audit.min.age.ms": ("86400000", "0"),
     "tiering.on.topic.delete": ("expire:30d", "expire:9d"),
     "tiering.verify.max.missing.segments": ("3", "1000000"),
+    "tiering.verify.max.missing.total": ("20", "21"),
 }
 
 
@@ -41,6 +42,7 @@ def test_every_limit_has_an_example_here() -> None:
         "tiering.clock.max.difference.ms",
         "tiering.clock.ignored.until.ms",
         "tiering.verify.max.missing.segments",
+        "tiering.verify.max.missing.total",
     }
 
 

@@ -79,6 +79,7 @@ DEFAULTS = {
     "tiering.verify.period.ms": "86400000",
     "tiering.verify.max.bytes": "1099511627776",
     "tiering.verify.max.missing.segments": "3",
+    "tiering.verify.max.missing.total": "20",
     "tiering.verify.tasks": "8",
     "metadata_topic.broker_id": "424242",
     "metadata_topic.settle_ms": "40000",

@@ -9,7 +9,7 @@ import pytest
 
 from include.tiering.errors import RemoteStorageUnavailableError, StoreInDoubtError
 from include.tiering.model.depth import Depth
-from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
 from include.tiering.quality.measures import SegmentMeasure
@@ -330,6 +330,27 @@ class TestMissing:
         scene.plans.results.clear()
         assert scene.verify().segments == 3
         assert scene.outcomes() == [FAILED] * 3
+
+    @pytest.mark.usefixtures("groups_of_one")
+    def test_what_failed_before_is_asked_for_once_and_only_if_something_is_missing(self, scene: Scene) -> None:
+        asked: list[int] = []
+        partition = scene.id_of(0).topic_id_partition
+
+        def failed_before() -> dict[TopicIdPartition, int]:
+            asked.append(len(scene.outcomes()))
+            return {partition: 2}
+
+        limits = LossLimits(failed_before=failed_before)
+        scene.plan()
+        scene.verify(limits=limits)
+        assert asked == []
+        scene.plan()
+        scene.plans.results.clear()
+        self.lose(scene, 0, 1)
+        with pytest.raises(StoreInDoubtError, match=r"2 of \d+, and 2 before"):
+            scene.verify(limits=limits)
+        assert len(asked) == 1
+        assert Verdict.FAILED not in {row.verdict for row in scene.metadata.rows.values()}
 
     def test_a_person_is_asked_once_with_all_numbers(self, scene: Scene) -> None:
         scene.plan()

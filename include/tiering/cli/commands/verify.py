@@ -80,9 +80,10 @@ def verify(
     look found is looked at deep again. Interrupt it at any time: verdicts are stored as it goes.
 
     Where everything is missing that it looks at, or more of one partition than `tiering.verify.max.missing.segments`,
-    or all of a partition, it stops: the store is not the one that it seems to be, and no verdict is stored of what is
-    missing. If it is really lost, `--missing-is-real` says so: it names the numbers and asks (without a terminal it
-    takes --approve); who said so is recorded.
+    more in all than `tiering.verify.max.missing.total`, or all of a partition, it stops: the store is not the one that
+    it seems to be, and no verdict is stored of what is missing. What failed before as missing counts as well, until it
+    is replaced or given up. If it is really lost, `--missing-is-real` says so: it names the numbers and asks (without
+    a terminal it takes --approve); who said so is recorded.
     """
     selects = share is not None or older_than_days is not None or failed or everything
     if approve and not missing_is_real:
@@ -122,6 +123,7 @@ def _confirmed(tiering: "Tiering", *, approve: bool) -> Callable[[str], bool]:
         if not approve and not (is_asked_on_a_terminal() and agrees(question)):
             return False
         tiering.note_confirmed_losses(found, author=author())
+        typer.echo(f"taken for lost, which is recorded with your name: {found}", err=True)
         return True
 
     return confirm

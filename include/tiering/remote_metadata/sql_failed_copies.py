@@ -74,7 +74,7 @@ _SAME_SEGMENT: Final = and_(
     *(quality_results.c[name] == segments.c[name] for name in ("cluster_id", "topic_id", "partition", "segment_id"))
 )
 _FAILED_BY: Final = (
-    select(topics.c.topic_id, topics.c.name, segments.c.partition, func.count().label("count"))
+    select(topics.c.topic_id, topics.c.name, segments.c.partition, func.count().label("failed"))
     .join(topics, _SAME_TOPIC)
     .join(quality_results, _SAME_SEGMENT)
     .where(segments.c.cluster_id == bindparam("of_cluster"), _FAILED, segments.c.given_up_at_ms.is_(None))
@@ -101,7 +101,7 @@ class SqlFailedCopies:
     def failed_by(self, rule: str) -> Mapping[TopicIdPartition, int]:
         with reading(self._engine) as connection:
             rows = connection.execute(_FAILED_BY, {"of_cluster": self._cluster_id, "of_rule": rule}).all()
-        return {partition_from(row.topic_id, row.partition, row.name): row.count for row in rows}
+        return {partition_from(row.topic_id, row.partition, row.name): row.failed for row in rows}
 
     def note_losses(self, partition: TopicIdPartition, losses: Mapping[RemoteLogSegmentId, str]) -> None:
         reasons = {str(segment_id.id): stored_text(why) for segment_id, why in losses.items()}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections import Counter
 from pathlib import Path
 
 import google_crc32c
@@ -23,6 +24,7 @@ from include.tiering.quality.measuring import measure_segment
 from include.tiering.quality.rules import RULES, explain, rules_of
 from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from tests.doubles.byte_sources import BytesSource
@@ -318,6 +320,30 @@ class TestMissing:
         for copied in (partition, files):
             found = [measured(copied, row, depth=depth) for row in copied.rows]
             assert [(one.objects_missing, one.is_missing) for one in found] == [(0, False)] * len(copied.rows)
+
+    def test_it_costs_no_request_to_know_it(
+        self, partition: CopiedPartition, depth: Depth, monkeypatch: pytest.MonkeyPatch
+    ):
+        """Each object is asked for once; manifest and indexes are read once, the log at both ends or as a whole."""
+        asked: list[str] = []
+        for name in ("stat", "look", "read", "read_version"):
+            ask = getattr(FileObjectStore, name)
+
+            def counted(self, key, *args, ask=ask, name=name, **rest):
+                asked.append(f"{name} {key.rpartition('.')[2]}")
+                return ask(self, key, *args, **rest)
+
+            monkeypatch.setattr(FileObjectStore, name, counted)
+        assert not measured(partition, partition.rows[1], depth=depth).is_missing
+        of_the_log = 3 if depth is Depth.SHALLOW else 1
+        assert Counter(asked) == {
+            "stat log": 1,
+            "stat indexes": 1,
+            "stat rsm-manifest": 1,
+            "read indexes": 1,
+            "read rsm-manifest": 1,
+            "read log": of_the_log,
+        }
 
     @pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])
     def test_any_object_may_be(self, partition: CopiedPartition, suffix: str, depth: Depth):

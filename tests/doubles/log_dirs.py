@@ -123,6 +123,11 @@ class PartitionDirectory:
         if next_base is not None:
             self.snapshot(next_base, snapshot)
 
+    def remove_segment(self, base: int) -> None:
+        """As a broker deletes it; the producer snapshot at its end is its successor's too."""
+        for kind in ("log", "index", "timeindex"):
+            self.file(base, kind).unlink()
+
     def filled(self, *bases: int, batch_records: int = 5, leader_epoch: int = 0) -> int:
         """Segments with these base offsets, the last of them active and one batch long. Returns the log end offset."""
         for base, next_base in zip(bases, [*bases[1:], None], strict=True):

@@ -185,6 +185,10 @@ class ModelBrokers:
             wanted = all_seen if names is None else [name for name in names if name in self._topics]
             return {name: self._facts(name) for name in wanted}
 
+    def topic_names(self) -> Collection[str]:
+        with self._call("topic_names"):
+            return [name for name in self._topics if name not in self.forbidden_topics]
+
     def partition_offsets(self, partitions: Collection[TopicIdPartition]) -> OffsetsAnswer:
         with self._call("partition_offsets"):
             offsets: dict[TopicIdPartition, PartitionOffsets] = {}

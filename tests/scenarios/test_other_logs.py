@@ -1,65 +1,19 @@
 """What every command says where a log directory shows another log, an old one, or damage that no copy needs."""
 
-import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from include.tiering.cli.app import app
-from tests.doubles.log_dirs import CLEANED, HIGH_WATERMARKS, ORDERS, RECOVERY_POINTS, BrokerLogDir, PartitionDirectory
-from tests.doubles.metadata_records import config_record, partition_record, topic_record
+from tests.doubles.log_dirs import CLEANED, HIGH_WATERMARKS, RECOVERY_POINTS
+from tests.doubles.metadata_records import config_record
+from tests.doubles.two_brokers import TwoBrokers as Cluster
 
 pytestmark = pytest.mark.integration
 
 ABOVE_END = "high watermark above the log's end: the checkpoint is of another log of this name, or the log lost its end"
 OLDER = "checkpoint older than the log: it is of another log of this name"
 BEGUN = 1_800_000_000.0
-
-
-class Cluster:
-    """Topic `orders` on brokers 1 (leader) and 2, whose logs are equal: segments at 0 and 10, the active one at 20.
-
-    `log_dirs` are (broker id, path) as the settings name them; no broker can be asked.
-    """
-
-    def __init__(self, directory: Path, configs: Mapping[str, str] | None = None) -> None:
-        self.directory = directory
-        self.dirs: dict[int, BrokerLogDir] = {}
-        self.partitions: dict[int, PartitionDirectory] = {}
-        for broker in (1, 2):
-            log_dir = self.dirs[broker] = BrokerLogDir(directory / f"broker-{broker}", broker_id=broker)
-            log_dir.append_metadata(
-                topic_record("orders", ORDERS),
-                partition_record(ORDERS, replicas=(1, 2)),
-                *(config_record("orders", key, value) for key, value in (configs or {}).items()),
-            )
-            self.partitions[broker] = log_dir.partition()
-            log_dir.all_current({"orders-0": self.partitions[broker].filled(0, 10, 20)})
-        self.log_dirs = [(broker, log_dir.path) for broker, log_dir in self.dirs.items()]
-        assert self.run("migrate")[0] == 0
-
-    def run(self, *arguments: str) -> tuple[int, Any]:
-        """Exit code, and the document; the text where a command has none."""
-        entries = "".join(f'  {{broker_id = {broker}, path = "{path}"}},\n' for broker, path in self.log_dirs)
-        config = self.directory / "tiering.toml"
-        config.write_text(
-            f"""log_dirs = [\n{entries}]
-[metadata]
-url = "sqlite:///{self.directory / "metadata.sqlite"}"
-[remote_storage]
-url = "{(self.directory / "store").as_uri()}"
-[topics]
-include = ["orders"]
-"""
-        )
-        wants_text = arguments[0] == "migrate"
-        command = arguments if wants_text else (*arguments, "--json")
-        done = CliRunner().invoke(app, ["--config", str(config), *command], prog_name="./tiering")
-        return done.exit_code, done.output if wants_text else json.loads(done.stdout)
 
 
 @pytest.fixture

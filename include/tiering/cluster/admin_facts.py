@@ -5,7 +5,7 @@ was deleted (an id that brokers do not know says nothing), and in which director
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from include.tiering.cluster.brokers_contract import Brokers
@@ -33,12 +33,14 @@ class AdminFacts:
         self._log_is_ours = False
         self._topics: dict[Uuid, TopicFacts | None] = {}
         self._ids: dict[str, Uuid | None] = {}
+        self._names: Collection[str] | None = None
 
     def refresh(self) -> None:
         self._cluster_id = None
         self._log_is_ours = False
         self._topics.clear()
         self._ids.clear()
+        self._names = None
         self._cluster_id = self._brokers.cluster_id()
         try:
             self._metadata_log.refresh()
@@ -64,6 +66,11 @@ class AdminFacts:
                 self._remember(found.topic_id, found)
         topic_id = self._ids[name]
         return None if topic_id is None else self.topic(topic_id)
+
+    def topic_names(self) -> Collection[str]:
+        if self._names is None:
+            self._names = self._brokers.topic_names()
+        return self._names
 
     def is_removed(self, topic_id: Uuid) -> bool:
         return self.topic(topic_id) is None and self._log_is_ours and self._metadata_log.is_removed(topic_id)

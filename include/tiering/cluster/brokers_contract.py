@@ -149,6 +149,10 @@ class Brokers(Protocol):
         """
         ...
 
+    def topic_names(self) -> Collection[str]:
+        """Of all topics that this user may see."""
+        ...
+
     def partition_offsets(self, partitions: Collection[TopicIdPartition]) -> OffsetsAnswer:
         """Offsets from the leader of each partition. Refused with UnknownTopicError where the topic's name belongs to
         another topic id by now, or to none."""

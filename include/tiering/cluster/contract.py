@@ -1,6 +1,6 @@
 """What is true about topics: ids, configs, leaders. Never guessed; unknown is None."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -64,6 +64,10 @@ class ClusterFacts(Protocol):
 
     def topic_named(self, name: str) -> TopicFacts | None:
         """The topic that has this name NOW; a re-created topic is another topic."""
+        ...
+
+    def topic_names(self) -> Collection[str]:
+        """Of all topics that there are now, as far as anybody may see them. A name that is absent says nothing."""
         ...
 
     def is_removed(self, topic_id: Uuid) -> bool:

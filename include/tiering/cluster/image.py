@@ -5,7 +5,7 @@ a leader; a config without value removes the key; removing a topic takes its par
 Source: Kafka's TopicsDelta and ConfigurationDelta; checked against brokers' own answers.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -76,6 +76,9 @@ class ClusterImage:
     def topic_named(self, name: str) -> TopicFacts | None:
         topic_id = self._ids.get(name)
         return None if topic_id is None else self.topic(topic_id)
+
+    def topic_names(self) -> Collection[str]:
+        return tuple(self._ids)
 
     def is_removed(self, topic_id: Uuid) -> bool:
         return topic_id in self._removed

@@ -103,6 +103,11 @@ class KafkaBrokers:
             request = Metadata(every_topic=True) if names is None else Metadata(names=sorted(set(names)))
             return self._with_configs(self._connections.metadata(request))
 
+    def topic_names(self) -> Collection[str]:
+        with self._lock:
+            topics = self._connections.metadata(Metadata(every_topic=True)).topics
+            return [topic.name for topic in topics if topic.name is not None and not topic.error]
+
     def partition_offsets(self, partitions: Collection[TopicIdPartition]) -> OffsetsAnswer:
         refused: dict[TopicIdPartition, BrokersError] = {}
         by_leader: dict[int, list[LeaderPartition]] = {}

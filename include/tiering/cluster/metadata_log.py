@@ -5,7 +5,7 @@ lag, and each is a consistent view of some moment. Values of records are never l
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from include.tiering.broker_files.names import METADATA_LOG
@@ -63,6 +63,9 @@ class MetadataLog:
 
     def topic_named(self, name: str) -> TopicFacts | None:
         return self._image().topic_named(name)
+
+    def topic_names(self) -> Collection[str]:
+        return self._image().topic_names()
 
     def is_removed(self, topic_id: Uuid) -> bool:
         return self._image().is_removed(topic_id)

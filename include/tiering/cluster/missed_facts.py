@@ -1,6 +1,6 @@
 """No facts where there were some once: nothing may be decided on the user's word any more."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from include.tiering.cluster.contract import ClusterFacts, TopicFacts
 from include.tiering.errors import ClusterFactsError
@@ -34,6 +34,9 @@ class MissedFacts:
 
     def topic_named(self, name: str) -> TopicFacts | None:
         return self._unknown.topic_named(name)
+
+    def topic_names(self) -> Collection[str]:
+        return self._unknown.topic_names()
 
     def is_removed(self, topic_id: Uuid) -> bool:
         return self._unknown.is_removed(topic_id)

@@ -1,5 +1,7 @@
 """No facts at all: what there is to know without a connection and without a metadata log. Topics must be named."""
 
+from collections.abc import Collection
+
 from include.tiering.cluster.contract import TopicFacts
 from include.tiering.model.ids import Uuid
 
@@ -18,6 +20,9 @@ class UnknownFacts:
 
     def topic_named(self, name: str) -> TopicFacts | None:
         return None
+
+    def topic_names(self) -> Collection[str]:
+        return ()
 
     def is_removed(self, topic_id: Uuid) -> bool:
         return False

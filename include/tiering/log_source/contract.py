@@ -7,7 +7,7 @@ delete. What vanishes or changes while it is read is an outcome (a `SourceError`
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -143,12 +143,17 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class ScanError:
-    """One item that could not be read: `error` is the class name of a TieringError."""
+    """One item that could not be read: `error` is the class name of a TieringError.
+
+    `partition` is the one whose directory it lies in, as `topic-number`; empty for any other thing in a log directory,
+    None for what keeps all of one from being read.
+    """
 
     path: str
     position: int | None
     error: str
     message: str
+    partition: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

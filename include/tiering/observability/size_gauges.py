@@ -21,6 +21,7 @@ from include.tiering.observability.size_metrics import (
     LOG_SEGMENTS,
     LOG_SIZE_BYTES,
     METADATA_COUNT,
+    OUT_OF_SIGHT,
     SIZE_DIFFERENCES,
     STORAGE_COST,
 )
@@ -40,9 +41,12 @@ class SizeGauges:
         self._show(LOG_SEGMENTS, _summed((one.topic_id_partition, one.segments) for one in finished))
         self._show(METADATA_COUNT, _summed((one.topic_id_partition, one.segments) for one in known))
 
-    def copy_lags(self, lags: Iterable[PartitionLag]) -> None:
-        """Every partition that is copied, waiting or not."""
-        self._lags(lags, COPY_LAG_BYTES, COPY_LAG_SEGMENTS, COPY_LAG_SECONDS)
+    def copy_lags(self, lags: Iterable[PartitionLag], out_of_sight: Iterable[TopicIdPartition] = ()) -> None:
+        """Every partition that is copied, waiting or not, and those of which nothing can be read."""
+        known = list(lags)
+        self._lags(known, COPY_LAG_BYTES, COPY_LAG_SEGMENTS, COPY_LAG_SECONDS)
+        nothing = ((lag.topic_id_partition, 0) for lag in known)
+        self._show(OUT_OF_SIGHT, _summed((*nothing, *((partition, 1) for partition in out_of_sight))))
 
     def delete_lags(self, lags: Iterable[PartitionLag], topics: Iterable[str]) -> None:
         """`topics` are all that may have one: those without are shown as 0."""

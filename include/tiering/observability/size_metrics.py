@@ -52,6 +52,13 @@ COPY_LAG_SECONDS: Final = Metric(
     ("topic",),
     "Age of the oldest of them, by its newest record; 0 if nothing waits.",
 )
+OUT_OF_SIGHT: Final = Metric(
+    "tiering_remote_copy_out_of_sight_partitions",
+    MetricKind.GAUGE,
+    ("topic",),
+    "Partitions of included topics whose leader's replica no readable log directory shows: what waits of them is in no"
+    " other metric.",
+)
 DELETE_LAG_BYTES: Final = Metric(
     "RemoteDeleteLagBytes",
     MetricKind.GAUGE,
@@ -93,6 +100,7 @@ SIZE_METRICS: Final = (
     COPY_LAG_BYTES,
     COPY_LAG_SEGMENTS,
     COPY_LAG_SECONDS,
+    OUT_OF_SIGHT,
     DELETE_LAG_BYTES,
     DELETE_LAG_SEGMENTS,
     DELETE_LAG_SECONDS,

@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 
 from include.tiering.reports.presentation import Document, Presentation, Table, TopicNames, count, labels
-from include.tiering.tasks.diagnose import Diagnosis
+from include.tiering.tasks.diagnose import Cause, Diagnosis
 
 
 def present_doctor(topic: str, diagnoses: Sequence[Diagnosis]) -> Presentation:
-    """Ok if everything tiers."""
-    findings = [one for one in diagnoses if not one.cause.tiers]
-    summary = f"{topic}: {count(len(findings), 'finding')}" if findings else f"{topic}: everything tiers"
+    """Ok if everything tiers that was not deleted."""
+    findings = [one for one in diagnoses if one.cause.is_finding]
+    is_there = any(one.cause is not Cause.DELETED for one in diagnoses)
+    fine = f"{topic}: everything tiers" if is_there else f"{topic}: was deleted"
+    summary = f"{topic}: {count(len(findings), 'finding')}" if findings else fine
     return Presentation(
         lambda: {"topic": topic, "tiers": not findings, "partitions": list(map(_document, diagnoses))},
         lambda: (_table(topic, diagnoses),),
@@ -40,4 +42,5 @@ def _row(one: Diagnosis, names: TopicNames) -> tuple[str, ...]:
     where = "all"
     if one.partition is not None:
         where = names.partition(one.partition).removeprefix(f"{one.topic}-")
-    return (where, "yes" if one.cause.tiers else "no", one.finding, one.advice)
+    tiers = "yes" if one.cause.tiers else "no" if one.cause.is_finding else "deleted"
+    return (where, tiers, one.finding, one.advice)

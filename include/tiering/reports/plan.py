@@ -1,7 +1,6 @@
 """What a run may copy, and which partitions wait."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from include.tiering.model.failed_copies import Loss
 from include.tiering.reports.presentation import (
@@ -16,22 +15,9 @@ from include.tiering.reports.presentation import (
     note_table,
     notes_member,
 )
-from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.tasks.copy_plan import CopyPlan, HeldBackPartition
 from include.tiering.units import format_bytes
 from include.tiering.work.contract import ANYWHERE, PlannedPartition
-
-NEEDS_A_PERSON: Final = frozenset(
-    {
-        HeldBack.STOPPED,
-        HeldBack.LOST,
-        HeldBack.FAILED_AGAIN,
-        HeldBack.STORE_IN_DOUBT,
-        HeldBack.HOLE,
-        HeldBack.FORK,
-        HeldBack.DAMAGED,
-    }
-)
-"""Reasons for waiting that do not go away by themselves."""
 
 
 def present_plan(plan: CopyPlan) -> Presentation:
@@ -44,7 +30,7 @@ def present_plan(plan: CopyPlan) -> Presentation:
 
 
 def needs_a_person(held_back: Iterable[HeldBackPartition]) -> bool:
-    return any(item.reason in NEEDS_A_PERSON for item in held_back)
+    return any(item.needs_a_person for item in held_back)
 
 
 def held_back_document(item: HeldBackPartition) -> Document:

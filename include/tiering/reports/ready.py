@@ -25,16 +25,22 @@ def summary_of(readiness: Readiness) -> str:
     """In one line."""
     if not readiness.holds:
         return f"not ready: {', '.join(check.name for check in readiness.checks if not check.holds)}"
-    ready = len(readiness.partitions) - len(readiness.waiting)
-    words = f"{ready} of {count(len(readiness.partitions), 'partition')} ready" if readiness.partitions else "ready"
+    there = len(readiness.partitions) - len(readiness.deleted)
+    words = f"{there - len(readiness.waiting)} of {count(there, 'partition')} ready" if there else "ready"
+    words += f"; {len(readiness.deleted)} of deleted topics" if readiness.deleted else ""
     return words if readiness.ready else f"not ready: {words}"
 
 
 def waiting_lines(readiness: Readiness) -> list[str]:
     """Which partitions wait and why: the first `MOST_NAMED`, and how many more."""
-    lines = [str(one) for one in readiness.waiting[:MOST_NAMED]]
+    names = TopicNames(one.topic_id_partition for one in readiness.partitions)
+    lines = [_line(one, names) for one in readiness.waiting[:MOST_NAMED]]
     more = len(readiness.waiting) - len(lines)
     return [*lines, f"and {more} more: ./tiering ready"] if more else lines
+
+
+def _line(one: PartitionReadiness, names: TopicNames) -> str:
+    return names.partition(one.topic_id_partition) + str(one).removeprefix(str(one.topic_id_partition))
 
 
 def _document(readiness: Readiness, ok: bool) -> Document:
@@ -58,15 +64,15 @@ def _document(readiness: Readiness, ok: bool) -> Document:
 
 def _tables(readiness: Readiness) -> tuple[Table, ...]:
     checks = Table("checks", ("check", "result", "found"), tuple(map(_row, readiness.checks)))
-    return (checks, *_waiting(readiness.waiting))
+    names = TopicNames(one.topic_id_partition for one in readiness.partitions)
+    waiting = _named("waiting", readiness.waiting, names)
+    return (checks, *waiting, *_named("nothing to wait for", readiness.deleted, names))
 
 
-def _waiting(waiting: Sequence[PartitionReadiness]) -> tuple[Table, ...]:
-    if not waiting:
-        return ()
-    names = TopicNames(one.topic_id_partition for one in waiting)
-    rows = tuple((names.partition(one.topic_id_partition), str(one.reason), one.detail) for one in waiting)
-    return (Table("waiting", ("partition", "why", "found"), rows),)
+def _named(title: str, partitions: Sequence[PartitionReadiness], names: TopicNames) -> tuple[Table, ...]:
+    """No table without a partition."""
+    rows = tuple((names.partition(one.topic_id_partition), str(one.reason), one.detail) for one in partitions)
+    return (Table(title, ("partition", "why", "found"), rows),) if rows else ()
 
 
 def _row(check: Check) -> tuple[str, ...]:

@@ -47,6 +47,8 @@ def present_sizes(report: SizeReport) -> Presentation:
         words.append(f"{format_bytes(_safe_bytes(report))} of it safe")
     if report.tiers is not None:
         words.append(f"{format_bytes(sum(lag.size_bytes for lag in report.tiers.copy_lags))} wait for a copy")
+        if report.tiers.out_of_sight:
+            words.append(f"{count(len(report.tiers.out_of_sight), 'partition')} out of sight")
     if report.cost is not None and report.cost.storage_per_month is not None:
         words.append(f"about {_money(report.cost.storage_per_month)} {report.cost.currency} a month")
     if report.unread:
@@ -80,6 +82,9 @@ def _document(report: SizeReport) -> Document:
         document["copy_lag"] = _lag_documents(report.tiers.copy_lags)
         document["duplicates"] = [
             {**labels(one.topic_id_partition), "local_bytes": one.size_bytes} for one in report.tiers.duplicates
+        ]
+        document["out_of_sight"] = [
+            {**labels(partition), "detail": where} for partition, where in report.tiers.out_of_sight.items()
         ]
         document["errors"] = [error_document(error) for error in report.tiers.errors]
     return document
@@ -128,6 +133,7 @@ def _names(report: SizeReport) -> TopicNames:
             *(one.topic_id_partition for one in report.sizes),
             *(one.topic_id_partition for one in (*report.delete_lags, *tiers.copy_lags)),
             *(one.topic_id_partition for one in tiers.duplicates),
+            *tiers.out_of_sight,
             *report.unread,
         )
     )
@@ -152,6 +158,9 @@ def _tables(report: SizeReport) -> tuple[Table, ...]:
     if report.tiers is None:
         return (sizes, *deletes)
     copies = _lag_table("waits to be copied", report.tiers.copy_lags, names)
+    unseen = tuple((names.partition(partition), where) for partition, where in report.tiers.out_of_sight.items())
+    if unseen:
+        copies += (Table("out of sight: what waits of them is not known", ("partition", "where"), unseen),)
     both = tuple(
         (names.partition(one.topic_id_partition), format_bytes(one.size_bytes))
         for one in report.tiers.duplicates

@@ -5,7 +5,8 @@ and while none runs.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from include.tiering.log_source.contract import IneligibleReason, LogSegment, Replica, ScanError, ScanReport
@@ -32,6 +33,8 @@ _NEVER_COPIED: Final = frozenset(
 )
 """Segments that wait for nothing: they will be deleted, or stay, without a copy."""
 
+NOTHING_OUT_OF_SIGHT: Final[Mapping[TopicIdPartition, str]] = MappingProxyType({})
+
 
 @dataclass(frozen=True, slots=True)
 class DuplicateBytes:
@@ -43,11 +46,15 @@ class DuplicateBytes:
 
 @dataclass(frozen=True, slots=True)
 class TierComparison:
-    """Every partition that this platform copies, waiting or not. What is named in `errors` is in neither list."""
+    """Every partition that this platform copies, waiting or not. What is named in `errors` is in neither list.
+
+    `out_of_sight`: partitions of which no copy can read a replica, with where it may be; how much waits is not known.
+    """
 
     copy_lags: tuple[PartitionLag, ...] = ()
     duplicates: tuple[DuplicateBytes, ...] = ()
     errors: tuple[ScanError, ...] = ()
+    out_of_sight: Mapping[TopicIdPartition, str] = field(default_factory=dict)
 
 
 def compare_tiers(
@@ -56,6 +63,7 @@ def compare_tiers(
     registry: TopicRegistry,
     now_ms: int,
     retentions: Mapping[str, TopicRetention] = KEPT,
+    out_of_sight: Mapping[TopicIdPartition, str] = NOTHING_OUT_OF_SIGHT,
 ) -> TierComparison:
     """As Kafka's RemoteCopyLagBytes and -Segments, all rolled segments that are not remote yet count as lag, whether a
     copy may take them now or must wait (for the last stable offset, say). Not what a first copy leaves out by what
@@ -70,7 +78,7 @@ def compare_tiers(
         doomed = left_out(replica, leading_eligible(rolled), highest, metadata, retentions, now_ms)
         lags.append(_lag(replica.topic_id_partition, rolled[len(doomed) :], now_ms))
         duplicates.append(DuplicateBytes(replica.topic_id_partition, _duplicate_bytes(replica, highest, metadata)))
-    return TierComparison(tuple(lags), tuple(duplicates), report.errors)
+    return TierComparison(tuple(lags), tuple(duplicates), report.errors, out_of_sight)
 
 
 def _lag(partition: TopicIdPartition, rolled: Sequence[LogSegment], now_ms: int) -> PartitionLag:

@@ -28,6 +28,7 @@ class HeldBack(StrEnum):
     """Why something of a partition is not in this plan."""
 
     NOT_READY = "its metadata is not complete"
+    OUT_OF_SIGHT = "its leader's replica is not found in a readable log directory"
     STOPPED = "stopped by a failed segment"
     LOST = "a failed segment cannot be copied anew: its offsets are lost until somebody decides"
     FAILED_AGAIN = "the new copy of a failed segment failed as well"
@@ -39,6 +40,21 @@ class HeldBack(StrEnum):
     DAMAGED = "next segment cannot be copied as it is"
     NOT_OURS = "another owner copies this topic"
     PAST_RETENTION = "past our retention: the copy begins behind it"
+
+
+NEEDS_A_PERSON: Final = frozenset(
+    {
+        HeldBack.OUT_OF_SIGHT,
+        HeldBack.STOPPED,
+        HeldBack.LOST,
+        HeldBack.FAILED_AGAIN,
+        HeldBack.STORE_IN_DOUBT,
+        HeldBack.HOLE,
+        HeldBack.FORK,
+        HeldBack.DAMAGED,
+    }
+)
+"""Reasons for waiting that do not go away by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +71,10 @@ class HeldBackPartition:
     detail: str
     hole: OffsetRange | None = None
     lost: tuple[Loss, ...] = ()
+
+    @property
+    def needs_a_person(self) -> bool:
+        return self.reason in NEEDS_A_PERSON
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from include.tiering.quota.scopes import copy_scopes
 from include.tiering.quota.topic_quota import TopicQuotaReport
 from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.tasks.leases_ahead import say_ahead
+from include.tiering.tasks.out_of_sight import errors_about
 from include.tiering.tasks.partition_readiness import NotReady
 from include.tiering.tasks.readiness import Readiness
 from include.tiering.units import format_bytes, format_duration
@@ -24,7 +25,7 @@ from include.tiering.work.contract import LeaseAhead, LeaseHolder, PlannedPartit
 
 
 class Cause(StrEnum):
-    """What keeps a partition; the last four keep nothing."""
+    """What keeps a partition; the last five keep nothing."""
 
     NOT_FOUND = "not found"
     NOT_INCLUDED = "not included"
@@ -39,10 +40,16 @@ class Cause(StrEnum):
     WAITS_FOR_A_RUN = "waits for a run"
     NOTHING_ROLLED = "nothing rolled yet"
     UP_TO_DATE = "up to date"
+    DELETED = "deleted"
 
     @property
     def tiers(self) -> bool:
         return self in _TIERS
+
+    @property
+    def is_finding(self) -> bool:
+        """Something keeps it that could tier."""
+        return not self.tiers and self is not Cause.DELETED
 
 
 _TIERS: Final = frozenset({Cause.BEING_COPIED, Cause.WAITS_FOR_A_RUN, Cause.NOTHING_ROLLED, Cause.UP_TO_DATE})
@@ -127,12 +134,15 @@ def _without_partitions(evidence: Evidence) -> Diagnosis:
 def _of_partition(
     evidence: Evidence, partition: TopicIdPartition, replicas: Mapping[TopicIdPartition, Replica]
 ) -> Line:
+    unready = next(one for one in evidence.readiness.partitions if one.topic_id_partition == partition)
+    if unready.reason is NotReady.DELETED:
+        return Cause.DELETED, f"{unready.reason}, {unready.detail}", ""
     if not evidence.included:
         return Cause.NOT_INCLUDED, "topics.include does not name it", f"add {evidence.topic} to topics.include"
-    unready = next(one for one in evidence.readiness.partitions if one.topic_id_partition == partition)
     held_back = next((one for one in evidence.plan.held_back if one.topic_id_partition == partition), None)
     planned = next((one for one in evidence.plan.partitions if one.replica_id.topic_id_partition == partition), None)
-    says_more = unready.reason is NotReady.STOPPED and (held_back is not None or planned is not None)
+    decides = unready.reason in (NotReady.STOPPED, NotReady.UNDECIDED)
+    says_more = decides and (held_back is not None or planned is not None)
     if unready.reason is not None and not says_more:
         return (
             Cause.NOT_READY,
@@ -165,9 +175,9 @@ def _held_back(evidence: Evidence, held_back: HeldBackPartition, replica: Replic
         IneligibleReason.BELOW_LOG_START.value: f" {replica.log_start_offset}",
     }
     finding = f"segment at {held_back.next_offset}: {held_back.detail}{bounds.get(held_back.detail, '')}"
-    if held_back.detail in _DAMAGE and evidence.plan.errors:
-        error = evidence.plan.errors[0]
-        finding += f": {error.path}: {error.message}"
+    errors = errors_about(held_back.topic_id_partition, evidence.plan.errors)
+    if held_back.detail in _DAMAGE and errors:
+        finding += f": {errors[0].path}: {errors[0].message}"
     return Cause.NOT_ELIGIBLE, finding, _advice(held_back.detail)
 
 

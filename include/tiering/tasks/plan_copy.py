@@ -6,7 +6,7 @@ touches a segment, so a stale plan costs time, never data.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -23,6 +23,7 @@ from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicReg
 from include.tiering.tasks.copy_begin import left_out
 from include.tiering.tasks.copy_fork import replaced_offsets, undecided_offsets
 from include.tiering.tasks.copy_plan import WAITING_CANNOT_HELP, CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.tasks.out_of_sight import partitions_out_of_sight
 from include.tiering.tasks.own_topics import owner_seen
 from include.tiering.tasks.plan_replacements import (
     MOST_NEW_COPIES,
@@ -48,6 +49,7 @@ def plan_copy(
     registry: TopicRegistry,
     facts: ClusterFacts,
     now_ms: int,
+    topics: Collection[str] = (),
     limit_bytes: int | None = None,
     placements: Mapping[tuple[int, str], Placement] = NOT_PLACED,
     retentions: Mapping[str, TopicRetention] = KEPT,
@@ -56,6 +58,9 @@ def plan_copy(
     doubt: Callable[[RemoteLogSegmentMetadata], str | None] = lambda _: None,
 ) -> CopyPlan:
     """Decide from one scan what a run may copy.
+
+    `topics` are the patterns that are asked for: what the cluster has of them and the scan does not show waits. Without
+    any the scan alone counts.
 
     Of each partition what `failed` comes first, copied anew at most `max_new_copies` times: see `plan_replacements`.
     Where that cannot be, nothing else of the partition is planned; nor where there is `doubt` whether the store, from
@@ -69,7 +74,7 @@ def plan_copy(
     be read; the others can be read anywhere.
     """
     wanted: list[PlannedPartition] = []
-    held_back: list[HeldBackPartition] = []
+    held_back = _out_of_sight(report, topics, facts, metadata, registry)
     for replica in report.replicas:
         if not replica.chosen:
             continue
@@ -147,6 +152,21 @@ def urgency(replica: Replica, oldest: LogSegment, facts: ClusterFacts, now_ms: i
     retention_ms = int(configured) if configured is not None and is_limited else KAFKA_DEFAULT_RETENTION_MS
     age_ms = max(0, now_ms - oldest.max_timestamp_ms)
     return age_ms / max(1, retention_ms)
+
+
+def _out_of_sight(
+    report: ScanReport,
+    topics: Collection[str],
+    facts: ClusterFacts,
+    metadata: RemoteLogMetadata,
+    registry: TopicRegistry,
+) -> list[HeldBackPartition]:
+    waits = []
+    for partition, where in partitions_out_of_sight(report, topics, facts, registry).items():
+        highest = metadata.highest_copied_offset(partition)
+        next_offset = 0 if highest is None else highest + 1
+        waits.append(HeldBackPartition(partition, next_offset, HeldBack.OUT_OF_SIGHT, where))
+    return waits
 
 
 def _following(replica: Replica, pending: Sequence[LogSegment], highest: int | None) -> LogSegment | None:

@@ -60,7 +60,8 @@ class Readiness:
     @property
     def ready(self) -> bool:
         """Every check holds and, where a run needs one, not all partitions wait for something that passes."""
-        all_wait = bool(self.partitions) and all(one.reason and one.reason.waitable for one in self.partitions)
+        there = [one for one in self.partitions if one.ready or one.waits]
+        all_wait = bool(there) and all(one.reason and one.reason.waitable for one in there)
         return self.holds and not (self.needs_one and all_wait)
 
     @property
@@ -75,8 +76,13 @@ class Readiness:
 
     @property
     def waiting(self) -> tuple[PartitionReadiness, ...]:
-        """Partitions that are not ready."""
-        return tuple(one for one in self.partitions if not one.ready)
+        """Partitions that are not ready, but for those of deleted topics, which wait for nothing."""
+        return tuple(one for one in self.partitions if one.waits)
+
+    @property
+    def deleted(self) -> tuple[PartitionReadiness, ...]:
+        """Partitions of deleted topics."""
+        return tuple(one for one in self.partitions if not one.ready and not one.waits)
 
     @property
     def missing(self) -> tuple[str, ...]:

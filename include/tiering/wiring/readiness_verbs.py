@@ -7,15 +7,16 @@ from typing import Final
 
 from include.tiering.database.migrations import require_head
 from include.tiering.errors import AirflowApiError, BrokersError, MetadataUnavailableError, SourceError
-from include.tiering.log_source.contract import Replica, UnfinishedTransaction
+from include.tiering.log_source.contract import Replica, ScanReport, UnfinishedTransaction
 from include.tiering.log_source.topic_patterns import matches
-from include.tiering.model.failed_copies import by_partition
+from include.tiering.model.failed_copies import FailedCopy, by_partition
+from include.tiering.model.ids import TopicIdPartition
 from include.tiering.pools.contract import COPIER_POOL, EXPIRATION_POOL, READER_POOL
 from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.tasks.copy_plan import CopyPlan
 from include.tiering.tasks.diagnose import Diagnosis, Evidence, diagnose
 from include.tiering.tasks.handover.watchdog import diagnose_handovers
-from include.tiering.tasks.partition_readiness import partition_readiness, unread_partitions
+from include.tiering.tasks.partition_readiness import NOTHING_PLANNED, partition_readiness, unread_partitions
 from include.tiering.tasks.plan_copy import plan_copy
 from include.tiering.tasks.readiness import Readiness, run_checks
 from include.tiering.tasks.store_witness import StoreWitness
@@ -67,18 +68,47 @@ class ReadinessVerbs(PoolVerbs, IngestionVerbs, NameParts):
             return Readiness(checks, unread_partitions(self.ingestion.unread()), needs_one=False)
         deletes = pool == EXPIRATION_POOL
         wanted = tuple(topics or (("*",) if deletes else self.settings.topics.include))
+        report = None if deletes else self.source.scan(topics=wanted)
         partitions = partition_readiness(
-            None if deletes else self.source.scan(topics=wanted),
+            report,
             topics=wanted,
             metadata=self.metadata,
             registry=self.registry,
             facts=self.facts,
             paused=self.work.paused_topics(),
-            failed=by_partition(self.failed_copies.all()),
-            max_new_copies=self.effective_settings().superseded.max_copies,
+            plan=NOTHING_PLANNED if report is None else self.plan_of(report, "ready", wanted),
+            deletions=self.topic_deletions.all(),
+            expire_after_days=self.effective_settings().on_topic.expire_after_days,
         )
         # What expires of a paused topic is left for later: no reason to wait with the rest.
         return Readiness(checks, partitions, needs_one=not deletes)
+
+    def plan_of(
+        self,
+        report: ScanReport,
+        run_id: str,
+        topics: Collection[str],
+        *,
+        failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] | None = None,
+        limit_bytes: int | None = None,
+    ) -> CopyPlan:
+        """What a copy of these topics (patterns) would do now, by their scan; every command judges by it. Nothing is
+        stored."""
+        return plan_copy(
+            run_id,
+            report,
+            metadata=self.metadata,
+            registry=self.registry,
+            facts=self.facts,
+            now_ms=self.deletions.now_ms(),
+            topics=topics,
+            limit_bytes=limit_bytes,
+            placements=self.placements(),
+            retentions=self.retentions_of_copies(report),
+            failed=by_partition(self.failed_copies.all()) if failed is None else failed,
+            max_new_copies=self.effective_settings().superseded.max_copies,
+            doubt=StoreWitness(self.metadata, lambda: self.storage).doubt_or_error,
+        )
 
     def diagnose(self, topic: str) -> tuple[Diagnosis, ...]:
         """Why this topic (a name) is not tiered; first what a hand-over of it waits for. Nothing is stored."""
@@ -100,18 +130,7 @@ class ReadinessVerbs(PoolVerbs, IngestionVerbs, NameParts):
             )
         report = self.source.scan(topics=(topic,))
         now_ms = self.clock.now_ms()
-        plan = plan_copy(
-            "doctor",
-            report,
-            metadata=self.metadata,
-            registry=self.registry,
-            facts=self.facts,
-            now_ms=now_ms,
-            retentions=self.retentions_of_copies(report),
-            failed=by_partition(self.failed_copies.all()),
-            max_new_copies=self.effective_settings().superseded.max_copies,
-            doubt=StoreWitness(self.metadata, lambda: self.storage).doubt_or_error,
-        )
+        plan = self.plan_of(report, "doctor", (topic,))
         partitions = [planned.replica_id.topic_id_partition for planned in plan.partitions]
         holders = {partition: self.work.holder(partition, LeaseRole.COPY) for partition in partitions}
         return diagnose(

@@ -26,6 +26,7 @@ from include.tiering.remote_metadata.sql_sizes import SqlRemoteLogSizes
 from include.tiering.reports.sizes import SizeReport
 from include.tiering.tasks.compare_tiers import TierComparison, compare_tiers
 from include.tiering.tasks.describe_log_dirs import KnownLogDir, LogDirDescription, describe_log_dirs
+from include.tiering.tasks.out_of_sight import partitions_out_of_sight
 from include.tiering.wiring.ingestion_verbs import IngestionVerbs
 from include.tiering.wiring.name_parts import NameParts
 
@@ -124,10 +125,15 @@ class SizeVerbs(IngestionVerbs, NameParts):
         return beside / _HISTORY
 
     def _tiers(self, topics: Collection[str]) -> TierComparison:
-        included = self.settings.topics.include
-        report = self.source.scan(topics=tuple(topics) or included)
+        wanted = tuple(topics) or self.settings.topics.include
+        report = self.source.scan(topics=wanted)
         return compare_tiers(
-            report, self.metadata, self.registry, self.clock.now_ms(), self.retentions_of_copies(report)
+            report,
+            self.metadata,
+            self.registry,
+            self.clock.now_ms(),
+            self.retentions_of_copies(report),
+            partitions_out_of_sight(report, wanted, self.facts, self.registry),
         )
 
     def _publish(self, report: SizeReport) -> None:
@@ -136,7 +142,7 @@ class SizeVerbs(IngestionVerbs, NameParts):
         gauges.cost(report.cost)
         publish_verdicts(process_recorder(), report.verdicts)
         if report.tiers is not None:
-            gauges.copy_lags(report.tiers.copy_lags)
+            gauges.copy_lags(report.tiers.copy_lags, report.tiers.out_of_sight)
             by_topic: Counter[str] = Counter()
             for one in report.tiers.duplicates:
                 by_topic[one.topic_id_partition.topic] += one.size_bytes

@@ -1,7 +1,7 @@
 """Every verb of the platform, with its adapters joined."""
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
@@ -10,7 +10,7 @@ from typing import Any
 
 from include.tiering.clock import Clock
 from include.tiering.log_source.contract import ScanReport
-from include.tiering.model.failed_copies import FailedCopy, by_partition
+from include.tiering.model.failed_copies import by_partition
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observability.failed_copy_metrics import publish_failed_copies
 from include.tiering.observability.metrics import process_recorder
@@ -29,12 +29,10 @@ from include.tiering.tasks.fetch_partition import FetchedSegment, fetch_partitio
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch, RecordReader
 from include.tiering.tasks.left_work import LeftPartition, left_work
 from include.tiering.tasks.own_topics import register_owners
-from include.tiering.tasks.plan_copy import plan_copy
 from include.tiering.tasks.plan_replacements import remember_losses
 from include.tiering.tasks.record_readers import RecordReaders
 from include.tiering.tasks.remember_epochs import remember_leader_epochs
 from include.tiering.tasks.skip_offsets import Skip, plan_skip, skip_offsets
-from include.tiering.tasks.store_witness import StoreWitness
 from include.tiering.wiring.batches import gate_and_heartbeat
 from include.tiering.wiring.broker_verbs import BrokerVerbs
 from include.tiering.wiring.expiration_verbs import ExpirationVerbs
@@ -104,7 +102,8 @@ class Tiering(
             SettingError: the log dirs belong to another cluster than the database.
             ForeignStoreError: the store is not this database's.
         """
-        report = self.scan_of_our_cluster(tuple(topics or self.settings.topics.include))
+        wanted = tuple(topics or self.settings.topics.include)
+        report = self.scan_of_our_cluster(wanted)
         if dry_run:
             self.require_our_store()
         else:
@@ -115,7 +114,7 @@ class Tiering(
             remember_leader_epochs(report, self.metadata, self.registry)
             self.note_topic_deletions()
         failed = by_partition(self.failed_copies.all())
-        plan = self._plan_of(report, run_id, failed, limit_bytes)
+        plan = self.plan_of(report, run_id, wanted, failed=failed, limit_bytes=limit_bytes)
         if not dry_run:
             remember_losses(report, plan, failed, self.failed_copies)
             publish_failed_copies(process_recorder(), self.failed_copies.all() if failed else ())
@@ -125,7 +124,7 @@ class Tiering(
     def plan_skip(self, topic: str, partition: int, topic_id: str | None = None) -> Skip:
         """What of a partition the source has lost before it was copied, as it is now; see the task. Changes nothing."""
         report = self.scan_of_our_cluster((topic,))
-        plan = self._plan_of(report, "skip", by_partition(self.failed_copies.all()))
+        plan = self.plan_of(report, "skip", (topic,))
         return plan_skip(report, plan, self.metadata, topic, partition, topic_id)
 
     def skip_offsets(self, planned: Skip, *, reason: str, author: str) -> Skip:
@@ -219,28 +218,6 @@ class Tiering(
         """One answer for each partition, as they come; see `RecordReaders.fetch`."""
         with self.record_readers() as readers:
             yield from readers.fetch(fetches, client)
-
-    def _plan_of(
-        self,
-        report: ScanReport,
-        run_id: str,
-        failed: Mapping[TopicIdPartition, Sequence[FailedCopy]],
-        limit_bytes: int | None = None,
-    ) -> CopyPlan:
-        return plan_copy(
-            run_id,
-            report,
-            metadata=self.metadata,
-            registry=self.registry,
-            facts=self.facts,
-            now_ms=self.deletions.now_ms(),
-            limit_bytes=limit_bytes,
-            placements=self.placements(),
-            retentions=self.retentions_of_copies(report),
-            failed=failed,
-            max_new_copies=self.effective_settings().superseded.max_copies,
-            doubt=StoreWitness(self.metadata, lambda: self.storage).doubt_or_error,
-        )
 
     def segment_copier(self) -> SegmentCopier:
         """Copies one segment, or removes what copies left."""

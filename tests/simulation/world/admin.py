@@ -84,6 +84,12 @@ class ModelAdmin:
 
         return self._ask("topics", "", said)
 
+    def topic_names(self) -> Collection[str]:
+        def said() -> Collection[str]:
+            return [METADATA_TOPIC, *(facts.topic for facts in self._world.cluster.image().values())]
+
+        return self._ask("topic_names", "", said)
+
     def topic_configs(self, topic: str) -> Mapping[str, BrokerConfig]:
         def said() -> Mapping[str, BrokerConfig]:
             own = self._configs(topic)

@@ -58,6 +58,9 @@ class FactsView:
     def topic_named(self, name: str) -> TopicFacts | None:
         return next((facts for facts in self._image.values() if facts.topic == name), None)
 
+    def topic_names(self) -> Collection[str]:
+        return [facts.topic for facts in self._image.values()]
+
     def is_removed(self, topic_id: Uuid) -> bool:
         return topic_id in self._removed
 

@@ -37,6 +37,9 @@ class LoggedFacts:
     def topic_named(self, name: str) -> TopicFacts | None:
         return None
 
+    def topic_names(self) -> list[str]:
+        return [topic.topic for topic in self.topics.values()]
+
     def is_removed(self, topic_id: Uuid) -> bool:
         return topic_id in self.removed
 
@@ -138,3 +141,15 @@ def test_directories_are_the_logs_where_it_has_the_same_replicas() -> None:
     moved = facts.topic(orders)
     assert moved is not None
     assert moved.partitions[0].directories == ()
+
+
+def test_names_of_topics_are_asked_once_after_a_refresh() -> None:
+    brokers = ModelBrokers()
+    brokers.create_topic("orders")
+    facts = AdminFacts(brokers, UnknownFacts())
+    facts.refresh()
+    assert list(facts.topic_names()) == ["orders"]
+    brokers.create_topic("audit")
+    assert list(facts.topic_names()) == ["orders"]
+    facts.refresh()
+    assert set(facts.topic_names()) == {"orders", "audit"}

@@ -49,12 +49,14 @@ def test_lags_add_up_and_the_longest_wait_counts() -> None:
     registry = CollectorRegistry()
     gauges = SizeGauges(PrometheusRecorder(registry))
     orders = [PartitionLag(partition_of("orders", n), 100, 2, 5.0 * n) for n in range(2)]
-    gauges.copy_lags(orders)
+    gauges.copy_lags(orders, [partition_of("audit", n) for n in range(3)])
     gauges.delete_lags(orders[:1], ["orders", "payments"])
     assert values(registry) == {
         ("RemoteCopyLagBytes", "orders"): 200,
         ("RemoteCopyLagSegments", "orders"): 4,
         ("tiering_remote_copy_lag_seconds", "orders"): 5,
+        ("tiering_remote_copy_out_of_sight_partitions", "orders"): 0,
+        ("tiering_remote_copy_out_of_sight_partitions", "audit"): 3,
         ("RemoteDeleteLagBytes", "orders"): 100,
         ("RemoteDeleteLagBytes", "payments"): 0,
         ("RemoteDeleteLagSegments", "orders"): 2,

@@ -148,6 +148,7 @@ def test_plan() -> None:
 def test_a_plan_has_findings_only_for_reasons_that_need_a_person() -> None:
     fine = {reason: present_plan(sample.copy_plan(held_back=(waiting(reason),))).ok for reason in HeldBack}
     assert {reason for reason, ok in fine.items() if not ok} == {
+        HeldBack.OUT_OF_SIGHT,
         HeldBack.STOPPED,
         HeldBack.LOST,
         HeldBack.FAILED_AGAIN,

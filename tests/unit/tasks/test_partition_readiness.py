@@ -22,7 +22,11 @@ from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.remote_metadata.topic_deletions_contract import TopicDeletion
+from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.tasks.partition_readiness import NotReady, PartitionReadiness, partition_readiness
+from include.tiering.tasks.plan_replacements import plan_replacements
+from include.tiering.work.contract import PlannedPartition, PlannedSegment
 from tests.doubles.segments import segment_of
 
 EPOCHS = LeaderEpochs.of([(0, 0)])
@@ -68,6 +72,7 @@ class Known:
         self.stopped: dict[TopicIdPartition, str] = {}
         self.owners: dict[Uuid, TopicOwner] = {}
         self.topics: Mapping[Uuid, TopicFacts] = {}
+        self.removed: set[Uuid] = set()
         self.fails: Exception | None = None
 
     def is_ready(self, partition: TopicIdPartition) -> bool:
@@ -87,6 +92,19 @@ class Known:
             raise self.fails
         return self.topics.get(topic_id)
 
+    def topic_names(self) -> list[str]:
+        if self.fails is not None:
+            raise self.fails
+        return [topic.topic for topic in self.topics.values()]
+
+    def topic_named(self, name: str) -> TopicFacts | None:
+        if self.fails is not None:
+            raise self.fails
+        return next((topic for topic in self.topics.values() if topic.topic == name), None)
+
+    def is_removed(self, topic_id: Uuid) -> bool:
+        return topic_id in self.removed
+
 
 @pytest.fixture
 def known() -> Known:
@@ -99,10 +117,17 @@ def judged(
     errors: tuple[ScanError, ...] = (),
     topics: Collection[str] = ("*",),
     paused: Collection[str] = (),
+    **more: Any,
 ) -> dict[str, PartitionReadiness]:
     parts: Any = known
     found = partition_readiness(
-        ScanReport("c", replicas, errors), topics=topics, metadata=parts, registry=parts, facts=parts, paused=paused
+        ScanReport("c", replicas, errors),
+        topics=topics,
+        metadata=parts,
+        registry=parts,
+        facts=parts,
+        paused=paused,
+        **more,
     )
     return {str(one.topic_id_partition): one for one in found}
 
@@ -117,10 +142,43 @@ def test_segments_that_wait_are_the_plans_business(known: Known, reason: Ineligi
     assert judged(known, replica(reason=reason))["orders-0"].ready
 
 
-@pytest.mark.parametrize("reason", [IneligibleReason.TOPIC_UNKNOWN, IneligibleReason.TOPIC_REMOVED])
+@pytest.mark.parametrize("reason", [IneligibleReason.TOPIC_UNKNOWN, IneligibleReason.TOPIC_CONTRADICTED])
 def test_facts_that_are_missing_or_contradict(known: Known, reason: IneligibleReason) -> None:
     one = judged(known, replica(reason=reason))["orders-0"]
     assert (one.reason, one.detail) == (NotReady.FACTS, reason)
+
+
+def test_what_is_left_of_a_deleted_topic_waits_for_nothing(known: Known) -> None:
+    one = judged(known, replica(reason=IneligibleReason.TOPIC_REMOVED))["orders-0"]
+    assert (one.reason, one.detail) == (NotReady.DELETED, "nothing of it is remote")
+    assert (one.ready, one.waits) == (False, False)
+
+
+SEEN = TopicDeletion("orders", 1_767_225_600_000, "RemoveTopicRecord")
+
+
+@pytest.mark.parametrize("how", ["removed", "recorded", "taken", "recorded, and nothing can be asked"])
+def test_a_topic_is_deleted_by_a_positive_answer_alone(known: Known, how: str) -> None:
+    known.remote = [partition()]
+    assert judged(known)["orders-0"].reason is NotReady.NO_LEADER_REPLICA
+    deletions = {partition().topic_id: SEEN} if "recorded" in how else {}
+    if how == "removed":
+        known.removed = {partition().topic_id}
+    if how == "taken":
+        newer = Uuid(b"newer-topic-id-0")
+        known.topics = {newer: TopicFacts("orders", newer)}
+    if "nothing" in how:
+        known.fails = ClusterFactsError("gone")
+    one = judged(known, deletions=deletions)["orders-0"]
+    seen = "seen 2026-01-01 00:00:00 UTC; " if deletions else ""
+    assert (one.reason, one.detail) == (NotReady.DELETED, seen + "its archive stays")
+    one = judged(known, deletions=deletions, expire_after_days=7)["orders-0"]
+    assert one.detail == seen + "its archive stays for 7 days, then it goes with an approval"
+
+
+def test_a_topic_that_is_there_is_not_deleted_whatever_was_recorded(known: Known) -> None:
+    known.topics = {partition().topic_id: TopicFacts("orders", partition().topic_id)}
+    assert judged(known, replica(), deletions={partition().topic_id: SEEN})["orders-0"].ready
 
 
 def test_two_directories_with_one_partition(known: Known) -> None:
@@ -183,18 +241,23 @@ def test_a_stop_concerns_one_partition(known: Known) -> None:
 def test_what_a_run_would_copy_anew_stops_nothing(known: Known, end_offset: int, ready: bool) -> None:
     known.stopped[partition()] = "segment 0..9 failed Q102"
     segment = segment_of(partition(), 1, 0, end_offset, state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
-    failed = {partition(): [FailedCopy(segment, "Q102")]}
-    parts: Any = known
-    (one,) = partition_readiness(
-        ScanReport("c", (replica(),), ()),
-        topics=("*",),
-        metadata=parts,
-        registry=parts,
-        facts=parts,
-        paused=(),
-        failed=failed,
-    )
-    assert one.ready is ready
+    again = plan_replacements(replica(), [FailedCopy(segment, "Q102")], max_attempts=1)
+    planned = PlannedPartition(replica().replica_id, 0.0, again.segments)
+    held_back = () if again.held_back is None else (again.held_back,)
+    plan = CopyPlan("", (planned,) if again.segments else (), held_back, ())
+    one = judged(known, replica(), plan=plan)["orders-0"]
+    assert (one.ready, one.reason) == (ready, None if ready else NotReady.STOPPED)
+
+
+@pytest.mark.parametrize("reason", HeldBack)
+def test_what_the_plan_holds_back_until_a_person_decides_is_not_ready(known: Known, reason: HeldBack) -> None:
+    held_back = HeldBackPartition(partition(), 7, reason, "why")
+    one = judged(known, replica(), plan=CopyPlan("", (), (held_back,), ()))["orders-0"]
+    assert (one.reason is NotReady.UNDECIDED) is held_back.needs_a_person
+    assert one.ready is not held_back.needs_a_person
+    assert one.ready or one.detail == f"from offset 7: {reason}: why"
+    copied_first = PlannedPartition(replica().replica_id, 0.0, (PlannedSegment(0, 6, 1),))
+    assert judged(known, replica(), plan=CopyPlan("", (copied_first,), (held_back,), ()))["orders-0"].ready
 
 
 @pytest.mark.parametrize(("paused", "way_out"), [("*", "./tiering resume"), ("a", "./tiering resume --topic a")])
@@ -211,7 +274,12 @@ def test_metadata_comes_first(known: Known) -> None:
 
 
 def test_what_a_person_must_decide_is_not_waited_for() -> None:
-    assert {reason for reason in NotReady if not reason.waitable} == {NotReady.NOT_OURS, NotReady.STOPPED}
+    assert {reason for reason in NotReady if not reason.waitable} == {
+        NotReady.NOT_OURS,
+        NotReady.STOPPED,
+        NotReady.UNDECIDED,
+        NotReady.DELETED,
+    }
 
 
 def test_the_same_name_under_another_id_is_another_partition(known: Known) -> None:

@@ -30,6 +30,7 @@ from tests.doubles.topic_oracle import records_about
 
 PASSES_BY_ITSELF = {
     HeldBack.NOT_READY,
+    HeldBack.OUT_OF_SIGHT,
     HeldBack.STOPPED,
     HeldBack.BYTE_LIMIT,
     HeldBack.NOT_ELIGIBLE,

@@ -19,6 +19,7 @@ from include.tiering.errors import (
     SourceUnreadableError,
     SourceVanishedError,
 )
+from include.tiering.log_source.contract import ScanError
 from include.tiering.log_source.log_dir.dirs import Checkpoints, DirIdentity, read_checkpoints
 from include.tiering.log_source.log_dir.found_replica import FoundReplica, UnreadReplica
 from include.tiering.log_source.log_dir.partition_reader import PartitionReader
@@ -67,7 +68,7 @@ class DirReader:
             except SourceError as error:
                 # A replica on its way out may go at any time.
                 if name.state is DirectoryState.LIVE or not isinstance(error, SourceVanishedError):
-                    yield UnreadReplica(self.identity, name, scan_error(error, self.identity.path))
+                    yield UnreadReplica(self.identity, name, self._error_of(error, name))
 
     def replica(self, directory_name: str, name: PartitionDirectoryName, *, deep: bool = False) -> FoundReplica:
         """One replica. If a file vanishes meanwhile, all of it is read again. Its errors go to `on_error` as well.
@@ -94,9 +95,12 @@ class DirReader:
                 if attempt == _ATTEMPTS:
                     raise
             else:
-                listed = tuple(scan_error(error, self.identity.path) for error in errors)
+                listed = tuple(self._error_of(error, name) for error in errors)
                 return replace(found, errors=listed), errors
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _error_of(self, error: SourceError, name: PartitionDirectoryName) -> ScanError:
+        return scan_error(error, self.identity.path, f"{name.topic}-{name.partition}")
 
     def _partition_name(self, entry: DirEntry[str]) -> PartitionDirectoryName | None:
         """None for what holds no replica; names that no broker writes, or that are no directory, are reported."""

@@ -176,6 +176,7 @@ def _empty_segments(replica: FoundReplica) -> list[ScanError]:
             0,
             CorruptFileError.__name__,
             "a rolled segment without a batch",
+            str(replica.topic_id_partition),
         )
         for found in replica.segments
         if found.is_empty

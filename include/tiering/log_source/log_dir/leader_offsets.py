@@ -96,6 +96,7 @@ def scan_errors(replicas: Iterable[BoundedReplica]) -> list[ScanError]:
             None,
             "BrokersError" if one.refusal is IneligibleReason.OFFSETS_UNKNOWN else "SourceChangedError",
             printable(one.finding),
+            str(one.found.topic_id_partition),
         )
         for one in replicas
         if one.refusal is not None and one.finding

@@ -71,4 +71,4 @@ def misnamed_error(replica: FoundReplica, known: KnownName | None) -> ScanError:
     who = "directories of two names have" if known is None else f"{known.by} {known.name}"
     message = f"{IneligibleReason.TOPIC_CONTRADICTED}: its topic id is {topic_id}, which {who}"
     path = f"{replica.identity.path}/{replica.directory_name}/{PARTITION_METADATA}"
-    return ScanError(printable(path), None, "CorruptFileError", printable(message))
+    return ScanError(printable(path), None, "CorruptFileError", printable(message), str(replica.topic_id_partition))

@@ -6,12 +6,13 @@ from include.tiering.errors import ClusterFactsError, SourceError, SourceUnreada
 from include.tiering.log_source.contract import ScanError
 
 
-def scan_error(error: SourceError | ClusterFactsError, default_path: str) -> ScanError:
-    """Facts have no path of their own, but the file that broke them has."""
+def scan_error(error: SourceError | ClusterFactsError, default_path: str, partition: str | None = None) -> ScanError:
+    """Facts have no path of their own, but the file that broke them has. `partition`: see `ScanError`."""
     source = error if isinstance(error, SourceError) else error.__cause__
     if isinstance(source, SourceError):
-        return ScanError(printable(source.path), source.position, type(error).__name__, printable(source.message))
-    return ScanError(printable(default_path), None, type(error).__name__, printable(str(error)))
+        path, message = printable(source.path), printable(source.message)
+        return ScanError(path, source.position, type(error).__name__, message, partition)
+    return ScanError(printable(default_path), None, type(error).__name__, printable(str(error)), partition)
 
 
 def with_host(error: SourceUnreadableError) -> SourceUnreadableError:

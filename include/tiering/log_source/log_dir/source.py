@@ -201,13 +201,13 @@ class LogDirSource:
         self, identity: DirIdentity, topics: Collection[str] | None, deep: bool, errors: list[ScanError]
     ) -> Iterator[FoundReplica | UnreadReplica]:
         def on_error(error: SourceError) -> None:
-            errors.append(scan_error(error, identity.path))
+            errors.append(scan_error(error, identity.path, ""))
 
         try:
             with open_root(identity.path) as root:
                 yield from DirReader.of(root, identity, on_error).replicas(topics, deep=deep)
         except SourceError as error:
-            on_error(error)
+            errors.append(scan_error(error, identity.path))
 
     def _locate(self, replica_id: ReplicaId) -> tuple[_Located, Replica]:
         """The replica as it is now, judged beside all others of its partition.
@@ -265,7 +265,7 @@ class LogDirSource:
         except ClusterFactsError as error:
             if error.retriable:
                 raise
-            errors.append(scan_error(error, group[0].directory_name))
+            errors.append(scan_error(error, group[0].directory_name, str(group[0].topic_id_partition)))
             return self._judge(group, None, None, deep=deep, recorded=recorded)
 
     def _judge(

@@ -94,7 +94,7 @@ class TestKill:
 
     @pytest.mark.parametrize("step", LEFT_BY_ABANDONING, ids=str)
     def test_at_a_step_of_the_clean_up(self, step):
-        kill_worker("one", "--kill-at", CopyStep.VERIFIED)
+        kill_worker("one", "--kill-after-bytes", "63361")
         kill_worker("one", "--kill-at", step)
         with open_tiering(load_settings()) as tiering:
             assert states(tiering) == LEFT_BY_ABANDONING[step]

@@ -55,6 +55,7 @@ class World:
     pools: SqlPoolMirror
     at: dict[tuple[CopyStep, int], Callable[[], None]]
     limiter: ByteLimiter
+    store: Path
     seed: int = 0
 
     def plan(self, run_id: str = "run") -> None:
@@ -130,6 +131,7 @@ def copy_world(directory: Path) -> Iterator[World]:
         SqlPoolMirror(engine, CLUSTER),
         {},
         UnlimitedBytes(),
+        directory / "remote",
     )
     engine.dispose()
 

@@ -47,6 +47,8 @@ from include.tiering.tasks.copy_one_segment import SegmentCopier
 from include.tiering.tasks.handover.drive import carry_on, undo_handover
 from include.tiering.tasks.handover.gather import gather, seed_rows
 from include.tiering.tasks.handover.ports import CopyRound, HandoverLimits, HandoverPorts, StoredDigest
+from include.tiering.tasks.leftover_copies import LeftoverCopies
+from include.tiering.tasks.whole_copy import WholeCopy
 from include.tiering.work.handover_contract import Handover, LocalRetention, SeededPartition
 from include.tiering.work.sql_handovers import SqlHandoverStore
 from include.tiering.work.sql_plan_questions import SqlPlanQuestions
@@ -54,6 +56,7 @@ from tests.doubles.copy_world import CLUSTER, World, copy_world
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.model_brokers import BROKER_DEFAULTS, TOPIC_DEFAULTS, ModelBrokers
+from tests.doubles.quotas import SameLimiter
 
 TOPIC: Final = "orders"
 TOPIC_ID: Final = Uuid(b"orders-topic-id!")
@@ -255,12 +258,12 @@ class WorldVerbs:
             metadata.record_look(Look(one, broken, before=row, is_deep=self._world.limits.verify_deep))
             self._world.verified.append(row.metadata)
 
-    def abandon_leftovers(self, fence: Fence) -> int:
+    def abandon_leftovers(self, fence: Fence) -> None:
         copying = self._world.copying
         copier = SegmentCopier(
             copying.source, copying.storage, copying.metadata, copying.registry, self._world.clock, bytes, _nothing
         )
-        return copier.abandon_leftovers(fence)
+        LeftoverCopies(copier, WholeCopy(copying.storage, SameLimiter(copying.limiter))).abandon_parts(fence)
 
     def publish(self, seeded: SeededPartition) -> None:
         world, partition = self._world, seeded.topic_id_partition

@@ -18,8 +18,9 @@ FINISHED only after the store proved what it has and that it is ours, and the so
                 objects deleted                            that row                            A
                 DELETE_SEGMENT_FINISHED                    a tombstone                         -
 
-A: whoever holds the partition's lease to copy next, before it copies anything (`abandon_leftovers`); if nobody copies
-   there any more, expiration after `tiering.unfinished.copy.expiry.ms`.
+A: whoever holds the partition's lease to copy next, before it copies anything: see `leftover_copies`, which finishes
+   a whole copy rather than send it again; and expiration after `tiering.unfinished.copy.expiry.ms`, of what is
+   elsewhere by then.
 B: the same, when it finds the planned offsets copied (outcome SKIPPED).
 STARTED: is in the database before the first byte is sent, and on its disk with FINISHED at the latest. A power failure
    of the database's host may take the row of an attempt under way: its objects are orphans then, for the audit.
@@ -30,7 +31,7 @@ RECHECKED: the marker is read now, whenever it was read before. Where the store 
 FINISHED: of a copy that takes the place of a failed segment, that one becomes DELETE_SEGMENT_STARTED in the same
    transaction. A crash before it leaves the failed one as it was; after it the new one alone answers, and expiration
    deletes the old objects after `tiering.superseded.hold.ms`. A copy reads and changes nothing of them.
-An interrupted upload is never resumed: the next attempt has a new id, so its objects cannot mix with these.
+An upload that was interrupted is never resumed: the next attempt has a new id, so its objects cannot mix with these.
 """
 
 from collections.abc import Callable
@@ -50,7 +51,6 @@ from include.tiering.errors import (
 from include.tiering.log_source.contract import CheckedSegment, OpenSegment, ReplicaId
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
-from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
@@ -183,19 +183,6 @@ class SegmentCopier:
             raise StateConflictError(f"{segment_id} is {state} now: there is nothing to replace")
         return row.metadata
 
-    def abandon_leftovers(self, fence: Fence) -> int:
-        """Remove every attempt of the leased partition that never was FINISHED; returns how many.
-
-        Holding the lease is the proof that nobody works on it any more; of what a broker began it proves nothing, and
-        that stays. What was FINISHED is expiration's to delete, which has a lease of its own.
-        """
-        partition = fence.topic_id_partition
-        ours = [row for row in self.metadata.list_segments(partition) if row.origin is SegmentOrigin.PLATFORM]
-        leftovers = [row.metadata for row in ours if not row.metadata.is_finished and row.finished_at_ms is None]
-        for attempt in leftovers:
-            self.abandon(attempt, fence)
-        return len(leftovers)
-
     def abandon(self, attempt: RemoteLogSegmentMetadata, fence: Fence) -> None:
         """DELETE_STARTED, objects, DELETE_FINISHED. May be repeated from any point.
 
@@ -243,12 +230,34 @@ class SegmentCopier:
         is_confirmed = all(stored.confirmed for stored in sent)
         require_stored(sent, sent if is_confirmed else self.storage.stat_log_segment(attempt), checked)
         self.observe(CopyStep.VERIFIED, partition, start)
-        opened.recheck()
+        sent_bytes = sum(stored.size_bytes for stored in sent)
+        self.finish(attempt, opened, sent_bytes, supersedes=supersedes, fence=fence, limiter=limiter)
+        return CopiedSegment(
+            attempt.remote_log_segment_id, start, attempt.end_offset, attempt.segment_size_bytes, sent_bytes, supersedes
+        )
+
+    def finish(
+        self,
+        attempt: RemoteLogSegmentMetadata,
+        opened: OpenSegment | None,
+        sent_bytes: int,
+        *,
+        supersedes: RemoteLogSegmentId | None = None,
+        fence: Fence,
+        limiter: ByteLimiter,
+    ) -> None:
+        """From VERIFIED to FINISHED. `opened` is the source, None if it has the segment no longer.
+
+        Raises:
+            SourceError, RemoteStorageError, LeaseLostError, SendingStoppedError, StateConflictError: as `copy`.
+        """
+        partition, start = attempt.topic_id_partition, attempt.start_offset
+        if opened is not None:
+            opened.recheck()
         self.require_ours(partition)
         self.storage.check_marker()
         self.observe(CopyStep.RECHECKED, partition, start)
         limiter.take(0)
-        sent_bytes = sum(stored.size_bytes for stored in sent)
         update = RemoteLogSegmentMetadataUpdate(
             attempt.remote_log_segment_id,
             RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
@@ -260,14 +269,6 @@ class SegmentCopier:
             update, expected=RemoteLogSegmentState.COPY_SEGMENT_STARTED, fence=fence, supersedes=supersedes
         )
         self.observe(CopyStep.FINISHED, partition, start)
-        return CopiedSegment(
-            attempt.remote_log_segment_id,
-            start,
-            attempt.end_offset,
-            attempt.segment_size_bytes,
-            sent_bytes,
-            supersedes,
-        )
 
     def _advance_deletion(self, attempt: RemoteLogSegmentMetadata, state: RemoteLogSegmentState, fence: Fence) -> bool:
         """Whether it is in `state` now. An expiration that took the same attempt for abandoned may be a step ahead: its

@@ -19,7 +19,6 @@ from include.tiering.errors import (
     CorruptFileError,
     LeaseLostError,
     QuotaExceededError,
-    RemoteStorageError,
     SendingStoppedError,
     SourceError,
     StateConflictError,
@@ -33,9 +32,11 @@ from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
 from include.tiering.tasks.batch_room import BatchEnd, BatchRoom
 from include.tiering.tasks.check_ahead import CheckAhead
 from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier
+from include.tiering.tasks.leftover_copies import LeftoverCopies
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.tasks.topic_admission import TopicAdmission
 from include.tiering.tasks.turns import Turns
+from include.tiering.tasks.whole_copy import WholeCopy
 from include.tiering.work.contract import Lease, Placement, PlannedSegment, SegmentOutcome, WorkItem, WorkStore
 
 _log: Final = get_logger(__name__)
@@ -105,6 +106,7 @@ class CopyBatch:
         ahead: CheckAhead | None = None,
     ) -> None:
         self._copier = copier if ahead is None else replace(copier, source=ahead)
+        self._leftovers = LeftoverCopies(self._copier, WholeCopy(copier.storage, quotas))
         self._ahead = ahead
         self._work = work
         self._quotas = quotas
@@ -151,6 +153,8 @@ class CopyBatch:
             except LeaseLostError as error:
                 for_partition(_log, lease.replica_id.topic_id_partition).warning("%s", error)
                 self._heartbeat.lost(lease)
+            except SendingStoppedError as error:
+                for_partition(_log, lease.replica_id.topic_id_partition).info("left for now: %s", error)
             finally:
                 self._heartbeat.release()
         return ended
@@ -176,15 +180,17 @@ class CopyBatch:
         planned = self._work.remaining(lease)
         if not planned or self._admission.must_wait(lease.replica_id):
             return
+        partition = lease.replica_id.topic_id_partition
+        limiter = self._quotas.copy(lease.replica_id.broker_id, partition.topic, go_on=self._gate.check)
         try:
-            self._copier.abandon_leftovers(lease.fence)
-            self._copier.require_ours(lease.replica_id.topic_id_partition)
-        except (RemoteStorageError, SourceError) as error:
+            self._leftovers.settle(lease.replica_id, planned, fence=lease.fence, limiter=limiter)
+            self._copier.require_ours(partition)
+        except (LeaseLostError, SendingStoppedError):
+            raise
+        except TieringError as error:
             self._give_up(lease, planned[0], error)
             return
         self._heartbeat.add_planned(sum(segment.size_bytes for segment in planned))
-        partition = lease.replica_id.topic_id_partition
-        limiter = self._quotas.copy(lease.replica_id.broker_id, partition.topic, go_on=self._gate.check)
         with self._checking_ahead(lease, planned):
             self._copy_in_order(lease, planned, limiter)
 

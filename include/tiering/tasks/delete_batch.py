@@ -30,6 +30,7 @@ from include.tiering.tasks.delete_segments import SEGMENTS_PER_GROUP, Doomed, Fa
 from include.tiering.tasks.recheck_plan import PlanCheck
 from include.tiering.tasks.require_replacement import ReplacementCheck
 from include.tiering.tasks.send_gate import SendGate
+from include.tiering.tasks.whole_copy import WholeCopy
 from include.tiering.work.contract import PartitionLease, WorkStore
 from include.tiering.work.deletion_contract import DeletionItem, DeletionOutcome, PlannedDeletion, PlannedExpiration
 
@@ -41,7 +42,8 @@ _PAUSE_POLL_SECONDS: Final = 0.5
 class DeleteResult:
     """What one batch did. What it left is still planned, or in DELETE_SEGMENT_STARTED for the next run.
 
-    `held` are superseded segments whose objects stay because the copy in their place is not proved.
+    `held` are superseded segments and unfinished copies whose objects stay because it is not proved that another copy
+    has their offsets.
     """
 
     deleted: tuple[PlannedDeletion, ...]
@@ -89,7 +91,7 @@ class DeleteBatch:
         self._deleted: list[PlannedDeletion] = []
         self._failed: list[FailedDeletion] = []
         self._held: list[DeletionItem] = []
-        self._replacements = ReplacementCheck(deleter.metadata, deleter.storage, quotas)
+        self._replacements = ReplacementCheck(deleter.metadata, WholeCopy(deleter.storage, quotas))
 
     def run(self) -> DeleteResult:
         """Pull partitions until there is a reason to end.
@@ -206,13 +208,14 @@ class DeleteBatch:
             self._given_up.add(lease.fence.topic_id_partition)
 
     def _proved(self, lease: PartitionLease, group: Sequence[Doomed]) -> Sequence[Doomed]:
-        """Without superseded segments whose replacement is not proved: those are held."""
+        """Without what is held: superseded segments and unfinished copies whose offsets may be nowhere else."""
         held: dict[PlannedDeletion, DeletionItem] = {}
-        for planned, _ in group:
-            if planned.reason != DeletionReason.SUPERSEDED:
-                continue
+        for planned, segment in group:
             try:
-                self._replacements.require(planned.segment_id)
+                if planned.reason == DeletionReason.SUPERSEDED:
+                    self._replacements.require(planned.segment_id)
+                elif planned.reason == DeletionReason.ABANDONED_COPY:
+                    self._replacements.require_covered(segment)
             except UnprovedReplacementError as error:
                 for_partition(_log, lease.fence.topic_id_partition).warning("%s", error)
                 held[planned] = DeletionItem(planned, DeletionOutcome.SKIPPED, type(error).__name__, str(error))

@@ -19,10 +19,11 @@ from include.tiering.model.retention import DeletionDecision
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.topic_retention import TopicRetention
-from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.remote_metadata.contract import RemoteLogMetadata, SegmentRow, TopicRegistry
 from include.tiering.tasks.copy_begin import left_out
 from include.tiering.tasks.copy_fork import replaced_offsets, undecided_offsets
 from include.tiering.tasks.copy_plan import WAITING_CANNOT_HELP, CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.tasks.leftover_copies import going_on
 from include.tiering.tasks.out_of_sight import partitions_out_of_sight
 from include.tiering.tasks.own_topics import owner_seen
 from include.tiering.tasks.plan_replacements import (
@@ -56,6 +57,7 @@ def plan_copy(
     failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] = NOTHING_FAILED,
     max_new_copies: int = MOST_NEW_COPIES,
     doubt: Callable[[RemoteLogSegmentMetadata], str | None] = lambda _: None,
+    is_whole: Callable[[SegmentRow], bool] = lambda _: False,
 ) -> CopyPlan:
     """Decide from one scan what a run may copy.
 
@@ -65,6 +67,8 @@ def plan_copy(
     Of each partition what `failed` comes first, copied anew at most `max_new_copies` times: see `plan_replacements`.
     Where that cannot be, nothing else of the partition is planned; nor where there is `doubt` whether the store, from
     which such a segment is missing, is the right one.
+
+    Where the source has no longer what comes next, copies that were begun and `is_whole` are planned to be finished.
 
     `now_ms` is the database's clock; `retentions` holds what is set on topics, by name. Where nothing was ever copied,
     the copy begins behind what they would delete at once; see `copy_begin`.
@@ -94,6 +98,8 @@ def plan_copy(
                 new, waits = _new(replica, pending, highest, metadata, retentions, now_ms)
                 to_copy += new
                 held_back += waits
+            elif refusal.hole is not None and (left := _leftovers(replica, following, highest, metadata, is_whole)):
+                to_copy += left
             else:
                 held_back.append(refusal)
         elif highest is not None and replica.segments:
@@ -177,6 +183,18 @@ def _following(replica: Replica, pending: Sequence[LogSegment], highest: int | N
     if latest is None or highest is None or latest.reason is not IneligibleReason.ACTIVE:
         return None
     return latest if latest.base_offset > highest + 1 else None
+
+
+def _leftovers(
+    replica: Replica,
+    following: LogSegment,
+    highest: int | None,
+    metadata: RemoteLogMetadata,
+    is_whole: Callable[[SegmentRow], bool],
+) -> list[PlannedSegment]:
+    if highest is None or _fork(replica, highest, following.base_offset, metadata) is not None:
+        return []
+    return going_on(metadata, replica.topic_id_partition, highest, following.base_offset, is_whole)
 
 
 def _may_copy(replica: Replica, metadata: RemoteLogMetadata, registry: TopicRegistry) -> bool:

@@ -1,21 +1,23 @@
-"""Before the objects of a superseded segment go: the copy in its place is there, whole and right, and has passed.
+"""Before objects go that retention has not decided about: what has their offsets is there, whole, right, and passed.
 
 A failed segment was superseded because of what a verification saw. If that was the mistake (another disk, another
 prefix, a store that lied), the superseded objects are the real ones, and the row that is FINISHED refers to nothing. So
 the new copy is looked at once more, at the last moment. What cannot be proved keeps the old objects: they cost storage.
+
+A copy that never was finished is one for this database alone: if that was set back, the copy may have been finished
+since, and be all that there is of its offsets.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
-from include.tiering.errors import RemoteStorageError, UnprovedReplacementError
-from include.tiering.formats.crc32c import extend_crc32c
+from include.tiering.errors import UnprovedReplacementError
 from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.skipped_offsets import OffsetRange, without
 from include.tiering.model.verdict import Verdict
-from include.tiering.quota.contract import Quotas
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, SegmentRow
-from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoredObject
-from include.tiering.tasks.compare_stored import explains_length, manifest_suspicion
+from include.tiering.tasks.whole_copy import WholeCopy
 
 _MOST_COPIES: Final = 1_000
 """No segment was ever copied so often: a longer chain is damage."""
@@ -26,11 +28,10 @@ _PASSED_ONCE: Final = (Verdict.PASSED, Verdict.EXPIRED)
 
 @dataclass(frozen=True, slots=True)
 class ReplacementCheck:
-    """Looks at the copy in the place of a superseded segment. What is read back is charged to the fetch quota."""
+    """Looks at the copies that have the offsets of a superseded segment, or of an unfinished copy."""
 
     metadata: RemoteLogMetadata
-    storage: RemoteStorage
-    quotas: Quotas
+    whole: WholeCopy
 
     def require(self, superseded: RemoteLogSegmentId) -> None:
         """Return if the objects of this segment may go as far as its replacement is concerned.
@@ -50,14 +51,34 @@ class ReplacementCheck:
             raise _unproved(old, new, f"is {new.metadata.state.name}, and the log start has not passed its offsets")
         if new.verdict not in _PASSED_ONCE:
             raise _unproved(old, new, f"has not passed verification: {new.verdict}")
-        try:
-            fault = self._fault(new)
-        except RemoteStorageError as error:
-            if error.retriable:
-                raise
-            fault = f"cannot be read: {error}"
+        fault = self.whole.fault(new)
         if fault is not None:
             raise _unproved(old, new, fault)
+
+    def require_covered(self, unfinished: RemoteLogSegmentMetadata) -> None:
+        """Return if the objects of a copy that was never finished may go: there are none, or passed segments or
+        recorded decisions cover its offsets.
+
+        Raises:
+            UnprovedReplacementError: offsets of it are nowhere else, or what has them is not whole.
+            RemoteStorageUnavailableError: the store does not answer (retriable).
+        """
+        segment_id, partition = unfinished.remote_log_segment_id, unfinished.topic_id_partition
+        if not self.whole.storage.stat_log_segment(unfinished):
+            return
+        wanted = OffsetRange(unfinished.start_offset, unfinished.end_offset)
+        rows = [row for row in self.metadata.list_segments(partition) if row.metadata.is_finished]
+        covering = [row for row in rows if _overlaps(row.metadata, wanted) and row.verdict in _PASSED_ONCE]
+        decided = [one.offsets for one in self.metadata.skipped_offsets(partition)]
+        copied = [OffsetRange(row.metadata.start_offset, row.metadata.end_offset) for row in covering]
+        if nowhere := without(wanted, [*decided, *copied]):
+            raise UnprovedReplacementError(
+                f"{segment_id} is kept: its copy was not finished, and no other that passed verification has offsets"
+                f" {nowhere[0]}; a copy run finishes it if all of it is there"
+            )
+        for row in covering:
+            if (fault := self.whole.fault(row)) is not None:
+                raise UnprovedReplacementError(f"{segment_id} is kept: {row.metadata.remote_log_segment_id.id} {fault}")
 
     def _last_copy(self, old: SegmentRow) -> SegmentRow:
         """The end of the chain: a new copy may have failed and have been superseded itself."""
@@ -74,35 +95,9 @@ class ReplacementCheck:
             f"{old.metadata.remote_log_segment_id} is kept: no metadata has {row.superseded_by}, the copy in its place"
         )
 
-    def _fault(self, new: SegmentRow) -> str | None:
-        """What is wrong with the objects of a copy."""
-        found = {one.kind: one for one in self.storage.stat_log_segment(new.metadata)}
-        missing = sorted(self.storage.required_kinds - found.keys())
-        if missing:
-            return f"has no {', '.join(missing)} in the store"
-        if new.log_crc32c is None:
-            return "has no known checksum to compare with"
-        manifest = self.storage.fetch_manifest(new.metadata)
-        if manifest is not None and (suspicion := manifest_suspicion(new.metadata, manifest)) is not None:
-            return f"has a manifest of another segment: {suspicion}"
-        return self._fault_of_log(new, found[ObjectKind.LOG], manifest)
 
-    def _fault_of_log(self, new: SegmentRow, log: StoredObject, manifest: bytes | None) -> str | None:
-        expected = (new.metadata.segment_size_bytes, new.log_crc32c)
-        stored = (log.size_bytes, log.crc32c)
-        if stored != expected and explains_length(manifest, expected[0], log.size_bytes):
-            # Compressed or encrypted: the store's checksum is of other bytes than ours, so it is read.
-            stored = self._read_back(new)
-        if stored == expected:
-            return None
-        return f"has a log of {stored[0]} bytes with CRC-32C {stored[1]:08x}, not {expected[0]} with {expected[1]:08x}"
-
-    def _read_back(self, new: SegmentRow) -> tuple[int, int]:
-        limiter = self.quotas.fetch(new.metadata.broker_id, new.metadata.topic_id_partition.topic)
-        size_bytes = crc32c = 0
-        for block in self.storage.fetch_log_segment(new.metadata, limiter=limiter):
-            size_bytes, crc32c = size_bytes + len(block), extend_crc32c(crc32c, block)
-        return size_bytes, crc32c
+def _overlaps(segment: RemoteLogSegmentMetadata, offsets: OffsetRange) -> bool:
+    return segment.start_offset <= offsets.last and offsets.first <= segment.end_offset
 
 
 def _unproved(old: SegmentRow, new: SegmentRow, why: str) -> UnprovedReplacementError:

@@ -17,9 +17,11 @@ from include.tiering.tasks.copy_plan import CopyPlan, HeldBack
 from include.tiering.tasks.copy_segments import BatchResult
 from include.tiering.tasks.handover.ports import CopyRound, StoredDigest
 from include.tiering.tasks.handover.stored_records import stored_digest
+from include.tiering.tasks.leftover_copies import LeftoverCopies
 from include.tiering.tasks.plan_publication import PublicationPlan
 from include.tiering.tasks.publish import Publisher
 from include.tiering.tasks.verify_segments import subjects_of, verify_subjects
+from include.tiering.tasks.whole_copy import WholeCopy
 from include.tiering.work.handover_contract import SeededPartition
 
 if TYPE_CHECKING:
@@ -66,8 +68,9 @@ class HandoverActions:
         subjects = subjects_of(tiering.metadata, segments)
         verify_subjects(tiering.measurer, tiering.segment_judge(), subjects, self._depth, tiering.loss_limits())
 
-    def abandon_leftovers(self, fence: Fence) -> int:
-        return self._tiering.segment_copier().abandon_leftovers(fence)
+    def abandon_leftovers(self, fence: Fence) -> None:
+        tiering = self._tiering
+        LeftoverCopies(tiering.segment_copier(), WholeCopy(tiering.storage, tiering.quotas)).abandon_parts(fence)
 
     def publish(self, seeded: SeededPartition) -> None:
         self._tiering.require_our_store()

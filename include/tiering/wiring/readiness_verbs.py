@@ -20,6 +20,7 @@ from include.tiering.tasks.partition_readiness import NOTHING_PLANNED, partition
 from include.tiering.tasks.plan_copy import plan_copy
 from include.tiering.tasks.readiness import Readiness, run_checks
 from include.tiering.tasks.store_witness import StoreWitness
+from include.tiering.tasks.whole_copy import WholeCopy
 from include.tiering.wiring.ingestion_verbs import IngestionVerbs
 from include.tiering.wiring.name_parts import NameParts
 from include.tiering.wiring.pool_verbs import PoolVerbs
@@ -108,6 +109,7 @@ class ReadinessVerbs(PoolVerbs, IngestionVerbs, NameParts):
             failed=by_partition(self.failed_copies.all()) if failed is None else failed,
             max_new_copies=self.effective_settings().superseded.max_copies,
             doubt=StoreWitness(self.metadata, lambda: self.storage).doubt_or_error,
+            is_whole=lambda row: WholeCopy(self.storage, self.quotas).is_there(row),
         )
 
     def diagnose(self, topic: str) -> tuple[Diagnosis, ...]:

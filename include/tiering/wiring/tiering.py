@@ -220,7 +220,7 @@ class Tiering(
             yield from readers.fetch(fetches, client)
 
     def segment_copier(self) -> SegmentCopier:
-        """Copies one segment, or removes what copies left."""
+        """Copies one segment, or abandons what was copied of it."""
         return SegmentCopier(
             self.source, self.storage, self.metadata, self.registry, self.clock, self._random_bytes, self._observe
         )

@@ -258,6 +258,8 @@ class Closing:
                 keys.update(row.key(suffix) for suffix in suffixes)
             elif row.superseded_by is not None and row.state == DELETING:
                 continue  # held: the copy in its place is not proved
+            elif row.state == STARTED and self._is_nowhere_else(row):
+                keys.update(row.key(suffix) for suffix in suffixes)
             elif row.state != GONE and owners.get(row.topic_id) is TopicOwner.PLATFORM:
                 watch.broken("abandoned attempts are cleaned", str(row))
         if watch.foreign_history:
@@ -276,6 +278,16 @@ class Closing:
             row = watch.rows.known.get(upload.key.rpartition("/")[2][21:43])
             if row is not None and row.state == GONE and upload.listed and row.segment_id not in watch.wrote_late:
                 watch.broken("abandoned uploads are cleaned", upload.key)
+
+    def _is_nowhere_else(self, row: Row) -> bool:
+        """Something of an unfinished copy is there, and offsets of it that no passed copy has."""
+        if not any(row.key(suffix) in self._world.store.objects for suffix in _SUFFIXES):
+            return False
+        offsets = set(range(row.start_offset, row.end_offset + 1))
+        for other in self._world.watch.rows.known.values():
+            if other.place == row.place and other.state == FINISHED and other.verdict in ("passed", "expired"):
+                offsets -= set(range(other.start_offset, other.end_offset + 1))
+        return bool(offsets)
 
     def _require_audited(self, keys: set[str], owners: dict[str, TopicOwner]) -> None:
         """Nothing is excused that an audit may remove: late writes, what a power failure took, what lists hid."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionReason
 from tests.simulation.invariants.retention import is_due, limits_of
-from tests.simulation.invariants.rows import FINISHED, STARTED, Row
+from tests.simulation.invariants.rows import FINISHED, Row
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.records import Record
 
@@ -39,9 +39,6 @@ class OnlyCopy:
         """The highest log start that there was by right."""
         self._asked_ms: dict[Process, int] = {}
         """Since when what is set counts for a batch: it took a partition, or a pause was over."""
-        self._unfinished_again: set[str] = set()
-        """Attempts of which the database forgot that they became FINISHED. Known, not mended yet: the next holder of
-        their partition takes them for leftovers and deletes complete copies; see docs/simulation.md."""
         self._paused_ms: dict[Process, int] = {}
         self._history_since = 0
         """The step at which the rightful database became another one, or an older one."""
@@ -49,13 +46,6 @@ class OnlyCopy:
     def history_changed(self) -> None:
         """Another database is the rightful one, or an older one of its states."""
         self._history_since = self._world.scheduler.steps
-        known = self._watch.rows.known
-        self._unfinished_again.update(
-            segment_id
-            for rows in self._finished.values()
-            for segment_id in rows
-            if segment_id in known and known[segment_id].state == STARTED
-        )
 
     def finished(self, row: Row) -> None:
         self._finished[row.place][row.segment_id] = row
@@ -94,7 +84,7 @@ class OnlyCopy:
         """It is there still."""
         name = key.rpartition("/")[2]
         row = next((rows[name[21:43]] for rows in self._finished.values() if name[21:43] in rows), None)
-        if row is None or row.segment_id in self._unfinished_again or not self._watch.rows.is_right(row):
+        if row is None or not self._watch.rows.is_right(row):
             return
         lost = self._records(row) - self._elsewhere(row)
         if lost and max(offset for _, offset in lost) >= self._log_start(row.place, process):

@@ -14,6 +14,7 @@ from include.tiering.remote_metadata import sql_changes, sql_counters
 from include.tiering.remote_metadata.sql_queries import list_of_partition
 from include.tiering.tasks import copy_fork, copy_one_segment, plan_copy, plan_replacements
 from include.tiering.tasks.copy_one_segment import SegmentCopier
+from include.tiering.tasks.leftover_copies import LeftoverCopies
 from include.tiering.tasks.plan_replacements import Replacements
 from tests.simulation.mutants.mutant import Instead, Mutant, Patch, found_one, nothing, refused, said
 
@@ -153,7 +154,7 @@ def _lost_answers() -> list[Patch]:
 
 
 def _leftovers_stay() -> list[Patch]:
-    return [(SegmentCopier, "abandon_leftovers", lambda *_args: 0)]
+    return [(LeftoverCopies, "settle", lambda *_args, **_named: None)]
 
 
 def _rows_first() -> list[Patch]:

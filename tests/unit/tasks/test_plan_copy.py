@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,10 +15,13 @@ from include.tiering.log_source.contract import (
     ReplicaId,
     ScanReport,
 )
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.verdict import Verdict
+from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.tasks.copy_plan import HeldBack
 from include.tiering.tasks.plan_copy import leading_eligible, placed_batches, plan_copy, uncopied, urgency
 from include.tiering.work.contract import ANYWHERE, Placement, PlannedPartition
@@ -68,6 +72,7 @@ class Known:
         self._complete = complete
         self._skipped = [SkippedOffsets(OffsetRange(*offsets), "lost", "me", 0) for offsets in skipped]
         self.asked_for_decisions = 0
+        self.leftovers: Sequence[SegmentRow] = ()
         self._by_epoch = by_epoch
         self._copied, self._stopped, self._retention_ms, self._owner = copied, stopped, retention_ms, owner
 
@@ -87,6 +92,9 @@ class Known:
     def highest_offset_for_epoch(self, partition: TopicIdPartition, leader_epoch: int) -> int | None:
         return self._copied if self._by_epoch is None else self._by_epoch.get(leader_epoch)
 
+    def list_segments(self, partition: TopicIdPartition) -> Sequence[SegmentRow]:
+        return self.leftovers
+
     def stopped_reason(self, partition: TopicIdPartition) -> str | None:
         return self._stopped
 
@@ -95,10 +103,12 @@ class Known:
         return TopicFacts("t", topic_id, configs)
 
 
-def plan(*replicas: Replica, known: Known | None = None, limit_bytes: int | None = None):
+def plan(*replicas: Replica, known: Known | None = None, limit_bytes: int | None = None, **more: Any):
     known = known or Known()
     report = ScanReport("cluster", replicas, ())
-    return plan_copy("run", report, metadata=known, registry=known, facts=known, now_ms=NOW_MS, limit_bytes=limit_bytes)
+    return plan_copy(
+        "run", report, metadata=known, registry=known, facts=known, now_ms=NOW_MS, limit_bytes=limit_bytes, **more
+    )
 
 
 def bases(a_plan) -> list[list[int]]:
@@ -163,6 +173,36 @@ def test_a_hole_that_grew_names_what_was_not_decided():
     (held,) = plan(BEHIND_A_HOLE, known=Known(copied=149, skipped=[(150, 179)])).held_back
     assert (held.reason, held.next_offset, held.hole) == (HeldBack.HOLE, 180, (180, 199))
     assert "180..199" in held.detail
+
+
+def left_over(start: int, end: int, number: int = 1) -> SegmentRow:
+    partition = BEHIND_A_HOLE.topic_id_partition
+    return SegmentRow(
+        RemoteLogSegmentMetadata(
+            RemoteLogSegmentId(partition, Uuid(bytes([number]) * 16)), start, end, NOW_MS, 1, NOW_MS, 100, EPOCHS
+        ),
+        Verdict.NONE,
+        log_crc32c=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("leftovers", "planned"),
+    [
+        ([(150, 199)], [[150]]),
+        ([(150, 169), (170, 199)], [[150, 170]]),
+        ([(140, 169)], [[140]]),
+        ([(160, 199)], []),
+        ([(150, 200)], []),
+    ],
+)
+def test_what_the_source_has_no_longer_and_a_copy_has_is_planned_to_be_finished(leftovers, planned):
+    known = Known(copied=149)
+    known.leftovers = [left_over(*offsets, number) for number, offsets in enumerate(leftovers)]
+    made = plan(BEHIND_A_HOLE, known=known, is_whole=lambda _: True)
+    assert bases(made) == planned
+    assert [one.reason for one in made.held_back] == ([] if planned else [HeldBack.HOLE])
+    assert [one.reason for one in plan(BEHIND_A_HOLE, known=known).held_back] == [HeldBack.HOLE]
 
 
 def test_a_hole_before_the_active_segment_does_not_wait_until_that_has_rolled():

@@ -57,8 +57,8 @@ class Verbs(Protocol):
         """Read these segments back, as deeply as hand-overs ask for, and record their verdicts."""
         ...
 
-    def abandon_leftovers(self, fence: Fence) -> int:
-        """Remove attempts of the leased partition that never were FINISHED; returns how many."""
+    def abandon_leftovers(self, fence: Fence) -> None:
+        """Abandon what is not whole of the leased partition's copies that never were finished."""
         ...
 
     def publish(self, seeded: SeededPartition) -> None:

@@ -9,7 +9,7 @@ from include.tiering.remote_storage.marker import MARKER_KEY
 from include.tiering.tasks.copy_plan import HeldBack
 from tests.simulation.invariants.handover_closing import HandoverClosing
 from tests.simulation.invariants.publication_closing import PublicationClosing
-from tests.simulation.invariants.rows import DELETING, FINISHED, GONE
+from tests.simulation.invariants.rows import DELETING, FINISHED, GONE, STARTED, Row
 from tests.simulation.world.mistake_events import MistakeEvents
 from tests.simulation.world.runs import Runs
 

@@ -212,7 +212,8 @@ class UnfinishedCopySettings(DynamicSection):
 
     expiry_ms: int = operational(
         UNFINISHED_COPY_EXPIRY_MS,
-        "A copy that was begun and not finished, and that nobody works on, is deleted by expiration after this time.",
+        "A copy that was begun and not finished, and that nobody works on, is deleted by expiration after this time,"
+        " once another copy of its offsets has passed verification.",
         unit="milliseconds",
         at_least=60_000,
         at_most=MOST_LONG,

@@ -54,7 +54,7 @@ class LeftoverCopies:
         Raises:
             RemoteStorageError: the store does not answer, is another one, or an object could not be deleted.
             SourceError: the source cannot be asked.
-            StateConflictError, LeaseLostError, SendingStoppedError: as a copy.
+            LeaseLostError, SendingStoppedError: as a copy.
         """
         leftovers = leftovers_of(self.copier.metadata, fence.topic_id_partition)
         if leftovers:
@@ -106,7 +106,10 @@ class LeftoverCopies:
                 self.copier.observe(CopyStep.VERIFIED, attempt.topic_id_partition, attempt.start_offset)
                 sent_bytes = sum(one.size_bytes for one in self.copier.storage.stat_log_segment(attempt))
                 supersedes = None if failed is None else failed.remote_log_segment_id
-                self.copier.finish(attempt, opened, sent_bytes, supersedes=supersedes, fence=fence, limiter=limiter)
+                try:
+                    self.copier.finish(attempt, opened, sent_bytes, supersedes=supersedes, fence=fence, limiter=limiter)
+                except StateConflictError as error:
+                    return str(error)
             return why
 
     def _opened(self, stack: ExitStack, replica_id: ReplicaId, base_offset: int) -> OpenSegment | None:

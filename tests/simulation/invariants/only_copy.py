@@ -134,4 +134,5 @@ class OnlyCopy:
         kept = sum(one.size_bytes for one in finished if one.end_offset >= log_start_offset)
         if process is None:
             return kept + self._watch.bytes_local_now(partition)
-        return kept + self._watch.bytes_local(process, partition)
+        # What the plan was made with: somebody may have deleted records from the broker since.
+        return kept + self._watch.bytes_local_of_any_plan(partition)

@@ -147,8 +147,14 @@ class Rows:
             self._watch.broken("a segment begins as STARTED", f"{row}")
         for other in self.known.values():
             is_leftover = other.state in (STARTED, DELETING) and other.segment_id not in self._watch.were_finished
-            if is_leftover and other.place == row.place:
+            if is_leftover and other.place == row.place and not self._may_stay(other, row):
                 self._watch.broken("leftovers go before anything is copied", f"{row} began beside {other}")
+
+    def _may_stay(self, other: Row, beside: Row) -> bool:
+        """A whole copy may be all that is left of its offsets; so may parts, where the source has another segment."""
+        keys = (other.key(suffix) for suffix in ("log", "indexes", "rsm-manifest"))
+        is_whole = all(key in self._world.store.objects for key in keys)
+        return other.state == STARTED and (is_whole or other.range != beside.range)
 
     def _changed(
         self,

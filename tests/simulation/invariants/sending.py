@@ -25,7 +25,7 @@ class Sending:
     def __init__(self, watch: "Watch") -> None:
         self._watch = watch
         self._world = watch.world
-        self._spoiled: dict[str, str] = {}
+        self._spoiled: dict[str, tuple[Process, str]] = {}
         self._foreign_since_ms: int | None = None
         self._marker_read_ms: dict[Process, int] = {}
         self._sees_pause: dict[Process, frozenset[str]] = {}
@@ -74,12 +74,15 @@ class Sending:
         opened = self._world.opened.get((process, row.topic_id_partition, start))
         reason = None if opened is None else self._changed_since_opened(opened)
         if reason:
-            self._spoiled[segment_id] = reason
+            self._spoiled[segment_id] = (process, reason)
 
     def finished(self, row: Row, process: Any) -> None:
-        """Whatever had changed when the last object was written must have been seen."""
-        reason = self._spoiled.get(row.segment_id)
-        if reason is not None:
+        """Whatever had changed when the last object was written must have been seen by who wrote it.
+
+        Another one finishes what was left if the source has the same bytes, or nothing any more: see `rows`.
+        """
+        sender, reason = self._spoiled.get(row.segment_id, (None, None))
+        if reason is not None and sender is process:
             self._watch.broken("the source is looked at after sending", f"{row} became FINISHED although {reason}")
         if process not in self._saw_ours:
             self._watch.broken("the owner is asked after sending", f"{row} became FINISHED, {process.name} did not ask")

@@ -212,6 +212,11 @@ class Watch:
         """Not remote, when the plan was begun, when it scanned or now: the largest one."""
         return max(self._local_bytes.get(process, {}).get(partition, 0), self.bytes_local_now(partition))
 
+    def bytes_local_of_any_plan(self, partition: TopicIdPartition) -> int:
+        """The largest that any process saw, or there are now."""
+        seen = (one.get(partition, 0) for one in self._local_bytes.values())
+        return max(self.bytes_local_now(partition), *seen, 0)
+
     def bytes_local_now(self, partition: TopicIdPartition) -> int:
         """Of records that are not remote and that somebody can read: those below a log start are gone."""
         log = self.log_of(partition)

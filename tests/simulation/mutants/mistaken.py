@@ -17,15 +17,17 @@ from include.tiering.errors import ForeignStoreError
 from include.tiering.model.ids import Uuid
 from include.tiering.model.retention import DeletionReason
 from include.tiering.remote_storage.store_marker import AcceptedMarkers
-from include.tiering.tasks import brake, plan_expiration, topic_standing
+from include.tiering.tasks import brake, leftover_copies, plan_expiration, topic_standing
 from include.tiering.tasks.claim_store import StoreClaim
 from include.tiering.tasks.clock_guard import ClockGuard
 from include.tiering.tasks.copy_one_segment import SegmentCopier
 from include.tiering.tasks.delete_batch import DeleteBatch
+from include.tiering.tasks.leftover_copies import LeftoverCopies, leftovers_of
 from include.tiering.tasks.missing_segments import MissingSegments
 from include.tiering.tasks.require_replacement import ReplacementCheck
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.tasks.store_witness import StoreWitness
+from include.tiering.tasks.whole_copy import WholeCopy
 from include.tiering.wiring import expiration_verbs
 from include.tiering.work import sql_lease_rows
 from tests.simulation.mutants.mutant import Call, Instead, Mutant, Patch, found_one, nothing, otherwise, refused, said
@@ -112,6 +114,28 @@ def _superseded_for_nothing() -> list[Patch]:
 
 def _replacement_believed() -> list[Patch]:
     return [(ReplacementCheck, "require", nothing)]
+
+
+def _whole_is_abandoned() -> list[Patch]:
+    """An unfinished copy is deleted by the next holder, whatever there is of it."""
+
+    def instead(self: Any, replica_id: Any, planned: Any, *, fence: Any, limiter: Any) -> None:
+        for row in leftovers_of(self.copier.metadata, fence.topic_id_partition):
+            self.copier.abandon(row.metadata, fence)
+
+    return [(LeftoverCopies, "settle", instead)]
+
+
+def _any_bytes_are_the_same() -> list[Patch]:
+    return [(leftover_copies, "_is_same", lambda *_args: True)]
+
+
+def _parts_are_whole() -> list[Patch]:
+    return [(WholeCopy, "fault", lambda *_args: None)]
+
+
+def _unfinished_is_nothing() -> list[Patch]:
+    return [(ReplacementCheck, "require_covered", nothing)]
 
 
 def _never_raised() -> list[Patch]:
@@ -234,6 +258,33 @@ MISTAKEN = (
         "before superseded objects go the copy in their place is looked at",
         "it is believed to be there",
         _replacement_believed,
+        refused,
+    ),
+    Mutant(
+        "whole-is-abandoned",
+        "a whole copy that was not finished is finished, or stays",
+        "it is deleted",
+        _whole_is_abandoned,
+    ),
+    Mutant(
+        "any-bytes",
+        "a leftover is finished if the source has the same bytes",
+        "if it has a segment there",
+        _any_bytes_are_the_same,
+        said(False),
+    ),
+    Mutant(
+        "parts-are-whole",
+        "only a whole leftover is finished",
+        "all are",
+        _parts_are_whole,
+        found_one,
+    ),
+    Mutant(
+        "unfinished-is-nothing",
+        "an unfinished copy expires when its offsets are elsewhere",
+        "whenever it is old",
+        _unfinished_is_nothing,
         refused,
     ),
     Mutant("never-raised", "each run that plans raises the generation", "none does", _never_raised),

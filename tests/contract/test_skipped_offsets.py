@@ -73,6 +73,18 @@ def test_a_decision_is_kept_with_its_author_its_time_and_an_event(metadata, engi
     assert metadata.highest_copied_offset(copied) == 99
 
 
+def test_what_lies_before_a_first_copy_is_skipped_only_where_it_is_asked_for(metadata, engine, partition, fence):
+    with pytest.raises(StateConflictError, match="nothing of it was ever copied"):
+        skip(metadata, partition, 20, 39)
+    first = metadata.skip_offsets(partition, OffsetRange(20, 39), reason=WHY, author=ME, may_be_first=True)
+    again = metadata.skip_offsets(partition, OffsetRange(20, 39), reason=WHY, author=ME, may_be_first=True)
+    assert list(metadata.skipped_offsets(partition)) == [first] == [again]
+    assert metadata.highest_copied_offset(partition) is None
+    finish(metadata, segment_of(partition, 1, 40, 99), fence)
+    with pytest.raises(StateConflictError, match="not the next ones"):
+        metadata.skip_offsets(partition, OffsetRange(120, 139), reason=WHY, author=ME, may_be_first=True)
+
+
 def test_a_repeated_call_finds_the_decision_even_after_the_copy_went_on(metadata, engine, now, copied, fence):
     first = skip(metadata, copied, 100, 199)
     now.advance(5)

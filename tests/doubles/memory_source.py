@@ -136,6 +136,9 @@ class MemorySource:
         except KeyError:
             raise SourceVanishedError(str(replica_id), "no such replica") from None
 
+    def leading_compacted(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Sequence[LogSegment]:
+        return ()
+
     def size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:
         self.replica(replica_id)
         return {}

@@ -113,12 +113,12 @@ def test_an_empty_segment_of_a_topic_that_was_compacted_waits_and_is_not_called_
     code, copied = cluster.run("copy")
     assert (code, [one["start_offset"] for one in copied["copied"]], copied["errors"]) == (1, [0], [])
     assert [(one["reason"], one["detail"]) for one in copied["held_back"]] == [
-        ("next segment cannot be copied as it is", "compacted")
+        ("compacted away before it was copied: to go on behind it is a decision", "offsets 10..19")
     ]
     code, doctor = cluster.run("doctor", "orders")
     assert (code, [one["advice"] for one in doctor["partitions"]]) == (
         1,
-        ["docs/runbook.md, A segment was compacted away"],
+        ["if the archive may go on without them: ./tiering skip orders --partition 0 --reason TEXT"],
     )
 
 

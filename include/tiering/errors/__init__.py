@@ -13,6 +13,7 @@ TieringError
 |   |-- SourceVanishedError          gone or renamed while we read           (retriable)
 |   |-- SourceChangedError           not the file or partition it was        (retriable)
 |   |-- CorruptFileError             a FormatError with its path
+|   |-- CompactedSegmentError        offsets are gone by compaction; no damage
 |   `-- HostileNameError             a name that no broker writes, or that leads outside
 |-- ClusterFactsError                topic facts are unknown or contradict each other
 |   `-- BrokersError                 the brokers did not say or do what they were asked
@@ -131,6 +132,7 @@ from include.tiering.errors.root import (
 )
 from include.tiering.errors.source import (
     BatchTooLargeError,
+    CompactedSegmentError,
     CorruptFileError,
     FormatError,
     HostileNameError,
@@ -179,6 +181,7 @@ __all__ = [
     "ClockBehindError",
     "ClockDisagreesError",
     "ClusterFactsError",
+    "CompactedSegmentError",
     "ConfigNotTakenError",
     "ConfigRefusedError",
     "CorruptFileError",

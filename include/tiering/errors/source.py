@@ -62,5 +62,9 @@ class CorruptFileError(SourceError):
     """A file of the source breaks its format at `position`."""
 
 
+class CompactedSegmentError(SourceError):
+    """Offsets of a segment are gone by compaction: the file is as its broker wants it, and cannot be copied."""
+
+
 class HostileNameError(SourceError):
     """A file or directory name that no broker writes, or a link that leads outside."""

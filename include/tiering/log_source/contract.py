@@ -27,8 +27,8 @@ class IneligibleReason(StrEnum):
     """Why a segment may not be copied (design rule: one reason each, the first that applies).
 
     COMPACTED is about a topic. COMPACTED_SEGMENT is about one segment of a topic whose cleanup.policy is `delete` now:
-    the broker's log cleaner has left nothing of it while the policy was another. It is as the broker wants it, and no
-    corruption; what it held cannot be copied any more.
+    the broker's log cleaner took offsets, or all, out of it while the policy was another. It is as the broker wants it,
+    and no corruption; what it held cannot be copied any more. Segments behind it are judged by themselves.
     """
 
     INTERNAL_TOPIC = "internal topic"
@@ -65,7 +65,6 @@ class IneligibleReason(StrEnum):
     CORRUPT = "corrupt"
     AFTER_CORRUPT = "behind a corrupt segment"
     COMPACTED_SEGMENT = "compacted"
-    AFTER_COMPACTED = "behind a compacted segment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,8 @@ class Replica:
     """One replica as seen now. All bounds are exclusive ends: the first offset NOT covered.
 
     `chosen` marks the one replica that a copy may read (the leader's); only its segments can be eligible.
-    `segment_bytes` is what a segment of the topic may have, None if that is not known.
+    `segment_bytes` is what a segment of the topic may have, None if that is not known. `was_compacted`: the topic is or
+    was compacted, so segments may lack offsets without being damaged.
     """
 
     replica_id: ReplicaId
@@ -132,6 +132,7 @@ class Replica:
     chosen: bool
     owner_is_broker: bool
     segment_bytes: int | None = None
+    was_compacted: bool = False
 
     @property
     def topic_id_partition(self) -> TopicIdPartition:
@@ -143,11 +144,8 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class ScanError:
-    """One item that could not be read: `error` is the class name of a TieringError.
-
-    `partition` is the one whose directory it lies in, as `topic-number`; empty for any other thing in a log directory,
-    None for what keeps all of one from being read.
-    """
+    """One item that could not be read: `error` is the class name of a TieringError. `partition` is the one whose
+    directory it lies in, as `topic-number`; empty for any other thing in a log directory, None for all of one."""
 
     path: str
     position: int | None
@@ -231,6 +229,7 @@ class OpenSegment(Protocol):
 
         Raises:
             CorruptFileError: with file and position of the first rule that broke.
+            CompactedSegmentError: it is sound, but offsets of it were compacted away.
             SourceChangedError: a file shrank meanwhile.
         """
         ...
@@ -275,6 +274,11 @@ class LogSource(Protocol):
             SourceVanishedError: as for `replica`.
             SourceError: it cannot be read.
         """
+        ...
+
+    def leading_compacted(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Sequence[LogSegment]:
+        """The first of these rolled segments, up to one that holds all its offsets or is damaged, by their headers.
+        Raises as `size_doubts`."""
         ...
 
     def unfinished_transactions(self, replica_id: ReplicaId) -> Sequence[UnfinishedTransaction]:

@@ -2,9 +2,9 @@
 
 Nothing at or above min(high watermark, last stable offset); never the active segment; never a compacted, internal or
 broker-tiered topic; only the leader's replica; nothing wholly below the log start or past the retention that applies;
-nothing unflushed unless other replicas hold it. A corrupt segment stops itself and everything behind it, and so does
-one that was compacted away.
-Whether a segment was copied before is not asked here.
+nothing unflushed unless other replicas hold it. A corrupt segment stops itself and everything behind it; one that was
+compacted away stops itself alone, since somebody may have decided to go on behind it.
+Whether a segment was copied before is not asked here, nor what was decided.
 """
 
 from collections.abc import Iterable, Sequence
@@ -98,22 +98,15 @@ def segment_reasons(
 ) -> list[IneligibleReason | None]:
     """One reason per candidate in offset order, None = eligible. `refusal` concerns the whole replica.
 
-    A corrupt or compacted segment wholly below the log start does not count: nobody will ask for it.
+    A corrupt segment wholly below the log start does not count: nobody will ask for it.
     """
     behind: IneligibleReason | None = None
     reasons = []
     for candidate in candidates:
         reasons.append(refusal or _first(_segment_checks(candidate, bounds)) or behind)
-        if candidate.next_base_offset > bounds.log_start_offset:
-            behind = behind or _stops(candidate)
+        if candidate.is_corrupt and candidate.next_base_offset > bounds.log_start_offset:
+            behind = IneligibleReason.AFTER_CORRUPT
     return reasons
-
-
-def _stops(candidate: Candidate) -> IneligibleReason | None:
-    """Why nothing behind it may be copied."""
-    if candidate.is_corrupt:
-        return IneligibleReason.AFTER_CORRUPT
-    return IneligibleReason.AFTER_COMPACTED if candidate.is_compacted else None
 
 
 def _segment_checks(candidate: Candidate, bounds: ReplicaBounds) -> Iterable[tuple[bool, IneligibleReason]]:

@@ -188,17 +188,24 @@ class RemoteLogMetadata(Protocol):
         ...
 
     def skip_offsets(
-        self, partition: TopicIdPartition, offsets: OffsetRange, *, reason: str, author: str
+        self,
+        partition: TopicIdPartition,
+        offsets: OffsetRange,
+        *,
+        reason: str,
+        author: str,
+        may_be_first: bool = False,
     ) -> SkippedOffsets:
         """Record that the archive goes on without these offsets, with an event. They must be the next ones: the first
         is the lowest offset above `highest_copied_offset` that no decision covers. Or a hole below it: no FINISHED
         segment holds any of them, and no decision covers one. Repeating a call is harmless.
+        `may_be_first`: nothing may have been copied yet; the archive then begins behind them.
 
         It needs no lease: whoever copies takes what the source has, decision or not.
 
         Raises:
-            StateConflictError: other offsets are next, some are copied or decided about, nothing was ever copied, or
-                the platform does not own the topic.
+            StateConflictError: other offsets are next, some are copied or decided about, nothing was ever copied
+                (unless it may be so), or the platform does not own the topic.
         """
         ...
 

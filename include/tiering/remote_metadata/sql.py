@@ -157,11 +157,19 @@ class SqlRemoteLogMetadata:
             return sql_skipped_offsets.skipped_of(connection, self._cluster_id, partition)
 
     def skip_offsets(
-        self, partition: TopicIdPartition, offsets: OffsetRange, *, reason: str, author: str
+        self,
+        partition: TopicIdPartition,
+        offsets: OffsetRange,
+        *,
+        reason: str,
+        author: str,
+        may_be_first: bool = False,
     ) -> SkippedOffsets:
         with writing(self._engine) as connection:
             decision = SkippedOffsets(offsets, reason, author, self._now_ms(connection))
-            return sql_skipped_offsets.skip(connection, self._cluster_id, partition, decision)
+            return sql_skipped_offsets.skip(
+                connection, self._cluster_id, partition, decision, may_be_first=may_be_first
+            )
 
     def remote_log_size(self, partition: TopicIdPartition, leader_epoch: int) -> int:
         with reading(self._engine) as connection:

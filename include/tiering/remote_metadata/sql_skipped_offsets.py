@@ -14,7 +14,7 @@ from typing import Final
 from sqlalchemy import Connection, bindparam, insert, select
 
 from include.tiering.database.events import record_event
-from include.tiering.database.partition_rows import in_partition, key_of, lock_partition
+from include.tiering.database.partition_rows import ensure_partition, in_partition, key_of, lock_partition
 from include.tiering.database.schema import segments, skipped_offsets, topics
 from include.tiering.database.statements import stored_text
 from include.tiering.errors import StateConflictError
@@ -51,10 +51,17 @@ def skipped_of(connection: Connection, cluster_id: str, partition: TopicIdPartit
 
 
 def skip(
-    connection: Connection, cluster_id: str, partition: TopicIdPartition, decision: SkippedOffsets
+    connection: Connection,
+    cluster_id: str,
+    partition: TopicIdPartition,
+    decision: SkippedOffsets,
+    *,
+    may_be_first: bool = False,
 ) -> SkippedOffsets:
     """See `RemoteLogMetadata.skip_offsets`."""
     offsets, owner = decision.offsets, owner_of(connection, cluster_id, partition)
+    if may_be_first:
+        ensure_partition(connection, cluster_id, partition)
     lock_partition(connection, cluster_id, partition)
     known = skipped_of(connection, cluster_id, partition)
     for before in known:
@@ -63,6 +70,8 @@ def skip(
     if owner is not TopicOwner.PLATFORM:
         raise StateConflictError(f"{partition}: its owner is {owner}: nothing of it is skipped here")
     highest = highest_finished_offset(connection, cluster_id, partition)
+    if highest is None and may_be_first:
+        highest = offsets.first - 1
     if highest is None:
         raise StateConflictError(
             f"{partition}: nothing of it was ever copied: a first copy begins where the source does"

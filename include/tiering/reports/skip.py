@@ -32,6 +32,8 @@ def _missing(skip: Skip) -> str:
         kept = f"{count(len(skip.lost), 'segment')} that failed the quality gate, kept and not served"
         return f"{text}: {kept} ({'; '.join(loss.why for loss in skip.lost)})"
     text += " for ever"
+    if skip.is_compacted:
+        return f"{text}: compacted away before they were copied"
     return f"{text}; {_elsewhere(skip)}" if skip.elsewhere else text
 
 

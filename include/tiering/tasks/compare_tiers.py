@@ -17,8 +17,9 @@ from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.tasks.copy_begin import left_out
+from include.tiering.tasks.next_segments import next_segments
 from include.tiering.tasks.own_topics import owner_seen
-from include.tiering.tasks.plan_copy import KEPT, leading_eligible, uncopied
+from include.tiering.tasks.plan_copy import KEPT, leading_eligible
 
 _NEVER_COPIED: Final = frozenset(
     {
@@ -74,7 +75,7 @@ def compare_tiers(
         if not replica.chosen or owner is not TopicOwner.PLATFORM:
             continue
         highest = metadata.highest_copied_offset(replica.topic_id_partition)
-        rolled = uncopied(replica.segments, highest, replica.log_start_offset)
+        rolled = next_segments(replica, highest, metadata)
         doomed = left_out(replica, leading_eligible(rolled), highest, metadata, retentions, now_ms)
         lags.append(_lag(replica.topic_id_partition, rolled[len(doomed) :], now_ms))
         duplicates.append(DuplicateBytes(replica.topic_id_partition, _duplicate_bytes(replica, highest, metadata)))

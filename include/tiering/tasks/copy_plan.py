@@ -19,7 +19,6 @@ WAITING_CANNOT_HELP: Final = frozenset(
         IneligibleReason.CORRUPT,
         IneligibleReason.AFTER_CORRUPT,
         IneligibleReason.COMPACTED_SEGMENT,
-        IneligibleReason.AFTER_COMPACTED,
     }
 )
 
@@ -38,6 +37,7 @@ class HeldBack(StrEnum):
     BYTE_LIMIT = "beyond the byte limit of this run"
     NOT_ELIGIBLE = "next segment is not eligible"
     DAMAGED = "next segment cannot be copied as it is"
+    COMPACTED = "compacted away before it was copied: to go on behind it is a decision"
     NOT_OURS = "another owner copies this topic"
     PAST_RETENTION = "past our retention: the copy begins behind it"
 
@@ -52,6 +52,7 @@ NEEDS_A_PERSON: Final = frozenset(
         HeldBack.HOLE,
         HeldBack.FORK,
         HeldBack.DAMAGED,
+        HeldBack.COMPACTED,
     }
 )
 """Reasons for waiting that do not go away by themselves."""
@@ -62,7 +63,8 @@ class HeldBackPartition:
     """A partition that waits, at once or behind what is planned of it.
 
     `next_offset` is the first offset (inclusive) that this plan does not copy; `detail` says why, in words. `hole` is
-    what the source has no longer and nobody has decided about, `lost` are failed segments that no new copy replaces.
+    what the source has no longer, or not as it was, and nobody has decided about, `lost` are failed segments that no
+    new copy replaces.
     """
 
     topic_id_partition: TopicIdPartition

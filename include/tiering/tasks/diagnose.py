@@ -184,7 +184,9 @@ def _held_back(evidence: Evidence, held_back: HeldBackPartition, replica: Replic
 def _advice_held_back(held_back: HeldBackPartition) -> str:
     if held_back.reason is HeldBack.STORE_IN_DOUBT:
         return "nothing is copied again before the store is right: docs/runbook.md, Segments are missing from the store"
-    if held_back.reason not in (HeldBack.HOLE, HeldBack.LOST, HeldBack.FAILED_AGAIN):
+    if held_back.reason is HeldBack.COMPACTED and held_back.hole is None:
+        return "docs/runbook.md, A segment was compacted away"
+    if held_back.reason not in (HeldBack.HOLE, HeldBack.LOST, HeldBack.FAILED_AGAIN, HeldBack.COMPACTED):
         return "docs/runbook.md, A partition is held back"
     partition = held_back.topic_id_partition
     command = f"./tiering skip {partition.topic} --partition {partition.partition} --reason TEXT"
@@ -290,7 +292,6 @@ _ADVICE: Final[Mapping[str, str]] = {
     IneligibleReason.TOPIC_CONTRADICTED: "docs/runbook.md, A segment is not eligible: mend partition.metadata",
     IneligibleReason.CORRUPT: "docs/runbook.md, A source file is corrupt",
     IneligibleReason.COMPACTED_SEGMENT: "docs/runbook.md, A segment was compacted away",
-    IneligibleReason.AFTER_COMPACTED: "docs/runbook.md, A segment was compacted away",
     IneligibleReason.COMPACTED: "nothing: compacted topics are never tiered",
     IneligibleReason.INTERNAL_TOPIC: "nothing: internal topics are never tiered",
 }

@@ -24,6 +24,7 @@ from include.tiering.tasks.copy_begin import left_out
 from include.tiering.tasks.copy_fork import replaced_offsets, undecided_offsets
 from include.tiering.tasks.copy_plan import WAITING_CANNOT_HELP, CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.tasks.leftover_copies import going_on
+from include.tiering.tasks.next_segments import compacted_away, next_segments
 from include.tiering.tasks.out_of_sight import partitions_out_of_sight
 from include.tiering.tasks.own_topics import owner_seen
 from include.tiering.tasks.plan_replacements import (
@@ -83,7 +84,7 @@ def plan_copy(
         if not replica.chosen:
             continue
         highest = metadata.highest_copied_offset(replica.topic_id_partition)
-        pending = uncopied(replica.segments, highest, replica.log_start_offset)
+        pending = next_segments(replica, highest, metadata)
         following = _following(replica, pending, highest)
         copies = failed.get(replica.topic_id_partition, ())
         again = Replacements()
@@ -93,7 +94,7 @@ def plan_copy(
         if again.held_back is not None:
             held_back.append(again.held_back)
         elif following is not None:
-            refusal = _refusal(replica, following, highest, metadata, registry, copies)
+            refusal = _refusal(replica, following, pending, highest, metadata, registry, copies)
             if refusal is None:
                 new, waits = _new(replica, pending, highest, metadata, retentions, now_ms)
                 to_copy += new
@@ -126,15 +127,6 @@ def placed_batches(partitions: Iterable[PlannedPartition], max_batches: int) -> 
     while len(batches) < max_batches and (left := Counter({p: n - 1 for p, n in left.items() if n > 1})):
         batches += list(left)[: max_batches - len(batches)]
     return batches
-
-
-def uncopied(segments: Sequence[LogSegment], highest_copied: int | None, log_start_offset: int) -> list[LogSegment]:
-    """Rolled segments from the one that contains the next offset on (Kafka's floor rule), in offset order.
-
-    The next offset is `highest_copied` + 1, or the log start if nothing was copied.
-    """
-    next_offset = log_start_offset if highest_copied is None else highest_copied + 1
-    return [segment for segment in segments if not segment.active and segment.end_offset >= next_offset]
 
 
 def leading_eligible(segments: Iterable[LogSegment]) -> list[LogSegment]:
@@ -216,13 +208,16 @@ def _new(
     doomed = left_out(replica, leading, highest, metadata, retentions, now_ms)
     waits = [_past_retention(partition, doomed)] if doomed else []
     if len(leading) < len(pending):
-        waits.append(_not_eligible(partition, pending[len(leading)]))
+        behind = pending[len(leading) :]
+        compacted = compacted_away(replica, behind, highest, is_next=False)
+        waits.append(compacted or _not_eligible(partition, behind[0]))
     return [_planned(segment) for segment in leading[len(doomed) :]], waits
 
 
 def _refusal(
     replica: Replica,
     first: LogSegment,
+    pending: Sequence[LogSegment],
     highest: int | None,
     metadata: RemoteLogMetadata,
     registry: TopicRegistry,
@@ -232,10 +227,11 @@ def _refusal(
     next_offset = first.base_offset if highest is None else highest + 1
     if not metadata.is_ready(partition):
         return HeldBackPartition(partition, next_offset, HeldBack.NOT_READY, "./tiering ready")
-    if not first.eligible and not first.active:
+    compacted = compacted_away(replica, pending, highest, is_next=True)
+    if not first.eligible and not first.active and compacted is None:
         return _not_eligible(partition, first)
     owner = owner_seen(replica, registry.owner(partition.topic_id))
-    if owner is not TopicOwner.PLATFORM:
+    if owner is not TopicOwner.PLATFORM and not (compacted is not None and owner is TopicOwner.NONE):
         return HeldBackPartition(partition, next_offset, HeldBack.NOT_OURS, f"owner: {owner}")
     stopped = None if replaced else metadata.stopped_reason(partition)
     if stopped is not None:
@@ -244,6 +240,8 @@ def _refusal(
     if gone is not None:
         detail = f"offsets {gone} are no longer in the source; see ./tiering skip"
         return HeldBackPartition(partition, gone.first, HeldBack.HOLE, detail, gone)
+    if compacted is not None:
+        return compacted
     return None if highest is None else _fork(replica, highest, first.base_offset, metadata)
 
 

@@ -33,9 +33,7 @@ from include.tiering.work.contract import PlannedSegment
 NOTHING_FAILED: Final[Mapping[TopicIdPartition, Sequence[FailedCopy]]] = MappingProxyType({})
 MOST_NEW_COPIES: Final = 1
 _MOST_NAMED: Final = 3
-_NOT_ABOUT_IT: Final = frozenset(
-    {IneligibleReason.AFTER_CORRUPT, IneligibleReason.AFTER_COMPACTED, IneligibleReason.AMBIGUOUS_REPLICA}
-)
+_NOT_ABOUT_IT: Final = frozenset({IneligibleReason.AFTER_CORRUPT, IneligibleReason.AMBIGUOUS_REPLICA})
 """Reasons that say nothing about this segment: once they are mended it can be copied."""
 
 _GONE: Final = (WAITING_CANNOT_HELP | {IneligibleReason.BELOW_LOG_START}) - _NOT_ABOUT_IT

@@ -1,9 +1,11 @@
 """Let an archive go on without offsets that no source can give it any more: one partition, by decision.
 
-Two things may be skipped, as a plan of this moment names them. A *hole*: offsets that the source lost before they were
-copied, which the log that a copy reads proves by its start; or offsets that are missing between copied segments, as the
-metadata itself proves: no copy comes back to them. *Failed segments* that no new copy replaces: they stay as
-they are, not served, and stop the partition no longer. Nothing else: not a segment that waits, not a damaged source.
+Three things may be skipped, as a plan of this moment names them. A *hole*: offsets that the source lost before they
+were copied, which the log that a copy reads proves by its start; or offsets that are missing between copied segments,
+as the metadata itself proves: no copy comes back to them. *Compacted segments*: whole segments of which a log cleaner
+took offsets before they were copied; what it left of them is not copied either. *Failed segments* that no new copy
+replaces: they stay as they are, not served, and stop the partition no longer. Nothing else: not a segment that waits,
+not a damaged source.
 
     step       a crash right after it leaves                      cleaned up by
     found      nothing                                            -
@@ -17,6 +19,7 @@ segment that passed or was superseded meanwhile is refused likewise.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from include.tiering.errors import CorruptFileError, SettingError
 from include.tiering.log_source.contract import Replica, ScanReport
@@ -25,7 +28,10 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.remote_metadata.contract import RemoteLogMetadata
 from include.tiering.remote_metadata.failed_copies_contract import FailedCopies
-from include.tiering.tasks.copy_plan import CopyPlan, HeldBackPartition
+from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
+
+COMPACTED_AWAY: Final = "compacted away before it was copied"
+"""What the reason of such a decision begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,7 @@ class Skip:
     Attributes:
         hole: None if there is none.
         lost: failed segments that no new copy replaces.
+        is_compacted: the hole is segments that were compacted away; the source has what is left of them.
         is_within: the hole lies between copied segments, where no copy comes back to it.
         waits: why the partition waits, if it does.
         elsewhere: brokers whose replica still has some of the hole, above its own log start, though no copy reads it.
@@ -48,6 +55,7 @@ class Skip:
     decisions: tuple[SkippedOffsets, ...] = ()
     lost: tuple[Loss, ...] = ()
     is_within: bool = False
+    is_compacted: bool = False
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
@@ -74,6 +82,8 @@ def plan_skip(
     decisions = tuple(metadata.skipped_offsets(partition))
     if waits is None or waits.hole is None:
         return Skip(partition, None, waits, decisions=decisions, lost=() if waits is None else waits.lost)
+    if waits.reason is HeldBack.COMPACTED:
+        return Skip(partition, waits.hole, waits, decisions=decisions, is_compacted=True)
     hole, highest = waits.hole, metadata.highest_copied_offset(partition)
     is_within = highest is not None and hole.last <= highest
     if not is_within and replica.log_start_offset <= hole.last:
@@ -106,7 +116,10 @@ def skip_offsets(
         return replace(planned, waits=None, decisions=(*planned.decisions, *given_up))
     if planned.hole is None:
         return planned
-    decision = metadata.skip_offsets(planned.topic_id_partition, planned.hole, reason=reason.strip(), author=author)
+    why = f"{COMPACTED_AWAY}: {reason.strip()}" if planned.is_compacted else reason.strip()
+    decision = metadata.skip_offsets(
+        planned.topic_id_partition, planned.hole, reason=why, author=author, may_be_first=planned.is_compacted
+    )
     return replace(planned, waits=None, decisions=(*planned.decisions, decision))
 
 

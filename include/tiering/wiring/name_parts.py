@@ -7,6 +7,7 @@ from include.tiering.log_source.contract import ScanReport
 from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.sql_topic_deletions import SqlTopicDeletions
 from include.tiering.remote_metadata.topic_deletions_contract import TopicDeletions
+from include.tiering.tasks.next_segments import with_compacted
 from include.tiering.tasks.topic_standing import TopicWatch
 from include.tiering.wiring.parts import Parts
 
@@ -17,6 +18,10 @@ class NameParts(Parts):
     @cached_property
     def topic_deletions(self) -> TopicDeletions:
         return SqlTopicDeletions(self.engine, self.cluster_id)
+
+    def with_compacted(self, report: ScanReport) -> ScanReport:
+        """The report, in which the next segments of each partition say that they are compacted, if they are."""
+        return with_compacted(report, self.metadata, self.source.leading_compacted)
 
     @property
     def topic_watch(self) -> TopicWatch:

@@ -97,7 +97,7 @@ class ReadinessVerbs(PoolVerbs, IngestionVerbs, NameParts):
         stored."""
         return plan_copy(
             run_id,
-            report,
+            self.with_compacted(report),
             metadata=self.metadata,
             registry=self.registry,
             facts=self.facts,

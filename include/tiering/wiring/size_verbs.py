@@ -126,7 +126,7 @@ class SizeVerbs(IngestionVerbs, NameParts):
 
     def _tiers(self, topics: Collection[str]) -> TierComparison:
         wanted = tuple(topics) or self.settings.topics.include
-        report = self.source.scan(topics=wanted)
+        report = self.with_compacted(self.source.scan(topics=wanted))
         return compare_tiers(
             report,
             self.metadata,

@@ -115,6 +115,7 @@ class _Source:
         self.scan = calls("source.scan", "source", source.scan)
         self.replica = calls("source.replica", "source", source.replica)
         self.size_doubts = source.size_doubts
+        self.leading_compacted = source.leading_compacted
 
     def open_segment(self, *where: Any) -> _OpenContext:
         return _OpenContext(self._calls, self._source.open_segment(*where))

@@ -119,6 +119,9 @@ class ModelSource:
         self._refresh()
         return self._located(replica_id)[2]
 
+    def leading_compacted(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Sequence[LogSegment]:
+        return ()
+
     def size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:
         _, on_disk, _ = self._located(replica_id)
         claimed = {file.base_offset for file in on_disk.files if file.claimed_bytes}

@@ -98,7 +98,7 @@ def test_a_corrupt_segment_below_the_log_start_stops_nothing() -> None:
     assert segment_reasons(chain, replace(OPEN, log_start_offset=100), None) == [IneligibleReason.BELOW_LOG_START, None]
 
 
-def test_a_compacted_segment_stops_all_behind_it_and_the_first_that_stops_it_counts() -> None:
+def test_a_compacted_segment_stops_itself_alone() -> None:
     bases = range(0, 500, 100)
     chain = [
         replace(
@@ -109,9 +109,9 @@ def test_a_compacted_segment_stops_all_behind_it_and_the_first_that_stops_it_cou
     assert segment_reasons(chain, replace(OPEN, log_start_offset=100), None) == [
         IneligibleReason.BELOW_LOG_START,
         IneligibleReason.COMPACTED_SEGMENT,
-        IneligibleReason.AFTER_COMPACTED,
+        None,
         IneligibleReason.CORRUPT,
-        IneligibleReason.AFTER_COMPACTED,
+        IneligibleReason.AFTER_CORRUPT,
     ]
 
 

@@ -156,6 +156,7 @@ def test_a_plan_has_findings_only_for_reasons_that_need_a_person() -> None:
         HeldBack.HOLE,
         HeldBack.FORK,
         HeldBack.DAMAGED,
+        HeldBack.COMPACTED,
     }
     assert present_plan(sample.copy_plan()).ok
     assert not present_plan(sample.copy_plan(errors=(sample.SCAN_ERROR,))).ok

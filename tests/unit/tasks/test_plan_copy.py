@@ -23,7 +23,8 @@ from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.tasks.copy_plan import HeldBack
-from include.tiering.tasks.plan_copy import leading_eligible, placed_batches, plan_copy, uncopied, urgency
+from include.tiering.tasks.next_segments import uncopied
+from include.tiering.tasks.plan_copy import leading_eligible, placed_batches, plan_copy, urgency
 from include.tiering.work.contract import ANYWHERE, Placement, PlannedPartition
 
 NOW_MS = 1_700_000_000_000

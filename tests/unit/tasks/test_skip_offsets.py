@@ -79,7 +79,7 @@ class Recorded:
         return self.highest
 
     def skip_offsets(
-        self, partition: TopicIdPartition, offsets: OffsetRange, *, reason: str, author: str
+        self, partition: TopicIdPartition, offsets: OffsetRange, *, reason: str, author: str, may_be_first: bool = False
     ) -> SkippedOffsets:
         decision = SkippedOffsets(offsets, reason, author, 7)
         self.decisions.append((partition, decision))

@@ -35,6 +35,7 @@ PASSES_BY_ITSELF = {
     HeldBack.BYTE_LIMIT,
     HeldBack.NOT_ELIGIBLE,
     HeldBack.DAMAGED,
+    HeldBack.COMPACTED,
 }
 ORDERS = TopicIdPartition(Uuid(bytes(range(16))), 0, "orders")
 

@@ -34,8 +34,9 @@ def skip(
     kept for ever with author and reason; reads of these offsets name it.
 
     What is skipped is no argument: it is looked up in the source now. A hole lies between the last copied offset and
-    the start of the log that a copy reads; what is still there is never skipped. A failed segment is kept as it is, not
-    served; if a source shows it again, as it was, it is copied anew all the same.
+    the start of the log that a copy reads; what is still there is never skipped, but for whole segments that a log
+    cleaner compacted before they were copied (cleanup.policy was `compact` for a while). A failed segment is kept as it
+    is, not served; if a source shows it again, as it was, it is copied anew all the same.
     Asks first; without a terminal it takes --approve. With nothing to skip it says so, and records nothing. Shows what
     was decided before.
     """

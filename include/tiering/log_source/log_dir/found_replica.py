@@ -13,8 +13,8 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 class FoundSegment:
     """One `.log`, [base_offset, next_base_offset). `batch_count` is None unless every batch was read.
 
-    `is_empty`: rolled, and without a batch. A log cleaner leaves such files; of a log that was never cleaned it is
-    damage.
+    `first_missing_offset`: rolled, and no batch of it holds this offset; known of a file without a batch, and where
+    every batch was read. A log cleaner leaves such files; of a log that was never cleaned it is damage.
     """
 
     base_offset: int
@@ -25,8 +25,23 @@ class FoundSegment:
     has_producer_snapshot: bool
     is_corrupt: bool = False
     is_old_magic: bool = False
-    is_empty: bool = False
+    first_missing_offset: int | None = None
     batch_count: int | None = None
+
+    @property
+    def what_is_missing(self) -> str:
+        """In words, where nothing was compacted; empty if nothing is."""
+        if self.first_missing_offset is None:
+            return ""
+        if not self.size_bytes:
+            return "a rolled segment without a batch"
+        what = what_is_missing(self.first_missing_offset, self.base_offset, self.next_base_offset - 1)
+        return f"{what}: a file is gone, or it was compacted"
+
+
+def what_is_missing(first_missing_offset: int, base_offset: int, end_offset: int) -> str:
+    """`end_offset` is inclusive."""
+    return f"offset {first_missing_offset} is in no batch, though the segment is to hold {base_offset}..{end_offset}"
 
 
 @dataclass(frozen=True, slots=True)

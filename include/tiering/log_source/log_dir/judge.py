@@ -118,7 +118,7 @@ def judge(
     for replica, reason in zip(replicas, (reason for _, reason in standing), strict=True):
         is_not_read = reason is not None and (leader_is_read or replica.state is not DirectoryState.LIVE)
         into = notes if is_not_read or owned.refusal in NEVER_COPIED else errors
-        into += [*replica.errors, *([] if was_compacted else _empty_segments(replica))]
+        into += [*replica.errors, *([] if was_compacted else _lacking_offsets(replica))]
     errors += scan_errors(one for one, reason in standing if (owned.refusal or reason) is None)
     return Judged(
         [
@@ -168,18 +168,18 @@ def _named(facts: ClusterFacts | None, name: str) -> TopicFacts | None:
         return None
 
 
-def _empty_segments(replica: FoundReplica) -> list[ScanError]:
+def _lacking_offsets(replica: FoundReplica) -> list[ScanError]:
     directory = f"{replica.identity.path}/{replica.directory_name}"
     return [
         ScanError(
             printable(f"{directory}/{offset_file(found.base_offset, FileKind.LOG)}"),
             0,
             CorruptFileError.__name__,
-            "a rolled segment without a batch",
+            found.what_is_missing,
             str(replica.topic_id_partition),
         )
         for found in replica.segments
-        if found.is_empty
+        if found.what_is_missing
     ]
 
 
@@ -233,14 +233,19 @@ def _judged(
                 active=found.active,
                 reason=reason,
                 batch_count=found.batch_count,
-                is_corrupt=found.is_corrupt or (found.is_empty and not was_compacted),
+                is_corrupt=_is_corrupt(found, was_compacted=was_compacted),
             )
             for found, in_segment, reason in zip(replica.segments, segment_epochs, reasons, strict=True)
         ),
         chosen=chosen,
         owner_is_broker=owner_is_broker,
         segment_bytes=topic.segment_bytes if topic is not None else None,
+        was_compacted=was_compacted,
     )
+
+
+def _is_corrupt(found: FoundSegment, *, was_compacted: bool) -> bool:
+    return found.is_corrupt or (found.first_missing_offset is not None and not was_compacted)
 
 
 def _candidate(found: FoundSegment, has_leader_epoch: bool, *, was_compacted: bool) -> Candidate:
@@ -251,7 +256,7 @@ def _candidate(found: FoundSegment, has_leader_epoch: bool, *, was_compacted: bo
         active=found.active,
         has_leader_epoch=has_leader_epoch,
         has_producer_snapshot=found.has_producer_snapshot,
-        is_corrupt=found.is_corrupt or (found.is_empty and not was_compacted),
+        is_corrupt=_is_corrupt(found, was_compacted=was_compacted),
         is_old_magic=found.is_old_magic,
-        is_compacted=found.is_empty and was_compacted,
+        is_compacted=found.first_missing_offset is not None and was_compacted,
     )

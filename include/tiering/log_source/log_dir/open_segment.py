@@ -20,6 +20,7 @@ from include.tiering.broker_files.files import BrokerDirectory, BrokerFile
 from include.tiering.broker_files.names import FileKind, offset_file, parse_offset_file
 from include.tiering.errors import (
     ClusterFactsError,
+    CompactedSegmentError,
     CorruptFileError,
     OldMagicError,
     SourceChangedError,
@@ -41,6 +42,7 @@ from include.tiering.log_source.log_dir.dirs import (
     open_root,
     read_checkpoint,
 )
+from include.tiering.log_source.log_dir.found_replica import what_is_missing
 from include.tiering.log_source.log_dir.judge import Ownership
 from include.tiering.log_source.log_dir.partition_files import read_leader_epochs, read_topic_id
 from include.tiering.log_source.log_dir.segment_files import CheckedFiles, SegmentFiles
@@ -82,7 +84,7 @@ class OpenLogSegment:
         self._files = files
         self._ownership_now = ownership_now
         self._leader_epochs = opened.replica.leader_epochs.range(-1, segment.end_offset + 1)
-        self._corruption: CorruptFileError | None = None
+        self._corruption: CorruptFileError | CompactedSegmentError | None = None
 
     @property
     def segment(self) -> LogSegment:
@@ -108,13 +110,8 @@ class OpenLogSegment:
                 raise CorruptFileError(
                     self._opened.directory.path_of(name), "no producer snapshot at the segment's end"
                 )
-            if checked.facts.first_missing_offset is not None:
-                raise CorruptFileError(
-                    self._files.log.path,
-                    f"offset {checked.facts.first_missing_offset} is in no batch, though the segment is to hold"
-                    f" {self._segment.base_offset}..{self._segment.end_offset}: a file is gone, or it was compacted",
-                )
-        except CorruptFileError as error:
+            self._require_whole(checked)
+        except (CorruptFileError, CompactedSegmentError) as error:
             self._corruption = error
             raise
         facts = checked.facts
@@ -135,6 +132,15 @@ class OpenLogSegment:
             batch_count=facts.batch_count,
             aborted_transactions=checked.aborted_transactions,
         )
+
+    def _require_whole(self, checked: CheckedFiles) -> None:
+        missing, path = checked.facts.first_missing_offset, self._files.log.path
+        if missing is None:
+            return
+        what = what_is_missing(missing, self._segment.base_offset, self._segment.end_offset)
+        if self._opened.replica.was_compacted:
+            raise CompactedSegmentError(path, f"{what}: it was compacted away before it was copied; see ./tiering skip")
+        raise CorruptFileError(path, f"{what}: a file is gone, or it was compacted")
 
     def _checked_files(self) -> CheckedFiles:
         try:

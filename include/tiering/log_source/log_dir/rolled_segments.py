@@ -50,7 +50,8 @@ def read_rolled_segments(
     on_error: Callable[[SourceError], None],
     known: KnownTimestamps,
 ) -> list[FoundSegment]:
-    """What is wrong with one segment is reported and marks it as corrupt; whether an empty one is, is not decided here.
+    """What is wrong with one segment is reported and marks it as corrupt; whether one that lacks offsets is, is not
+    decided here.
 
     Raises:
         SourceVanishedError: a file went away since it was listed: list again.
@@ -70,7 +71,7 @@ def read_rolled_segments(
                 found = replace(found, is_corrupt=True)
             elif log.size_bytes == 0:
                 _check_names(directory, listing, log)
-                found = replace(found, is_empty=True, batch_count=0 if deep else None)
+                found = replace(found, first_missing_offset=log.base_offset, batch_count=0 if deep else None)
             elif deep:
                 found = _checked(directory, found, leader_epochs)
             else:
@@ -104,7 +105,12 @@ def _is_followed_by_a_lost_one(listing: Listing, found: FoundSegment) -> bool:
 def _checked(directory: BrokerDirectory, found: FoundSegment, leader_epochs: LeaderEpochs) -> FoundSegment:
     with SegmentFiles.open(directory, found.base_offset, found.next_base_offset) as files:
         checked = files.check(leader_epochs)
-    return replace(found, max_timestamp_ms=checked.max_timestamp_ms, batch_count=checked.facts.batch_count)
+    return replace(
+        found,
+        max_timestamp_ms=checked.max_timestamp_ms,
+        batch_count=checked.facts.batch_count,
+        first_missing_offset=checked.facts.first_missing_offset,
+    )
 
 
 def _check_names(directory: BrokerDirectory, listing: Listing, log: LogFile) -> None:

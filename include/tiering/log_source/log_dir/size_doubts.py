@@ -13,12 +13,12 @@ from typing import Final
 
 from include.tiering.broker_files.files import BrokerDirectory, BrokerFile
 from include.tiering.broker_files.names import FileKind, offset_file
-from include.tiering.errors import SourceError, SourceVanishedError
+from include.tiering.errors import SourceError
 from include.tiering.formats.log_end import iter_headers
 from include.tiering.log_source.contract import LogSegment, ReplicaId
-from include.tiering.log_source.log_dir.dirs import DirIdentity, open_root
+from include.tiering.log_source.log_dir.dirs import DirIdentity
 from include.tiering.log_source.log_dir.log_tail import last_indexed
-from include.tiering.log_source.log_dir.partition_files import read_topic_id
+from include.tiering.log_source.log_dir.replica_directory import replica_directory
 from include.tiering.units import MIB
 
 _MOST_BATCHES: Final = 20_000
@@ -33,15 +33,8 @@ def find_size_doubts(
     identities: Iterable[DirIdentity], replica_id: ReplicaId, segments: Sequence[LogSegment]
 ) -> dict[int, str]:
     """See `LogSource.size_doubts`; `identities` are those of all log directories that may be read."""
-    partition, where = replica_id.topic_id_partition, (replica_id.broker_id, replica_id.directory_id)
-    for identity in identities:
-        if (identity.broker_id, identity.directory_id) == where:
-            with open_root(identity.path) as root, root.directory(str(partition)) as directory:
-                topic_id = read_topic_id(directory)
-                if topic_id != partition.topic_id:
-                    raise SourceVanishedError(directory.path, f"topic id was {partition.topic_id}, now {topic_id}")
-                return _doubts(directory, segments)
-    raise SourceVanishedError(str(replica_id), f"no readable log directory is {replica_id.directory_id}")
+    with replica_directory(identities, replica_id) as directory:
+        return _doubts(directory, segments)
 
 
 def _doubts(directory: BrokerDirectory, segments: Sequence[LogSegment]) -> dict[int, str]:

@@ -42,6 +42,7 @@ from include.tiering.log_source.log_dir.judge import (
     ownership,
 )
 from include.tiering.log_source.log_dir.leader_last import with_leader_read_last
+from include.tiering.log_source.log_dir.leading_compacted import find_leading_compacted
 from include.tiering.log_source.log_dir.listing import list_partition
 from include.tiering.log_source.log_dir.misnamed import RecordedName, nothing_recorded, recorded_if_there
 from include.tiering.log_source.log_dir.open_segment import OpenedReplica, OpenLogSegment
@@ -124,9 +125,8 @@ class LogDirSource:
             for found in self._replicas_in(identity, topics, deep, errors):
                 if isinstance(found, UnreadReplica):
                     unread.append(found)
-                    continue
-                partition = found.topic_id_partition
-                groups[partition.topic_id, partition.partition].append(found)
+                else:
+                    groups[found.topic_id_partition.topic_id, found.topic_id_partition.partition].append(found)
         recorded = recorded_if_there(self._recorded)
         judged = [self._judge_or_tell(group, facts, offsets, errors, recorded, deep=deep) for group in groups.values()]
         errors += [error for one in judged for error in one.errors]
@@ -141,8 +141,13 @@ class LogDirSource:
             return self._locate(replica_id)[1]
 
     def size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:
-        identities = [one for _, one in identified_dirs(self._log_dirs, None) if isinstance(one, DirIdentity)]
-        return find_size_doubts(identities, replica_id, segments)
+        return find_size_doubts(self._identities(), replica_id, segments)
+
+    def leading_compacted(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Sequence[LogSegment]:
+        return find_leading_compacted(self._identities(), replica_id, segments)
+
+    def _identities(self) -> Iterator[DirIdentity]:
+        return (one for _, one in identified_dirs(self._log_dirs, None) if isinstance(one, DirIdentity))
 
     def unfinished_transactions(self, replica_id: ReplicaId) -> Sequence[UnfinishedTransaction]:
         with self._facts_lock:

@@ -25,7 +25,7 @@ from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import LeaseRole, RemoteLogMetadata, SegmentRow
 from include.tiering.tasks.handover.ports import HandoverPorts
-from include.tiering.tasks.plan_copy import uncopied
+from include.tiering.tasks.next_segments import uncopied
 from include.tiering.work.handover_contract import GuardValue, Handover, SeededPartition
 
 _LIST_OFFSETS: Final = 2

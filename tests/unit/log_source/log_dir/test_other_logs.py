@@ -359,7 +359,7 @@ def test_an_empty_rolled_segment_of_a_topic_that_was_compacted_is_no_corruption(
     assert reasons(report.replicas[0]) == [
         None,
         IneligibleReason.COMPACTED_SEGMENT,
-        IneligibleReason.AFTER_COMPACTED,
+        None,
         ACTIVE,
     ]
 

@@ -50,11 +50,12 @@ def write_log_dir(root: Path, shape: Shape) -> None:
         f"version=1\ncluster.id={CLUSTER_ID}\nnode.id=1\ndirectory.id={Uuid(b'bench-directory1')}\n"
     )
     end = shape.segments * shape.batches
+    for partition in range(shape.partitions):
+        _write_partition(root / f"{TOPIC}-{partition}", shape)
+    # Behind the partitions, as a broker does: a checkpoint that is older than a directory is not about it.
     for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
         lines = [f"{TOPIC} {partition} {end}" for partition in range(shape.partitions)]
         (root / name).write_text("\n".join(["0", str(len(lines)), *lines, ""]))
-    for partition in range(shape.partitions):
-        _write_partition(root / f"{TOPIC}-{partition}", shape)
 
 
 def _write_partition(directory: Path, shape: Shape) -> None:

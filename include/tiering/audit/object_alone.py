@@ -16,12 +16,14 @@ def needs_metadata(listed: ListedObject) -> bool:
 
 def judge_alone(listed: ListedObject, layout: SegmentLayout) -> AuditFinding | None:
     """The finding about an object or version that does not need the metadata; None if there is none."""
+    if is_own(listed.key):
+        return None  # the marker is replaced by each plan, and a probe is removed at once: versions of both are left
     if not listed.is_latest:
         what = "an older delete marker" if listed.is_delete_marker else "not the latest version of its key"
         return _finding(FindingKind.OLD_VERSION, listed, layout, f"{what}: nothing reads it")
     if listed.is_delete_marker:
         return _finding(FindingKind.DELETE_MARKER, listed, layout, "the key was deleted and the bucket keeps a marker")
-    if is_own(listed.key) or named_segment_id(listed.key) is not None:
+    if named_segment_id(listed.key) is not None:
         return None
     return foreign(listed)
 

@@ -17,6 +17,7 @@ from include.tiering.reports.text import as_text
 from include.tiering.tasks.plan_copy import placed_batches
 from include.tiering.units import format_bytes
 from include.tiering.work.contract import Placement, SegmentOutcome
+from include.tiering.work.run_tries import id_of_try
 from plugins.tiering_airflow.errors import PlanFindingsError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import COPIER_POOL, mirrored_pools
@@ -229,4 +230,4 @@ def batches_by_queue(placements: Iterable[Placement]) -> dict[str | None, list[B
 
 def planned_run_id(dag_run_id: str, try_number: int) -> str:
     """A plan of its own for each try: a plan that was stored is never replaced by another."""
-    return dag_run_id if try_number == 1 else f"{dag_run_id}.{try_number}"
+    return id_of_try(dag_run_id, try_number)

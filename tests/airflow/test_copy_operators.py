@@ -177,6 +177,7 @@ def test_a_gate_without_a_plan_is_skipped() -> None:
 
 def test_a_plan_that_is_made_again_has_an_id_of_its_own() -> None:
     assert [planned_run_id(RUN_ID, n) for n in (1, 2)] == [RUN_ID, f"{RUN_ID}.2"]
+    assert planned_run_id(f"{RUN_ID}.2", 1) != planned_run_id(RUN_ID, 2)
 
 
 def test_gate_and_summary_of_a_good_run(deployed: Deployment, capfd: pytest.CaptureFixture[str]) -> None:

@@ -211,9 +211,10 @@ def test_nobody_reads_without_airflows_permission(ask: Ask) -> None:
 
 def test_a_later_try_has_a_plan_of_its_own_on_the_same_page(ask: Ask, planned: Deployment) -> None:
     with open_tiering(load_settings(planned.config)) as tiering:
-        for run_id in (f"{RUN_ID}.2", f"{RUN_ID}.x", f"{RUN_ID}2"):
+        for run_id in (f"{RUN_ID}.2", f"{RUN_ID}.x", f"{RUN_ID}2", f"{RUN_ID}.2.1"):
             tiering.plan_expiration(run_id)
         assert tiering.deletions.tries_of(RUN_ID) == [RUN_ID, f"{RUN_ID}.2"]
+        assert tiering.deletions.tries_of(f"{RUN_ID}.2") == [f"{RUN_ID}.2.1"]
     text = " ".join(parsed(ask(PAGE).content).text)
     assert f"{RUN_ID}.2" in text
     assert f"{RUN_ID}.x" not in text

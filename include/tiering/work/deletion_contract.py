@@ -266,7 +266,7 @@ class DeletionStore(Protocol):
         ...
 
     def tries_of(self, run_id: str) -> Sequence[str]:
-        """This planned run and those of later tries, `RUN_ID.2` and on, as far as they were planned; oldest first."""
+        """Planned runs that are tries of this one (see `run_tries`), as far as they were planned; oldest first."""
         ...
 
     def now_ms(self) -> int:

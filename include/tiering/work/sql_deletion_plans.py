@@ -21,6 +21,7 @@ from include.tiering.work.deletion_contract import (
     PlannedExpiration,
     plan_hash,
 )
+from include.tiering.work.run_tries import is_try_of
 
 _OF_RUN: Final = and_(
     planned_deletions.c.cluster_id == bindparam("of_cluster"), planned_deletions.c.run_id == bindparam("of_run")
@@ -191,7 +192,7 @@ def tries_of(connection: Connection, cluster_id: str, run_id: str) -> Sequence[s
         .order_by(runs.c.created_at_ms, runs.c.run_id)
     )
     found = connection.execute(query).scalars()
-    return [one for one in found if one == run_id or one.removeprefix(f"{run_id}.").isdecimal()]
+    return [one for one in found if is_try_of(run_id, one)]
 
 
 def _expirations_of(rows: Sequence[Row[Any]]) -> list[PlannedExpiration]:

@@ -63,6 +63,21 @@ class RemovalItem:
 
 
 @dataclass(frozen=True, slots=True)
+class WithdrawnRemovals:
+    """A run that was withdrawn, and all that it planned with what became of it.
+
+    `not_claimed` says why the store could not be claimed since: a copy of the database may go on with the same plan.
+    """
+
+    run: DeletionRun
+    items: tuple[RemovalItem, ...]
+    not_claimed: str | None = None
+
+    def of(self, *outcomes: RemovalOutcome) -> list[RemovalItem]:
+        return [item for item in self.items if item.outcome in outcomes]
+
+
+@dataclass(frozen=True, slots=True)
 class RemovalTotals:
     """What the database itself adds up for one topic of a run.
 
@@ -106,6 +121,18 @@ class RemovalStore(Protocol):
 
         Raises:
             StateConflictError: no such run, or its plan has another hash.
+            RunWithdrawnError: it was withdrawn.
+        """
+        ...
+
+    def withdraw(self, run_id: str, *, author: str) -> DeletionRun:
+        """Decide, for good and with an event, that nothing more of the run is removed. The first withdrawal stays.
+
+        Leases of the run end. What is still PLANNED becomes KEPT; where its id is condemned already, FAILED, as
+        somebody may be removing it. No id is pardoned by it.
+
+        Raises:
+            StateConflictError: no such run was planned.
         """
         ...
 

@@ -77,9 +77,11 @@ class RemovalBatch:
 
         Raises:
             ApprovalRequiredError: the run is not released.
+            RunWithdrawnError: it was withdrawn before.
             StateConflictError: no such run was planned.
         """
         run = self._remover.removals.run(self._run_id)
+        run.require_not_withdrawn()
         if not run.is_released:
             raise ApprovalRequiredError(
                 f"run {self._run_id}: nothing is removed before plan {run.plan_hash} was approved"
@@ -94,7 +96,8 @@ class RemovalBatch:
             lease = self._heartbeat.claim(self._claim)
             if lease is None:
                 if not self._wait_out_a_pause():
-                    return BatchEnd.NO_WORK
+                    is_withdrawn = self._remover.removals.run(self._run_id).withdrawal is not None
+                    return BatchEnd.WITHDRAWN if is_withdrawn else BatchEnd.NO_WORK
                 continue
             try:
                 self._work_on(lease)

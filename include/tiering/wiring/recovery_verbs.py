@@ -19,13 +19,13 @@ from include.tiering.tasks.plan_rebuild import RebuildPlan, plan_rebuild
 from include.tiering.tasks.prove_place import prove_place
 from include.tiering.tasks.rebuild import Rebuild, RebuildReport
 from include.tiering.units import format_utc
-from include.tiering.wiring.audit_verbs import AuditVerbs
 from include.tiering.wiring.unwatched import ignore
+from include.tiering.wiring.withdrawal_verbs import WithdrawalVerbs
 
 _LEASE_MS: Final = 60_000
 
 
-class RecoveryVerbs(AuditVerbs):
+class RecoveryVerbs(WithdrawalVerbs):
     """Part of `Tiering`."""
 
     def plan_rebuild(self, *, on_listed: Callable[[int], None] = ignore) -> RebuildPlan:

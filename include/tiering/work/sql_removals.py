@@ -7,7 +7,6 @@ from typing import Any, Final
 from sqlalchemy import (
     Connection,
     Engine,
-    Row,
     Select,
     and_,
     bindparam,
@@ -20,7 +19,6 @@ from sqlalchemy import (
     update,
 )
 
-from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.removal_contract import (
     PlannedRemoval,
     RemovalItem,
@@ -46,6 +44,7 @@ from include.tiering.remote_metadata.contract import Fence, LeaseRole
 from include.tiering.work import sql_lease_rows, sql_released_runs, sql_removal_totals
 from include.tiering.work.contract import ALL_TOPICS, PartitionLease
 from include.tiering.work.deletion_contract import DeletionRun
+from include.tiering.work.sql_removal_rows import removal_of, withdraw_left
 
 AUDIT_RUN: Final = "audit"
 _CANDIDATES: Final = 16
@@ -100,8 +99,15 @@ class SqlRemovalStore:
 
     def approve(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
         with self._writing() as (connection, now_ms):
-            run = self._run(connection, run_id)
+            run = self._run(connection, run_id, lock=True)
             sql_released_runs.approve(connection, self._cluster_id, run, plan_hash, author=author, now_ms=now_ms)
+            return self._run(connection, run_id)
+
+    def withdraw(self, run_id: str, *, author: str) -> DeletionRun:
+        with self._writing() as (connection, now_ms):
+            run = self._run(connection, run_id, lock=True)
+            if sql_released_runs.withdraw(connection, self._cluster_id, run, author=author, now_ms=now_ms):
+                withdraw_left(connection, self._cluster_id, run_id, author, now_ms)
             return self._run(connection, run_id)
 
     def claim(
@@ -109,7 +115,7 @@ class SqlRemovalStore:
     ) -> PartitionLease | None:
         passed_over = set(exclude)
         with self._writing() as (connection, now_ms):
-            if not self._run(connection, run_id).is_released:
+            if not self._run(connection, run_id, lock=True).is_released:
                 return None
             while candidates := self._claimable(connection, run_id, batch_id, passed_over, now_ms):
                 passed_over.update(candidates)
@@ -129,7 +135,7 @@ class SqlRemovalStore:
             .where(planned_removals.c.outcome == RemovalOutcome.PLANNED)
         )
         with reading(self._engine) as connection:
-            return [_removal_of(row) for row in connection.execute(left)]
+            return [removal_of(row) for row in connection.execute(left)]
 
     def condemn(self, lease: PartitionLease, segment_ids: Collection[RemoteLogSegmentId]) -> frozenset[Uuid]:
         partition = lease.fence.topic_id_partition
@@ -178,7 +184,7 @@ class SqlRemovalStore:
     def items(self, run_id: str) -> Sequence[RemovalItem]:
         with reading(self._engine) as connection:
             return [
-                RemovalItem(_removal_of(row), RemovalOutcome(row.outcome), row.message)
+                RemovalItem(removal_of(row), RemovalOutcome(row.outcome), row.message)
                 for row in connection.execute(self._of_run(run_id))
             ]
 
@@ -225,8 +231,8 @@ class SqlRemovalStore:
                 savepoint.rollback()
             return fence
 
-    def _run(self, connection: Connection, run_id: str) -> DeletionRun:
-        return sql_released_runs.find(connection, self._cluster_id, run_id, AUDIT_RUN)
+    def _run(self, connection: Connection, run_id: str, *, lock: bool = False) -> DeletionRun:
+        return sql_released_runs.find(connection, self._cluster_id, run_id, AUDIT_RUN, lock=lock)
 
     def _of_run(self, run_id: str) -> Select[Any]:
         of_run = and_(planned_removals.c.cluster_id == self._cluster_id, planned_removals.c.run_id == run_id)
@@ -284,15 +290,3 @@ class SqlRemovalStore:
     def _writing(self, *, durable: bool = True) -> Iterator[tuple[Connection, int]]:
         with writing(self._engine, durable=durable) as connection:
             yield connection, self._now_ms(connection)
-
-
-def _removal_of(row: Row[Any]) -> PlannedRemoval:
-    partition = partition_from(row.topic_id, row.partition, row.topic)
-    return PlannedRemoval(
-        RemoteLogSegmentId(partition, Uuid.parse(row.segment_id)),
-        FindingKind(row.kind),
-        row.key,
-        row.token or None,
-        row.size_bytes,
-        row.last_modified_ms,
-    )

@@ -69,6 +69,7 @@ REMOVALS: Final = {
     "totals": READ,
     "record_brake": WRITE,
     "approve": WRITE,
+    "withdraw": WRITE,
     "claim": WRITE,
     "remaining": READ,
     "condemn": WRITE,

@@ -46,6 +46,14 @@ def audit(
         list[int] | None,
         typer.Option("--accept", help="Leave this finding as it is; it fails no audit any more.", metavar="ID"),
     ] = None,
+    withdraw: Annotated[
+        str | None,
+        typer.Option(
+            "--withdraw",
+            help="Let nothing more of this removal be removed, whoever approved it and whatever works on it.",
+            metavar="RUN_ID",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Compare every object of the store with the metadata, and report what they disagree about.
@@ -57,7 +65,15 @@ def audit(
     nothing is removed. Complete copies are never removed this way: `./tiering adopt` takes them in. Nothing is removed
     either while a guard objects: another store, an empty database, or one that is older than the store. What is younger
     than `tiering.audit.min.age.ms` is left alone, and each object is looked at again before it goes.
+
+    --withdraw takes the plan of a removal back, for good: a batch that removes stops before its next group, and the run
+    can never be released again. It asks nothing, and says how much had gone already.
     """
+    if withdraw is not None:
+        if inventory is not None or delete_orphans or old_versions or approve or approve_plan is not None or accept:
+            raise SettingError("--withdraw goes with nothing else")
+        _withdraw(ctx, withdraw, as_json=as_json)
+        return
     _require_sense(delete_orphans, old_versions=old_versions, approve=approve, approve_plan=approve_plan)
     if accept and (inventory is not None or delete_orphans):
         raise SettingError("--accept goes with nothing else")
@@ -141,6 +157,14 @@ def _accept(tiering: "Tiering", finding_ids: list[int], *, as_json: bool) -> Non
     from include.tiering.reports.audit import present_accepted
 
     finish(present_accepted(tiering.audits.accept(finding_ids, author=author())), as_json=as_json)
+
+
+def _withdraw(ctx: typer.Context, run_id: str, *, as_json: bool) -> None:
+    from include.tiering.reports.withdrawn_removals import present_withdrawn_removals
+
+    with session_of(ctx).opened() as tiering:
+        withdrawn = tiering.withdraw_removals(run_id, author=author())
+    finish(present_withdrawn_removals(withdrawn), as_json=as_json)
 
 
 def _code(results: "list[RemovalResult]") -> ExitCode:

@@ -1,0 +1,123 @@
+"""The plan of a removal is taken back by one command, whoever works on it; it is never released again."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from include.tiering.cli.app import app
+from include.tiering.cli.session import author
+from include.tiering.errors import ForeignStoreError, RunWithdrawnError
+from include.tiering.tasks import removal_batch
+from include.tiering.tasks.batch_room import BatchEnd
+from include.tiering.tasks.remove_strays import RemovalStep
+from tests.doubles.archive import Archive
+from tests.doubles.strays import plant_orphan
+
+pytestmark = pytest.mark.integration
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    """With two orphans of two objects each."""
+    archive = Archive.of(tmp_path)
+    archive.copy()
+    archive.set_default(tiering_audit_min_age_ms=0)
+    for number in (1, 2):
+        plant_orphan(archive.directory / "store", number)
+    return archive
+
+
+@pytest.fixture
+def tiering(archive: Archive) -> Command:
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(app, ["--config", str(archive.config), *arguments], prog_name="./tiering")
+
+    return run
+
+
+def files(archive: Archive) -> set[Path]:
+    return {path for path in (archive.directory / "store").rglob("*") if path.is_file()}
+
+
+def withdrawn(tiering: Command) -> Any:
+    done = tiering("audit", "--withdraw", "remove", "--json")
+    assert done.exit_code == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def released(archive: Archive) -> int:
+    """How many objects an approved run would remove."""
+    with archive.open() as opened:
+        opened.audit("one")
+        plan = opened.plan_removals("remove", "one")
+        opened.removal_brake("remove")
+        opened.approve_removals("remove", plan.plan_hash, author="admin")
+        return len(plan.removals)
+
+
+def test_nothing_of_it_goes_and_no_approval_brings_it_back(archive: Archive, tiering: Command) -> None:
+    before, objects = files(archive), released(archive)
+    shown = withdrawn(tiering)
+    assert (shown["withdrawn_by"], shown["kept"], shown["removed"]) == (author(), objects, 0)
+    assert withdrawn(tiering) == shown
+    with archive.open() as opened:
+        with pytest.raises(RunWithdrawnError):
+            opened.remove_batch("remove", "remove/0")
+        with pytest.raises(RunWithdrawnError):
+            opened.approve_removals("remove", shown["plan_hash"], author="admin")
+    assert files(archive) == before
+
+
+def test_a_batch_at_work_stops_and_the_command_says_what_had_gone(
+    archive: Archive, tiering: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removal_batch.RemovalBatch.__init__, "__kwdefaults__", {"attempts_per_group": 1})
+    before, objects = files(archive), released(archive)
+    said: list[Any] = []
+    with archive.open() as opened:
+        opened._observe = lambda step, *_: (
+            said.append(withdrawn(tiering)) if step is RemovalStep.RECORDED and not said else None
+        )
+        result = opened.remove_batch("remove", "remove/0")
+    assert result.ended is BatchEnd.WITHDRAWN
+    gone = before - files(archive)
+    assert 0 < len(gone) < objects
+    assert (said[0]["removed"], said[0]["kept"], said[0]["unsettled"]) == (len(gone), objects - len(gone), [])
+
+
+def test_what_is_in_the_midst_of_it_is_left_to_the_next_audit(archive: Archive, tiering: Command) -> None:
+    objects = released(archive)
+    said: list[Any] = []
+    with archive.open() as opened:
+        opened._observe = lambda step, *_: (
+            said.append(withdrawn(tiering)) if step is RemovalStep.CONDEMNED and not said else None
+        )
+        opened.remove_batch("remove", "remove/0")
+    assert len(said[0]["unsettled"]) == objects
+    assert "is withdrawn: 0 objects" in tiering("audit", "--withdraw", "remove").stdout
+
+
+def test_a_copy_of_the_database_with_the_same_release_does_not_go_on(archive: Archive, tiering: Command) -> None:
+    before, _ = files(archive), released(archive)
+    shutil.copy(archive.directory / "metadata.sqlite", archive.directory / "clone.sqlite")
+    assert withdrawn(tiering)["not_claimed"] is None
+    archive.config.write_text(archive.config.read_text().replace("metadata.sqlite", "clone.sqlite"))
+    with archive.open() as clone, pytest.raises(ForeignStoreError):
+        clone.remove_batch("remove", "remove/0")
+    assert files(archive) == before
+
+
+@pytest.mark.parametrize("flag", [["--delete-orphans"], ["--accept", "1"], ["--approve"]])
+def test_it_goes_with_nothing_else(tiering: Command, flag: list[str]) -> None:
+    assert tiering("audit", "--withdraw", "remove", *flag).exit_code == 2
+
+
+def test_a_run_that_nobody_planned_is_named(tiering: Command) -> None:
+    assert "no run nothing" in tiering("audit", "--withdraw", "nothing").stderr

@@ -53,6 +53,8 @@ class PlanExpirationOperator(BaseOperator):
             # What a dry run shows is all there is.
             in_hand = {} if dry_run else topics_in_hand(tiering, self.dag_id, context)
             plan = tiering.plan_expiration(run_id, topics=topics, leave_out=in_hand, dry_run=dry_run)
+            if dry_run and (objection := tiering.objection_to_expire()) is not None:
+                self.log.warning("%s", objection)
         for topic_id, why in in_hand.items():
             self.log.info("Topic %s is left out: %s", topic_id, why)
         for unknown in plan.unknowns:
@@ -128,10 +130,12 @@ class ReleaseOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> list[dict[str, int]]:
-        """Raises RunWithdrawnError, PlanWithdrawnError, ApprovalRequiredError, AnswerRefusedError."""
+        """Raises RunWithdrawnError, DatabaseSetBackError, PlanWithdrawnError, ApprovalRequiredError,
+        AnswerRefusedError."""
         with TieringHook().open() as tiering:
             run = tiering.deletions.run(self.planned_run_id)
             run.require_not_withdrawn()
+            tiering.require_expiration_allowed()
             if not run.is_released:
                 self._approve(tiering, run.plan_hash, context)
             max_batches = tiering.effective_settings().expiration.max_batches

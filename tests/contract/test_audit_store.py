@@ -7,7 +7,7 @@ from sqlalchemy import Engine, select
 
 from include.tiering.audit.context import PassedOver
 from include.tiering.audit.finding import AuditFinding, FindingKind
-from include.tiering.audit.guards import Guard, Memory, Refusal
+from include.tiering.audit.guards import Guard, Memory, Refusal, StandingGuard
 from include.tiering.audit.record_contract import (
     AuditRecord,
     AuditSource,
@@ -94,6 +94,95 @@ class TestAudit:
         delete(metadata, finish(metadata, segment_of(ORDERS, 1, 0, 9), fence), fence)
         metadata.add_segment(segment_of(ORDERS, 2, 10, 19), fence=fence)
         assert store.memory() == Memory(2, 1_600_000_200_000)
+
+
+YEARS_MS = 10 * 365 * 24 * 3600 * 1000
+SET_BACK = Refusal(Guard.OLDER_DATABASE, "a copy is younger", 77)
+
+
+class TestOrder:
+    """An audit that ended while the database's clock was years ahead is the last one until another one ends."""
+
+    @pytest.fixture(autouse=True)
+    def _one_was_ahead(self, store, now):
+        now.advance(YEARS_MS)
+        audit(store, orphan("a"), orphan("b"), run_id="ahead")
+        now.advance(-YEARS_MS)
+        now.advance(10)
+
+    def test_the_last_one_is_the_one_that_was_recorded_last(self, store):
+        audit(store, run_id="right")
+        assert store.last_audit().run_id == "right"
+
+    def test_what_the_last_one_saw_can_be_asked_for(self, store):
+        audit(store, orphan("a"), run_id="right")
+        assert [one.finding.key for one in store.seen_by("right", EVERY_KIND)] == ["a"]
+        with pytest.raises(StateConflictError, match="right has looked since"):
+            store.seen_by("ahead", EVERY_KIND)
+
+    def test_what_is_not_there_any_more_is_gone(self, store):
+        assert audit(store, orphan("a"), run_id="right").gone == 1
+        assert states(store) == {"a": FindingState.OPEN, "b": FindingState.GONE}
+
+    def test_what_went_then_and_is_there_again_is_open(self, store, now):
+        now.advance(YEARS_MS)
+        store.acted([orphan("a").identity])
+        now.advance(-YEARS_MS)
+        assert audit(store, orphan("a"), run_id="right").new == 1
+        assert states(store)["a"] is FindingState.OPEN
+
+    def test_the_last_one_is_not_forgotten(self, store, now):
+        audit(store, run_id="right")
+        now.advance(1000)
+        store.forget(10)
+        assert store.last_audit().run_id == "right"
+
+    def test_recorded_again_it_keeps_its_place(self, store):
+        audit(store, run_id="right")
+        audit(store, run_id="ahead")
+        assert store.last_audit().run_id == "right"
+
+
+class TestStandingGuards:
+    def test_an_objection_stands_from_its_first_time_on(self, store, now):
+        assert store.standing_guards() == []
+        audit(store, refusals=[SET_BACK])
+        first = StandingGuard(Guard.OLDER_DATABASE, "a copy is younger", now.now_ms, 77)
+        assert store.standing_guards() == [first]
+        now.advance(10)
+        audit(store, run_id="two", refusals=[replace(SET_BACK, sentence="another", memory_ms=99)])
+        assert store.standing_guards() == [first]
+
+    def test_only_what_says_that_the_database_was_set_back_stands(self, store):
+        audit(store, refusals=[Refusal(one, "because") for one in Guard if one is not Guard.OLDER_DATABASE])
+        assert store.standing_guards() == []
+
+    def test_an_audit_without_objections_clears_it(self, store):
+        audit(store, refusals=[SET_BACK])
+        audit(store, run_id="two")
+        assert store.standing_guards() == []
+
+    @pytest.mark.parametrize("guard", [one for one in Guard if one is not Guard.OLDER_DATABASE])
+    def test_an_audit_with_another_objection_does_not(self, store, guard):
+        audit(store, refusals=[SET_BACK])
+        audit(store, run_id="two", refusals=[Refusal(guard, "because")])
+        assert len(store.standing_guards()) == 1
+
+    def test_an_inventory_does_not_and_may_raise_it(self, store, now):
+        inventory = AuditRecord("two", AuditSource.INVENTORY, now.now_ms, now.now_ms, 1, 1)
+        store.record(replace(inventory, refusals=(SET_BACK,)), [], covers=())
+        store.record(replace(inventory, run_id="three"), [], covers=())
+        assert len(store.standing_guards()) == 1
+
+    def test_it_outlives_the_record_of_its_audit_and_a_clock_that_was_ahead(self, store, now):
+        audit(store, refusals=[SET_BACK])
+        now.advance(YEARS_MS)
+        audit(store, run_id="ahead", refusals=[Refusal(Guard.INCOMPLETE_LISTING, "because")])
+        now.advance(-YEARS_MS)
+        store.forget(0)
+        assert len(store.standing_guards()) == 1
+        audit(store, run_id="right")
+        assert store.standing_guards() == []
 
 
 class TestFindings:

@@ -177,6 +177,7 @@ class World:
             heartbeat,
             room,
             self.check,
+            lambda: None,
             run_id=run_id,
             batch_id=f"{run_id}/0",
             lease_ms=600_000,

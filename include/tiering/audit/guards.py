@@ -35,10 +35,23 @@ class Guard(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One guard's objection, in a sentence for a person."""
+    """One guard's objection, in a sentence for a person. `memory_ms`: of OLDER_DATABASE, the newest that the database
+    remembered."""
 
     guard: Guard
     sentence: str
+    memory_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StandingGuard:
+    """An objection that an audit raised and no later one has cleared. `raised_at_ms` is the database's time of the
+    first audit that raised it, `memory_ms` what the database remembered then."""
+
+    guard: Guard
+    sentence: str
+    raised_at_ms: int
+    memory_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +92,19 @@ class Evidence:
     unlisted: Sequence[str] = ()
 
 
+def stands(refusal: Refusal) -> bool:
+    """Whether it goes on after its audit: a database that was set back is set back until what it lost is known again,
+    and what it would delete by may be as old as the rest of it."""
+    return refusal.guard is Guard.OLDER_DATABASE
+
+
+def remembered(memory: Memory, standing: Sequence[StandingGuard]) -> Memory:
+    """What the database remembers of the time before it was set back. Segments that were copied since say nothing about
+    what it lost."""
+    times = [one.memory_ms for one in standing if one.memory_ms is not None]
+    return Memory(memory.segments, min((memory.newest_ms, *times)) if memory.newest_ms is not None else None)
+
+
 def refusals(evidence: Evidence) -> tuple[Refusal, ...]:
     """Every objection; empty: what was found may be removed, once somebody approved the plan."""
     return tuple(_objections(evidence))
@@ -100,6 +126,7 @@ def _objections(evidence: Evidence) -> Iterator[Refusal]:
             f"the complete copy {printable(copy.key)} began at {copy.began_ms}, the newest that the database remembers"
             f" is of {memory.newest_ms} (UTC milliseconds): was the database restored from a backup? What it lost is in"
             " the store: ./tiering adopt takes it back",
+            memory.newest_ms,
         )
     if evidence.rows_began_ms < evidence.listing_ended_ms:
         yield Refusal(

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from include.tiering.audit.context import PassedOver
 from include.tiering.audit.finding import AuditFinding, FindingIdentity, FindingKind
-from include.tiering.audit.guards import Memory, Refusal
+from include.tiering.audit.guards import Memory, Refusal, StandingGuard
 
 
 class FindingState(StrEnum):
@@ -90,9 +90,15 @@ class AuditStore(Protocol):
 
         `covers`: kinds that this audit could have seen; what is open of them, was seen before and not by this one is
         GONE afterwards. What it saw before the last change of a finding's state does not change it again.
+        What it refuses may stand from then on; see `standing_guards`.
         In pages, each a transaction of its own, the audit itself last: a crash leaves an audit that did not end, and
         the next one completes the rows. The same run again is harmless.
         """
+        ...
+
+    def standing_guards(self) -> Sequence[StandingGuard]:
+        """Objections that stand until a later audit of the store's own listing ends without any. An inventory raises
+        one and clears none: it may be of the time before."""
         ...
 
     def audit(self, run_id: str) -> AuditRecord:
@@ -100,7 +106,7 @@ class AuditStore(Protocol):
         ...
 
     def last_audit(self) -> AuditRecord | None:
-        """The one that ended last."""
+        """The one that was recorded last, whatever the clock said."""
         ...
 
     def findings(self, states: Collection[FindingState] = (FindingState.OPEN,)) -> Sequence[RecordedFinding]:

@@ -60,6 +60,7 @@ TieringError
 |-- QuotaExceededError               a topic brings in more than its threshold  (retriable)
 |-- ApprovalRequiredError            a plan that deletes was stopped by the brake and nobody approved it
 |-- RunWithdrawnError                a run that deletes was withdrawn, and is never released again
+|-- DatabaseSetBackError             an audit found that the database was set back: nothing expires
 |-- AnswerRefusedError               a person's answer about a plan does not count
 |-- LimitRefusedError                a limit of deletions is loosened by who may not approve deletions
 |-- ClockDisagreesError              the database's clock is contradicted by another one, or by its own events
@@ -152,6 +153,7 @@ from include.tiering.errors.work import (
     ConfigNotTakenError,
     ConfigRefusedError,
     DataDocsError,
+    DatabaseSetBackError,
     JudgeError,
     LeaseAheadError,
     LeaseLostError,
@@ -187,6 +189,7 @@ __all__ = [
     "CorruptFileError",
     "CustomMetadataTooLargeError",
     "DataDocsError",
+    "DatabaseSetBackError",
     "ForeignClusterError",
     "ForeignRecordError",
     "ForeignStoreError",

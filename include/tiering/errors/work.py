@@ -95,6 +95,11 @@ class RunWithdrawnError(TieringError):
     """A run that deletes was withdrawn: nothing more of it is deleted, and it is never released again."""
 
 
+class DatabaseSetBackError(TieringError):
+    """An audit found that the database was set back, and none has cleared that since: nothing expires by what it
+    says."""
+
+
 class AnswerRefusedError(TieringError):
     """A person answered, and the answer does not count: not theirs to give, about another plan, or at an impossible
     time. Nothing was changed by it."""

@@ -71,7 +71,7 @@ def planned_sentence(run: ExpireRun) -> str:
 
 def _summary(run: ExpireRun) -> str:
     if not run.items:
-        return "nothing expires"
+        return "nothing expires" if run.refusal is None else f"nothing expires by this plan, and {run.refusal}"
     if run.refusal is not None:
         return f"{planned_sentence(run)} would go, nothing was deleted: {run.refusal}"
     if run.run.withdrawal is not None:

@@ -12,8 +12,8 @@ from typing import Final
 
 from include.tiering.audit.context import PassedOver
 from include.tiering.audit.finding import AuditFinding, FindingKind
-from include.tiering.audit.guards import Evidence, UnknownCopy, refusals
-from include.tiering.audit.record_contract import AuditRecord, AuditSource, AuditStore, AuditTally
+from include.tiering.audit.guards import Evidence, UnknownCopy, refusals, remembered
+from include.tiering.audit.record_contract import AuditRecord, AuditSource, AuditStore, AuditTally, FindingState
 from include.tiering.errors import FormatError, RemoteStorageError
 from include.tiering.formats.manifest import parse_manifest
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
@@ -80,7 +80,7 @@ class AuditEnd:
         evidence = Evidence(
             objection=self.objection,
             segment_objects=sum(seen.passed_over.values()) + sum(one.segment_id is not None for one in believed),
-            memory=self.audits.memory(),
+            memory=remembered(self.audits.memory(), self.audits.standing_guards()),
             unknown_copies=tuple(self._unknown_copies(believed)),
             listing_ended_ms=seen.listing_ended_ms,
             rows_began_ms=seen.rows_began_ms,
@@ -110,8 +110,10 @@ class AuditEnd:
         return key in self.storage.attempt(key)
 
     def _unknown_copies(self, findings: Sequence[AuditFinding]) -> Iterator[UnknownCopy]:
-        """The newest in the store, by its own clock, with what their manifests say."""
-        copies = [one for one in findings if one.kind in _COMPLETE and one.key.endswith(_MANIFEST_SUFFIX)]
+        """The newest in the store, by its own clock, with what their manifests say. What a person accepted is known."""
+        complete = [one for one in findings if one.kind in _COMPLETE and one.key.endswith(_MANIFEST_SUFFIX)]
+        accepted = {one.finding.identity for one in self.audits.findings((FindingState.ACCEPTED,))} if complete else ()
+        copies = [one for one in complete if one.identity not in accepted]
         newest = sorted(copies, key=lambda one: one.last_modified_ms or 0, reverse=True)[:_MOST_MANIFESTS]
         for one in newest:
             yield UnknownCopy(one.key, self._began_ms(one.key))

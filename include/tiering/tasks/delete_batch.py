@@ -8,13 +8,14 @@ it comes out of a pause, it asks whether the plan still holds. It never waits fo
 What a killed batch leaves: a lease that expires, and what `delete_segments` says of the group it was in.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from include.tiering.errors import (
     ApprovalRequiredError,
     ClockDisagreesError,
+    DatabaseSetBackError,
     LeaseLostError,
     SendingStoppedError,
     TieringError,
@@ -59,7 +60,8 @@ class DeleteResult:
 
 
 class DeleteBatch:
-    """Runs once, for a run that was released. `check` asks whether the plan of a partition still holds."""
+    """Runs once, for a run that was released. `check` asks whether the plan of a partition still holds; asked before each
+    group, `require_allowed` raises DatabaseSetBackError once an audit has found so."""
 
     def __init__(
         self,
@@ -70,6 +72,7 @@ class DeleteBatch:
         heartbeat: BatchHeartbeat,
         room: BatchRoom,
         check: PlanCheck,
+        require_allowed: Callable[[], None],
         *,
         run_id: str,
         batch_id: str,
@@ -83,6 +86,7 @@ class DeleteBatch:
         self._heartbeat = heartbeat
         self._room = room
         self._check = check
+        self._require_allowed = require_allowed
         self._run_id = run_id
         self._batch_id = batch_id
         self._lease_ms = lease_ms
@@ -100,6 +104,7 @@ class DeleteBatch:
             ApprovalRequiredError: the run is not released.
             RunWithdrawnError: it was withdrawn before anything of it was claimed here.
             ClockDisagreesError: the database's clock is contradicted; what is left stays planned.
+            DatabaseSetBackError: the same.
             StateConflictError: no such run was planned.
         """
         run = self._deleter.deletions.run(self._run_id)
@@ -162,6 +167,7 @@ class DeleteBatch:
             while queue and partition not in self._given_up and self._room.reason_to_end() is None:
                 if self._is_withdrawn():
                     return
+                self._require_allowed()
                 if self._gate.paused:
                     self._deleter.clock.sleep(_PAUSE_POLL_SECONDS)
                     continue
@@ -176,7 +182,7 @@ class DeleteBatch:
                 group, queue = queue[: self._segments_per_group], queue[self._segments_per_group :]
                 left = _planned_of(queue)
                 self._delete(lease, group, planned.log_start_offset)
-        except (LeaseLostError, SendingStoppedError, ClockDisagreesError):
+        except (LeaseLostError, SendingStoppedError, ClockDisagreesError, DatabaseSetBackError):
             raise
         except TieringError as error:
             self._give_up(lease, left, error)

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from include.tiering.audit.context import AuditContext, AuditMoment, PassedOver
 from include.tiering.audit.finding import FindingKind
-from include.tiering.audit.record_contract import AuditSource, AuditStore, FindingState, RecordedFinding
+from include.tiering.audit.guards import Refusal
+from include.tiering.audit.record_contract import AuditSource, FindingState, RecordedFinding
 from include.tiering.audit.removal_contract import RemovalOutcome, RemovalStore
 from include.tiering.audit.segment_facts import SegmentFact, SegmentFacts
 from include.tiering.audit.whole import gather, judge
@@ -32,11 +33,11 @@ from include.tiering.tasks.plan_removals import RemovalPlan, plan_removals
 from include.tiering.tasks.removal_batch import RemovalBatch, RemovalResult
 from include.tiering.tasks.remove_strays import StrayRemover
 from include.tiering.wiring.batches import around_deletion, deletion_limits
+from include.tiering.wiring.guard_parts import GuardParts
 from include.tiering.wiring.ingestion_verbs import IngestionVerbs
 from include.tiering.wiring.layouts import form_of
 from include.tiering.wiring.unwatched import ignore
 from include.tiering.work.deletion_contract import DeletionRun
-from include.tiering.work.sql_audits import SqlAuditStore
 from include.tiering.work.sql_removals import SqlRemovalStore
 
 _log: Final = logging.getLogger(__name__)
@@ -44,14 +45,10 @@ _AUTHOR: Final = "audit"
 _RANGES: Final = 8
 
 
-class AuditVerbs(IngestionVerbs):
+class AuditVerbs(IngestionVerbs, GuardParts):
     """Removes only what is planned, and only after a person approved the plan."""
 
     _observe: Callable[[StrEnum, TopicIdPartition, int], None]
-
-    @cached_property
-    def audits(self) -> AuditStore:
-        return SqlAuditStore(self.engine, self.cluster_id)
 
     @cached_property
     def removals(self) -> RemovalStore:
@@ -196,7 +193,7 @@ class AuditVerbs(IngestionVerbs):
             run_id,
             audit_run_id,
             [one.finding for one in seen],
-            refusals=audit.refusals,
+            refusals=audit.refusals or [Refusal(one.guard, one.sentence) for one in self.audits.standing_guards()],
             min_age_ms=self.effective_settings().audit.min_age_ms,
             now_ms=self.audits.now_ms(),
             with_versions=with_versions,

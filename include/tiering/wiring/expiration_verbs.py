@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import cached_property, partial
 from typing import Final
 
-from include.tiering.errors import ClockDisagreesError, SourceError, TieringError
+from include.tiering.errors import ClockDisagreesError, SourceError
 from include.tiering.log_source.contract import LogSegment, ReplicaId, ScanReport
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.observability import get_logger
@@ -23,6 +23,7 @@ from include.tiering.tasks.recheck_plan import StillPlanned, still_planned, with
 from include.tiering.tasks.topic_standing import TopicStanding, deletion_demands
 from include.tiering.tasks.truncate import Truncation, plan_truncation, truncate
 from include.tiering.wiring.batches import around_deletion, deletion_limits
+from include.tiering.wiring.guard_parts import GuardParts
 from include.tiering.wiring.size_verbs import SizeVerbs
 from include.tiering.work.approval_contract import PlanQuestions
 from include.tiering.work.deletion_contract import DeletionRun, PlannedDeletion, PlannedExpiration, WithdrawnRun
@@ -44,7 +45,7 @@ def _count(result: DeleteResult) -> None:
         process_recorder().superseded_held(topic, segments)
 
 
-class ExpirationVerbs(SizeVerbs):
+class ExpirationVerbs(SizeVerbs, GuardParts):
     """Deletes only what is planned, and only after the brake let the run pass or a person approved its plan."""
 
     _observe: Callable[[StrEnum, TopicIdPartition, int], None]
@@ -66,11 +67,14 @@ class ExpirationVerbs(SizeVerbs):
         Raises:
             ForeignStoreError: the store is not this database's.
             ClockDisagreesError: the database's clock cannot be believed; nothing was planned.
+            DatabaseSetBackError: an audit found so, and nothing was planned; a dry run is told by
+                `objection_to_expire`.
         """
         if dry_run:
             self.require_our_store()
         else:
             self.claim_store()
+            self.require_expiration_allowed()
         self._clock_guard().require()
         self.note_topic_deletions()
         planner = self._planner()
@@ -94,7 +98,13 @@ class ExpirationVerbs(SizeVerbs):
 
     def brake(self, run_id: str, *, dry_run: bool = False) -> BrakeReport:
         """Whether the run may delete as it is, or waits for an approval; see the task. What goes because its topic was
-        deleted always waits. Of a `dry_run` nothing is recorded: its plan is never released by the limits."""
+        deleted always waits. Of a `dry_run` nothing is recorded: its plan is never released by the limits.
+
+        Raises:
+            DatabaseSetBackError
+        """
+        if not dry_run:
+            self.require_expiration_allowed()
         limits = deletion_limits(self.effective_settings())
         demands = deletion_demands(self.deletions.plan(run_id), self.topic_deletions.all())
         return apply_brake(run_id, self.deletions, limits, author=_AUTHOR, demands=demands, dry_run=dry_run)
@@ -119,8 +129,10 @@ class ExpirationVerbs(SizeVerbs):
             RunWithdrawnError
             ForeignStoreError: the store is not this database's.
             ClockDisagreesError: the database's clock is contradicted now.
+            DatabaseSetBackError
         """
         self.claim_store()
+        self.require_expiration_allowed()
         self._clock_guard().require()
         return self.deletions.approve(run_id, plan_hash, author=author)
 
@@ -135,13 +147,7 @@ class ExpirationVerbs(SizeVerbs):
             StateConflictError: no such run was planned.
         """
         run = self.deletions.withdraw(run_id, author=author)
-        not_claimed = None
-        try:
-            self.claim_store()
-        except (TieringError, OSError) as error:
-            not_claimed = str(error)
-            _log.warning("run %s is withdrawn, and the store could not be claimed: %s", run_id, error)
-        return WithdrawnRun(run, self.deletions.items(run_id), not_claimed)
+        return WithdrawnRun(run, self.deletions.items(run_id), self.claim_store_if_possible())
 
     def delete_batch(
         self,
@@ -158,8 +164,10 @@ class ExpirationVerbs(SizeVerbs):
             ForeignStoreError: the store is not this database's.
             RunWithdrawnError: it was withdrawn before.
             ClockDisagreesError: the database's clock is contradicted; what is left stays planned.
+            DatabaseSetBackError: an audit found so, before or while it runs; the same.
         """
         self.require_our_store()
+        self.require_expiration_allowed()
         settings = self.effective_settings()
         clocks = self._clock_guard()
         clocks.require()
@@ -175,6 +183,7 @@ class ExpirationVerbs(SizeVerbs):
             heartbeat,
             room,
             partial(self._still_planned, clocks),
+            self.require_expiration_allowed,
             run_id=run_id,
             batch_id=batch_id,
             lease_ms=settings.copier.lease_ms,

@@ -4,7 +4,7 @@ import secrets
 import socket
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Engine
 
@@ -17,7 +17,8 @@ from include.tiering.database.store_identity import (
     known_clusters,
     require_whole,
 )
-from include.tiering.errors import ForeignStoreError, MetadataUnavailableError, SettingError
+from include.tiering.errors import ForeignStoreError, MetadataUnavailableError, SettingError, TieringError
+from include.tiering.observability import get_logger
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.credentials import S3Credentials
 from include.tiering.remote_storage.location import open_storage, place_of
@@ -28,6 +29,8 @@ from include.tiering.tasks.claim_store import ClaimStep, StoreClaim, StoreGenera
 from include.tiering.tasks.move_store import StoreMove
 from include.tiering.wiring.layouts import layout_options
 from include.tiering.wiring.unwatched import ignore
+
+_log: Final = get_logger(__name__)
 
 
 class StoreParts:
@@ -94,6 +97,16 @@ class StoreParts:
     def claim_store(self) -> StoreMarker:
         """Prove that this database owns the store, and let no copy of it own it from now on; see the task."""
         return self.store_claim().raise_generation()
+
+    def claim_store_if_possible(self) -> str | None:
+        """As `claim_store`, behind a decision that counts without it. Returns why the store was not claimed, so that a
+        copy of the database from before the decision is not refused; None: it was."""
+        try:
+            self.claim_store()
+        except (TieringError, OSError) as error:
+            _log.warning("the store could not be claimed: %s", error)
+            return str(error)
+        return None
 
     def store_claim(self, generations: StoreGenerations | None = None) -> StoreClaim:
         return StoreClaim(

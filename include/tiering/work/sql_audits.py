@@ -14,12 +14,12 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any, Final, cast
 
-from sqlalchemy import Connection, Engine, Row, and_, bindparam, case, delete, func, or_, select, update
+from sqlalchemy import Connection, Engine, Row, Select, and_, bindparam, case, delete, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from include.tiering.audit.context import PassedOver
 from include.tiering.audit.finding import AuditFinding, FindingIdentity, FindingKind
-from include.tiering.audit.guards import Guard, Memory, Refusal
+from include.tiering.audit.guards import Guard, Memory, Refusal, StandingGuard
 from include.tiering.audit.record_contract import (
     AuditRecord,
     AuditSource,
@@ -30,10 +30,11 @@ from include.tiering.audit.record_contract import (
 from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.database.events import record_event
 from include.tiering.database.schema import audit_findings, audits, segments
-from include.tiering.database.statements import insert_for, stored_text, upsert
+from include.tiering.database.statements import insert_for, serialise_writers, stored_text, upsert
 from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import Uuid
+from include.tiering.work import sql_standing_guards
 
 PAGE_FINDINGS: Final = 500
 _ENDED: Final = (FindingState.GONE, FindingState.ACTED)
@@ -67,8 +68,9 @@ class SqlAuditStore:
             seen += len(page)
             new += self._write_page(page, audit)
         with writing(self._engine) as connection:
+            serialise_writers(connection, f"audits of {self._cluster_id}")
             now_ms = self._now_ms(connection)
-            gone = self._mark_gone(connection, audit.seen_at_ms, covers, now_ms)
+            gone = self._mark_gone(connection, audit, covers, now_ms)
             values = {
                 "cluster_id": self._cluster_id,
                 "run_id": audit.run_id,
@@ -81,8 +83,10 @@ class SqlAuditStore:
                 "passed_over": json.dumps(dict(audit.passed_over)),
                 "refusals": json.dumps([asdict(refusal) for refusal in audit.refusals]),
                 "recorded_at_ms": now_ms,
+                "sequence": 1 + connection.execute(self._last_sequence()).scalar_one(),
             }
-            upsert(connection, audits, values)
+            upsert(connection, audits, values, keep=("sequence",))
+            sql_standing_guards.raise_or_clear(connection, self._cluster_id, audit, now_ms)
         return AuditTally(seen, new, gone)
 
     def audit(self, run_id: str) -> AuditRecord:
@@ -96,17 +100,22 @@ class SqlAuditStore:
     def last_audit(self) -> AuditRecord | None:
         query = select(audits).where(audits.c.cluster_id == self._cluster_id)
         with reading(self._engine) as connection:
-            row = connection.execute(query.order_by(audits.c.recorded_at_ms.desc()).limit(1)).one_or_none()
+            row = connection.execute(query.order_by(audits.c.sequence.desc()).limit(1)).one_or_none()
         return None if row is None else _audit_of(row)
+
+    def standing_guards(self) -> Sequence[StandingGuard]:
+        with reading(self._engine) as connection:
+            return sql_standing_guards.standing(connection, self._cluster_id)
 
     def findings(self, states: Collection[FindingState] = (FindingState.OPEN,)) -> Sequence[RecordedFinding]:
         with reading(self._engine) as connection:
             return self._select(connection, audit_findings.c.state.in_(states))
 
     def seen_by(self, run_id: str, kinds: Collection[FindingKind]) -> Sequence[RecordedFinding]:
-        audit = self.audit(run_id)
+        self.audit(run_id)
+        own = select(audits.c.sequence).where(audits.c.cluster_id == self._cluster_id, audits.c.run_id == run_id)
         later = select(audits.c.run_id).where(
-            audits.c.cluster_id == self._cluster_id, audits.c.began_at_ms > audit.began_at_ms
+            audits.c.cluster_id == self._cluster_id, audits.c.sequence > own.scalar_subquery()
         )
         with reading(self._engine) as connection:
             if (other := connection.execute(later.limit(1)).scalar_one_or_none()) is not None:
@@ -128,12 +137,11 @@ class SqlAuditStore:
             connection.execute(statement, rows)
 
     def forget(self, older_than_ms: int) -> int:
-        found, old = audit_findings.c, audits.alias("last")
-        newest = select(func.max(old.c.recorded_at_ms)).where(old.c.cluster_id == self._cluster_id).scalar_subquery()
+        found, newest = audit_findings.c, self._last_sequence().scalar_subquery()
         with writing(self._engine) as connection:
             before_ms = self._now_ms(connection) - older_than_ms
             ended = delete(audit_findings).where(found.cluster_id == self._cluster_id, found.state.in_(_ENDED))
-            recorded = delete(audits).where(audits.c.cluster_id == self._cluster_id, audits.c.recorded_at_ms < newest)
+            recorded = delete(audits).where(audits.c.cluster_id == self._cluster_id, audits.c.sequence < newest)
             forgotten = connection.execute(ended.where(found.state_at_ms < before_ms)).rowcount
             return forgotten + connection.execute(recorded.where(audits.c.recorded_at_ms < before_ms)).rowcount
 
@@ -154,6 +162,10 @@ class SqlAuditStore:
                 record_event(connection, self._cluster_id, "audit finding accepted", subject, detail, author, now_ms)
             return self._select(connection, wanted)
 
+    def _last_sequence(self) -> Select[tuple[int]]:
+        last = audits.alias("last")
+        return select(func.coalesce(func.max(last.c.sequence), 0)).where(last.c.cluster_id == self._cluster_id)
+
     def _write_page(self, page: dict[str, AuditFinding], audit: AuditRecord) -> int:
         """How many of the page were not there, or not any more."""
         table = audit_findings.c
@@ -166,7 +178,7 @@ class SqlAuditStore:
             still = {
                 row.identity
                 for row in connection.execute(known)
-                if row.state not in _ENDED or row.state_at_ms > audit.seen_at_ms
+                if row.state not in _ENDED or audit.seen_at_ms < row.state_at_ms <= now_ms
             }
             rows = [
                 _values(one, audit, now_ms) | {"cluster_id": self._cluster_id, "identity": identity}
@@ -175,12 +187,17 @@ class SqlAuditStore:
             connection.execute(_write(connection.dialect.name), rows)
         return len(page) - len(still)
 
-    def _mark_gone(self, connection: Connection, seen_at_ms: int, covers: Collection[FindingKind], now_ms: int) -> int:
+    def _mark_gone(
+        self, connection: Connection, audit: AuditRecord, covers: Collection[FindingKind], now_ms: int
+    ) -> int:
+        """A time ahead of the clock is of a clock that was ahead: whoever did not see it says that it went."""
         table = audit_findings.c
+        ahead = and_(table.last_seen_ms > now_ms, table.last_run_id != audit.run_id)
         unseen = (
             update(audit_findings)
             .where(table.cluster_id == self._cluster_id, table.kind.in_(covers))
-            .where(table.state.in_((FindingState.OPEN, FindingState.ACCEPTED)), table.last_seen_ms < seen_at_ms)
+            .where(table.state.in_((FindingState.OPEN, FindingState.ACCEPTED)))
+            .where(or_(table.last_seen_ms < audit.seen_at_ms, ahead))
         )
         return connection.execute(unseen.values(state=FindingState.GONE, state_at_ms=now_ms)).rowcount
 
@@ -196,18 +213,21 @@ def _identity(identity: FindingIdentity) -> str:
 
 
 def _write(dialect_name: str) -> sqlite.Insert | postgresql.Insert:
-    """Insert, or say that it was seen again: accepted stays accepted, what ended after that stays ended."""
+    """Insert, or say that it was seen again: accepted stays accepted, what ended after that stays ended. A time that is
+    ahead of now is of a clock that was ahead, and counts for nothing."""
     statement = insert_for(dialect_name, audit_findings)
     old, new = audit_findings.c, statement.excluded
     has_ended = or_(*(old.state == state for state in _ENDED))
-    reopens = and_(has_ended, old.state_at_ms <= new.last_seen_ms)
+    now_ms = new.state_at_ms
+    reopens = and_(has_ended, or_(old.state_at_ms <= new.last_seen_ms, old.state_at_ms > now_ms))
+    later = and_(old.last_seen_ms > new.last_seen_ms, old.last_seen_ms <= now_ms)
     changed: dict[str, Any] = {
         column.name: new[column.name]
         for column in audit_findings.c
         if column.name not in (*_KEPT_ON_CONFLICT, "finding_id", "author")
     }
     changed |= {
-        "last_seen_ms": case((old.last_seen_ms > new.last_seen_ms, old.last_seen_ms), else_=new.last_seen_ms),
+        "last_seen_ms": case((later, old.last_seen_ms), else_=new.last_seen_ms),
         "state": case((reopens, new.state), else_=old.state),
         "state_at_ms": case((reopens, new.state_at_ms), else_=old.state_at_ms),
     }
@@ -259,8 +279,8 @@ def _recorded(row: Row[Any]) -> RecordedFinding:
 
 
 def _audit_of(row: Row[Any]) -> AuditRecord:
-    refused = cast("list[dict[str, str]]", json.loads(row.refusals))
-    refusals = tuple(Refusal(Guard(one["guard"]), one["sentence"]) for one in refused)
+    refused = cast("list[dict[str, Any]]", json.loads(row.refusals))
+    refusals = tuple(Refusal(Guard(one["guard"]), one["sentence"], one.get("memory_ms")) for one in refused)
     passed_over = {PassedOver(reason): number for reason, number in json.loads(row.passed_over).items()}
     return AuditRecord(
         row.run_id,

@@ -64,7 +64,7 @@ def expire(
     with session_of(ctx).opened() as tiering, Interrupt() as interrupt:
         plan = tiering.plan_expiration(new_run_id(), topics=tuple(topic or ()), dry_run=dry_run)
         brake = tiering.brake(plan.run_id, dry_run=dry_run)
-        refusal, results = None, []
+        refusal, results = tiering.objection_to_expire() if dry_run else None, []
         if plan.expirations and not dry_run:
             refusal = _refusal(tiering, plan, brake, approve=approve, approve_plan=approve_plan, as_json=as_json)
             if refusal is None:

@@ -6,7 +6,7 @@ from include.tiering.database.schema.administration import (
     events,
     stores,
 )
-from include.tiering.database.schema.audit import audit_findings, audits, planned_removals
+from include.tiering.database.schema.audit import audit_findings, audits, planned_removals, standing_guards
 from include.tiering.database.schema.base import PARTITION_TOTAL, metadata
 from include.tiering.database.schema.deletion import (
     approvals,
@@ -86,6 +86,7 @@ __all__ = [
     "segments",
     "size_counters",
     "skipped_offsets",
+    "standing_guards",
     "stores",
     "topic_meters",
     "topics",

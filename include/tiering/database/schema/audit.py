@@ -23,8 +23,21 @@ audits: Final = Table(
     Column("passed_over", Text, nullable=False, comment="JSON: objects that were not judged, by reason"),
     Column("refusals", Text, nullable=False, comment="JSON: why nothing may be removed by what this audit saw"),
     Column("recorded_at_ms", BigInteger, nullable=False),
+    Column("sequence", BigInteger, nullable=False, server_default="0", comment="in the order in which they ended"),
     Index("ix_audits_recorded", "cluster_id", "recorded_at_ms"),
     comment="audits that came to an end",
+)
+
+standing_guards: Final = Table(
+    "standing_guards",
+    metadata,
+    cluster_key(),
+    Column("guard", Text, primary_key=True),
+    Column("run_id", Text, nullable=False, comment="the audit that raised it first"),
+    Column("sentence", Text, nullable=False),
+    Column("memory_ms", BigInteger, comment="the newest that the database remembered then"),
+    Column("raised_at_ms", BigInteger, nullable=False),
+    comment="objections of audits that no later audit has cleared: nothing expires",
 )
 
 audit_findings: Final = Table(

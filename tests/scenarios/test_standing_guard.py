@@ -1,0 +1,150 @@
+"""An audit has seen that the database was set back: nothing expires until an audit says that all is known again."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from include.tiering.audit.guards import Guard, Refusal
+from include.tiering.audit.record_contract import AuditRecord, AuditSource
+from include.tiering.cli.app import app
+from include.tiering.errors import TieringError
+from include.tiering.tasks.delete_segments import DeleteStep
+from include.tiering.work.deletion_contract import DeletionOutcome
+from tests.doubles.archive import Archive
+from tests.doubles.strays import plant_orphan, stored_files
+
+pytestmark = pytest.mark.integration
+
+SENTENCE = "guard older-database"
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    """Its database was restored from a backup, with the retention of that time, and owns the store."""
+    archive = Archive.of(tmp_path)
+    archive.copy(limit_bytes=250_000)
+    archive.set(retention_bytes=0)
+    shutil.copy(tmp_path / "metadata.sqlite", tmp_path / "backup.sqlite")
+    archive.set(retention_bytes=None)
+    archive.copy()
+    for leftover in tmp_path.glob("metadata.sqlite*"):
+        leftover.unlink()
+    shutil.copy(tmp_path / "backup.sqlite", tmp_path / "metadata.sqlite")
+    return archive
+
+
+@pytest.fixture
+def tiering(archive: Archive) -> Command:
+    def run(*arguments: str) -> Result:
+        return CliRunner(env={"COLUMNS": "300"}).invoke(
+            app, ["--config", str(archive.config), *arguments], prog_name="./tiering"
+        )
+
+    return run
+
+
+@pytest.fixture
+def store(archive: Archive) -> Path:
+    return archive.directory / "store"
+
+
+def document(result: Result, code: int = 0) -> Any:
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
+
+
+def test_nothing_expires_until_an_audit_has_cleared_it(archive: Archive, tiering: Command, store: Path) -> None:
+    document(tiering("take-over-store", "--approve", "--json"))
+    before = stored_files(store)
+    refused = tiering("expire", "--approve")
+    assert refused.exit_code == 1
+    assert all(word in refused.output for word in (SENTENCE, "since 20", "./tiering audit", "take-over-store"))
+    assert "The database was restored from a backup" in refused.output
+    assert stored_files(store) == before
+
+    shown = document(tiering("expire", "--dry-run", "--json"), 1)
+    assert shown["decisions"]
+    assert SENTENCE in shown["refusal"]
+    assert SENTENCE in tiering("expire", "--dry-run").output
+
+    document(tiering("adopt", "--all", "--approve", "--json"))
+    assert tiering("expire", "--approve").exit_code == 1
+    document(tiering("audit", "--json"))
+    assert tiering("expire", "--approve").exit_code == 0
+    assert stored_files(store) < before
+
+
+def test_it_stays_though_newer_segments_are_known_by_now(archive: Archive, tiering: Command, store: Path) -> None:
+    """A restored database that copies on has newer rows than what it lost; it lost it all the same."""
+    document(tiering("take-over-store", "--approve", "--json"))
+    archive.copy()
+    before = stored_files(store)
+    found = document(tiering("audit", "--json"), 1)
+    assert [one["guard"] for one in found["refusals"]] == ["older-database"]
+    assert SENTENCE in tiering("expire", "--approve").output
+    assert stored_files(store) == before
+
+    plant_orphan(store)
+    removal = document(tiering("audit", "--delete-orphans", "--approve", "--json"), 1)["removal"]
+    assert (removal["removals"], "restored from a backup?" in removal["refusal"]) == ([], True)
+
+    open_ones = [one["finding_id"] for one in found["findings"] if one["kind"] in ("adoptable", "duplicate")]
+    assert open_ones
+    tiering("audit", *[flag for number in open_ones for flag in ("--accept", str(number))])
+    assert document(tiering("audit", "--json"), 1)["refusals"] == []
+    assert tiering("expire", "--approve").exit_code == 0
+
+
+def test_what_was_released_before_is_not_carried_out(archive: Archive, tiering: Command, store: Path) -> None:
+    with archive.open() as opened:
+        found = opened.unguarded_storage.read_marker()
+        assert found is not None
+        opened.take_over_store(found, author="test")
+        plan = opened.plan_expiration("released")
+        opened.brake("released")
+        opened.approve("released", plan.plan_hash, author="test")
+        opened.plan_expiration("planned")
+        before = stored_files(store)
+        opened.audit("one")
+        for refused in (
+            lambda: opened.delete_batch("released", "released/0"),
+            lambda: opened.brake("planned"),
+            lambda: opened.approve("planned", plan.plan_hash, author="test"),
+            lambda: opened.plan_expiration("another"),
+        ):
+            with pytest.raises(TieringError, match=SENTENCE):
+                refused()
+        assert not opened.deletions.run("planned").is_released
+    assert stored_files(store) == before
+
+
+def test_a_batch_at_work_stops_before_its_next_group(archive: Archive) -> None:
+    """The audit looked before the batch began, and ends while it deletes."""
+    audited: list[str] = []
+    with archive.open() as opened:
+        found = opened.unguarded_storage.read_marker()
+        assert found is not None
+        opened.take_over_store(found, author="test")
+        plan = opened.plan_expiration("run")
+        opened.brake("run")
+        opened.approve("run", plan.plan_hash, author="test")
+
+        def audit(step: object, *_: object) -> None:
+            if step is DeleteStep.RECORDED and not audited:
+                audited.append("one")
+                refusal = Refusal(Guard.OLDER_DATABASE, "a copy is younger than all that is remembered", 1)
+                now_ms = opened.audits.now_ms()
+                record = AuditRecord("one", AuditSource.LISTING, now_ms, now_ms, 1, 1, (refusal,))
+                opened.audits.record(record, [], covers=())
+
+        opened._observe = audit
+        with pytest.raises(TieringError, match=SENTENCE):
+            opened.delete_batch("run", "run/0")
+        outcomes = [item.outcome for item in opened.deletions.items("run")]
+    assert {DeletionOutcome.DELETED, DeletionOutcome.PLANNED} == set(outcomes)

@@ -55,7 +55,7 @@ class PlanApprovalOperator(ApprovalOperator):
             user, at = event["responded_by_user"], event["responded_at"]
             answer = Answer.APPROVED if event["chosen_options"] == [self.APPROVE] else Answer.REJECTED
             with TieringHook().open() as tiering:
-                tiering.plan_questions.answer(
+                tiering.answer_question(
                     asked_in(context),
                     answer,
                     user_id=user and str(user["id"]),

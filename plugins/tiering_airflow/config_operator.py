@@ -1,5 +1,6 @@
 """The task of `tiering_configs`."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -59,7 +60,8 @@ class AlterConfigOperator(BaseOperator):
             )
         for change in altered.changes:
             self.log.info("%s: %s: %s -> %s", change.entity, change.name, change.old_value, change.new_value)
-        self.log.info("%s", alteration_words(altered))
+        level = logging.INFO if altered.not_claimed is None else logging.WARNING
+        self.log.log(level, "%s", alteration_words(altered))
         return counts(altered)
 
 

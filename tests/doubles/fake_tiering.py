@@ -260,6 +260,10 @@ class FakeTiering:
         nodes = self.brokers.describe().brokers
         return tuple(BrokerListing(one, self.brokers.broker_configs(one.broker_id)) for one in nodes)
 
+    def claim_store_if_possible(self) -> str | None:
+        self._called("claim_store_if_possible", {})
+        return None
+
     def migrate(self) -> StoreMarker:
         self._called("migrate", {})
         return StoreMarker("cluster-1", "store-1", 1)

@@ -9,6 +9,7 @@ from include.tiering.quota.config_store import ConfigChange, ConfigEntity, Confi
 from include.tiering.quota.contract import QuotaWorker
 from include.tiering.reports.pools import slots_words, source_of
 from include.tiering.reports.presentation import Document, Presentation, Table, count
+from include.tiering.reports.unclaimed import unclaimed_words
 from include.tiering.settings import TieringSettings
 from include.tiering.tasks.alter_configs import AlteredConfigs
 from include.tiering.tasks.mirror_pools import PoolsStatus, PoolStatus
@@ -76,6 +77,7 @@ def present_alteration(altered: AlteredConfigs) -> Presentation:
             "taken_by": list(map(_worker_document, altered.taken_by)),
             "not_taken_by": list(map(_worker_document, altered.not_taken_by)),
             "notes": list(altered.notes),
+            "not_claimed": altered.not_claimed,
         },
         lambda: (_changes_table(altered.changes),) if altered.changes else (),
         alteration_words(altered),
@@ -84,7 +86,12 @@ def present_alteration(altered: AlteredConfigs) -> Presentation:
 
 
 def alteration_words(altered: AlteredConfigs) -> str:
-    """What was changed where, and who has taken it, in a line."""
+    """What was changed where, who has taken it, and whether a backup from before is refused, in a line."""
+    words = _taken_words(altered)
+    return words if altered.not_claimed is None else f"{words}; {unclaimed_words(altered.not_claimed)}"
+
+
+def _taken_words(altered: AlteredConfigs) -> str:
     changed = count(len(altered.changes), "config") + " changed" if altered.changes else "nothing to change"
     words = f"{altered.entity}: {changed}, version {altered.version}; "
     if altered.notes:

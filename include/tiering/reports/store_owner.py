@@ -1,21 +1,41 @@
 """A store that changes its owner or its place: what a person is shown and asked, and what became of it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.record_contract import FindingState, RecordedFinding
+from include.tiering.quota.topic_retention import RETENTION_BYTES, RETENTION_MS, TopicRetention
 from include.tiering.remote_storage.store_marker import StoreMarker, StorePlace
 from include.tiering.reports.audit import AuditRun, present_audit
-from include.tiering.reports.presentation import Document, Presentation, count
+from include.tiering.reports.configs import DescribedConfig
+from include.tiering.reports.presentation import Document, Presentation, Table, count
+from include.tiering.reports.status import paused_words
 from include.tiering.tasks.conclude_audit import AuditReport
 from include.tiering.tasks.prove_place import PlaceProof
+from include.tiering.units import format_utc
 
 _REMEDY: Final = {
     FindingKind.ADOPTABLE: "adoptable: copied since, ./tiering adopt takes them in",
     FindingKind.DANGLING_REFERENCE: "dangling-reference: deleted since, they can be read no more",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class DeletesBy:
+    """What a database deletes by, as it is stored in it: in one that was restored, that of the backup.
+
+    Attributes:
+        retentions: by topic, where a dynamic config sets one.
+        limits: those of deletions, as they are in force.
+        newest_event_ms: when something was recorded last; None: never. What was decided later is not known there.
+    """
+
+    retentions: Mapping[str, TopicRetention]
+    limits: Sequence[DescribedConfig]
+    paused: Collection[str]
+    newest_event_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +47,7 @@ class TakeOver:
     is_ours: bool
     audit: AuditReport
     findings: Sequence[RecordedFinding]
+    deletes_by: DeletesBy
 
     def number_of(self, kind: FindingKind) -> int:
         return sum(one.finding.kind is kind and one.state is FindingState.OPEN for one in self.findings)
@@ -55,7 +76,7 @@ def present_take_over(planned: TakeOver, marker: StoreMarker | None, refusal: st
     audit = present_audit(AuditRun(planned.audit.record, planned.findings, planned.audit.tally))
     return Presentation(
         lambda: _take_over_document(planned, marker, refusal, audit.document()),
-        audit.tables,
+        lambda: (*audit.tables(), _deletes_by_table(planned.deletes_by)),
         _take_over_summary(planned, marker, refusal),
         ok=refusal is None,
     )
@@ -88,12 +109,36 @@ def _take_over_summary(planned: TakeOver, marker: StoreMarker | None, refusal: s
     by = "" if planned.found.raised_by is None else f", raised by {planned.found.raised_by}"
     told = [f"{number} {words}" for kind, words in _REMEDY.items() if (number := planned.number_of(kind))]
     found = "; ".join(told) or "the audit found nothing that this database does not know"
+    found = f"{found}; {_not_known(planned.deletes_by)}"
     sides = f"the store is at generation {planned.found.generation}{by}; this database is at {planned.ours.generation}"
     if refusal is not None:
         return f"nothing was taken over: {refusal}. {sides}; {found}"
     if marker is None:
         return f"{sides}; {found}"
     return f"this database owns the store, generation {marker.generation}; {found}"
+
+
+def _not_known(deletes_by: DeletesBy) -> str:
+    if deletes_by.newest_event_ms is None:
+        return "this database has no event: what was ever decided is not known here"
+    at = format_utc(deletes_by.newest_event_ms)
+    return f"what was decided after {at}, such as a longer retention or a pause, is not known here"
+
+
+def _deletes_by_table(deletes_by: DeletesBy) -> Table:
+    retentions = tuple(
+        (f"topic {topic}", _retention_words(retention), "dynamic")
+        for topic, retention in sorted(deletes_by.retentions.items())
+    )
+    limits = tuple((one.name, f"{one.value} {one.unit or ''}".rstrip(), one.source) for one in deletes_by.limits)
+    rows = (*retentions, *limits, ("pause", paused_words(deletes_by.paused), ""))
+    return Table("this database would delete by", ("what", "value", "from"), rows)
+
+
+def _retention_words(retention: TopicRetention) -> str:
+    numbers = {RETENTION_MS: retention.retention_ms, RETENTION_BYTES: retention.retention_bytes}
+    words = [f"{name} {number}" for name, number in numbers.items() if number is not None]
+    return ", ".join(words) or "kept for ever"
 
 
 def _relocation_summary(planned: Relocation, marker: StoreMarker | None, refusal: str | None) -> str:
@@ -114,7 +159,22 @@ def _take_over_document(
         "found": _marker(planned.found),
         "marker": None if marker is None else _marker(marker),
         "audit": audit,
+        "deletes_by": _deletes_by_document(planned.deletes_by),
         "refusal": refusal,
+    }
+
+
+def _deletes_by_document(deletes_by: DeletesBy) -> Document:
+    return {
+        "newest_event_ms": deletes_by.newest_event_ms,
+        "retentions": [
+            {"topic": topic, "retention_ms": one.retention_ms, "retention_bytes": one.retention_bytes}
+            for topic, one in sorted(deletes_by.retentions.items())
+        ],
+        "limits": [
+            {"name": one.name, "value": one.value, "unit": one.unit, "source": one.source} for one in deletes_by.limits
+        ],
+        "paused": sorted(deletes_by.paused),
     }
 
 

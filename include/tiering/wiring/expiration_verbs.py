@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
-from functools import cached_property, partial
+from functools import partial
 from typing import Final
 
 from include.tiering.errors import ClockDisagreesError, SourceError
@@ -11,8 +11,7 @@ from include.tiering.log_source.contract import LogSegment, ReplicaId, ScanRepor
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.observability import get_logger
 from include.tiering.observability.metrics import process_recorder
-from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity, EntityType
-from include.tiering.quota.deletion_limits import Loosening, loosenings
+from include.tiering.quota.config_store import ConfigEntity, EntityType
 from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.tasks.brake import BrakeReport, apply_brake
 from include.tiering.tasks.clock_guard import ClockBounds, ClockGuard
@@ -23,17 +22,14 @@ from include.tiering.tasks.recheck_plan import StillPlanned, still_planned, with
 from include.tiering.tasks.topic_standing import TopicStanding, deletion_demands
 from include.tiering.tasks.truncate import Truncation, plan_truncation, truncate
 from include.tiering.wiring.batches import around_deletion, deletion_limits
+from include.tiering.wiring.decision_verbs import DecisionVerbs
 from include.tiering.wiring.guard_parts import GuardParts
 from include.tiering.wiring.size_verbs import SizeVerbs
-from include.tiering.work.approval_contract import PlanQuestions
 from include.tiering.work.deletion_contract import DeletionRun, PlannedDeletion, PlannedExpiration, WithdrawnRun
-from include.tiering.work.sql_plan_questions import SqlPlanQuestions
 
 _log: Final = get_logger(__name__)
 _AUTHOR: Final = "expiration"
 _TOMBSTONES_PER_PAGE: Final = 500
-_TEXT_TAKES_MS: Final = 60_000
-"""Between the look at the limits and the storing of a question: rather a line twice than not at all."""
 
 
 def _count(result: DeleteResult) -> None:
@@ -45,7 +41,7 @@ def _count(result: DeleteResult) -> None:
         process_recorder().superseded_held(topic, segments)
 
 
-class ExpirationVerbs(SizeVerbs, GuardParts):
+class ExpirationVerbs(SizeVerbs, GuardParts, DecisionVerbs):
     """Deletes only what is planned, and only after the brake let the run pass or a person approved its plan."""
 
     _observe: Callable[[StrEnum, TopicIdPartition, int], None]
@@ -108,17 +104,6 @@ class ExpirationVerbs(SizeVerbs, GuardParts):
         limits = deletion_limits(self.effective_settings())
         demands = deletion_demands(self.deletions.plan(run_id), self.topic_deletions.all())
         return apply_brake(run_id, self.deletions, limits, author=_AUTHOR, demands=demands, dry_run=dry_run)
-
-    @cached_property
-    def plan_questions(self) -> PlanQuestions:
-        """What people were asked about plans of any kind, and their answers."""
-        return SqlPlanQuestions(self.engine, self.cluster_id)
-
-    def loosened_since_approval(self) -> Sequence[Loosening]:
-        """Limits of deletions that were loosened since a person approved a question that could name them; oldest
-        first."""
-        since_ms = self.plan_questions.last_approved_ms() - _TEXT_TAKES_MS
-        return loosenings(self.configs.history(ALL_BROKERS), self.settings, since_ms=since_ms)
 
     def approve(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
         """Release the run if `plan_hash` is that of its plan. A copy of the database may have the same plan, so the

@@ -46,7 +46,14 @@ class PoolVerbs(Parts):
                 author=author,
             )
         return alter_configs(
-            entity, changes, store=self.configs, ledger=self.quota_ledger, clock=self.clock, author=author, check=check
+            entity,
+            changes,
+            store=self.configs,
+            ledger=self.quota_ledger,
+            clock=self.clock,
+            author=author,
+            check=check,
+            claim=self.claim_store_if_possible,
         )
 
     def reader_threads(self) -> int:

@@ -9,10 +9,14 @@ from include.tiering.database.migrations import current_revision, require_head, 
 from include.tiering.errors import ClusterFactsError, ForeignStoreError, SourceError, StateConflictError
 from include.tiering.log_source.log_dir.dirs import identify
 from include.tiering.model.ids import Uuid
+from include.tiering.quota.config_store import ALL_BROKERS
+from include.tiering.quota.deletion_limits import deletion_limits
+from include.tiering.quota.topic_retention import FOR_EVER
 from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.remote_metadata.sql_recovery import SqlMetadataRecovery
 from include.tiering.remote_storage.store_marker import StoreMarker
-from include.tiering.reports.store_owner import Relocation, TakeOver
+from include.tiering.reports.configs import describe
+from include.tiering.reports.store_owner import DeletesBy, Relocation, TakeOver
 from include.tiering.tasks.adopt import Adoption, AdoptionReport
 from include.tiering.tasks.plan_adoption import AdoptionPlan, plan_adoption
 from include.tiering.tasks.plan_rebuild import RebuildPlan, plan_rebuild
@@ -78,8 +82,20 @@ class RecoveryVerbs(WithdrawalVerbs):
         accepted, found = self.generations.accepted(), self.unguarded_storage.read_marker()
         if found is None or not found.is_of_the_same_store(accepted.current):
             raise ForeignStoreError(accepted.objection(found))
+        deletes_by = self.deletes_by()
         report = self.audit(run_id, of_our_store=False, on_listed=on_listed)
-        return TakeOver(accepted.current, found, accepted.accepts(found), report, self.audit_findings(run_id))
+        findings = self.audit_findings(run_id)
+        return TakeOver(accepted.current, found, accepted.accepts(found), report, findings, deletes_by)
+
+    def deletes_by(self) -> DeletesBy:
+        """What this database deletes by, as it is."""
+        values, names = self.configs.snapshot().values, {one.name for one in deletion_limits()}
+        return DeletesBy(
+            {topic: one for topic, one in self.topic_retentions().items() if one != FOR_EVER},
+            [one for one in describe(ALL_BROKERS, values, self.settings) if one.name in names],
+            self.work.paused_topics(),
+            self.deletions.newest_event_ms(self.effective_settings().clock.ignored_until_ms),
+        )
 
     def plan_relocation(self) -> Relocation:
         """Where keys lie, where the settings say that they lie, and what of the segments is there. Changes nothing."""

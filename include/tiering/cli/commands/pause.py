@@ -1,11 +1,14 @@
 """`./tiering pause` and `resume`: the switch that every sender watches."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from include.tiering.cli.session import author, session_of
 from include.tiering.errors import SettingError
+
+if TYPE_CHECKING:
+    from include.tiering.wiring import Tiering
 
 Topic = Annotated[str | None, typer.Option("--topic", help="Only this topic; default: all sending.", metavar="NAME")]
 
@@ -18,6 +21,7 @@ def pause(ctx: typer.Context, topic: Topic = None) -> None:
     with session_of(ctx).opened() as tiering:
         tiering.work.pause(_checked(topic), author=author())
         _say(tiering.work.paused_topics())
+        _claim_store(tiering)
 
 
 def resume(ctx: typer.Context, topic: Topic = None) -> None:
@@ -25,6 +29,7 @@ def resume(ctx: typer.Context, topic: Topic = None) -> None:
     with session_of(ctx).opened() as tiering:
         tiering.work.resume(_checked(topic), author=author())
         _say(tiering.work.paused_topics())
+        _claim_store(tiering)
 
 
 def _checked(topic: str | None) -> str | None:
@@ -33,6 +38,14 @@ def _checked(topic: str | None) -> str | None:
     if topic is not None and not is_legal_topic_name(topic):
         raise SettingError(f"--topic {topic!r} is not a topic name: letters, digits, '.', '_' and '-', at most 249")
     return topic
+
+
+def _claim_store(tiering: "Tiering") -> None:
+    """So that a backup of the database from before is refused. It is paused by now, whatever comes of that."""
+    from include.tiering.reports.unclaimed import unclaimed_words
+
+    if (not_claimed := tiering.claim_store_if_possible()) is not None:
+        typer.echo(unclaimed_words(not_claimed), err=True)
 
 
 def _say(paused_topics: frozenset[str]) -> None:

@@ -7,7 +7,7 @@ import typer
 from include.tiering.cli.confirm import Approve, agrees, is_asked_on_a_terminal
 from include.tiering.cli.listed import listing_progress
 from include.tiering.cli.options import Json
-from include.tiering.cli.output import finish
+from include.tiering.cli.output import finish, output_for
 from include.tiering.cli.runs import new_run_id
 from include.tiering.cli.session import author, session_of
 
@@ -19,8 +19,9 @@ def take_over_store(ctx: typer.Context, approve: Approve = False, as_json: Json 
     """Make a restored or copied database the owner of the store, after another database has used it.
 
     It audits the store first and shows what this database does not know: `adoptable` copies that were made since,
-    which `./tiering adopt` takes in, and `dangling-reference`, segments that were deleted since. Then it asks, and
-    raises the store's generation. The other database is refused from then on.
+    which `./tiering adopt` takes in, and `dangling-reference`, segments that were deleted since. It also shows what
+    this database would delete by: retention, limits of deletions and pauses as they are in it, and until when it knows
+    what was decided. Then it asks, and raises the store's generation. The other database is refused from then on.
 
     It works for a store of the same identity, whatever its generation. Another store: `./tiering rebuild`. Asks first;
     without a terminal it takes --approve.
@@ -28,7 +29,7 @@ def take_over_store(ctx: typer.Context, approve: Approve = False, as_json: Json 
     with session_of(ctx).opened() as tiering:
         with listing_progress() as on_listed:
             planned, marker = tiering.plan_take_over(new_run_id(), on_listed=on_listed), None
-        refusal = _refusal(planned, approve=approve)
+        refusal = _refusal(planned, approve=approve, as_json=as_json)
         if refusal is None:
             marker = tiering.take_over_store(planned.found, author=author())
     from include.tiering.reports.store_owner import present_take_over
@@ -36,11 +37,13 @@ def take_over_store(ctx: typer.Context, approve: Approve = False, as_json: Json 
     finish(present_take_over(planned, marker, refusal), as_json=as_json)
 
 
-def _refusal(planned: "TakeOver", *, approve: bool) -> str | None:
-    from include.tiering.reports.store_owner import take_over_question
+def _refusal(planned: "TakeOver", *, approve: bool, as_json: bool) -> str | None:
+    from include.tiering.reports.store_owner import present_take_over, take_over_question
 
     if approve or planned.is_ours:
         return None
     if not is_asked_on_a_terminal():
         return "without a terminal it needs --approve"
+    if not as_json:
+        output_for(as_json=False, is_terminal=True).show(present_take_over(planned, None, None))
     return None if agrees(take_over_question(planned)) else "not confirmed"

@@ -100,6 +100,20 @@ def test_a_change_is_stored_with_who_triggered_it(deployed: Deployment, capfd: p
     assert "brokers default: nothing to change, version 1; no worker runs" in shown
 
 
+def test_a_change_claims_the_store_and_is_made_without_it(
+    deployed: Deployment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with open_tiering(load_settings(deployed.config)) as tiering:
+        before = tiering.generations.accepted().current.generation
+    _alter()
+    with open_tiering(load_settings(deployed.config)) as tiering:
+        assert tiering.generations.accepted().current.generation == before + 1
+    deployed.remote.rename(deployed.remote.with_name("unmounted"))
+    assert _alter(value="1048576")["changed"] == 1
+    assert _history(deployed)[-1].new_value == "1048576"
+    assert capfd.readouterr().out.count("a backup of the database from before this would not be refused") == 1
+
+
 def test_a_refusal_fails_with_the_numbers_and_is_not_tried_again(deployed: Deployment) -> None:
     _alter(name=FETCH, value="1000")
     with pytest.raises(ConfigRefusedError, match=r"client reporting: .* = 1000 is not below .* = 1000") as refused:

@@ -10,10 +10,13 @@ from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowSkipException
 from sqlalchemy import update
 
+from include.tiering.audit.guards import Guard, Refusal
+from include.tiering.audit.record_contract import AuditRecord, AuditSource
 from include.tiering.database.schema import planned_deletions
 from include.tiering.errors import (
     AnswerRefusedError,
     ApprovalRequiredError,
+    DatabaseSetBackError,
     RunWithdrawnError,
     SettingError,
     StateConflictError,
@@ -251,6 +254,43 @@ def test_a_reject_releases_nothing_however_the_tasks_are_marked(
     with pytest.raises(ApprovalRequiredError, match=words):
         _release(asked)
     assert not _is_released(deployed)
+
+
+def test_a_reject_makes_a_copy_of_the_database_from_before_one_that_is_refused(
+    asked: _TaskInstance, deployed: Deployment
+) -> None:
+    before = _generation(deployed)
+    _answers("olga", "Reject")
+    assert _generation(deployed) == before + 1
+    _answers("olga")
+    assert _generation(deployed) == before + 1
+
+
+def test_a_guard_that_an_audit_raised_stops_every_task(
+    asked: _TaskInstance, deployed: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _answers("olga")
+    with open_tiering(load_settings(deployed.config)) as tiering:
+        now_ms = tiering.audits.now_ms()
+        refusal = Refusal(Guard.OLDER_DATABASE, "a copy is younger than all that is remembered", 1)
+        record = AuditRecord("audit", AuditSource.LISTING, now_ms, now_ms, 1, 1, (refusal,))
+        tiering.audits.record(record, [], covers=())
+    for task in (_release, _branch, _plan):
+        with pytest.raises(DatabaseSetBackError, match="the guard older-database stands, since 20"):
+            task(asked)
+    assert not _is_released(deployed)
+    said: list[str] = []
+    operator = PlanExpirationOperator(task_id="plan")
+    monkeypatch.setattr(operator.log, "warning", lambda words, *values: said.append(words % values))
+    instance = _TaskInstance()
+    instance.try_number = 2
+    assert operator.execute(_context(instance, dry_run=True))["segments"]
+    assert any("the guard older-database stands" in line for line in said)
+
+
+def _generation(made: Deployment) -> int:
+    with open_tiering(load_settings(made.config)) as tiering:
+        return tiering.generations.accepted().current.generation
 
 
 def test_a_question_that_is_asked_again_has_no_answer_yet(asked: _TaskInstance, deployed: Deployment) -> None:

@@ -7,6 +7,7 @@ from include.tiering.audit.guards import Guard
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_storage.marker import MARKER_KEY
 from include.tiering.tasks.copy_plan import HeldBack
+from tests.simulation.invariants.guard_closing import GuardClosing
 from tests.simulation.invariants.handover_closing import HandoverClosing
 from tests.simulation.invariants.publication_closing import PublicationClosing
 from tests.simulation.invariants.rows import DELETING, FINISHED, GONE, STARTED, Row
@@ -52,6 +53,8 @@ class Closing:
             return
         if world.tempers.gates and not self._judged():
             return
+        if not GuardClosing(world, self._until_idle).run():
+            return
         if any(row.state not in (FINISHED, GONE) for row in self._world.watch.rows.known.values()):
             self._world.scheduler.now_ms += _UNFINISHED_EXPIRY_MS
         if not self._rounds(self._runs.start_expire_run, "all that expires goes"):
@@ -88,16 +91,9 @@ class Closing:
         return True
 
     def _audited(self) -> bool:
-        """Old enough by now is whatever was left anywhere, and nobody works on it. An audit that was dated by a clock
-        that was ahead is the last one until then."""
-        if self._is_audit_ahead:
-            return True
+        """Old enough by now is whatever was left anywhere, and nobody works on it."""
         self._world.scheduler.now_ms += _UNFINISHED_EXPIRY_MS
         return self._rounds(self._runs.start_audit, "all that nobody knows goes")
-
-    @property
-    def _is_audit_ahead(self) -> bool:
-        return self._world.scheduler.furthest_ms > self._world.scheduler.now_ms
 
     def _calm_down(self) -> None:
         world = self._world
@@ -265,8 +261,7 @@ class Closing:
         if watch.foreign_history:
             return
         if world.tempers.audits:
-            if not self._is_audit_ahead:
-                self._require_audited(keys, owners)
+            self._require_audited(keys, owners)
             return
         gone_ids = {row.segment_id for row in watch.rows.known.values() if row.state == GONE}
         for key in sorted(set(world.store.objects) - keys):

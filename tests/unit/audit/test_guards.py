@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from include.tiering.audit.guards import Evidence, Guard, Memory, UnknownCopy, refusals
+from include.tiering.audit.guards import Evidence, Guard, Memory, StandingGuard, UnknownCopy, refusals, remembered
 
 SOUND = Evidence(
     objection=None,
@@ -59,3 +59,11 @@ def test_several_object_at_once() -> None:
         Guard.ROWS_BEFORE_LISTING,
         Guard.INCOMPLETE_LISTING,
     ]
+
+
+def test_what_was_remembered_when_the_database_was_set_back_counts_until_that_is_cleared() -> None:
+    standing = [StandingGuard(Guard.OLDER_DATABASE, "because", 5, memory_ms) for memory_ms in (None, 700, 800)]
+    assert remembered(Memory(3, 1_000), []) == Memory(3, 1_000)
+    assert remembered(Memory(3, 1_000), standing[:1]) == Memory(3, 1_000)
+    assert remembered(Memory(3, 1_000), standing) == Memory(3, 700)
+    assert remembered(Memory(0, None), standing) == Memory(0, None)

@@ -5,7 +5,7 @@
 | check | nothing | |
 | store values and history, one transaction | stored, not in force | the same change again, or any other |
 | announce | in force: workers take it by themselves | |
-| claim the store | a backup of the database from before the change is not refused | the same change again, or the next plan |
+| claim the store | a backup of the database from before the change is not refused | the same again, or the next plan |
 | wait | as before: waiting only looks | |
 
 Every change announces all quotas, with the version of the values that they come from; the ledger keeps the newest. So

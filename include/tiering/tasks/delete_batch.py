@@ -60,8 +60,11 @@ class DeleteResult:
 
 
 class DeleteBatch:
-    """Runs once, for a run that was released. `check` asks whether the plan of a partition still holds; asked before each
-    group, `require_allowed` raises DatabaseSetBackError once an audit has found so."""
+    """Runs once, for a run that was released.
+
+    `check` asks whether the plan of a partition still holds. `require_allowed` is asked before each group, and raises
+    DatabaseSetBackError once an audit has found so.
+    """
 
     def __init__(
         self,

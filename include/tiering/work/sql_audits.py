@@ -162,7 +162,7 @@ class SqlAuditStore:
                 record_event(connection, self._cluster_id, "audit finding accepted", subject, detail, author, now_ms)
             return self._select(connection, wanted)
 
-    def _last_sequence(self) -> Select[tuple[int]]:
+    def _last_sequence(self) -> Select[int]:
         last = audits.alias("last")
         return select(func.coalesce(func.max(last.c.sequence), 0)).where(last.c.cluster_id == self._cluster_id)
 

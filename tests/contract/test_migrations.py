@@ -7,11 +7,13 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect, text
 
+from include.tiering.audit.guards import Guard, StandingGuard
 from include.tiering.database import migrations
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import HEAD, current_revision, is_at_head, migration_config, upgrade
 from include.tiering.database.schema import metadata
 from include.tiering.errors import MetadataUnavailableError, RemoteMetadataError, SettingError
+from include.tiering.work.sql_audits import SqlAuditStore
 from tests.doubles.databases import EVERY, POSTGRESQL, SQLITE_FILE
 
 
@@ -87,6 +89,29 @@ def test_a_lease_keeps_its_token_and_becomes_one_to_copy(new_engine: Engine):
         assert connection.execute(text("SELECT token, role FROM leases")).all() == [(7, "copy")]
         assert connection.execute(text("SELECT run_id, kind FROM runs")).all() == [("r", "copy")]
         assert connection.execute(text("SELECT run_id FROM planned_partitions")).all() == [("r",)]
+
+
+@pytest.mark.parametrize(("last", "stands"), [("refusing", 1), ("sound", 0)])
+def test_what_the_last_audit_refused_stands(new_engine: Engine, last: str, stands: int):
+    refused = (
+        '[{"guard": "older-database", "sentence": "a copy is younger"}, {"guard": "foreign-store", "sentence": "-"}]'
+    )
+    other = {"refusing": "sound", "sound": "refusing"}[last]
+    with new_engine.begin() as connection:
+        config = migration_config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "r0021")
+        for run_id, at_ms in ((last, 200), (other, 100)):
+            refusals = refused if run_id == "refusing" else "[]"
+            connection.execute(
+                text("INSERT INTO audits VALUES ('c', :run, 'listing', 1, 1, 1, 1, 0, '{}', :refusals, :at_ms)"),
+                {"run": run_id, "refusals": refusals, "at_ms": at_ms},
+            )
+    upgrade(new_engine)
+    store = SqlAuditStore(new_engine, "c")
+    assert store.last_audit().run_id == last
+    expected = [StandingGuard(Guard.OLDER_DATABASE, "a copy is younger", 200, None)] * stands
+    assert store.standing_guards() == expected
 
 
 def test_a_migration_that_fails_leaves_nothing(new_engine: Engine):

@@ -1,13 +1,7 @@
 """The verb that takes the plan of a removal back; that of an expiration is beside its other verbs."""
 
-import logging
-from typing import Final
-
 from include.tiering.audit.removal_contract import WithdrawnRemovals
-from include.tiering.errors import TieringError
 from include.tiering.wiring.audit_verbs import AuditVerbs
-
-_log: Final = logging.getLogger(__name__)
 
 
 class WithdrawalVerbs(AuditVerbs):
@@ -24,10 +18,4 @@ class WithdrawalVerbs(AuditVerbs):
             StateConflictError: no such run was planned.
         """
         run = self.removals.withdraw(run_id, author=author)
-        not_claimed = None
-        try:
-            self.claim_store()
-        except (TieringError, OSError) as error:
-            not_claimed = str(error)
-            _log.warning("run %s is withdrawn, and the store could not be claimed: %s", run_id, error)
-        return WithdrawnRemovals(run, tuple(self.removals.items(run_id)), not_claimed)
+        return WithdrawnRemovals(run, tuple(self.removals.items(run_id)), self.claim_store_if_possible())

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import (
+    RemoteAccessDeniedError,
     RemoteChecksumError,
     RemoteObjectExistsError,
     RemoteStorageError,
@@ -401,7 +402,7 @@ class TestRefusals:
         for ask in (lambda: put(store, "a/b", b"x"), lambda: list(store.list_objects())):
             with pytest.raises(RemoteStorageError, match=rf"check the credentials.*{bucket}") as raised:
                 ask()
-            assert type(raised.value) is RemoteStorageError
+            assert type(raised.value) is RemoteAccessDeniedError
             for secret in ("wr0ng-s3cret", SECRET_KEY, ACCESS_KEY):
                 assert secret not in str(raised.value)
         (failure,) = store.delete(["a/b"])

@@ -28,6 +28,7 @@ TieringError
 |   |-- RemoteObjectExistsError      If-None-Match: somebody else wrote this key
 |   |-- RemoteChecksumError          the store has, or was sent, other bytes than the source
 |   |-- RemoteStorageFullError
+|   |-- RemoteAccessDeniedError      the store has it and does not give it
 |   |-- RemoteStoreMissingError      no such bucket
 |   |-- RemoteStorageUnavailableError  time-out, 503, connection refused      (retriable)
 |   |-- ObjectKeyError               a key that cannot be built or parsed
@@ -116,6 +117,7 @@ from include.tiering.errors.remote_storage import (
     CustomMetadataTooLargeError,
     ForeignStoreError,
     ObjectKeyError,
+    RemoteAccessDeniedError,
     RemoteChecksumError,
     RemoteObjectExistsError,
     RemoteResourceNotFoundError,
@@ -221,6 +223,7 @@ __all__ = [
     "QuotaExceededError",
     "RehearsalError",
     "RehearsalRoomError",
+    "RemoteAccessDeniedError",
     "RemoteChecksumError",
     "RemoteMetadataError",
     "RemoteObjectExistsError",

@@ -28,6 +28,11 @@ class RemoteStoreMissingError(RemoteStorageError):
     """There is no such bucket. One that is made now is empty: without our marker, without anything that was copied."""
 
 
+class RemoteAccessDeniedError(RemoteStorageError):
+    """The store has it and does not give it: credentials, an archive tier, owner and mode of a file. This says nothing
+    about what is stored."""
+
+
 class RemoteStorageUnavailableError(RemoteStorageError):
     """The store did not answer or asked to slow down."""
 

@@ -173,10 +173,16 @@ def _manifest_differences(sheet: Sheet, contents: SegmentContents, metadata: Rem
     return [len(differing)]
 
 
-def _objects_missing(sheet: Sheet, contents: SegmentContents) -> int:
-    """An index that is an object of its own may have no entry; whether it should have some is known when it was read
+def _objects_missing(sheet: Sheet, contents: SegmentContents) -> int | None:
+    """None where the store refused to give some of them: an archive tier shows length and checksum of an object, and
+    does not let it be read.
+
+    An index that is an object of its own may have no entry; whether it should have some is known when it was read
     beside the batches and the metadata."""
     absent = list(contents.absent_kinds())
+    if sheet.is_refused:
+        sheet.remark("objects_missing", "the store has what it was asked for, and refuses to give it")
+        return None
     if contents.indexes_are_objects:
         sizes = {one.kind: one.size_bytes for one in contents.stored_objects()}
         absent += [

@@ -3,18 +3,22 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from include.tiering.errors import FormatError, RemoteStorageError
+from include.tiering.errors import FormatError, RemoteAccessDeniedError, RemoteStorageError
 from include.tiering.quality.faults import Faults
 
 _T = TypeVar("_T")
 
 
 class Sheet:
-    """`values` by column, None where it could not be measured; `remarks` explain what a number alone does not."""
+    """`values` by column, None where it could not be measured; `remarks` explain what a number alone does not.
+
+    `is_refused`: something could not be measured because the store has it and does not give it.
+    """
 
     def __init__(self) -> None:
         self.values: dict[str, int | None] = {}
         self.remarks: list[tuple[str, str]] = []
+        self.is_refused = False
 
     def fill(self, columns: Sequence[str], probe: Callable[[], Sequence[int | None]]) -> None:
         """What `probe` gives; None in all of `columns` if it meets bytes or objects that cannot be used.
@@ -33,6 +37,7 @@ class Sheet:
         except (FormatError, RemoteStorageError) as error:
             if error.retriable:
                 raise
+            self.is_refused |= isinstance(error, RemoteAccessDeniedError)
             self.leave_out(columns, str(error))
             return None
 

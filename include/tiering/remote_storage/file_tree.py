@@ -20,6 +20,7 @@ from typing import Final
 from include.tiering.errors import (
     ForeignStoreError,
     ObjectKeyError,
+    RemoteAccessDeniedError,
     RemoteObjectExistsError,
     RemoteResourceNotFoundError,
     RemoteStorageError,
@@ -187,7 +188,7 @@ _MEANING: Final[dict[int, tuple[type[RemoteStorageError], str]]] = {
     errno.ENAMETOOLONG: (ObjectKeyError, "this file system takes no name of that length: use an object store"),
     errno.ELOOP: (RemoteStorageError, "a symbolic link is in the way; links inside the store are never followed"),
     errno.ENOTDIR: (RemoteStorageError, "a file or a symbolic link stands where a directory belongs"),
-    errno.EACCES: (RemoteStorageError, "permission denied: check owner and mode of the store's directory"),
+    errno.EACCES: (RemoteAccessDeniedError, "permission denied: check owner and mode of the store's directory"),
     errno.EPERM: (RemoteStorageError, "not permitted: the file system must allow hard links, and this user to write"),
     errno.EOPNOTSUPP: (RemoteStorageError, "this file system has no hard links, which the store needs"),
     errno.EROFS: (RemoteStorageError, "the file system is mounted read-only"),

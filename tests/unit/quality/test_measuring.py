@@ -10,7 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from include.tiering.errors import RemoteStorageError, RemoteStorageUnavailableError, SendingStoppedError
+from include.tiering.errors import (
+    RemoteAccessDeniedError,
+    RemoteStorageError,
+    RemoteStorageUnavailableError,
+    SendingStoppedError,
+)
 from include.tiering.formats import offset_index
 from include.tiering.formats.log_end import iter_headers
 from include.tiering.formats.record_batch import HEADER_SIZE
@@ -393,7 +398,8 @@ class StorageThatFails:
         self.bytes_read = 0
         self._error = error
 
-    def open_log_segment(self, *_: object, **__: object) -> "StorageThatFails":
+    def open_log_segment(self, metadata: RemoteLogSegmentMetadata, **_: object) -> "StorageThatFails":
+        self.objects = lambda: self.stat_log_segment(metadata)
         return self
 
     def _fail(self, *_: object) -> bytes:
@@ -414,6 +420,15 @@ def test_a_store_that_refuses_leaves_everything_unmeasured(partition: CopiedPart
     found = broken(measure)
     assert {"Q103", "Q104", "Q201", "Q212", "Q223", "Q224", "Q231", "Q241"} <= found
     assert all("access denied" in text for _, text in measure.remarks)
+
+
+@pytest.mark.parametrize("depth", Depth)
+def test_what_the_store_has_and_does_not_give_is_not_damaged(partition: CopiedPartition, depth: Depth) -> None:
+    """As of an archive tier, which tells length and checksum all the same."""
+    storage = StorageThatFails(partition.storage, RemoteAccessDeniedError("InvalidObjectState"))
+    measure = measure_segment(partition.rows[0], previous=None, storage=storage, limiter=UnlimitedBytes(), depth=depth)
+    assert (measure.objects_missing, measure.is_missing) == (None, True)
+    assert {"Q103", "Q106"} <= broken(measure)
 
 
 @st.composite

@@ -13,6 +13,7 @@ import pytest
 from include.tiering.errors import (
     ForeignStoreError,
     ObjectKeyError,
+    RemoteAccessDeniedError,
     RemoteObjectExistsError,
     RemoteResourceNotFoundError,
     RemoteStorageError,
@@ -207,7 +208,7 @@ class TestFullDisk:
             (errno.ESTALE, RemoteStorageUnavailableError),
             (errno.ENOENT, RemoteResourceNotFoundError),
             (errno.EEXIST, RemoteObjectExistsError),
-            (errno.EACCES, RemoteStorageError),
+            (errno.EACCES, RemoteAccessDeniedError),
             (errno.EROFS, RemoteStorageError),
             (errno.EXDEV, RemoteStorageError),
         ],

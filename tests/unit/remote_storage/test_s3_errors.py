@@ -14,6 +14,7 @@ from botocore.exceptions import (
 )
 
 from include.tiering.errors import (
+    RemoteAccessDeniedError,
     RemoteChecksumError,
     RemoteObjectExistsError,
     RemoteResourceNotFoundError,
@@ -63,9 +64,10 @@ def outcome_of(error: BaseException) -> RemoteStorageError:
         ("QuotaExceeded", 403, RemoteStorageFullError, "raise its quota"),
         ("InsufficientStorage", 507, RemoteStorageFullError, "raise its quota"),
         ("XMinioStorageFull", 507, RemoteStorageFullError, "free space"),
-        ("AccessDenied", 403, RemoteStorageError, "check the credentials"),
-        ("SignatureDoesNotMatch", 403, RemoteStorageError, "check the credentials"),
-        ("XAdminUserNotFound", 404, RemoteStorageError, "check the credentials"),
+        ("AccessDenied", 403, RemoteAccessDeniedError, "check the credentials"),
+        ("SignatureDoesNotMatch", 403, RemoteAccessDeniedError, "check the credentials"),
+        ("XAdminUserNotFound", 404, RemoteAccessDeniedError, "check the credentials"),
+        ("InvalidObjectState", 403, RemoteAccessDeniedError, "InvalidObjectState"),
         ("NotImplemented", 501, RemoteStorageError, "NotImplemented (501)"),
     ],
 )

@@ -21,6 +21,7 @@ from botocore.exceptions import (
 from urllib3.exceptions import HTTPError as Urllib3Error
 
 from include.tiering.errors import (
+    RemoteAccessDeniedError,
     RemoteChecksumError,
     RemoteObjectExistsError,
     RemoteResourceNotFoundError,
@@ -120,7 +121,7 @@ def _of_answer(error: ClientError, place: str, bucket: str) -> RemoteStorageErro
     if code in _FULL or status == 507:
         return RemoteStorageFullError(f"{answer}: free space in bucket {bucket} or raise its quota")
     if code in _DENIED or status in (401, 403):
-        return RemoteStorageError(
+        return RemoteAccessDeniedError(
             f"{answer}: check the credentials, the clock, and that they allow s3:PutObject, s3:GetObject,"
             f" s3:DeleteObject, s3:AbortMultipartUpload and s3:ListBucket on bucket {bucket}"
         )

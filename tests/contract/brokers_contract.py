@@ -60,6 +60,8 @@ class BrokersContract:
         assert world.brokers.topics()[name] == facts
         assert world.brokers.topic(NOBODY) is None
         assert world.brokers.topics([]) == {}
+        assert name in world.brokers.topic_names()
+        assert absent not in world.brokers.topic_names()
 
     def test_offsets_grow_with_what_is_appended(self, world: BrokersWorld) -> None:
         name = world.new_name()

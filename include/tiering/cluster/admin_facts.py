@@ -82,6 +82,8 @@ class AdminFacts:
 
     def _remember(self, topic_id: Uuid, found: TopicFacts | None) -> None:
         self._topics[topic_id] = None if found is None else replace(found, partitions=self._with_directories(found))
+        if found is not None:
+            self._ids[found.topic] = topic_id
 
     def _with_directories(self, found: TopicFacts) -> Mapping[int, PartitionFacts]:
         """As the log has them, where it has the same replicas."""

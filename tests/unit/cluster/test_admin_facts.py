@@ -153,3 +153,14 @@ def test_names_of_topics_are_asked_once_after_a_refresh() -> None:
     assert list(facts.topic_names()) == ["orders"]
     facts.refresh()
     assert set(facts.topic_names()) == {"orders", "audit"}
+
+
+def test_a_topic_that_was_asked_about_by_id_is_known_by_name_too() -> None:
+    brokers = ModelBrokers()
+    orders = brokers.create_topic("orders")
+    facts = AdminFacts(brokers, UnknownFacts())
+    facts.refresh()
+    found = facts.topic(orders)
+    asked = list(brokers.calls)
+    assert facts.topic_named("orders") == found
+    assert brokers.calls == asked

@@ -77,12 +77,12 @@ class Closing:
     def _judged(self) -> bool:
         """All that passed is right; what is not is copied anew, or its partition stands still."""
         world = self._world
-        self._runs.judge(None)
+        self._runs.judge(None, missing_is_real=bool(world.watch.rotten))
         if not self._until_idle("what runs when the faults stop comes to an end"):
             return False
         if not self._rounds(self._runs.start_copy_run, "all eligible work finishes"):
             return False
-        self._runs.judge(None)
+        self._runs.judge(None, missing_is_real=bool(world.watch.rotten))
         if not self._until_idle("what runs when the faults stop comes to an end"):
             return False
         for row in world.watch.rows.known.values():

@@ -88,12 +88,12 @@ class Runs:
         if self._copy_runs and len(self._world.alive("gate")) < 3:
             self.judge(self._copy_runs[self._world.choices.number(len(self._copy_runs))])
 
-    def judge(self, run_id: str | None) -> None:
-        """The gate of a run; None: of all that has not passed."""
+    def judge(self, run_id: str | None, *, missing_is_real: bool = False) -> None:
+        """The gate of a run; None: of all that has not passed. A person may say that what is missing is lost."""
         side = self._world.side if run_id is None else self._sides[run_id]
 
         def body(tiering: Any, process: Process) -> None:
-            report = tiering.verify(run_id)
+            report = tiering.verify(run_id, confirm=(lambda _found: True) if missing_is_real else None)
             if self._world.is_watched(process):
                 self._world.watch.gate.ended(process)
             self._world.note(process.name, "judged", f"{report.segments}, {len(report.failed)} broken rules", "")

@@ -186,6 +186,7 @@ class Closing:
                 HeldBack.FORK: log.unclean,
                 HeldBack.LOST: True,
                 HeldBack.FAILED_AGAIN: True,
+                HeldBack.STORE_IN_DOUBT: bool(self._world.watch.rotten),
             }
             if not excused.get(held.reason, False) and not self._world.watch.foreign_history:
                 self._world.watch.broken("no gap is of our making", f"{held.topic_id_partition}: {held}")

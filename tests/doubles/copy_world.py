@@ -25,6 +25,7 @@ from include.tiering.tasks.check_ahead import CheckAhead
 from include.tiering.tasks.copy_one_segment import CopyStep, SegmentCopier
 from include.tiering.tasks.copy_plan import CopyPlan
 from include.tiering.tasks.copy_segments import BatchLimits, BatchResult, CopyBatch
+from include.tiering.tasks.held_by_divergence import record_divergences
 from include.tiering.tasks.own_topics import register_owners
 from include.tiering.tasks.plan_copy import plan_copy
 from include.tiering.tasks.plan_replacements import remember_losses
@@ -66,6 +67,7 @@ class World:
         register_owners(report, self.registry)
         known = {"metadata": self.metadata, "registry": self.registry, "facts": UnknownFacts()}
         plan = plan_copy(run_id, report, now_ms=0, failed=failed, **known)
+        record_divergences(plan, self.metadata)
         remember_losses(report, plan, failed, self.failed_copies)
         return plan
 

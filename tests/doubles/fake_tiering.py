@@ -9,6 +9,7 @@ from typing import Any
 from include.tiering.errors import StoreInDoubtError
 from include.tiering.log_source.contract import ScanReport
 from include.tiering.log_source.topic_patterns import matches
+from include.tiering.model.divergence import Divergence, Followed, SeenBy, SeenDivergence
 from include.tiering.model.failed_copies import FailedCopy
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.sizes import PartitionSize
@@ -23,12 +24,13 @@ from include.tiering.settings import TieringSettings, with_dynamic
 from include.tiering.tasks.alter_broker_configs import AlteredBrokerConfigs, alter_broker_configs
 from include.tiering.tasks.alter_configs import AlteredConfigs, alter_configs
 from include.tiering.tasks.batch_room import BatchEnd
-from include.tiering.tasks.copy_plan import CopyPlan
+from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.tasks.copy_segments import BatchResult, FailedSegment
 from include.tiering.tasks.describe_log_dirs import LogDirDescription
 from include.tiering.tasks.diagnose import Diagnosis
 from include.tiering.tasks.fetch_partition import FetchedSegment
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
+from include.tiering.tasks.follow_source import FollowSource
 from include.tiering.tasks.left_work import LeftPartition, left_work
 from include.tiering.tasks.mirror_pools import PoolsStatus, look_at_pools, mirrored_pools
 from include.tiering.tasks.partition_readiness import PartitionReadiness
@@ -110,6 +112,9 @@ class FakeTiering:
         self.partitions: list[PartitionReadiness] = []
         self.diagnoses: list[Diagnosis] = []
         self.skip = Skip(sample.ORDERS_0, OffsetRange(100, 199))
+        seen = SeenDivergence(OffsetRange(150, 299), (0, 4), (6,), SeenBy.PLAN)
+        held = HeldBackPartition(sample.ORDERS_0, 150, HeldBack.FORK, "details", follow_from=200)
+        self.follow = FollowSource(sample.ORDERS_0, 200, held, seen)
         self.fetched: list[FetchedSegment] = []
         self.answer: Callable[[PartitionFetch], FetchedRecords] = FetchedRecords.without_records
         self.configs = MemoryConfigStore()
@@ -208,6 +213,18 @@ class FakeTiering:
     def plan_skip(self, topic: str, partition: int, topic_id: str | None = None) -> Skip:
         self._called("plan_skip", {"topic": topic, "partition": partition, "topic_id": topic_id})
         return self.skip
+
+    def plan_follow(self, topic: str, partition: int, from_offset: int, topic_id: str | None = None) -> FollowSource:
+        self._called(
+            "plan_follow",
+            {"topic": topic, "partition": partition, "from_offset": from_offset, "topic_id": topic_id},
+        )
+        return self.follow
+
+    def follow_source(self, planned: FollowSource, *, reason: str, author: str) -> FollowSource:
+        self._called("follow_source", {"planned": planned, "reason": reason})
+        followed = Followed(planned.from_offset, reason, author, 1_700_000_000_000)
+        return replace(planned, decided=Divergence(1, planned.seen, 1_600_000_000_000, followed))
 
     def skip_offsets(self, planned: Skip, *, reason: str, author: str) -> Skip:
         self._called("skip_offsets", {"planned": planned, "reason": reason})

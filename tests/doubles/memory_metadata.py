@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from include.tiering.errors import UnknownSegmentError
+from include.tiering.model.divergence import Divergence, SeenDivergence
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
@@ -27,6 +28,8 @@ class MemoryMetadata:
         self.results: dict[tuple[RemoteLogSegmentId, str], tuple[QualityResult, int]] = {}
         self._now_ms = 0
         self.skipped: list[SkippedOffsets] = []
+        self.diverged: list[Divergence] = []
+        self.recorded: list[tuple[SeenDivergence, int]] = []
         self.truth = PartitionTruth()
         for row in rows:
             self.put(row)
@@ -60,6 +63,12 @@ class MemoryMetadata:
 
     def partition_truth(self, partition: TopicIdPartition) -> PartitionTruth:
         return self.truth
+
+    def divergences(self, partition: TopicIdPartition) -> Sequence[Divergence]:
+        return self.diverged
+
+    def record_divergence(self, partition: TopicIdPartition, seen: SeenDivergence, *, history: int) -> None:
+        self.recorded.append((seen, history))
 
     def skipped_offsets(self, partition: TopicIdPartition) -> Sequence[SkippedOffsets]:
         return self.skipped

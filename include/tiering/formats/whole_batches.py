@@ -10,15 +10,17 @@ class WholeBatches:
 
     Feed it blocks from the start of any batch at or before that one. `missing_bytes` says how many bytes on from the
     last block it can use at most, as far as it knows by then; 0 once it is full. A new segment goes on where the last
-    one ended: `begin` it. Memory: what was collected, and the part of the last block that is no whole batch yet.
+    one ended: `begin` it. No batch is taken that begins behind `last_offset` (inclusive), if there is one. Memory: what
+    was collected, and the part of the last block that is no whole batch yet.
     """
 
-    def __init__(self, next_offset: int, max_bytes: int) -> None:
+    def __init__(self, next_offset: int, max_bytes: int, last_offset: int | None = None) -> None:
         self.records = bytearray()
         self.next_offset = next_offset
         self.base_offset: int | None = None
         self.full = False
         self._max_bytes = max_bytes
+        self._last_offset = last_offset
         self._pending = bytearray()
         self._position = 0
         self._size_bytes = 0
@@ -49,7 +51,9 @@ class WholeBatches:
             end = at + header.size_bytes
             if header.last_offset < self.next_offset:
                 self._skip_bytes = max(0, end - len(self._pending))
-            elif self.records and len(self.records) + header.size_bytes > self._max_bytes:
+            elif self._is_behind_the_last(header.base_offset) or (
+                self.records and len(self.records) + header.size_bytes > self._max_bytes
+            ):
                 self.full = True
                 break
             elif end > len(self._pending):
@@ -102,3 +106,8 @@ class WholeBatches:
             self.base_offset = header.base_offset
         self.next_offset = header.last_offset + 1
         self.full = len(self.records) + HEADER_SIZE > self._max_bytes
+        if self._last_offset is not None and header.last_offset >= self._last_offset:
+            self.next_offset, self.full = self._last_offset + 1, True
+
+    def _is_behind_the_last(self, offset: int) -> bool:
+        return self._last_offset is not None and offset > self._last_offset

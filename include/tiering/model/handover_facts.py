@@ -115,13 +115,17 @@ class StoreFacts:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """All about one partition. None: the brokers, or the log directories, do not answer for it; `problem` says why."""
+    """All about one partition. None: the brokers, or the log directories, do not answer for it; `problem` says why.
+
+    `histories` says what is archived of other histories than the source's, and empty if nothing is that matters.
+    """
 
     partition: int
     offsets: PartitionOffsetsFacts | None
     replica: LeaderReplica | None
     seed: tuple[SeededSegment, ...]
     problem: str = ""
+    histories: str = ""
 
     @property
     def seed_end(self) -> int | None:

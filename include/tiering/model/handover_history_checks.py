@@ -86,7 +86,19 @@ def _as_frozen(facts: HandoverFacts) -> Iterator[Remark]:
             )
 
 
+def _one_history(facts: HandoverFacts) -> Iterator[Remark]:
+    for one in facts.partitions:
+        if one.histories:
+            yield Remark(
+                one.histories,
+                "brokers would be given records of two histories: decide (./tiering skip --follow-source-from), then"
+                " wait until the broker's log start has passed what was archived of the other one",
+                one.partition,
+            )
+
+
 HISTORY_CHECKS: Final = (
+    NamedCheck("history-is-one", "nothing of another history reaches into the log", _one_history, _ALWAYS),
     NamedCheck("nothing-is-published-twice", "no other segment of these offsets is known", _published_once, _ALWAYS),
     NamedCheck("nothing-changed-since", "log start, leader and epochs are as when it was decided", _as_frozen, _LAST),
 )

@@ -53,7 +53,7 @@ PITFALLS: Final = (
     Pitfall(
         "Leader epochs of a follower, or from before an unclean election",
         "as above, and an overlap is uploaded",
-        ("leader-is-read", "epochs-are-the-leaders", "nothing-changed-since"),
+        ("history-is-one", "leader-is-read", "epochs-are-the-leaders", "nothing-changed-since"),
         ("nothing-is-uploaded-again",),
     ),
     Pitfall(

@@ -5,18 +5,25 @@ segments a run verified: what lies between two that passed long ago shows here a
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.divergence import FIRST_HISTORY, Divergence, part_of_history, unexplained
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets, not_skipped
 from include.tiering.quality.succession import leader_epochs_back, unexplained_overlap
 
 MAX_NAMED_FAULTS: Final = 100
 """Faults of one kind that are named; all are counted."""
+
+
+UNKNOWN_HISTORY: Final = LeaderEpochs()
+FIRST_HISTORIES: Final[Mapping[RemoteLogSegmentId, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,8 @@ class PartitionMeasure:
         leader_epoch_regressions: segments whose leader epoch falls behind that of the one before.
         segments_above_log_end: segments with offsets that the leader's log has not.
         segments_below_log_start: segments wholly below our log start, which no reader sees.
+        other_history: offsets held under other leader epochs than the partition's history has, though no decision left
+            the history that they are of.
         faults: at most `MAX_NAMED_FAULTS` of each column, by offset.
     """
 
@@ -58,6 +67,7 @@ class PartitionMeasure:
     leader_epoch_regressions: int
     segments_above_log_end: int
     segments_below_log_start: int
+    other_history: int = 0
     faults: tuple[SegmentFault, ...] = ()
 
 
@@ -65,19 +75,31 @@ def measure_partition(
     partition: TopicIdPartition,
     segments: Sequence[RemoteLogSegmentMetadata],
     *,
+    histories: Mapping[RemoteLogSegmentId, int] = FIRST_HISTORIES,
     decisions: Sequence[SkippedOffsets] = (),
+    divergences: Sequence[Divergence] = (),
+    leader_epochs: LeaderEpochs = UNKNOWN_HISTORY,
     log_start_offset: int = 0,
     log_end_offset: int | None = None,
 ) -> PartitionMeasure:
     """Measure a partition by its segments; those that are not FINISHED are left out.
 
-    `log_start_offset` (inclusive) is ours, `log_end_offset` (exclusive) that of the leader's log, None if nobody knows.
+    What a decision left, of an older history, is side by side with nothing: see `model.divergence`. `histories` names
+    them where they are not the first; `leader_epochs` is the merged history. `log_start_offset` (inclusive) is ours,
+    `log_end_offset` (exclusive) that of the leader's log, None if nobody knows.
     """
-    finished = sorted((s for s in segments if s.is_finished), key=lambda s: (s.end_offset, s.start_offset))
     sheet = _Sheet()
-    _fill_missing(sheet, finished, decisions, log_start_offset)
-    for before, after in pairwise(finished):
-        _fill_succession(sheet, before, after)
+    held = sorted(
+        _held(segments, histories, divergences), key=lambda one: (one.history, one.segment.end_offset, one.part.first)
+    )
+    _fill_missing(sheet, held, decisions, log_start_offset)
+    for before, after in pairwise(held):
+        if before.history == after.history:
+            _fill_succession(sheet, before.segment, after.segment)
+    for one in held:
+        if one.part.last >= log_start_offset:
+            _fill_other_history(sheet, one, divergences, leader_epochs)
+    finished = [one.segment for one in sorted(held, key=lambda one: one.segment.end_offset)]
     for segment in finished:
         if log_end_offset is not None and segment.end_offset >= log_end_offset:
             text = f"ends at offset {segment.end_offset}, and the log before offset {log_end_offset}"
@@ -104,7 +126,28 @@ _COUNTED: Final = (
     "leader_epoch_regressions",
     "segments_above_log_end",
     "segments_below_log_start",
+    "other_history",
 )
+
+
+class _Held(NamedTuple):
+    """A FINISHED segment and what its history answers for of it."""
+
+    segment: RemoteLogSegmentMetadata
+    history: int
+    part: OffsetRange
+
+
+def _held(
+    segments: Sequence[RemoteLogSegmentMetadata],
+    histories: Mapping[RemoteLogSegmentId, int],
+    divergences: Sequence[Divergence],
+) -> Iterator[_Held]:
+    for segment in segments:
+        history = histories.get(segment.remote_log_segment_id, FIRST_HISTORY)
+        part = part_of_history(segment, history, divergences) if segment.is_finished else None
+        if part is not None:
+            yield _Held(segment, history, part)
 
 
 class _Sheet:
@@ -125,17 +168,26 @@ class _Sheet:
 
 def _fill_missing(
     sheet: _Sheet,
-    finished: Sequence[RemoteLogSegmentMetadata],
+    held: Sequence[_Held],
     decisions: Sequence[SkippedOffsets],
     log_start_offset: int,
 ) -> None:
     """Each hole is a fault of the segment behind it. What a later segment holds besides is no hole."""
     held_up_to = log_start_offset - 1
-    for position, segment in enumerate(sorted(finished, key=lambda s: (s.start_offset, s.end_offset))):
+    for position, one in enumerate(sorted(held, key=lambda one: one.part)):
         if position:
-            for hole in not_skipped(held_up_to + 1, segment.start_offset - 1, decisions):
-                sheet.add("missing_offsets", hole.size, segment, f"follows the offsets {hole}, which no segment holds")
-        held_up_to = max(held_up_to, segment.end_offset)
+            for hole in not_skipped(held_up_to + 1, one.part.first - 1, decisions):
+                text = f"follows the offsets {hole}, which no segment holds"
+                sheet.add("missing_offsets", hole.size, one.segment, text)
+        held_up_to = max(held_up_to, one.part.last)
+
+
+def _fill_other_history(
+    sheet: _Sheet, held: _Held, divergences: Sequence[Divergence], leader_epochs: LeaderEpochs
+) -> None:
+    for offsets in unexplained(held.segment, held.history, divergences, leader_epochs):
+        text = f"holds the offsets {offsets} under other leader epochs than the partition's history has there"
+        sheet.add("other_history", offsets.size, held.segment, text)
 
 
 def _fill_succession(sheet: _Sheet, before: RemoteLogSegmentMetadata, after: RemoteLogSegmentMetadata) -> None:

@@ -52,6 +52,13 @@ PARTITION_RULES: Final[tuple[Rule, ...]] = (
         "No segment is left below the log start.",
         Severity.WARNING,
     ),
+    Rule(
+        "Q407",
+        Level.PARTITION,
+        IsZero("other_history"),
+        "Segments are of one history, or of one that a decision left.",
+        Severity.WARNING,
+    ),
 )
 
 

@@ -19,6 +19,7 @@ from include.tiering.model.sizes import PartitionSize as PartitionSize
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict, VerdictTotal
+from include.tiering.remote_metadata.divergences_contract import Divergences
 from include.tiering.remote_metadata.looks import Judgement as Judgement
 from include.tiering.remote_metadata.looks import Look as Look
 from include.tiering.remote_metadata.values import PartitionTruth as PartitionTruth
@@ -50,7 +51,7 @@ class Fence:
     role: LeaseRole = LeaseRole.COPY
 
 
-class RemoteLogMetadata(Protocol):
+class RemoteLogMetadata(Divergences, Protocol):
     """The metadata of one cluster's remote log segments."""
 
     def add_segment(
@@ -176,11 +177,12 @@ class RemoteLogMetadata(Protocol):
         ...
 
     def highest_offset_for_epoch(self, partition: TopicIdPartition, leader_epoch: int) -> int | None:
-        """Highest offset (inclusive) ever FINISHED under this epoch; deletions do not lower it."""
+        """Highest offset (inclusive) ever FINISHED under this epoch; nothing lowers it."""
         ...
 
     def highest_copied_offset(self, partition: TopicIdPartition) -> int | None:
-        """Highest end offset (inclusive) ever FINISHED, whatever its epoch; deletions do not lower it."""
+        """Highest end offset (inclusive) ever FINISHED, whatever its epoch. Deletions do not lower it; `follow_source`
+        does, to -1 where all of the source is followed."""
         ...
 
     def skipped_offsets(self, partition: TopicIdPartition) -> Sequence[SkippedOffsets]:

@@ -10,6 +10,7 @@ from include.tiering.database.migrations import is_at_head
 from include.tiering.database.partition_rows import stopped_reason_of
 from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import MetadataUnavailableError
+from include.tiering.model.divergence import Divergence, Followed, SeenDivergence
 from include.tiering.model.epoch_history import Contradiction, merged
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
@@ -20,6 +21,7 @@ from include.tiering.model.verdict import Verdict, VerdictTotal
 from include.tiering.remote_metadata import (
     sql_counters,
     sql_deletions,
+    sql_divergences,
     sql_quality,
     sql_queries,
     sql_skipped_offsets,
@@ -170,6 +172,24 @@ class SqlRemoteLogMetadata:
             return sql_skipped_offsets.skip(
                 connection, self._cluster_id, partition, decision, may_be_first=may_be_first
             )
+
+    def divergences(self, partition: TopicIdPartition) -> Sequence[Divergence]:
+        with reading(self._engine) as connection:
+            return sql_divergences.divergences_of(connection, self._cluster_id, partition)
+
+    def record_divergence(
+        self, partition: TopicIdPartition, seen: SeenDivergence, *, history: int
+    ) -> Divergence | None:
+        with writing(self._engine) as connection:
+            now_ms = self._now_ms(connection)
+            return sql_divergences.record(connection, self._cluster_id, partition, seen, history=history, now_ms=now_ms)
+
+    def follow_source(
+        self, partition: TopicIdPartition, number: int, from_offset: int, *, reason: str, author: str
+    ) -> Divergence:
+        with writing(self._engine) as connection:
+            followed = Followed(from_offset, reason, author, self._now_ms(connection))
+            return sql_divergences.follow(connection, self._cluster_id, partition, number, followed)
 
     def remote_log_size(self, partition: TopicIdPartition, leader_epoch: int) -> int:
         with reading(self._engine) as connection:

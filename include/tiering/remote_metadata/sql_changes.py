@@ -6,9 +6,9 @@
 | segment row, epochs, counters written   | nothing: the transaction is rolled back      |
 | committed                               | the whole change; repeating it is harmless   |
 
-FINISHED ends ascend per partition. A copy whose end is not above the highest one is refused even if its lineage differs
-(records lost in an unclean leader election): a person decides about those, no gap or fork appears by itself. A copy
-that takes the place of a failed one has exactly its offsets, which were FINISHED in their order before.
+FINISHED ends ascend per partition, until a person decides to follow another history: see `sql_divergences`. No gap and
+no second history appears by itself. A copy that takes the place of a failed one has exactly its offsets, which were
+FINISHED in their order before, and is of its history.
 """
 
 from dataclasses import replace
@@ -37,6 +37,7 @@ from include.tiering.model.segment_state import RemoteLogSegmentState, is_legal_
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import Fence, SegmentRow
 from include.tiering.remote_metadata.sql_counters import count_in, count_out, highest_finished_offset
+from include.tiering.remote_metadata.sql_divergences import newest_history_of, require_one_history
 from include.tiering.remote_metadata.sql_queries import find_segment
 from include.tiering.remote_metadata.sql_rows import epoch_values_of, values_of
 from include.tiering.remote_metadata.sql_stops import refresh_stop
@@ -89,6 +90,7 @@ class SegmentChanges:
             "run_id": holder.run_id,
             "fencing_token": fence.token,
             "started_at_ms": self._now_ms(self._connection),
+            "history": newest_history_of(self._connection, self._cluster_id, metadata.topic_id_partition),
         }
         segment_key = self._connection.execute(_add(self._connection.dialect.name), values).scalar_one_or_none()
         if segment_key is None:
@@ -123,9 +125,11 @@ class SegmentChanges:
             raise StateConflictError(f"{segment_id} is {known.metadata.state.name}, not {expected.name}")
         if change.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED and expected is not change.state:
             if supersedes is None:
-                self._require_next(known.metadata, stopped_reason)
+                self._require_next(known, stopped_reason)
             else:
-                self._supersede(self._known(supersedes), known, change, fence, holder.batch_id)
+                replaced = self._known(supersedes)
+                self._supersede(replaced, known, change, fence, holder.batch_id)
+                return self._write(known, change, fence, history=replaced.history)
         return self._write(known, change, fence)
 
     def _known(self, segment_id: RemoteLogSegmentId) -> SegmentRow:
@@ -137,10 +141,11 @@ class SegmentChanges:
     def _key_of(self, segment_id: RemoteLogSegmentId) -> dict[str, Any]:
         return key_of(self._cluster_id, segment_id.topic_id_partition) | {"of_segment": str(segment_id.id)}
 
-    def _require_next(self, segment: RemoteLogSegmentMetadata, stopped_reason: str | None) -> None:
-        partition = segment.topic_id_partition
+    def _require_next(self, row: SegmentRow, stopped_reason: str | None) -> None:
+        segment, partition = row.metadata, row.metadata.topic_id_partition
         if stopped_reason is not None:
             raise StateConflictError(f"{partition} is stopped: {stopped_reason}")
+        require_one_history(self._connection, self._cluster_id, partition, row.history)
         highest = highest_finished_offset(self._connection, self._cluster_id, partition)
         if highest is not None and segment.end_offset <= highest:
             offsets = f"{segment.start_offset}..{segment.end_offset}"
@@ -161,7 +166,7 @@ class SegmentChanges:
         record_superseding(self._connection, self._cluster_id, old, new, author=author, now_ms=now_ms)
 
     def _write(
-        self, known: SegmentRow, change: RemoteLogSegmentMetadataUpdate, fence: Fence, **more: str
+        self, known: SegmentRow, change: RemoteLogSegmentMetadataUpdate, fence: Fence, **more: str | int
     ) -> RemoteLogSegmentMetadata:
         before, after = known.metadata, known.metadata.with_update(change)
         segment_id = change.remote_log_segment_id

@@ -57,6 +57,7 @@ def segment_row_of(row: Row[Any]) -> SegmentRow:
         delete_started_at_ms=row.delete_started_at_ms,
         origin=SegmentOrigin(row.origin),
         broker_state=None if row.broker_state is None else RemoteLogSegmentState(row.broker_state),
+        history=row.history,
     )
 
 

@@ -24,7 +24,8 @@ class SegmentRow:
     since it failed. `superseded_by` is the new copy of the same offsets that took its place, `delete_started_at_ms`
     when its deletion began, by the database's clock; of a broker's segment the times of its states are the broker's
     own, none of them in the future.
-    `broker_state` is what the brokers' metadata topic says of it, None if it does not (yet).
+    `broker_state` is what the brokers' metadata topic says of it, None if it does not (yet). `history` is 0, or the
+    number of the divergence behind whose decision it was copied.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -39,6 +40,7 @@ class SegmentRow:
     delete_started_at_ms: int | None = None
     origin: SegmentOrigin = SegmentOrigin.PLATFORM
     broker_state: RemoteLogSegmentState | None = None
+    history: int = 0
 
 
 @dataclass(frozen=True, slots=True)

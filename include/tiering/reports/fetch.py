@@ -15,13 +15,14 @@ def present_fetch(partition: TopicIdPartition, fetched: Sequence[FetchedSegment]
     summary = (
         f"fetched {count(len(written), 'segment')} of {partition}, {format_bytes(_bytes(written))}"
         + (f" into {written[0].path.parent}" if written and written[0].path else "")
-        + (f"; {len(fetched) - len(written)} not fetched" if len(written) < len(fetched) else "")
+        + (f"; {refused} not fetched" if (refused := sum(map(_is_refused, fetched))) else "")
+        + (f"; {left} left out: other histories" if (left := sum(item.by_decision for item in fetched)) else "")
     )
     return Presentation(
         lambda: {**labels(partition), "segments": [_segment(item) for item in fetched], "bytes": _bytes(written)},
         lambda: (Table(str(partition), _COLUMNS, tuple(map(_row, fetched))),),
         summary,
-        ok=len(written) == len(fetched),
+        ok=not any(map(_is_refused, fetched)),
     )
 
 
@@ -38,6 +39,7 @@ def present_records(fetched: FetchedRecords, path: Path | None) -> Presentation:
         "bytes": size_bytes,
         "path": None if path is None else str(path),
         "throttle_ms": fetched.throttle_ms,
+        "said": list(fetched.said),
     }
     if fetched.throttle_ms:
         summary = f"the fetch quota is exhausted: nothing was read, ask again in {fetched.throttle_ms} ms"
@@ -46,7 +48,12 @@ def present_records(fetched: FetchedRecords, path: Path | None) -> Presentation:
     else:
         offsets = f"offsets {fetched.base_offset}..{fetched.next_offset - 1}"
         summary = f"fetched {offsets} of {fetch.partition}, {format_bytes(size_bytes)}, into {path}"
+        summary = "; ".join((summary, *fetched.said))
     return Presentation(lambda: document, lambda: (), summary, ok=not fetched.throttle_ms)
+
+
+def _is_refused(item: FetchedSegment) -> bool:
+    return item.refused is not None and not item.by_decision
 
 
 def _bytes(items: Sequence[FetchedSegment]) -> int:
@@ -62,6 +69,9 @@ def _segment(item: FetchedSegment) -> Document:
         "bytes": metadata.segment_size_bytes,
         "path": None if item.path is None else str(item.path),
         "refused": item.refused,
+        "by_decision": item.by_decision,
+        "history": item.row.history,
+        "said": list(item.said),
     }
 
 
@@ -70,5 +80,5 @@ _COLUMNS = ("start offset>", "end offset>", "bytes>", "file, or why not")
 
 def _row(item: FetchedSegment) -> tuple[str, ...]:
     metadata = item.row.metadata
-    where = str(item.path) if item.path is not None else item.refused or ""
+    where = "; ".join((str(item.path), *item.said)) if item.path is not None else item.refused or ""
     return (str(metadata.start_offset), str(metadata.end_offset), format_bytes(metadata.segment_size_bytes), where)

@@ -40,6 +40,7 @@ def held_back_document(item: HeldBackPartition) -> Document:
         "reason": str(item.reason),
         "detail": item.detail,
         "lost": [loss_document(loss) for loss in item.lost],
+        "follow_from": item.follow_from,
     }
 
 

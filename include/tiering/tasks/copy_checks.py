@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 
 from include.tiering.errors import RemoteChecksumError, SourceChangedError
 from include.tiering.log_source.contract import CheckedSegment, LogSegment, OpenSegment, ReplicaId
+from include.tiering.model.divergence import SeenBy
 from include.tiering.model.lineage import with_records
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.skipped_offsets import SkippedOffsets, not_skipped
 from include.tiering.remote_metadata.contract import RemoteLogMetadata
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoredObject
-from include.tiering.tasks.copy_fork import replaced_offsets
+from include.tiering.tasks.copy_fork import fork_of, undecided_divergence
 from include.tiering.tasks.store_witness import StoreWitness
 from include.tiering.work.contract import PlannedSegment
 
@@ -44,21 +45,23 @@ def require_planned(
 def require_no_fork(
     replica_id: ReplicaId, opened: OpenSegment, highest_copied_offset: int | None, metadata: RemoteLogMetadata
 ) -> None:
-    """Below a segment that is copied for the first time the source must have what is remote: see `copy_fork`.
+    """The source of a segment that is copied for the first time must have what is remote, and no divergence may wait
+    for a decision: see `copy_fork`. One that is met here is recorded.
 
     Raises:
         SourceChangedError
     """
     segment, epochs = opened.segment, opened.fingerprint.leader_epochs
+    partition, where = replica_id.topic_id_partition, f"{replica_id}, segment {segment.base_offset}"
     if highest_copied_offset is None:
         return
-    partition, end = replica_id.topic_id_partition, segment.end_offset + 1
-    replaced = replaced_offsets(partition, epochs, end, highest_copied_offset, segment.base_offset, metadata)
-    if replaced is not None:
-        raise SourceChangedError(
-            f"{replica_id}, segment {segment.base_offset}",
-            f"offsets {replaced} are remote under other leader epochs than the source has now",
-        )
+    undecided = undecided_divergence(partition, metadata)
+    if undecided is not None:
+        raise SourceChangedError(where, str(undecided))
+    fork = fork_of(partition, epochs, segment.end_offset + 1, highest_copied_offset, metadata, SeenBy.COPY)
+    if fork is not None:
+        fork.record(partition, metadata)
+        raise SourceChangedError(where, str(fork.seen))
 
 
 def require_replaceable(

@@ -5,9 +5,11 @@ from enum import StrEnum
 from typing import Final
 
 from include.tiering.log_source.contract import IneligibleReason, ScanError
+from include.tiering.model.divergence import Divergence
 from include.tiering.model.failed_copies import Loss
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.tasks.copy_fork import Fork
 from include.tiering.work.contract import PlannedPartition
 
 WAITING_CANNOT_HELP: Final = frozenset(
@@ -65,6 +67,8 @@ class HeldBackPartition:
     `next_offset` is the first offset (inclusive) that this plan does not copy; `detail` says why, in words. `hole` is
     what the source has no longer, or not as it was, and nobody has decided about, `lost` are failed segments that no
     new copy replaces.
+    `fork` is a divergence as this plan sees it, `undecided` the one that is recorded; `follow_from` is from where on
+    the source can be followed, None while it is behind.
     """
 
     topic_id_partition: TopicIdPartition
@@ -73,6 +77,9 @@ class HeldBackPartition:
     detail: str
     hole: OffsetRange | None = None
     lost: tuple[Loss, ...] = ()
+    fork: Fork | None = None
+    undecided: Divergence | None = None
+    follow_from: int | None = None
 
     @property
     def needs_a_person(self) -> bool:

@@ -186,11 +186,14 @@ def _advice_held_back(held_back: HeldBackPartition) -> str:
         return "nothing is copied again before the store is right: docs/runbook.md, Segments are missing from the store"
     if held_back.reason is HeldBack.COMPACTED and held_back.hole is None:
         return "docs/runbook.md, A segment was compacted away"
+    partition = held_back.topic_id_partition
+    command = f"./tiering skip {partition.topic} --partition {partition.partition}"
+    if held_back.follow_from is not None:
+        follow = f"{command} --follow-source-from {held_back.follow_from} --reason TEXT"
+        return f"decide: docs/runbook.md, The source has another history; {follow}"
     if held_back.reason not in (HeldBack.HOLE, HeldBack.LOST, HeldBack.FAILED_AGAIN, HeldBack.COMPACTED):
         return "docs/runbook.md, A partition is held back"
-    partition = held_back.topic_id_partition
-    command = f"./tiering skip {partition.topic} --partition {partition.partition} --reason TEXT"
-    return f"if the archive may go on without them: {command}"
+    return f"if the archive may go on without them: {command} --reason TEXT"
 
 
 def _unstable(evidence: Evidence, replica: Replica) -> Line:

@@ -3,20 +3,32 @@
     (epoch, offset) -> segment -> its offset index -> a range of the `.log` -> whole batches from the one that holds the
     offset on, up to max_bytes, the first one even if larger -> the next segment at end offset + 1, while there is room
 
+An answer is of one history: where somebody decided to follow the source's, it ends at the offset from which on that one
+answers (`model.divergence`), and says so. With a leader epoch that epoch's history is read, whichever is followed.
+
 Only served segments are read. Every range is admitted by the fetch quota before it is read, and paced while it is. The
 lineage of a segment is not tested, as Kafka does not: epoch and offset alone say which segment answers.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from include.tiering.errors import FormatError, OffsetOutOfRangeError, RemoteChecksumError, TieringError
 from include.tiering.formats import offset_index
 from include.tiering.formats.whole_batches import WholeBatches
+from include.tiering.model.divergence import (
+    FIRST_HISTORY,
+    Divergence,
+    history_at,
+    last_offset_of,
+    newest_history,
+    said_of,
+)
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import decision_about
+from include.tiering.model.skipped_offsets import OffsetRange, decision_about
 from include.tiering.quota.contract import Quotas, take_all
 from include.tiering.quota.fetch_admission import FetchAdmission
 from include.tiering.quota.scopes import Scope, fetch_scopes
@@ -26,7 +38,8 @@ from include.tiering.remote_storage.contract import RemoteStorage
 
 @dataclass(frozen=True, slots=True)
 class PartitionFetch:
-    """What is asked of one partition. Without a leader epoch the newest one that has the offset answers.
+    """What is asked of one partition. Without a leader epoch the newest one that has the offset answers, of the history
+    that is followed there.
 
     Raises:
         ValueError: a negative offset or epoch, or no byte asked for.
@@ -50,7 +63,8 @@ class FetchedRecords:
 
     `records` holds whole batches as they stand on disk; they belong to whoever gets them. `base_offset` is the first
     offset of the first batch, at or below the one asked for; `next_offset` the one to ask for next. Neither moves
-    without records. `throttle_ms` says how long to stay away, 0 within the quota.
+    without records. `throttle_ms` says how long to stay away, 0 within the quota. `said` are sentences about other
+    histories of these offsets.
     """
 
     fetch: PartitionFetch
@@ -59,6 +73,7 @@ class FetchedRecords:
     records: bytes | bytearray = b""
     throttle_ms: int = 0
     error: TieringError | None = None
+    said: tuple[str, ...] = ()
 
     @classmethod
     def without_records(
@@ -86,9 +101,11 @@ class RecordReader:
         log_start_offset = self.metadata.partition_truth(partition).log_start_offset
         if offset < log_start_offset:
             raise OffsetOutOfRangeError(f"{partition}: offset {offset} is below the log start, {log_start_offset}")
+        divergences = self.metadata.divergences(partition)
+        history = history_at(offset, divergences) if fetch.leader_epoch is None else None
         epochs = reversed(self._epochs(partition)) if fetch.leader_epoch is None else [fetch.leader_epoch]
         for epoch in epochs:
-            segment = self.metadata.segment_for_offset(partition, epoch, offset)
+            segment = self._segment_at(partition, epoch, offset, history, divergences)
             if segment is not None:
                 self._require_served(segment, offset)
                 return segment
@@ -111,7 +128,11 @@ class RecordReader:
             RemoteStorageError: the store refused or failed.
         """
         segment: RemoteLogSegmentMetadata | None = first
-        batches = WholeBatches(fetch.offset, fetch.max_bytes)
+        divergences = self.metadata.divergences(fetch.partition)
+        row = self.metadata.segment(first.remote_log_segment_id)
+        history = FIRST_HISTORY if row is None else row.history
+        last_offset = None if fetch.leader_epoch is not None else last_offset_of(history, divergences)
+        batches = WholeBatches(fetch.offset, fetch.max_bytes, last_offset)
         throttle_ms, begun = 0, False
         while segment is not None and not throttle_ms:
             try:
@@ -120,10 +141,11 @@ class RecordReader:
                 raise RemoteChecksumError(
                     f"{segment.remote_log_segment_id} is damaged in the store: {error}"
                 ) from error
-            segment = None if batches.full else self._next_segment(segment)
+            segment = None if batches.full else self._next_segment(segment, history, divergences)
         if batches.base_offset is None:
             return FetchedRecords.without_records(fetch, throttle_ms=throttle_ms)
-        return FetchedRecords(fetch, batches.base_offset, batches.next_offset, batches.records)
+        said = said_of(OffsetRange(batches.base_offset, batches.next_offset - 1), history, divergences)
+        return FetchedRecords(fetch, batches.base_offset, batches.next_offset, batches.records, said=said)
 
     def _read_segment(
         self, segment: RemoteLogSegmentMetadata, batches: WholeBatches, client: str | None, *, begun: bool
@@ -160,12 +182,35 @@ class RecordReader:
         batches.end()
         return 0
 
-    def _next_segment(self, segment: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata | None:
-        """The served segment that goes on after this one, under its last leader epoch or a later one."""
+    def _segment_at(
+        self,
+        partition: TopicIdPartition,
+        epoch: int,
+        offset: int,
+        history: int | None,
+        divergences: Sequence[Divergence],
+    ) -> RemoteLogSegmentMetadata | None:
+        """The FINISHED segment that holds the offset under the epoch, the one with the highest end: of this history, or
+        of any. All are listed only where there is more than one history."""
+        if history is None or newest_history(divergences) == FIRST_HISTORY:
+            return self.metadata.segment_for_offset(partition, epoch, offset)
+        found = [
+            row.metadata
+            for row in self.metadata.list_segments(partition, epoch)
+            if row.history == history and row.metadata.is_finished and _holds(row.metadata, epoch, offset)
+        ]
+        return max(found, key=lambda one: one.end_offset, default=None)
+
+    def _next_segment(
+        self, segment: RemoteLogSegmentMetadata, history: int, divergences: Sequence[Divergence]
+    ) -> RemoteLogSegmentMetadata | None:
+        """The served segment of this history that goes on after it, under its last leader epoch or a later one."""
         partition, offset = segment.topic_id_partition, segment.end_offset + 1
         last_epoch = segment.segment_leader_epochs.entries[-1].epoch
         for epoch in self._epochs(partition):
-            found = self.metadata.segment_for_offset(partition, epoch, offset) if epoch >= last_epoch else None
+            if epoch < last_epoch:
+                continue
+            found = self._segment_at(partition, epoch, offset, history, divergences)
             if found is not None:
                 row = self.metadata.segment(found.remote_log_segment_id)
                 return found if row is not None and row.verdict.is_served else None
@@ -194,6 +239,11 @@ class RecordReader:
         return sorted(
             epoch.leader_epoch for size in self.metadata.partition_sizes(partition) for epoch in size.leader_epochs
         )
+
+
+def _holds(segment: RemoteLogSegmentMetadata, epoch: int, offset: int) -> bool:
+    begins, ends = dict(segment.segment_leader_epochs).get(epoch), segment.end_offset_of_epoch(epoch)
+    return begins is not None and ends is not None and begins <= offset <= ends
 
 
 def write_records(fetched: FetchedRecords, output_dir: Path) -> Path:

@@ -22,6 +22,7 @@ from typing import Final
 
 from include.tiering.errors import SourceChangedError, SourceVanishedError, StateConflictError
 from include.tiering.log_source.contract import OpenSegment, ReplicaId
+from include.tiering.model.divergence import newest_history
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.lineage import with_records
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
@@ -165,10 +166,13 @@ def going_on(
     following_offset: int,
     is_whole: Callable[[SegmentRow], bool],
 ) -> list[PlannedSegment]:
-    """Whole leftovers that join what is copied, of offsets that the source, which goes on with `following_offset`, has
-    no longer."""
+    """Whole leftovers that join what is copied and are of the history that is followed, of offsets that the source,
+    which goes on with `following_offset`, has no longer."""
     found, next_offset = [], highest_copied_offset + 1
+    history = newest_history(metadata.divergences(partition))
     for row in leftovers_of(metadata, partition):
+        if row.history != history:
+            continue
         segment = row.metadata
         joins = segment.start_offset <= next_offset <= segment.end_offset < following_offset
         if joins and _is_started(row) and is_whole(row):

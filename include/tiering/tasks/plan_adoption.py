@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from include.tiering.errors import StateConflictError, TieringError, UnknownSegmentError
+from include.tiering.model.divergence import open_divergence
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.recovered_log import LeftOut, continued_log
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
@@ -81,7 +82,7 @@ def plan_adoption(
         refused += known if ids is not None else [one for one in known if one.error == StateConflictError.__name__]
         if not unknown:
             continue
-        objection = _objection(partition, names.get(partition.topic_id, partition.topic), registry)
+        objection = _objection(partition, names.get(partition.topic_id, partition.topic), registry, metadata)
         if objection is not None:
             refused += [refused_attempt(one.segment_id, one.start_offset, objection) for one in unknown]
             continue
@@ -117,7 +118,9 @@ def _unknown(
     return unknown, known
 
 
-def _objection(partition: TopicIdPartition, known_name: str, registry: TopicRegistry) -> StateConflictError | None:
+def _objection(
+    partition: TopicIdPartition, known_name: str, registry: TopicRegistry, metadata: RemoteLogMetadata
+) -> StateConflictError | None:
     """Why nothing of this partition is adopted."""
     if known_name != partition.topic:
         return StateConflictError(
@@ -126,7 +129,8 @@ def _objection(partition: TopicIdPartition, known_name: str, registry: TopicRegi
     owner = registry.owner(partition.topic_id)
     if owner not in (TopicOwner.NONE, TopicOwner.PLATFORM):
         return StateConflictError(f"the topic's owner is {owner}: what is stored of it is not ours to take")
-    return None
+    undecided = open_divergence(metadata.divergences(partition))
+    return None if undecided is None else StateConflictError(f"which history it goes on with is not known: {undecided}")
 
 
 def _adoptable(

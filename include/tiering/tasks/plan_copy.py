@@ -21,8 +21,9 @@ from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, SegmentRow, TopicRegistry
 from include.tiering.tasks.copy_begin import left_out
-from include.tiering.tasks.copy_fork import replaced_offsets, undecided_offsets
+from include.tiering.tasks.copy_fork import undecided_offsets
 from include.tiering.tasks.copy_plan import WAITING_CANNOT_HELP, CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.tasks.held_by_divergence import held_by_divergence
 from include.tiering.tasks.leftover_copies import going_on
 from include.tiering.tasks.next_segments import compacted_away, next_segments
 from include.tiering.tasks.out_of_sight import partitions_out_of_sight
@@ -91,9 +92,11 @@ def plan_copy(
         if copies and _may_copy(replica, metadata, registry):
             again = believed(replacements_of(replica, report, copies, metadata, max_new_copies), copies, doubt)
         to_copy = list(again.segments)
-        if again.held_back is not None:
-            held_back.append(again.held_back)
-        elif following is not None:
+        fork = held_by_divergence(replica, highest, metadata)
+        fork = fork if fork is not None and _may_copy(replica, metadata, registry) else None
+        waits_first = [one for one in (again.held_back, fork) if one is not None]
+        held_back += waits_first
+        if following is not None and not waits_first:
             refusal = _refusal(replica, following, pending, highest, metadata, registry, copies)
             if refusal is None:
                 new, waits = _new(replica, pending, highest, metadata, retentions, now_ms)
@@ -103,9 +106,6 @@ def plan_copy(
                 to_copy += left
             else:
                 held_back.append(refusal)
-        elif highest is not None and replica.segments:
-            fork = _fork(replica, highest, replica.segments[-1].base_offset, metadata)
-            held_back += [fork] if fork is not None and _may_copy(replica, metadata, registry) else []
         if to_copy:
             where = placements.get((replica.replica_id.broker_id, replica.replica_id.directory_id), ANYWHERE)
             oldest = replica.segment_at(to_copy[0].base_offset)
@@ -184,7 +184,7 @@ def _leftovers(
     metadata: RemoteLogMetadata,
     is_whole: Callable[[SegmentRow], bool],
 ) -> list[PlannedSegment]:
-    if highest is None or _fork(replica, highest, following.base_offset, metadata) is not None:
+    if highest is None:
         return []
     return going_on(metadata, replica.topic_id_partition, highest, following.base_offset, is_whole)
 
@@ -240,20 +240,7 @@ def _refusal(
     if gone is not None:
         detail = f"offsets {gone} are no longer in the source; see ./tiering skip"
         return HeldBackPartition(partition, gone.first, HeldBack.HOLE, detail, gone)
-    if compacted is not None:
-        return compacted
-    return None if highest is None else _fork(replica, highest, first.base_offset, metadata)
-
-
-def _fork(
-    replica: Replica, highest: int, following_offset: int, metadata: RemoteLogMetadata
-) -> HeldBackPartition | None:
-    partition, epochs, end = replica.topic_id_partition, replica.leader_epochs, replica.log_end_offset
-    other = replaced_offsets(partition, epochs, end, highest, following_offset, metadata)
-    if other is None:
-        return None
-    detail = f"offsets {other} are remote under other leader epochs than the source has now"
-    return HeldBackPartition(partition, other.first, HeldBack.FORK, detail)
+    return compacted
 
 
 def _not_eligible(partition: TopicIdPartition, segment: LogSegment) -> HeldBackPartition:

@@ -13,7 +13,7 @@ taken back: brokers remember the highest offset that was FINISHED under each epo
 take local segments up to there for tiered.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from include.tiering.errors import FormatError
@@ -114,7 +114,7 @@ def plan_publication(
         fresh = [row for id_, row in rows.items() if id_ not in kept]
         added, withheld = _additions(live, fresh, log_start_offset)
     steps = [*deletions, *finishing, *(step for one in added for step in _addition(one))]
-    refused = _why_nothing(live, added, log_start_offset)
+    refused = _of_several_histories(rows.values(), log_start_offset) or _why_nothing(live, added, log_start_offset)
     return _plan(partition, journal, known, () if refused else steps, withheld, refused)
 
 
@@ -140,6 +140,20 @@ def _plan(
         max(ever, default=None),
         withheld,
         refused,
+    )
+
+
+def _of_several_histories(rows: Iterable[SegmentRow], log_start_offset: int) -> str | None:
+    """Brokers choose by leader epoch and by end: beside what was left they would not find all that follows."""
+    reaching = [row for row in rows if row.metadata.is_finished and row.metadata.end_offset >= log_start_offset]
+    newest = max((row.history for row in reaching), default=0)
+    older = [row.metadata for row in reaching if row.history != newest]
+    if not older:
+        return None
+    offsets = f"{older[0].start_offset}..{max(one.end_offset for one in older)}"
+    return (
+        f"segments of two histories reach into the broker's log: offsets {offsets} were archived before somebody"
+        " decided to follow the source's; once the broker's log start has passed them, the others may be published"
     )
 
 

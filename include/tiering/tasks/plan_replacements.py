@@ -96,8 +96,10 @@ def replacements_of(
     """`plan_replacements` with all that scan and metadata know of the partition."""
     partition, hole = replica.topic_id_partition, None
     if any(map(fails_by_neighbours, copies)):
-        rows = [row.metadata for row in metadata.list_segments(partition)]
-        hole = hole_before(copies, rows, metadata.skipped_offsets(partition))
+        rows, decisions = metadata.list_segments(partition), metadata.skipped_offsets(partition)
+        for history in sorted({row.history for row in rows}):
+            of_one = [row.metadata for row in rows if row.history == history]
+            hole = hole or hole_before(copies, of_one, decisions)
     return plan_replacements(
         replica,
         copies,
@@ -136,7 +138,7 @@ def hole_before(
     copies: Sequence[FailedCopy], rows: Iterable[RemoteLogSegmentMetadata], decisions: Sequence[SkippedOffsets]
 ) -> OffsetRange | None:
     """The first offsets that are missing in the archive before a segment that fails by that alone, and that nobody
-    decided about. `rows` are the partition's segments in any state."""
+    decided about. `rows` are the partition's segments of one history in any state."""
     finished = sorted((row for row in rows if row.is_finished), key=lambda row: row.end_offset)
     suspects = {copy.segment_id for copy in copies if fails_by_neighbours(copy) and not copy.given_up}
     for previous, current in pairwise(finished):

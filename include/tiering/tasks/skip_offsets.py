@@ -76,7 +76,7 @@ def plan_skip(
         SettingError: no replica that a copy may read is found, or several topics had the name.
         CorruptFileError: what seems to be gone lies above the log start: it is missing.
     """
-    replica = _meant(report, topic, number, topic_id)
+    replica = meant_replica(report, topic, number, topic_id)
     partition = replica.topic_id_partition
     waits = next((one for one in plan.held_back if one.topic_id_partition == partition), None)
     decisions = tuple(metadata.skipped_offsets(partition))
@@ -123,7 +123,7 @@ def skip_offsets(
     return replace(planned, waits=None, decisions=(*planned.decisions, decision))
 
 
-def _meant(report: ScanReport, topic: str, number: int, topic_id: str | None) -> Replica:
+def meant_replica(report: ScanReport, topic: str, number: int, topic_id: str | None) -> Replica:
     named = [
         one
         for one in report.replicas

@@ -4,7 +4,8 @@ Segments are not measured again here. A critical finding makes the verdict of th
 same: a reader who comes to it meets the hole, or the wrong leader epoch.
 
     step      done when it is reached                      a crash right after it leaves        cleaned up by
-    measured  segments, decisions and log ends compared    nothing                              -
+    measured  segments, decisions and log ends compared;   divergences that show                -
+              a divergence of histories is recorded
     judged    every rule applied to a group of partitions  nothing                              -
     recorded  broken rule and verdict of each segment      those of some segments               the next call
               stored together, one by one
@@ -18,12 +19,14 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
+from include.tiering.model.divergence import Divergence, SeenBy, SeenDivergence, epochs_of, newest_history, unexplained
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.quality.judge import Judge, QualityFinding
 from include.tiering.quality.partition_measures import PartitionMeasure, measure_partition
 from include.tiering.quality.partition_rules import findings_of_partition
 from include.tiering.quality.rules import Severity
-from include.tiering.remote_metadata.contract import Look, QualityResult, RemoteLogMetadata
+from include.tiering.remote_metadata.contract import Look, PartitionTruth, QualityResult, RemoteLogMetadata, SegmentRow
 
 GROUP_PARTITIONS: Final = 100
 """Partitions that are judged together: a judge's fixed cost is shared, memory stays flat."""
@@ -84,18 +87,43 @@ def _measure(
     metadata: RemoteLogMetadata, partition: TopicIdPartition, ends: Mapping[TopicIdPartition, int], log_ends: LogEnds
 ) -> PartitionMeasure:
     """Logs grow: a segment is above its log only if it is above an end that was asked for after the segments."""
-    segments = [row.metadata for row in metadata.list_segments(partition)]
+    rows, truth = metadata.list_segments(partition), metadata.partition_truth(partition)
+    divergences = metadata.divergences(partition)
     measure = partial(
         measure_partition,
         partition,
-        segments,
+        [row.metadata for row in rows],
+        histories={row.metadata.remote_log_segment_id: row.history for row in rows if row.history},
         decisions=metadata.skipped_offsets(partition),
-        log_start_offset=metadata.partition_truth(partition).log_start_offset,
+        divergences=divergences,
+        leader_epochs=truth.leader_epochs,
+        log_start_offset=truth.log_start_offset,
     )
     measured = measure(log_end_offset=ends.get(partition))
+    if measured.other_history:
+        _record_divergence(metadata, partition, rows, divergences, truth)
     if measured.segments_above_log_end:
         return measure(log_end_offset=log_ends({partition.topic}).get(partition))
     return measured
+
+
+def _record_divergence(
+    metadata: RemoteLogMetadata,
+    partition: TopicIdPartition,
+    rows: Sequence[SegmentRow],
+    divergences: Sequence[Divergence],
+    truth: PartitionTruth,
+) -> None:
+    """What no run noticed before: from now on the partition waits for a decision."""
+    finished = [row for row in rows if row.metadata.is_finished and row.metadata.end_offset >= truth.log_start_offset]
+    others = {row: unexplained(row.metadata, row.history, divergences, truth.leader_epochs) for row in finished}
+    first = min(found[0].first for found in others.values() if found)
+    segments = [row.metadata for row, found in others.items() if found]
+    offsets = OffsetRange(first, max(one.end_offset for one in segments))
+    archived = {epoch for one in segments for epoch in epochs_of(one.segment_leader_epochs, offsets)}
+    source = epochs_of(truth.leader_epochs, offsets)
+    seen = SeenDivergence(offsets, tuple(sorted(archived)), source, SeenBy.VERIFICATION)
+    metadata.record_divergence(partition, seen, history=newest_history(divergences))
 
 
 def _look(finding: QualityFinding, severity: Severity) -> Look:

@@ -205,7 +205,7 @@ def subjects_of(
 
 
 def _finished(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> Iterator[Subject]:
-    """FINISHED segments in the order in which they became it: each end offset lies above the one before.
+    """FINISHED segments in the order in which they became it: of one history each end offset lies above the one before.
 
     Nothing has to follow what lies wholly below our log start: it is about to expire, in whatever order. It is read
     last, because it is raised before anything goes: whatever the list lacks lies below it.
@@ -213,6 +213,8 @@ def _finished(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> Itera
     finished = [row for row in metadata.list_segments(partition) if row.metadata.is_finished]
     log_start_offset = metadata.partition_truth(partition).log_start_offset
     previous: RemoteLogSegmentMetadata | None = None
-    for row in sorted(finished, key=lambda row: row.metadata.end_offset):
-        yield Subject(row, previous)
+    history: int | None = None
+    for row in sorted(finished, key=lambda row: (row.history, row.metadata.end_offset)):
+        yield Subject(row, previous if row.history == history else None)
         previous = row.metadata if row.metadata.end_offset >= log_start_offset else None
+        history = row.history

@@ -27,6 +27,8 @@ from include.tiering.tasks.copy_plan import CopyPlan
 from include.tiering.tasks.copy_segments import BatchLimits, BatchResult, CopyBatch
 from include.tiering.tasks.fetch_partition import FetchedSegment, fetch_partition
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch, RecordReader
+from include.tiering.tasks.follow_source import FollowSource, follow_source, plan_follow
+from include.tiering.tasks.held_by_divergence import record_divergences
 from include.tiering.tasks.left_work import LeftPartition, left_work
 from include.tiering.tasks.own_topics import register_owners
 from include.tiering.tasks.plan_replacements import remember_losses
@@ -98,6 +100,8 @@ class Tiering(
     ) -> CopyPlan:
         """Plan and, unless `dry_run`, store it. Without `topics` those of `topics.include`: none by default.
 
+        A divergence that shows is recorded in either case: the next look may come when the source has forgotten it.
+
         Raises:
             SettingError: the log dirs belong to another cluster than the database.
             ForeignStoreError: the store is not this database's.
@@ -115,6 +119,7 @@ class Tiering(
             self.note_topic_deletions()
         failed = by_partition(self.failed_copies.all())
         plan = self.plan_of(report, run_id, wanted, failed=failed, limit_bytes=limit_bytes)
+        record_divergences(plan, self.metadata)
         if not dry_run:
             remember_losses(report, plan, failed, self.failed_copies)
             publish_failed_copies(process_recorder(), self.failed_copies.all() if failed else ())
@@ -126,6 +131,17 @@ class Tiering(
         report = self.scan_of_our_cluster((topic,))
         plan = self.plan_of(report, "skip", (topic,))
         return plan_skip(report, plan, self.metadata, topic, partition, topic_id)
+
+    def plan_follow(self, topic: str, partition: int, from_offset: int, topic_id: str | None = None) -> FollowSource:
+        """What it means to follow the source from this offset on; see the task. Changes nothing."""
+        report = self.scan_of_our_cluster((topic,))
+        plan = self.plan_of(report, "skip", (topic,))
+        return plan_follow(report, plan, topic, partition, from_offset, topic_id)
+
+    def follow_source(self, planned: FollowSource, *, reason: str, author: str) -> FollowSource:
+        """Record the decision to go on with the source's history."""
+        self.require_our_store()
+        return follow_source(planned, metadata=self.metadata, reason=reason, author=author)
 
     def skip_offsets(self, planned: Skip, *, reason: str, author: str) -> Skip:
         """Record the decision to go on behind it."""

@@ -11,6 +11,7 @@ from include.tiering.audit.segment_facts import AuditedTopic, SegmentFact
 from include.tiering.audit.whole import gather, judge
 from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quality.measures import SegmentMeasure
@@ -136,6 +137,7 @@ def _of_partitions(picture: Picture) -> Iterator[str]:
             [row.metadata for row in rows],
             log_start_offset=picture.log_starts[name],
             log_end_offset=picture.log_ends[name],
+            leader_epochs=picture.histories.get(name, LeaderEpochs()),
         )
         yield from (breach.rule.rule_id for breach in PlainJudge(PARTITION_RULES).judge([measure]))
 

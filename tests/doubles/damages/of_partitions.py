@@ -86,6 +86,15 @@ def _lowered_start(picture: Picture) -> None:
     _described_anew(picture.segment(7), start_offset=840, segment_leader_epochs=LeaderEpochs.of([(3, 840)]))
 
 
+def _replaced_since(picture: Picture) -> None:
+    """An unclean election replaced the end: its epoch is remembered."""
+    last = picture.segment(7).metadata
+    epochs = [entry for row in picture.rows[PAYMENTS] for entry in row.metadata.segment_leader_epochs]
+    first = {epoch: min(start for one, start in epochs if one == epoch) for epoch, _ in epochs}
+    entries = [*sorted(first.items()), (max(first) + 2, last.start_offset)]
+    picture.histories[PAYMENTS] = LeaderEpochs.of(entries)
+
+
 def _early_epochs(picture: Picture) -> None:
     _described_anew(picture.segment(), segment_leader_epochs=LeaderEpochs.of([(1, 520), (2, 626), (3, 727)]))
 
@@ -101,5 +110,6 @@ SUCCESSION: Final = (
     Damage("leader epochs that begin before their segment", _early_epochs, "Q242", "Q241"),
     Damage("an end raised", lambda p: _described_anew(p.segment(7), end_offset=890), "Q252"),
     Damage("the leader's log ends within a segment", lambda p: p.log_ends.update({PAYMENTS: 870}), "Q405", depth=ANY),
+    Damage("the source has another history since", _replaced_since, "Q407", depth=ANY),
     Damage("the log start is above a segment", lambda p: p.log_starts.update({PAYMENTS: 130}), "Q406", depth=ANY),
 )

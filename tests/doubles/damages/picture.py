@@ -3,7 +3,7 @@ test brings the change into a real store."""
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ import google_crc32c
 
 from include.tiering.formats.manifest import index_positions
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
@@ -33,12 +34,14 @@ LOG, INDEXES, MANIFEST = ObjectKind.LOG, ObjectKind.INDEXES, ObjectKind.MANIFEST
 
 @dataclass
 class Picture:
-    """`rows` by partition, in the order of their offsets; `objects` by key. `log_ends` are exclusive."""
+    """`rows` by partition, in the order of their offsets; `objects` by key. `log_ends` are exclusive. `histories` are
+    leader epochs that are remembered of partitions."""
 
     rows: dict[str, list[SegmentRow]]
     objects: dict[str, bytes]
     log_starts: dict[str, int]
     log_ends: dict[str, int]
+    histories: dict[str, LeaderEpochs] = field(default_factory=dict)
 
     def segment(self, number: int = VICTIM, name: str = PAYMENTS) -> "StoredSegment":
         return StoredSegment(self, name, number)
@@ -53,7 +56,7 @@ class Picture:
 
     def copy(self) -> "Picture":
         rows = {name: list(rows) for name, rows in self.rows.items()}
-        return Picture(rows, dict(self.objects), dict(self.log_starts), dict(self.log_ends))
+        return Picture(rows, dict(self.objects), dict(self.log_starts), dict(self.log_ends), dict(self.histories))
 
 
 @cache

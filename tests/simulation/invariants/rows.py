@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 STARTED, FINISHED, DELETING, GONE = range(4)
 NAMES = ("STARTED", "FINISHED", "DELETE_STARTED", "DELETE_FINISHED")
 _LEGAL = {(STARTED, FINISHED), (STARTED, DELETING), (FINISHED, DELETING), (DELETING, GONE)}
-LOOKED_AT = ("segments", "partitions", "size_counters")
+LOOKED_AT = ("segments", "partitions", "size_counters", "divergences")
 _QUERY = """
     SELECT s.segment_id, s.topic_id, s.partition, t.name, s.start_offset, s.end_offset, s.size_bytes, s.leader_epochs,
            s.state, s.max_timestamp_ms, s.fencing_token, s.verdict, s.superseded_by, s.given_up_at_ms IS NOT NULL,
@@ -215,6 +215,7 @@ class Rows:
         if not any(one.superseded_by == row.segment_id for one in now.values()):
             self._came_next(row, now)
             self._watch.forks.finished(row, process)
+            self._watch.divergences.finished(row, now)
         for other in now.values():
             if other.range == row.range and other.state == FINISHED and other.segment_id != row.segment_id:
                 self._watch.broken("of copies of the same offsets one is FINISHED", f"{row} and {other}")

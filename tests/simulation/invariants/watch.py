@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionReason
 from tests.simulation.invariants.audits import Audits
+from tests.simulation.invariants.divergences import RecordedDivergences
 from tests.simulation.invariants.forks import Forks
 from tests.simulation.invariants.gate import Gate
 from tests.simulation.invariants.handing_over import HandingOver
@@ -55,6 +56,7 @@ class Watch:
         self.leases = Leases(self)
         self.sending = Sending(self)
         self.forks = Forks(self)
+        self.divergences = RecordedDivergences(self)
         self.gate = Gate(self)
         self.audits = Audits(self)
         self.publishing = Publishing(self)
@@ -187,6 +189,7 @@ class Watch:
         if version != self._seen:
             self._seen = version
             self.rows.look(process, label)
+            self.divergences.look()
 
     def _skipped(self, partition: TopicIdPartition, offsets: Any) -> None:
         log = self.world.cluster.logs.get(partition)

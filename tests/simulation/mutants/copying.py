@@ -12,7 +12,14 @@ from include.tiering.log_source.log_dir import judge as judging
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.remote_metadata import sql_changes, sql_counters
 from include.tiering.remote_metadata.sql_queries import list_of_partition
-from include.tiering.tasks import copy_fork, copy_one_segment, plan_copy, plan_replacements
+from include.tiering.tasks import (
+    copy_checks,
+    copy_fork,
+    copy_one_segment,
+    held_by_divergence,
+    plan_copy,
+    plan_replacements,
+)
 from include.tiering.tasks.copy_one_segment import SegmentCopier
 from include.tiering.tasks.leftover_copies import LeftoverCopies
 from include.tiering.tasks.plan_replacements import Replacements
@@ -132,14 +139,26 @@ def _forks_of_the_plan() -> list[Patch]:
 
 
 def _late_forks() -> list[Patch]:
-    real = plan_copy._fork
+    real = plan_copy.held_by_divergence
 
-    def instead(replica: Any, highest: int, following_offset: int, metadata: Any) -> Any:
-        found = real(replica, highest, following_offset, metadata)
-        is_all_copied = following_offset == replica.segments[-1].base_offset
+    def instead(replica: Any, highest: int | None, metadata: Any) -> Any:
+        found = real(replica, highest, metadata)
+        is_all_copied = not plan_copy.uncopied(replica.segments, highest, replica.log_start_offset)
         return None if is_all_copied else found
 
-    return [(plan_copy, "_fork", instead)]
+    return [(plan_copy, "held_by_divergence", instead)]
+
+
+def _divergences_forgotten() -> list[Patch]:
+    return [
+        (held_by_divergence, "undecided_divergence", nothing),
+        (copy_checks, "undecided_divergence", nothing),
+        (sql_changes, "require_one_history", nothing),
+    ]
+
+
+def _divergences_unrecorded() -> list[Patch]:
+    return [(copy_fork.Fork, "record", nothing)]
 
 
 def _lost_answers() -> list[Patch]:
@@ -236,6 +255,13 @@ COPYING = (
     Mutant("no-fork", "a fork of the history holds the copy back", "nobody looks for one", _forks_ignored, found_one),
     Mutant("late-fork", "a fork is named at once", "once there is something to copy behind it", _late_forks, found_one),
     Mutant("stale-plan", "a copy looks for a fork, too", "plans alone do", _forks_of_the_plan, refused),
+    Mutant(
+        "forget-divergence",
+        "a divergence that was recorded holds its partition back",
+        "nobody asks what was recorded",
+        _divergences_forgotten,
+    ),
+    Mutant("unrecorded", "a divergence that shows is recorded", "it is not", _divergences_unrecorded),
     Mutant("lost-answer", "FINISHED stays FINISHED", "a lost answer counts as a failure", _lost_answers, said(True)),
     Mutant("both-stay", "a new copy takes the place of a failed one", "both stay FINISHED", _both_stay),
     Mutant("no-stop", "a failed segment stops its partition", "it does not", _never_stopped),

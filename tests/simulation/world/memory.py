@@ -17,6 +17,7 @@ _TABLES_OF: Final = {
     "metadata.stopped_reason": ("partitions",),
     "metadata.partition_truth": ("partitions",),
     "metadata.skipped_offsets": ("skipped_offsets",),
+    "metadata.divergences": ("divergences", "partitions", "segments"),
     "metadata.merge_leader_epochs": ("partitions",),
     "work.remaining": ("planned_segments",),
     "work.has_work": ("planned_partitions", "planned_segments"),

@@ -152,3 +152,50 @@ def test_what_was_decided_before_is_shown(run: Run, tiering: FakeTiering) -> Non
     title, _, _, row, *_ = run(*ARGUMENTS).stdout.splitlines()
     assert title == "orders-0, skipped"
     assert " ".join(row.split()) == "10..19 10 1970-01-01 00:00:00 UTC you@host lost in the move"
+
+
+FOLLOW = (*ARGUMENTS, "--follow-source-from", "200")
+MEANS = (
+    "orders-0: offsets 150..299 are remote under other leader epochs than the source has (epochs 0, 4; source: epoch"
+    " 6); from offset 200 on the archive follows the source; offsets 200..299 stay as they are, for those who ask by"
+    " leader epoch; 50 offsets of the source's history, 150..199, will be missing from the archive for ever"
+)
+
+
+def test_what_following_the_source_means_is_said_before_it_is_agreed(run: Run, tiering: FakeTiering) -> None:
+    result = run(*FOLLOW)
+    assert result.exit_code == 1
+    assert f"nothing is decided: without a terminal it needs --approve. {MEANS}" in result.stdout
+    where = {"topic": "orders", "partition": 0, "from_offset": 200, "topic_id": None}
+    assert tiering.calls == [("plan_follow", where)]
+
+
+@pytest.mark.parametrize(("yes", "code", "recorded"), [(True, 0, True), (False, 1, False)])
+def test_following_the_source_is_asked_for_on_a_terminal(
+    run: Run, tiering: FakeTiering, answers: Callable[[bool], list[str]], yes: bool, code: int, recorded: bool
+) -> None:
+    asked = answers(yes)
+    assert run(*FOLLOW).exit_code == code
+    assert asked == [f"{MEANS}. Follow the source?"]
+    assert ("follow_source" in verbs(tiering)) is recorded
+
+
+def test_following_the_source_is_recorded(run: Run, document: Callable[..., Any], tiering: FakeTiering) -> None:
+    result = run(*FOLLOW, "--approve")
+    assert (result.exit_code, f"recorded: {MEANS}; the next copy goes on there" in result.stdout) == (0, True)
+    assert ("follow_source", {"planned": tiering.follow, "reason": "agreed"}) in tiering.calls
+    assert document(*FOLLOW, "--approve") == {
+        **sample.LABELS,
+        "from_offset": 200,
+        "diverges": {
+            "first_offset": 150,
+            "last_offset": 299,
+            "archive_epochs": [0, 4],
+            "source_epochs": [6],
+            "seen_by": "plan",
+        },
+        "kept": {"first_offset": 200, "last_offset": 299},
+        "missing": {"first_offset": 150, "last_offset": 199},
+        "refusal": None,
+        "decided": {"history": 1, "reason": "agreed", "author": author(), "decided_at_ms": 1_700_000_000_000},
+    }

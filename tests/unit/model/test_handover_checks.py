@@ -173,6 +173,13 @@ PROVOKED = [
         replace(SOUND, frozen={0: FrozenPartition(0, 0, 199, 0, 1, 4)}),
         "decided was 199",
     ),
+    (
+        BEFORE,
+        "history-is-one",
+        REFUSED,
+        with_partition(BEGUN, lambda one: replace(one, histories="offsets 150..299 were archived before")),
+        "150..299",
+    ),
     (LAST, "nothing-changed-since", WAITING, replace(SOUND, frozen={}), "nothing was decided about it"),
     (LAST, "seed-begins-at-log-start", NOTE, without_segments(SOUND, 0, 1, 2), "nothing is seeded"),
     (

@@ -6,6 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from include.tiering.model.divergence import Divergence, Followed, SeenBy, SeenDivergence
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
@@ -145,3 +146,49 @@ def test_it_agrees_with_sets_of_offsets(
 def test_rule_ids_are_those_of_no_other_suite() -> None:
     assert {rule.rule_id for rule in PARTITION_RULES}.isdisjoint(rule.rule_id for rule in RULES)
     assert all(rule.rule_id.startswith("Q4") for rule in PARTITION_RULES)
+
+
+HISTORY = LeaderEpochs.of([(0, 0), (6, 150)])
+REPLACED = SeenDivergence(OffsetRange(150, 299), (0, 4), (6,), SeenBy.PLAN)
+LEFT = Divergence(1, REPLACED, 0, Followed(150, "agreed", "me", 0))
+
+
+def test_segments_of_another_history_are_named_while_nobody_decided() -> None:
+    old, new = segment(3, 200, 299, 4), segment(4, 250, 399, 6)
+    held = [segment(1, 0, 99), segment(2, 100, 199), old, new]
+    named = findings(measure_partition(PARTITION, held, leader_epochs=HISTORY))
+    assert [(one.rule, one.start_offset) for one in named] == [("Q407", 100), ("Q407", 200)]
+    assert "holds the offsets 150..199 under other leader epochs" in named[0].message
+    undecided = Divergence(1, REPLACED, 0)
+    assert findings(measure_partition(PARTITION, held, divergences=[undecided], leader_epochs=HISTORY)) == named
+    histories = {new.remote_log_segment_id: 1}
+    decided = replace(LEFT, followed=Followed(250, "agreed", "me", 0))
+    assert not findings(
+        measure_partition(PARTITION, held, histories=histories, divergences=[decided], leader_epochs=HISTORY)
+    )
+
+
+def test_below_the_log_start_no_history_is_asked_for() -> None:
+    held = [segment(3, 200, 299, 4), segment(4, 300, 399, 6)]
+    assert findings(measure_partition(PARTITION, held, leader_epochs=HISTORY))
+    measure = measure_partition(PARTITION, held, leader_epochs=HISTORY, log_start_offset=300)
+    assert [one.rule for one in findings(measure)] == ["Q406"]
+
+
+def test_what_a_decision_left_is_beside_nothing() -> None:
+    """Its ends lie between those of the history that is followed, and its epochs are lower."""
+    old = [segment(1, 0, 99), segment(2, 100, 199), segment(3, 200, 299, 4)]
+    new = [segment(5, 130, 180, 6), segment(6, 181, 250, 6), segment(7, 251, 310, 6)]
+    histories = {one.remote_log_segment_id: 1 for one in new}
+    measure = measure_partition(PARTITION, [*old, *new], histories=histories, divergences=[LEFT])
+    assert findings(measure) == []
+    assert (measure.segments, measure.end_offset) == (5, 310)
+
+
+def test_a_hole_of_the_history_that_is_followed_is_one_whatever_was_left() -> None:
+    old = [segment(1, 0, 99), segment(2, 100, 199), segment(3, 200, 299, 4)]
+    new = [segment(5, 130, 180, 6), segment(7, 251, 310, 6)]
+    histories = {one.remote_log_segment_id: 1 for one in new}
+    (finding,) = findings(measure_partition(PARTITION, [*old, *new], histories=histories, divergences=[LEFT]))
+    assert (finding.rule, finding.start_offset) == ("Q401", 251)
+    assert "follows the offsets 181..250" in finding.message

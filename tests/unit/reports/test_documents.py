@@ -51,6 +51,7 @@ HELD_BACK = {
     "reason": "stopped by a failed segment",
     "detail": "segment 0..99 failed Q102",
     "lost": [],
+    "follow_from": None,
 }
 
 
@@ -380,6 +381,7 @@ def test_fetch() -> None:
     written = sample.fetched(Path("/out/orders-0/00000000000000000100.log"))
     refused = sample.fetched(None, "not served: its verdict is none")
     segment = {"segment_id": sample.SEGMENT_ID_TEXT, "start_offset": 100, "end_offset": 199, "bytes": 4096}
+    segment |= {"by_decision": False, "history": 0, "said": []}
     presented = present_fetch(sample.ORDERS_0, [written, refused])
     assert presented.document() == {
         **LABELS,
@@ -391,6 +393,17 @@ def test_fetch() -> None:
     }
     assert presented.summary == "fetched 1 segment of orders-0, 4.0 KiB into /out/orders-0; 1 not fetched"
     assert not presented.ok
+
+
+def test_what_a_decision_left_is_named_and_no_fault() -> None:
+    written = sample.fetched(Path("/out/orders-0/00000000000000000100.log"))
+    left = replace(sample.fetched(None, "of the history that was left"), by_decision=True)
+    said = replace(written, said=("offsets 150..199: replaced",))
+    presented = present_fetch(sample.ORDERS_0, [said, left])
+    assert presented.ok
+    assert presented.summary.endswith("into /out/orders-0; 1 left out: other histories")
+    (table,) = presented.tables()
+    assert table.rows[0][-1] == "/out/orders-0/00000000000000000100.log; offsets 150..199: replaced"
 
 
 def test_fetch_from_an_offset() -> None:
@@ -406,6 +419,7 @@ def test_fetch_from_an_offset() -> None:
         "bytes": 2048,
         "path": str(path),
         "throttle_ms": 0,
+        "said": [],
     }
     assert written.summary == f"fetched offsets 118..130 of orders-0, 2.0 KiB, into {path}"
     throttled = present_records(FetchedRecords.without_records(fetch, throttle_ms=900), None)

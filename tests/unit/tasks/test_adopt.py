@@ -9,7 +9,9 @@ from sqlalchemy import Engine, select
 
 from include.tiering.database.schema import events
 from include.tiering.errors import RemoteStorageUnavailableError
+from include.tiering.model.divergence import SeenBy, SeenDivergence
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import Fence, LeaseRole
@@ -255,3 +257,16 @@ def test_nothing_is_adopted_behind_a_first_copy_that_was_only_begun(tmp_path: Pa
         ((_, error, message),) = why(plan)
         assert error == "StateConflictError"
         assert "offsets before it are missing" in message
+
+
+def test_while_a_divergence_waits_for_a_decision_nothing_is_adopted(deployment: Deployment) -> None:
+    """Which history it would go on with is not known."""
+    deployment.stored.copy(1)
+    where = deployment.known.topic_id_partition
+    registry = deployment.registry
+    registry.set_owner(where.topic_id, where.topic, TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="test")
+    seen = SeenDivergence(OffsetRange(10, 24), (0,), (6,), SeenBy.PLAN)
+    assert deployment.metadata.record_divergence(where, seen, history=0) is not None
+    plan = deployment.plan()
+    assert plan.partitions == ()
+    assert "which history it goes on with is not known: offsets 10..24" in plan.refused[0].message

@@ -56,6 +56,9 @@ class Metadata:
     def list_segments(self, partition):
         return []
 
+    def divergences(self, partition):
+        return []
+
     def stopped_reason(self, partition):
         return None
 

@@ -1,19 +1,22 @@
 """Reading a partition back: which copies become files."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import google_crc32c
 import pytest
 
+from include.tiering.model.divergence import Divergence, Followed, SeenBy, SeenDivergence
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.model.verdict import Verdict
 from include.tiering.quota.contract import ByteLimiter, NoQuotas
 from include.tiering.remote_metadata.contract import PartitionTruth, SegmentRow
-from include.tiering.tasks.fetch_partition import fetch_partition
+from include.tiering.tasks.fetch_partition import FetchedSegment, fetch_partition
 
 ORDERS = TopicIdPartition(Uuid(b"orders".ljust(16, b"\1")), 0, "orders")
 
@@ -38,8 +41,8 @@ def row(end_offset: int, verdict: Verdict = Verdict.PASSED) -> SegmentRow:
 class Remote:
     """Stands for metadata and storage of a few copies, in the order in which the metadata lists them."""
 
-    def __init__(self, *rows: SegmentRow, log_start_offset: int = 0) -> None:
-        self._rows = rows
+    def __init__(self, *rows: SegmentRow, log_start_offset: int = 0, divergences: tuple[Divergence, ...] = ()) -> None:
+        self._rows, self._divergences = rows, divergences
         self._log_start_offset = log_start_offset
 
     def partition_truth(self, partition: TopicIdPartition) -> PartitionTruth:
@@ -47,6 +50,9 @@ class Remote:
 
     def list_segments(self, partition: TopicIdPartition) -> tuple[SegmentRow, ...]:
         return self._rows
+
+    def divergences(self, partition: TopicIdPartition) -> tuple[Divergence, ...]:
+        return self._divergences
 
     def fetch_log_segment(self, metadata: RemoteLogSegmentMetadata, *, limiter: ByteLimiter) -> Iterator[bytes]:
         yield bytes(metadata.segment_size_bytes)
@@ -76,3 +82,28 @@ def test_what_lies_wholly_below_the_log_start_is_named_and_not_fetched(tmp_path:
     remote = Remote(row(99), log_start_offset=99)
     (found,) = fetch_partition(ORDERS, tmp_path, metadata=remote, storage=remote, quotas=NoQuotas())
     assert found.refused is None
+
+
+SEEN = SeenDivergence(OffsetRange(150, 199), (0,), (6,), SeenBy.PLAN)
+
+
+def read_back(tmp_path: Path, *rows: SegmentRow, followed_from: int) -> list[FetchedSegment]:
+    left = Divergence(1, SEEN, 0, Followed(followed_from, "agreed", "me", 0))
+    remote = Remote(*rows, divergences=(left,))
+    return list(fetch_partition(ORDERS, tmp_path, metadata=remote, storage=remote, quotas=NoQuotas()))
+
+
+def test_of_one_start_both_histories_are_files_and_the_followed_one_has_the_brokers_name(tmp_path: Path) -> None:
+    found = read_back(tmp_path, row(199), replace(row(169), history=1), followed_from=150)
+    names = [(one.row.history, one.path.name if one.path else None) for one in found]
+    assert names == [(1, f"{0:020d}.log"), (0, f"{0:020d}.history-0.log")]
+    assert [one.said[0].split(":")[0] for one in found] == [
+        "from offset 150 on it is the history of the source",
+        "offsets 150..199 are of the history that the source has replaced",
+    ]
+
+
+def test_what_lies_wholly_behind_the_decision_is_left_out_by_name(tmp_path: Path) -> None:
+    (found,) = read_back(tmp_path, row(199), followed_from=0)
+    assert (found.path, found.by_decision) == (None, True)
+    assert "read it with --offset and --epoch" in (found.refused or "")

@@ -15,17 +15,19 @@ from include.tiering.log_source.contract import (
     ReplicaId,
     ScanReport,
 )
+from include.tiering.model.divergence import Divergence
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.remote_metadata.contract import PartitionTruth, SegmentRow
 from include.tiering.tasks.copy_plan import HeldBack
 from include.tiering.tasks.next_segments import uncopied
 from include.tiering.tasks.plan_copy import leading_eligible, placed_batches, plan_copy, urgency
 from include.tiering.work.contract import ANYWHERE, Placement, PlannedPartition
+from tests.doubles.segments import FINISHED, segment_of
 
 NOW_MS = 1_700_000_000_000
 EPOCHS = LeaderEpochs.of([(0, 0)])
@@ -93,8 +95,21 @@ class Known:
     def highest_offset_for_epoch(self, partition: TopicIdPartition, leader_epoch: int) -> int | None:
         return self._copied if self._by_epoch is None else self._by_epoch.get(leader_epoch)
 
+    def divergences(self, partition: TopicIdPartition) -> Sequence[Divergence]:
+        return ()
+
+    def partition_truth(self, partition: TopicIdPartition) -> PartitionTruth:
+        return PartitionTruth()
+
     def list_segments(self, partition: TopicIdPartition) -> Sequence[SegmentRow]:
-        return self.leftovers
+        """One segment per epoch."""
+        rows, start = [], 0
+        for epoch, end in (self._by_epoch or {}).items():
+            start = max([start, *(one.offsets.last + 1 for one in self._skipped if one.offsets.first == start)])
+            found = segment_of(partition, epoch, start, end, {epoch: start}, state=FINISHED)
+            rows.append(SegmentRow(found, Verdict.PASSED, None))
+            start = end + 1
+        return [*self.leftovers, *rows]
 
     def stopped_reason(self, partition: TopicIdPartition) -> str | None:
         return self._stopped
@@ -241,18 +256,18 @@ def test_records_that_an_unclean_election_replaced_are_not_jumped():
     made = plan(source, known=Known(copied=149, by_epoch={0: 149}))
     assert not made.partitions
     assert [(held.reason, held.next_offset) for held in made.held_back] == [(HeldBack.FORK, 50)]
-    assert "50..99" in made.held_back[0].detail
+    assert "offsets 50..149 are remote" in made.held_back[0].detail
+    assert made.held_back[0].follow_from == 50
 
 
-@pytest.mark.parametrize(("active_offset", "named"), [(90, True), (50, False)])
-def test_a_fork_is_named_before_there_is_anything_to_copy(active_offset, named):
-    """0..149 were copied under epoch 0, the new leader has epoch 1 from 50 on and is not as far yet. Its active segment
-    will be copied whole."""
+@pytest.mark.parametrize("active_offset", [90, 50])
+def test_a_fork_is_named_before_there_is_anything_to_copy(active_offset):
+    """0..149 were copied under epoch 0, the new leader has epoch 1 from 50 on and is not as far yet."""
     active = segment(active_offset, 120, reason=IneligibleReason.ACTIVE)
     source = replace(replica("a", segment(0, 49), active), leader_epochs=LeaderEpochs.of([(0, 0), (1, 50)]))
     made = plan(source, known=Known(copied=149, by_epoch={0: 149}))
     assert not made.partitions
-    assert [(held.reason, held.next_offset) for held in made.held_back] == [(HeldBack.FORK, 50)] * named
+    assert [(held.reason, held.next_offset) for held in made.held_back] == [(HeldBack.FORK, 50)]
 
 
 def test_a_history_without_anything_remote_is_a_fork_from_its_start():
@@ -261,11 +276,33 @@ def test_a_history_without_anything_remote_is_a_fork_from_its_start():
 
 
 @pytest.mark.parametrize("fork", [100, 120])
-def test_a_segment_that_holds_the_fork_is_copied_whole(fork):
+def test_a_segment_that_holds_the_fork_is_not_copied_over_what_it_replaced(fork):
+    """Copied whole it would cover all that differs: but then two records would answer for one offset."""
     source = replace(
         replica("a", segment(0, 99), segment(100, 299), ACTIVE), leader_epochs=LeaderEpochs.of([(0, 0), (1, fork)])
     )
-    assert bases(plan(source, known=Known(copied=149, by_epoch={0: 149}))) == [[100]]
+    made = plan(source, known=Known(copied=149, by_epoch={0: 149}))
+    assert (bases(made), made.held_back[0].next_offset, made.held_back[0].follow_from) == ([], fork, fork)
+
+
+def test_where_nothing_is_remote_any_more_nothing_diverges():
+    """0..149 were copied under epoch 0, and have expired."""
+    source = replace(
+        replica("a", segment(0, 99), segment(100, 299), ACTIVE), leader_epochs=LeaderEpochs.of([(0, 0), (1, 50)])
+    )
+    known = Known(copied=149, by_epoch={0: 149})
+    known.list_segments = lambda _partition: []  # type: ignore[method-assign]
+    assert bases(plan(source, known=known)) == [[100]]
+
+
+def test_a_source_that_is_behind_is_waited_for_and_no_other_history():
+    """An old leader's log: it never heard of epoch 3."""
+    source = replace(replica("a", segment(0, 99), segment(100, 299), ACTIVE), leader_epochs=LeaderEpochs.of([(0, 0)]))
+    (held,) = plan(source, known=Known(copied=149, by_epoch={0: 99, 3: 149})).held_back
+    assert (held.reason, held.next_offset, held.follow_from) == (HeldBack.FORK, 100, None)
+    assert held.fork is not None
+    assert held.fork.is_behind
+    assert "the source is behind what was copied" in held.detail
 
 
 def test_a_new_epoch_behind_what_was_copied_is_no_fork():
@@ -288,13 +325,8 @@ def unclean(*segments: LogSegment, since: int) -> Replica:
 def test_a_fork_behind_a_hole_begins_where_the_hole_ends():
     (held,) = plan(unclean(segment(250, 349), since=150), known=Known(**HISTORY_WITH_A_HOLE)).held_back
     assert (held.reason, held.next_offset) == (HeldBack.FORK, 200)
-    assert "offsets 200..249 are remote" in held.detail
-
-
-def test_a_hole_alone_is_no_fork():
-    """All that is remote under other epochs is in the segment that is copied whole."""
-    made = plan(unclean(segment(150, 349), since=150), known=Known(**HISTORY_WITH_A_HOLE))
-    assert (bases(made), made.held_back) == ([[150]], ())
+    assert "offsets 200..299 are remote" in held.detail
+    assert held.follow_from == 100, "what the source has of the hole after all is copied"
 
 
 def test_a_fork_before_a_hole_is_named_without_the_hole():

@@ -223,3 +223,13 @@ def test_an_intent_says_where_it_stands() -> None:
     )
     assert isinstance(intent, Intent)
     assert isinstance(_PARTITION, TopicIdPartition)
+
+
+def test_segments_of_two_histories_are_never_published_together() -> None:
+    """A left one that ends above a new one would hide it: the broker would take its records for tiered."""
+    rows = {id_: replace(row, history=int(row.metadata == C)) for id_, row in _rows(A, B, C).items()}
+    refused = plan_publication(_PARTITION, None, rows, log_start_offset=100)
+    assert (refused.steps, "segments of two histories" in (refused.refused or "")) == ((), True)
+    assert "offsets 100..299 were archived before" in (refused.refused or "")
+    once_passed = plan_publication(_PARTITION, None, rows, log_start_offset=300)
+    assert ([step.segment for step in once_passed.steps], once_passed.refused) == ([C, C], None)

@@ -11,7 +11,8 @@ from include.tiering.cli.session import session_of
 def plan(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = None, as_json: Json = False) -> None:
     """Show which segments a copy would take now, most urgent partition first, and which partitions wait.
 
-    Nothing is stored and nothing is sent. Topics are those of --topic, else of the setting topics.include.
+    Nothing is sent, and nothing is stored but a divergence of histories that shows for the first time. Topics are those
+    of --topic, else of the setting topics.include.
     """
     with session_of(ctx).opened(topic) as tiering:
         require_topics(tiering.settings)

@@ -23,6 +23,15 @@ def skip(
     topic_id: Annotated[
         str | None, typer.Option("--topic-id", help="Which topic, if several had this name.", metavar="ID")
     ] = None,
+    follow_from: Annotated[
+        int | None,
+        typer.Option(
+            "--follow-source-from",
+            help="Go on with the source's history from this offset, which plan names.",
+            min=0,
+            metavar="OFFSET",
+        ),
+    ] = None,
     approve: Approve = False,
     as_json: Json = False,
 ) -> None:
@@ -37,9 +46,18 @@ def skip(
     the start of the log that a copy reads; what is still there is never skipped, but for whole segments that a log
     cleaner compacted before they were copied (cleanup.policy was `compact` for a while). A failed segment is kept as it
     is, not served; if a source shows it again, as it was, it is copied anew all the same.
+
+    With --follow-source-from: decide about a divergence of histories. After an unclean leader election the source has
+    other records under offsets that are remote; `plan` and `doctor` name them, and nothing is copied until somebody
+    decides. From OFFSET on the archive then follows the source. Nothing is deleted: what is remote from there on stays
+    under its leader epochs, answers to fetch --offset with --epoch alone, and expires by the ordinary rules.
+
     Asks first; without a terminal it takes --approve. With nothing to skip it says so, and records nothing. Shows what
     was decided before.
     """
+    if follow_from is not None:
+        _follow(ctx, (topic, partition, follow_from, topic_id), reason, approve=approve, as_json=as_json)
+        return
     with session_of(ctx).opened((topic,)) as tiering:
         planned = done = tiering.plan_skip(topic, partition, topic_id)
         refusal = _refusal(planned, approve=approve)
@@ -50,11 +68,27 @@ def skip(
     finish(present_skip(done, refusal), as_json=as_json)
 
 
+def _follow(
+    ctx: typer.Context, where: tuple[str, int, int, str | None], reason: str, *, approve: bool, as_json: bool
+) -> None:
+    from include.tiering.reports.follow_source import present_follow, question
+
+    with session_of(ctx).opened((where[0],)) as tiering:
+        planned = done = tiering.plan_follow(*where)
+        refusal = None if approve else _answer(question(planned))
+        if refusal is None:
+            done = tiering.follow_source(planned, reason=reason, author=author())
+    finish(present_follow(done, refusal), as_json=as_json)
+
+
 def _refusal(planned: "Skip", *, approve: bool) -> str | None:
     from include.tiering.reports.skip import question
 
-    if approve or not planned.ranges:
-        return None
+    return None if approve or not planned.ranges else _answer(question(planned))
+
+
+def _answer(asked: str) -> str | None:
+    """Why not, None if somebody agrees."""
     if not is_asked_on_a_terminal():
         return "without a terminal it needs --approve"
-    return None if agrees(question(planned)) else "not confirmed"
+    return None if agrees(asked) else "not confirmed"

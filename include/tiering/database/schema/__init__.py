@@ -29,6 +29,7 @@ from include.tiering.database.schema.ingestion import (
 from include.tiering.database.schema.publication import publications, published_records
 from include.tiering.database.schema.quota import quota_ledger, topic_meters
 from include.tiering.database.schema.remote_log import (
+    divergences,
     partitions,
     quality_results,
     segment_epochs,
@@ -55,6 +56,7 @@ __all__ = [
     "audits",
     "batches",
     "broker_epochs",
+    "divergences",
     "dynamic_config_changes",
     "dynamic_configs",
     "events",

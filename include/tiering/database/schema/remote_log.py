@@ -67,6 +67,25 @@ skipped_offsets: Final = Table(
     comment="append only: a gap that somebody decided to go on behind",
 )
 
+divergences: Final = Table(
+    "divergences",
+    metadata,
+    *partition_key(),
+    Column("number", Integer, primary_key=True, autoincrement=False, comment="of the history that a decision begins"),
+    Column("first_offset", BigInteger, nullable=False, comment="the first one that differs"),
+    Column("last_offset", BigInteger, nullable=False, comment="inclusive; the last one that was remote"),
+    Column("archive_epochs", Text, nullable=False, comment="that wrote what is remote there: epoch,epoch"),
+    Column("source_epochs", Text, nullable=False, comment="that wrote what the source has there"),
+    Column("seen_by", Text, nullable=False, comment="plan, copy, verification"),
+    Column("seen_at_ms", BigInteger, nullable=False),
+    Column("followed_from", BigInteger, comment="from here on the source is followed; null: nobody decided"),
+    Column("reason", Text),
+    Column("author", Text),
+    Column("decided_at_ms", BigInteger),
+    ForeignKeyConstraint(_PARTITION, [f"partitions.{name}" for name in _PARTITION]),
+    comment="where a source stopped to continue what was archived, and what somebody decided about it",
+)
+
 segments: Final = Table(
     "segments",
     metadata,
@@ -104,6 +123,7 @@ segments: Final = Table(
     Column("given_up_at_ms", BigInteger, comment="when somebody decided to go on without it; it stops nothing since"),
     Column("origin", Text, nullable=False, server_default="platform", comment="who began it: platform or broker"),
     Column("broker_state", SmallInteger, comment="state that the brokers' metadata topic gives it; null: none"),
+    Column("history", Integer, nullable=False, server_default="0", comment="0, or the number of a divergence"),
     UniqueConstraint(*_PARTITION, "segment_id", name="uq_segments_id"),
     ForeignKeyConstraint(_PARTITION, [f"partitions.{name}" for name in _PARTITION]),
     Index("ix_segments_offset", *_PARTITION, "start_offset"),

@@ -9,6 +9,7 @@ from include.tiering.cluster.contract import TopicFacts
 from include.tiering.errors import BrokersError
 from include.tiering.log_source.contract import LogSegment, Replica
 from include.tiering.metadata_topic.contract import METADATA_TOPIC
+from include.tiering.model.divergence import newest_history, open_divergence
 from include.tiering.model.handover_facts import (
     UNLIMITED,
     BrokerFacts,
@@ -194,7 +195,21 @@ def _partition(
         None if replica is None else _leader(replica, end, said.earliest, now_ms),
         tuple(_seeded(metadata, row) for row in rows),
         "" if replica is not None else "; ".join(problems),
+        _histories(metadata, partition, rows),
     )
+
+
+def _histories(metadata: RemoteLogMetadata, partition: TopicIdPartition, rows: Sequence[SegmentRow]) -> str:
+    """Of which history what reaches into the broker's log is, where that is not clear or not one."""
+    divergences = metadata.divergences(partition)
+    undecided = open_divergence(divergences)
+    if undecided is not None:
+        return str(undecided)
+    older = [row.metadata for row in rows if row.history != newest_history(divergences)]
+    if not older:
+        return ""
+    offsets = f"{min(one.start_offset for one in older)}..{max(one.end_offset for one in older)}"
+    return f"offsets {offsets} were archived before the source's history was followed, and reach into the broker's log"
 
 
 def _seeded(metadata: RemoteLogMetadata, row: SegmentRow) -> SeededSegment:

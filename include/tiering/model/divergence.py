@@ -1,0 +1,201 @@
+"""Where the source's log stopped to continue what was archived, and which of the two histories answers for an offset.
+
+After an unclean leader election the source has other records under offsets that are remote already. That is a property
+of the archive: it stays true when the source forgets those offsets. So it is recorded when it is first seen, and the
+partition waits until a person decides from which offset on the archive follows the source.
+
+Each decision begins a *history*: history 0 is what was archived before any, the others have the number of their
+divergence. An offset belongs to the newest history that begins at or below it. What an older history holds from there
+on stays remote under its leader epochs and answers to nobody who does not ask for one of these.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.skipped_offsets import OffsetRange, without
+
+FIRST_HISTORY = 0
+"""The number of what was archived before any decision."""
+
+
+class SeenBy(StrEnum):
+    """Who met a divergence first."""
+
+    PLAN = "plan"
+    COPY = "copy"
+    VERIFICATION = "verification"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenDivergence:
+    """What one look found: `offsets`, both inclusive, are remote under `archive_epochs`, and the source has or had
+    other records there, under `source_epochs`."""
+
+    offsets: OffsetRange
+    archive_epochs: tuple[int, ...]
+    source_epochs: tuple[int, ...]
+    seen_by: SeenBy
+
+    def __str__(self) -> str:
+        return (
+            f"offsets {self.offsets} are remote under other leader epochs than the source has"
+            f" ({_epochs(self.archive_epochs)}; source: {_epochs(self.source_epochs)})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A decision: from `from_offset` (inclusive) on the archive follows the source. `decided_at_ms` is a time of the
+    database."""
+
+    from_offset: int
+    reason: str
+    author: str
+    decided_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """One that is recorded of a partition.
+
+    Attributes:
+        number: of the history that a decision about it begins; ascending.
+        seen_at_ms: a time of the database.
+        followed: None as long as nobody decided.
+        is_remote: whether something of `seen.offsets` is still remote from before it: else nothing diverges any more.
+        copied_from: where what was copied from the source's history before it was noticed begins, the first offset that
+            diverges or later; None if nothing was.
+    """
+
+    number: int
+    seen: SeenDivergence
+    seen_at_ms: int
+    followed: Followed | None = None
+    is_remote: bool = True
+    copied_from: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the partition waits for a decision about it."""
+        return self.followed is None and self.is_remote
+
+    def __str__(self) -> str:
+        if self.followed is None:
+            return f"{self.seen}; nobody decided about it"
+        one = self.followed
+        return f"{self.seen}; from offset {one.from_offset} on the source is followed, by {one.author} ({one.reason})"
+
+
+def open_divergence(divergences: Iterable[Divergence]) -> Divergence | None:
+    """The one that waits for a decision: there is at most one."""
+    return next((one for one in divergences if one.is_open), None)
+
+
+def history_at(offset: int, divergences: Iterable[Divergence]) -> int:
+    """The number of the history that answers for the offset."""
+    begun = (one.number for one in divergences if one.followed is not None and one.followed.from_offset <= offset)
+    return max(begun, default=FIRST_HISTORY)
+
+
+def newest_history(divergences: Iterable[Divergence]) -> int:
+    """The number of the history that is copied now."""
+    return max((one.number for one in divergences if one.followed is not None), default=FIRST_HISTORY)
+
+
+def last_offset_of(history: int, divergences: Iterable[Divergence]) -> int | None:
+    """The last offset (inclusive) that a history may answer for; None: it has no end yet."""
+    later = [one.followed.from_offset for one in divergences if one.followed is not None and one.number > history]
+    return min(later) - 1 if later else None
+
+
+def part_of_history(
+    segment: RemoteLogSegmentMetadata, history: int, divergences: Sequence[Divergence]
+) -> OffsetRange | None:
+    """What of a segment of this history lies below where a later one begins; None: nothing.
+
+    It may begin below the history itself: after a change of the leader a segment is copied whole.
+    """
+    last = last_offset_of(history, divergences)
+    if last is None:
+        return OffsetRange(segment.start_offset, segment.end_offset)
+    return OffsetRange(segment.start_offset, min(segment.end_offset, last)) if segment.start_offset <= last else None
+
+
+def said_of(offsets: OffsetRange, history: int, divergences: Iterable[Divergence]) -> tuple[str, ...]:
+    """What a reader of these offsets of this history must know; empty where there never was another one."""
+    said = []
+    for one in divergences:
+        replaced = _both(offsets, one.seen.offsets)
+        if one.followed is None and one.is_remote and replaced is not None:
+            said.append(f"offsets {replaced}: {one}")
+        elif one.followed is not None and one.number > history and replaced is not None:
+            said.append(f"offsets {replaced} are of the history that the source has replaced: {one}")
+        elif one.followed is not None and one.number == history and offsets.last >= one.followed.from_offset:
+            said.append(f"from offset {one.followed.from_offset} on it is the history of the source: {one}")
+    return tuple(said)
+
+
+def remote_ends(parts: Iterable[tuple[RemoteLogSegmentMetadata, OffsetRange]]) -> Mapping[int, int]:
+    """Highest offset (inclusive) by leader epoch of these segments, each as far as its part goes."""
+    ends: dict[int, int] = {}
+    for segment, part in parts:
+        for epoch, offsets in _written(segment.segment_leader_epochs, part):
+            ends[epoch] = max(offsets.last, ends.get(epoch, -1))
+    return ends
+
+
+def other_history(segment_epochs: LeaderEpochs, part: OffsetRange, history: LeaderEpochs) -> tuple[OffsetRange, ...]:
+    """What of `part` a segment holds under other leader epochs than the partition's history has there, ascending.
+
+    Where either says nothing, nothing differs.
+    """
+    found: list[OffsetRange] = []
+    for epoch, offsets in _written(segment_epochs, part):
+        for other, same in _written(history, offsets):
+            if other != epoch and found and found[-1].last + 1 == same.first:
+                found[-1] = OffsetRange(found[-1].first, same.last)
+            elif other != epoch:
+                found.append(same)
+    return tuple(found)
+
+
+def unexplained(
+    segment: RemoteLogSegmentMetadata, history: int, divergences: Sequence[Divergence], leader_epochs: LeaderEpochs
+) -> tuple[OffsetRange, ...]:
+    """What a segment of this history holds that is of another one than `leader_epochs` say, as far as it answers for it
+    and no decision about a divergence explains it, ascending."""
+    part = part_of_history(segment, history, divergences)
+    if part is None:
+        return ()
+    decided = [one.seen.offsets for one in divergences if one.followed is not None and one.number > history]
+    others = other_history(segment.segment_leader_epochs, part, leader_epochs)
+    return tuple(left for offsets in others for left in without(offsets, decided))
+
+
+def epochs_of(history: LeaderEpochs, offsets: OffsetRange) -> tuple[int, ...]:
+    """The leader epochs that wrote these offsets, ascending."""
+    return tuple(epoch for epoch, _ in _written(history, offsets))
+
+
+def _written(history: LeaderEpochs, offsets: OffsetRange) -> Iterator[tuple[int, OffsetRange]]:
+    """Which epoch wrote which of the offsets; epochs without a record are left out."""
+    entries = history.entries
+    for place, (epoch, start_offset) in enumerate(entries):
+        following = entries[place + 1].start_offset if place + 1 < len(entries) else offsets.last + 1
+        part = OffsetRange(max(start_offset, offsets.first), min(following - 1, offsets.last))
+        if part.first <= part.last:
+            yield epoch, part
+
+
+def _both(one: OffsetRange, other: OffsetRange) -> OffsetRange | None:
+    both = OffsetRange(max(one.first, other.first), min(one.last, other.last))
+    return both if both.first <= both.last else None
+
+
+def _epochs(epochs: tuple[int, ...]) -> str:
+    if not epochs:
+        return "none known"
+    return f"epoch {epochs[0]}" if len(epochs) == 1 else f"epochs {', '.join(map(str, epochs))}"

@@ -1,0 +1,216 @@
+"""Divergences and the decisions about them, in SQL.
+
+A record and a decision are a transaction each: owner read, partition locked, compared with what holds then, rows and
+event written. A crash before the commit leaves nothing, one after it the whole change; the same call again finds it.
+
+No lease is taken. FINISHED locks the same partition row and is refused while a divergence is open, and of a copy that
+began before a decision: what it read may be of the history that was left.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, bindparam, func, insert, or_, select, update
+
+from include.tiering.database.events import record_event
+from include.tiering.database.partition_rows import in_partition, key_of, lock_partition
+from include.tiering.database.schema import PARTITION_TOTAL, divergences, partitions, segments, size_counters
+from include.tiering.database.statements import stored_text
+from include.tiering.errors import StateConflictError
+from include.tiering.model.divergence import (
+    FIRST_HISTORY,
+    Divergence,
+    Followed,
+    SeenBy,
+    SeenDivergence,
+    newest_history,
+    open_divergence,
+)
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets, not_skipped
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.remote_metadata.sql_counters import highest_finished_offset
+from include.tiering.remote_metadata.sql_skipped_offsets import owner_of, skipped_of, store_decision
+
+_KIND: Final = "divergence"
+_FINISHED: Final = segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+_OF_NEWEST: Final = segments.c.history == bindparam("of_history")
+"""Of the history that was copied when the divergence was seen: an older one is left already."""
+_OF_PARTITION: Final = select(divergences).where(in_partition(divergences)).order_by(divergences.c.number)
+_NEWEST: Final = select(func.max(divergences.c.number)).where(
+    in_partition(divergences), divergences.c.followed_from.is_not(None)
+)
+_LOG_START: Final = select(partitions.c.log_start_offset).where(in_partition(partitions)).scalar_subquery()
+_FROM_BEFORE: Final = (
+    select(segments.c.segment_key)
+    .where(in_partition(segments), _FINISHED)
+    .where(or_(_OF_NEWEST, segments.c.start_offset < bindparam("of_begin")))
+    .where(segments.c.end_offset >= bindparam("of_first"), segments.c.end_offset <= bindparam("of_last"))
+    .where(segments.c.end_offset >= _LOG_START)
+    .limit(1)
+)
+_COPIED_SINCE: Final = select(func.min(segments.c.start_offset)).where(
+    in_partition(segments), _FINISHED, _OF_NEWEST, segments.c.end_offset > bindparam("of_last")
+)
+_ONE: Final = update(divergences).where(in_partition(divergences), divergences.c.number == bindparam("of_number"))
+_TO_NEW_HISTORY: Final = update(segments).where(
+    in_partition(segments), _OF_NEWEST, segments.c.end_offset > bindparam("of_last")
+)
+_HIGHEST: Final = update(size_counters).where(
+    in_partition(size_counters),
+    size_counters.c.leader_epoch == PARTITION_TOTAL,
+    size_counters.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED),
+)
+
+
+def divergences_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> list[Divergence]:
+    """See `Divergences.divergences`."""
+    key = key_of(cluster_id, partition)
+    rows = connection.execute(_OF_PARTITION, key).all()
+    decided = [(row.number, row.followed_from) for row in rows if row.followed_from is not None]
+    history, begin = max(decided, default=(FIRST_HISTORY, 0))
+    key |= {"of_history": history, "of_begin": begin}
+    return [_divergence(connection, key, row) for row in rows]
+
+
+def newest_history_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> int:
+    """The history that a copy which begins now belongs to."""
+    return connection.execute(_NEWEST, key_of(cluster_id, partition)).scalar_one() or FIRST_HISTORY
+
+
+def require_one_history(connection: Connection, cluster_id: str, partition: TopicIdPartition, history: int) -> None:
+    """Raises StateConflictError if a divergence is open, or a decision came since a segment of this history began."""
+    found = divergences_of(connection, cluster_id, partition)
+    undecided = open_divergence(found)
+    if undecided is not None:
+        raise StateConflictError(f"{partition}: {undecided}")
+    if history != newest_history(found):
+        raise StateConflictError(f"{partition}: since this copy began the archive follows another history")
+
+
+def record(
+    connection: Connection,
+    cluster_id: str,
+    partition: TopicIdPartition,
+    seen: SeenDivergence,
+    *,
+    history: int,
+    now_ms: int,
+) -> Divergence | None:
+    """See `Divergences.record_divergence`."""
+    if owner_of(connection, cluster_id, partition) is not TopicOwner.PLATFORM:
+        return None
+    lock_partition(connection, cluster_id, partition)
+    known = divergences_of(connection, cluster_id, partition)
+    if newest_history(known) != history:
+        return None
+    before = open_divergence(known)
+    wider = seen if before is None else _both(before.seen, seen)
+    if before is not None and wider == before.seen:
+        return before
+    values = {
+        "first_offset": wider.offsets.first,
+        "last_offset": wider.offsets.last,
+        "archive_epochs": _text(wider.archive_epochs),
+        "source_epochs": _text(wider.source_epochs),
+    }
+    if before is not None:
+        connection.execute(_ONE, key_of(cluster_id, partition) | {"of_number": before.number} | values)
+    else:
+        where = {
+            "cluster_id": cluster_id,
+            "topic_id": str(partition.topic_id),
+            "partition": partition.partition,
+            "number": max((one.number for one in known), default=FIRST_HISTORY) + 1,
+        }
+        connection.execute(insert(divergences).values(**where, **values, seen_by=str(seen.seen_by), seen_at_ms=now_ms))
+    _say(connection, cluster_id, partition, str(wider), str(seen.seen_by), now_ms)
+    return open_divergence(divergences_of(connection, cluster_id, partition))
+
+
+def follow(
+    connection: Connection, cluster_id: str, partition: TopicIdPartition, number: int, followed: Followed
+) -> Divergence:
+    """See `Divergences.follow_source`."""
+    owner = owner_of(connection, cluster_id, partition)
+    lock_partition(connection, cluster_id, partition)
+    known = divergences_of(connection, cluster_id, partition)
+    found = {one.number: one for one in known}.get(number)
+    if found is not None and found.followed is not None and found.followed.from_offset == followed.from_offset:
+        return found
+    if found is None or not found.is_open:
+        raise StateConflictError(f"{partition}: there is no divergence {number} to decide about: {found}")
+    if owner is not TopicOwner.PLATFORM:
+        raise StateConflictError(f"{partition}: its owner is {owner}: nothing is decided about it here")
+    if found.copied_from not in (None, followed.from_offset):
+        raise StateConflictError(
+            f"{partition}: what was copied of the source's history begins at offset {found.copied_from},"
+            f" not at {followed.from_offset}"
+        )
+    key, last = key_of(cluster_id, partition), found.seen.offsets.last
+    if found.copied_from is not None:
+        of_newest = key | {"of_last": last, "of_history": newest_history(known)}
+        connection.execute(_TO_NEW_HISTORY, of_newest | {"history": number})
+    else:
+        _go_back(connection, cluster_id, partition, followed)
+    decision = {
+        "followed_from": followed.from_offset,
+        "reason": stored_text(followed.reason),
+        "author": stored_text(followed.author),
+        "decided_at_ms": followed.decided_at_ms,
+    }
+    connection.execute(_ONE, key | {"of_number": number} | decision)
+    detail = f"{found.seen}: from offset {followed.from_offset} on the source is followed: {followed.reason}"
+    _say(connection, cluster_id, partition, detail, followed.author, followed.decided_at_ms)
+    return {one.number: one for one in divergences_of(connection, cluster_id, partition)}[number]
+
+
+def _go_back(connection: Connection, cluster_id: str, partition: TopicIdPartition, followed: Followed) -> None:
+    """The next copy begins at the decision's offset, or behind what the source has not any more."""
+    highest = highest_finished_offset(connection, cluster_id, partition)
+    if highest is not None and followed.from_offset <= highest:
+        before = followed.from_offset - 1
+        connection.execute(_HIGHEST, key_of(cluster_id, partition) | {"highest_offset": before})
+        return
+    known = skipped_of(connection, cluster_id, partition)
+    for gone in not_skipped((-1 if highest is None else highest) + 1, followed.from_offset - 1, known):
+        skipped = SkippedOffsets(gone, followed.reason, followed.author, followed.decided_at_ms)
+        store_decision(connection, cluster_id, partition, skipped)
+
+
+def _divergence(connection: Connection, key: dict[str, Any], row: Row[Any]) -> Divergence:
+    offsets = OffsetRange(row.first_offset, row.last_offset)
+    seen = SeenDivergence(offsets, _epochs(row.archive_epochs), _epochs(row.source_epochs), SeenBy(row.seen_by))
+    if row.followed_from is not None:
+        followed = Followed(row.followed_from, row.reason, row.author, row.decided_at_ms)
+        return Divergence(row.number, seen, row.seen_at_ms, followed)
+    key = key | {"of_first": offsets.first, "of_last": offsets.last}
+    before = connection.execute(_FROM_BEFORE, key).one_or_none()
+    since = connection.execute(_COPIED_SINCE, key).scalar_one()
+    copied_from = None if since is None else max(since, offsets.first)
+    return Divergence(row.number, seen, row.seen_at_ms, is_remote=before is not None, copied_from=copied_from)
+
+
+def _both(one: SeenDivergence, other: SeenDivergence) -> SeenDivergence:
+    """As it was seen first, with what was seen later."""
+    return SeenDivergence(
+        OffsetRange(min(one.offsets.first, other.offsets.first), max(one.offsets.last, other.offsets.last)),
+        tuple(sorted({*one.archive_epochs, *other.archive_epochs})),
+        tuple(sorted({*one.source_epochs, *other.source_epochs})),
+        one.seen_by,
+    )
+
+
+def _say(
+    connection: Connection, cluster_id: str, partition: TopicIdPartition, detail: str, author: str, now_ms: int
+) -> None:
+    record_event(connection, cluster_id, _KIND, f"{partition} ({partition.topic_id})", detail, author, now_ms)
+
+
+def _text(epochs: Sequence[int]) -> str:
+    return ",".join(map(str, epochs))
+
+
+def _epochs(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(","))) if text else ()

@@ -1,0 +1,189 @@
+"""Which history answers for an offset, against a plain oracle: any order of elections, copies, moves of the log start,
+and decisions, with a real database."""
+
+import tempfile
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from include.tiering.errors import OffsetOutOfRangeError
+from include.tiering.log_source.contract import IneligibleReason, LogSegment
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.verdict import Verdict
+from include.tiering.quota.contract import NoQuotas
+from include.tiering.quota.fetch_admission import FetchAdmission
+from include.tiering.tasks.copy_plan import HeldBack
+from include.tiering.tasks.fetch_records import PartitionFetch, RecordReader
+from include.tiering.tasks.follow_source import follow_source, plan_follow
+from tests.doubles.copy_world import World, copy_world
+from tests.doubles.manual_clock import ManualClock
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["write", "elect", "lose", "delete", "copy", "copy", "decide"]), st.integers(1, 9)),
+    min_size=4,
+    max_size=24,
+)
+
+
+@dataclass
+class Source:
+    """The leader's log: the epoch of each offset, and where it rolled."""
+
+    epochs: list[int] = field(default_factory=list)
+    bases: list[int] = field(default_factory=lambda: [0])
+    log_start: int = 0
+    epoch: int = 0
+
+    def write(self, records: int) -> None:
+        """And roll."""
+        self.epochs += [self.epoch] * records
+        self.bases.append(len(self.epochs))
+
+    def lose(self, records: int) -> None:
+        """An unclean election: the new leader has not the last ones, and writes others."""
+        end = max(self.log_start, len(self.epochs) - records)
+        del self.epochs[end:]
+        self.bases = [base for base in self.bases if base < end] or [end]
+        self.elect()
+
+    def elect(self) -> None:
+        self.epoch += 2
+        self.write(2)
+
+    def history(self) -> LeaderEpochs:
+        entries = [(epoch, next(offsets)[0]) for epoch, offsets in groupby(enumerate(self.epochs), key=lambda o: o[1])]
+        return LeaderEpochs.of(entries).truncated_from_start(self.log_start)
+
+
+@dataclass
+class Oracle:
+    """Nothing but dictionaries: whose turn each offset is, and what each history has of it."""
+
+    owner: dict[int, int] = field(default_factory=dict)
+    histories: list[dict[int, int]] = field(default_factory=lambda: [{}])
+    numbers: list[int] = field(default_factory=lambda: [0])
+    is_open: bool = False
+
+    def copied(self, segment: LogSegment) -> None:
+        for offset in range(segment.base_offset, segment.end_offset + 1):
+            epoch = segment.leader_epochs.epoch_for(offset)
+            if epoch is not None:
+                self.histories[-1][offset] = max(epoch, self.histories[-1].get(offset, -1))
+
+    def decided(self, from_offset: int, end: int) -> None:
+        self.histories.append({})
+        for offset in range(from_offset, end):
+            self.owner[offset] = len(self.histories) - 1
+
+    def expected(self, offset: int) -> int | None:
+        return self.histories[self.owner.get(offset, 0)].get(offset)
+
+
+END = 300
+
+
+class Life:
+    """One partition from its first record on."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.source, self.oracle = world, Source(), Oracle()
+        self.orders = world.source.add("orders", segments=1)
+        self.runs = 0
+        self.source.write(5)
+        self.show()
+
+    def show(self) -> None:
+        source, end = self.source, len(self.source.epochs)
+        history = source.history()
+        segments = []
+        for base, following in pairwise([*source.bases, end] if source.bases[-1] != end else source.bases):
+            if following > source.log_start:
+                part = history.range(base, following)
+                segments.append(
+                    LogSegment(base, following - 1, 100, 1_600_000_000_000, part, active=False, reason=None)
+                )
+        segments.append(LogSegment(end, end, 0, 0, LeaderEpochs(), True, IneligibleReason.ACTIVE))
+        self.world.source.change(
+            self.orders,
+            segments=tuple(segments),
+            leader_epochs=history,
+            log_start_offset=source.log_start,
+            log_end_offset=end,
+            high_watermark=end,
+            last_stable_offset=end,
+            recovery_point=end,
+        )
+
+    def step(self, name: str, number: int) -> None:
+        if name == "copy":
+            self.copy()
+        elif name == "decide":
+            self.decide()
+        else:
+            if name == "write":
+                self.source.write(number)
+            elif name == "elect":
+                self.source.elect()
+            elif name == "lose":
+                self.source.lose(number)
+            else:
+                self.source.log_start = min(self.source.log_start + number, len(self.source.epochs) - 1)
+            self.show()
+
+    def copy(self) -> None:
+        self.runs += 1
+        run_id = f"run-{self.runs}"
+        plan = self.world.planned(run_id)
+        for held in plan.held_back:
+            if held.hole is not None:
+                self.world.metadata.skip_offsets(held.topic_id_partition, held.hole, reason="lost", author="me")
+        forked = [held for held in plan.held_back if held.reason is HeldBack.FORK]
+        if self.oracle.is_open:
+            assert forked, "what was seen once was forgotten"
+        self.oracle.is_open = bool(forked)
+        assert not (forked and plan.partitions)
+        self.world.work.save_plan(run_id, plan.partitions)
+        result = self.world.batch(run_id, f"{run_id}/0")
+        assert result.failed == ()
+        known = {one.base_offset: one for one in self.world.source.replica(self.orders).segments}
+        for copied in result.copied:
+            self.world.metadata.record_verdict(copied.segment_id, Verdict.PASSED)
+            self.oracle.copied(known[copied.start_offset])
+
+    def decide(self) -> None:
+        plan = self.world.planned("decide")
+        (held,) = [one for one in plan.held_back if one.reason is HeldBack.FORK] or [None]
+        if held is None:
+            assert not self.oracle.is_open
+            return
+        assert held.follow_from is not None
+        planned = plan_follow(self.world.source.scan(), plan, "orders", 0, held.follow_from, None)
+        follow_source(planned, metadata=self.world.metadata, reason="agreed", author="me")
+        self.oracle.decided(held.follow_from, END)
+        self.oracle.is_open = False
+
+    def require_one_history(self) -> None:
+        partition = self.orders.topic_id_partition
+        admission = FetchAdmission(lambda _: None, ManualClock())
+        reader = RecordReader(self.world.metadata, self.world.storage, NoQuotas(), admission)
+        for offset in range(max(map(max, filter(None, self.oracle.histories)), default=0) + 2):
+            try:
+                found = reader.find(PartitionFetch(partition, offset, 1))
+            except OffsetOutOfRangeError:
+                answer = None
+            else:
+                answer = found.segment_leader_epochs.epoch_for(offset)
+            assert answer == self.oracle.expected(offset), offset
+
+
+@given(STEPS)
+@settings(max_examples=60, deadline=None)
+def test_every_offset_is_answered_by_the_history_that_is_followed_there(steps: list[tuple[str, int]]) -> None:
+    with tempfile.TemporaryDirectory() as directory, copy_world(Path(directory)) as world:
+        life = Life(world)
+        for name, number in steps:
+            life.step(name, number)
+        life.require_one_history()

@@ -143,7 +143,8 @@ def _late_forks() -> list[Patch]:
 
     def instead(replica: Any, highest: int | None, metadata: Any) -> Any:
         found = real(replica, highest, metadata)
-        is_all_copied = not plan_copy.uncopied(replica.segments, highest, replica.log_start_offset)
+        next_offset = 0 if highest is None else highest + 1
+        is_all_copied = not any(one.end_offset >= next_offset for one in replica.segments if not one.active)
         return None if is_all_copied else found
 
     return [(plan_copy, "held_by_divergence", instead)]

@@ -263,7 +263,8 @@ class WorldVerbs:
         copier = SegmentCopier(
             copying.source, copying.storage, copying.metadata, copying.registry, self._world.clock, bytes, _nothing
         )
-        LeftoverCopies(copier, WholeCopy(copying.storage, SameLimiter(copying.limiter))).abandon_parts(fence)
+        whole = WholeCopy(copying.storage, SameLimiter(copying.limiter))
+        LeftoverCopies(copier, whole, lambda: None).abandon_empty(fence)
 
     def publish(self, seeded: SeededPartition) -> None:
         world, partition = self._world, seeded.topic_id_partition

@@ -1,6 +1,5 @@
 """A broker tiers by itself, and the platform looks: its records, its objects, and what is wrong with them."""
 
-import secrets
 from collections import defaultdict
 from pathlib import Path
 
@@ -15,11 +14,9 @@ from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.pools.contract import READER_POOL
 from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.ingestion_contract import MetadataTopicIdentity
-from include.tiering.tasks.copy_one_segment import SegmentCopier
-from include.tiering.tasks.leftover_copies import LeftoverCopies, leftovers_of
+from include.tiering.tasks.leftover_copies import leftovers_of
 from include.tiering.tasks.partition_readiness import NotReady
 from include.tiering.tasks.plan_expiration import ExpirationPlanner
-from include.tiering.tasks.whole_copy import WholeCopy
 from tests.doubles.kafkas_remote_store import ABANDONED
 from tests.doubles.observed_cluster import ObservedCluster
 from tests.doubles.segments import DELETE_FINISHED, DELETE_STARTED, FINISHED, partition_of, planned, update_of
@@ -187,17 +184,8 @@ def test_a_topic_that_is_ours_again_keeps_what_the_broker_began(tmp_path: Path):
         tiering.work.save_plan("run", [planned(tier_a)])
         lease = tiering.work.claim("run", "batch", lease_ms=3_600_000)
         assert lease is not None
-        copier = SegmentCopier(
-            tiering.source,
-            tiering.storage,
-            tiering.metadata,
-            tiering.registry,
-            tiering.clock,
-            secrets.token_bytes,
-            lambda *_: None,
-        )
         assert leftovers_of(tiering.metadata, tier_a) == []
-        LeftoverCopies(copier, WholeCopy(tiering.storage, tiering.quotas)).abandon_parts(lease.fence)
+        tiering.leftover_copies().abandon_empty(lease.fence)
         planner = ExpirationPlanner(
             tiering.metadata, tiering.registry, tiering.work, {tier_a.topic: TopicRetention(1, 1)}, 0
         )

@@ -53,7 +53,9 @@ def decide_deletions(given: RetentionInput) -> RetentionOutcome:
     held = [one for one in there if _is_held(given, one)]
     segments = [one for one in there if one not in held]
     idle = [one for one in segments if one.remote_log_segment_id not in given.under_live_work]
-    decisions = [*_unfinished_deletes(given, idle), *_abandoned_copies(given, idle)]
+    decisions = [*_unfinished_deletes(given, idle)]
+    if not given.topic_deleted:
+        decisions += _abandoned_copies(given, idle)
     remaining = [one for one in _without(segments, decisions) if not _is_being_deleted(one)]
     log_start_offset = given.log_start_offset
     if given.topic_deleted:

@@ -6,8 +6,8 @@
 | some partitions added, each whole        | these, still marked; the next call leaves them as they are           |
 | `finish` committed                       | a database like any other                                            |
 
-A segment is adopted in one transaction. There is no moment in which it is COPY_SEGMENT_STARTED for others: whoever
-copies next would take it for an abandoned copy and delete its objects.
+A segment is adopted in one transaction. There is no moment in which it is COPY_SEGMENT_STARTED for others, who would
+take it for a copy that somebody left.
 """
 
 from collections.abc import Mapping
@@ -27,10 +27,11 @@ from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import Fence
+from include.tiering.remote_metadata.contract import Fence, SegmentRow
 from include.tiering.remote_metadata.recovery_contract import RecoveredPartition, StoredSegment
 from include.tiering.remote_metadata.sql_changes import SegmentChanges
 from include.tiering.remote_metadata.sql_counters import count_in
@@ -119,7 +120,8 @@ class SqlMetadataRecovery:
             if owner not in (TopicOwner.NONE, TopicOwner.PLATFORM):
                 raise StateConflictError(f"{where}: its owner is {owner}: what is stored of it is not ours to take")
             changes = SegmentChanges(connection, self._cluster_id, self._now_ms)
-            changes.add(metadata, fence, segment.log_crc32c, None)
+            if known is None or not _is_begun(known, metadata):
+                changes.add(metadata, fence, segment.log_crc32c, None)
             self._require_name(connection, metadata)
             finished = RemoteLogSegmentMetadataUpdate(
                 segment_id, _FINISHED, metadata.event_timestamp_ms, metadata.broker_id, metadata.custom_metadata
@@ -181,3 +183,15 @@ class SqlMetadataRecovery:
 
     def _say(self, connection: Connection, subject: str, detail: str, author: str, now_ms: int) -> None:
         record_event(connection, self._cluster_id, "rebuild", subject, detail, author, now_ms)
+
+
+def _is_begun(known: SegmentRow, stored: RemoteLogSegmentMetadata) -> bool:
+    """Whether this very copy was begun here, by us, and not finished."""
+    began = known.metadata
+    same = (began.start_offset, began.end_offset, began.segment_size_bytes, began.segment_leader_epochs) == (
+        stored.start_offset,
+        stored.end_offset,
+        stored.segment_size_bytes,
+        stored.segment_leader_epochs,
+    )
+    return same and began.state is _STARTED and known.origin is SegmentOrigin.PLATFORM

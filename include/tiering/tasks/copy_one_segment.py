@@ -45,6 +45,7 @@ from include.tiering.errors import (
     LeaseLostError,
     RemoteStorageError,
     SourceChangedError,
+    SourceVanishedError,
     StateConflictError,
     TieringError,
 )
@@ -123,7 +124,7 @@ class SegmentCopier:
         """Copy the planned segment of this replica under a new id, in the place of the failed one if it supersedes any.
 
         Raises:
-            SourceError: it is corrupt, unreadable, gone or changed; the attempt was abandoned.
+            SourceError: it is corrupt, unreadable or changed, and the attempt was abandoned; or gone, and it was left.
             RemoteStorageError: the store refused or failed; the attempt was abandoned, or is left to the next holder.
             LeaseLostError: another worker owns the partition: nothing was changed since.
             CustomMetadataTooLargeError: brokers would refuse it; nothing was begun.
@@ -156,8 +157,8 @@ class SegmentCopier:
                 return self._send_and_finish(
                     attempt, opened, checked, supersedes=supersedes, fence=fence, limiter=limiter, on_sent=on_sent
                 )
-            except LeaseLostError:
-                raise
+            except (LeaseLostError, SourceVanishedError):
+                raise  # what the source has no longer is settled as a leftover: it may be whole
             except TieringError:
                 self._try_to_abandon(attempt, fence)
                 raise
@@ -206,7 +207,6 @@ class SegmentCopier:
         self.observe(CopyStep.DELETE_FINISHED, partition, start)
 
     def _try_to_abandon(self, attempt: RemoteLogSegmentMetadata, fence: Fence) -> None:
-        """What cannot be removed now keeps its row, which the next holder of the lease finds."""
         try:
             self.abandon(attempt, fence)
         except TieringError as error:

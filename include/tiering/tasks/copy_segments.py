@@ -104,9 +104,10 @@ class CopyBatch:
         on_copied: Callable[[CopiedSegment], None],
         topic_quotas: TopicQuotas = NO_TOPIC_QUOTAS,
         ahead: CheckAhead | None = None,
+        claim: Callable[[], object] = lambda: None,
     ) -> None:
         self._copier = copier if ahead is None else replace(copier, source=ahead)
-        self._leftovers = LeftoverCopies(self._copier, WholeCopy(copier.storage, quotas))
+        self._leftovers = LeftoverCopies(self._copier, WholeCopy(copier.storage, quotas), claim)
         self._ahead = ahead
         self._work = work
         self._quotas = quotas

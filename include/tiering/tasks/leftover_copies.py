@@ -7,15 +7,17 @@ it stays. Whoever holds the partition's lease to copy knows that nobody works on
     objects in the store   segment in the source               becomes
     whole                  the same bytes, or none any more    FINISHED, if it joins what is copied
     whole                  another one                         stays
-    not whole              the same offsets                    abandoned: it is copied anew
-    not whole              another one, or none any more       stays
+    in parts               the same offsets                    abandoned, once the store is claimed: it is copied anew
+    in parts               another one, or none any more       stays
+    wrong, or unreadable   any                                 stays
     any                    any, its deletion has begun         abandoned
 
-What stays is expiration's to delete, once it is past the log start, or another copy of its offsets has passed
-verification, or somebody decided to go on without them.
+Whole is said of lengths and checksums, in parts of an object that is not there. What stays is expiration's to delete,
+once it is past the log start, or another copy of its offsets has passed verification, or somebody decided to go on
+without them. Where the whole partition is gone from the source, `./tiering adopt` finishes what is whole.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -46,6 +48,8 @@ class LeftoverCopies:
 
     copier: SegmentCopier
     whole: WholeCopy
+    claim: Callable[[], object]
+    """Makes this database the one that owns the store, or raises ForeignStoreError: see `claim_store`."""
 
     def settle(
         self, replica_id: ReplicaId, planned: Sequence[PlannedSegment], *, fence: Fence, limiter: ByteLimiter
@@ -67,14 +71,15 @@ class LeftoverCopies:
                 log = for_partition(_log, fence.topic_id_partition)
                 log.warning("the unfinished copy %s stays: %s", row.metadata.remote_log_segment_id.id, why)
 
-    def abandon_parts(self, fence: Fence) -> None:
-        """Abandon those that are not whole; the others stay. For a partition that its brokers go on with.
+    def abandon_empty(self, fence: Fence) -> None:
+        """Abandon those of which nothing is in the store; the others stay. For a partition that its brokers go on with,
+        where nobody asks the source.
 
         Raises:
             RemoteStorageError, LeaseLostError: as `settle`.
         """
         for row in leftovers_of(self.copier.metadata, fence.topic_id_partition):
-            if not _is_started(row) or self.whole.fault(row) is not None:
+            if not _is_started(row) or not self.whole.storage.stat_log_segment(row.metadata):
                 self.copier.abandon(row.metadata, fence)
 
     def _settle(
@@ -98,10 +103,10 @@ class LeftoverCopies:
                 failed = None if as_planned is None else self.copier.failed(attempt.topic_id_partition, as_planned)
             except (SourceChangedError, StateConflictError) as error:
                 return str(error)
-            fault = self.whole.fault(row)
-            if fault is not None and opened is not None and _has_offsets_of(opened, attempt):
+            if self._is_to_be_sent_anew(row, opened):
                 self.copier.abandon(attempt, fence)
                 return None
+            fault = self.whole.fault(row)
             why = fault or self._objection(row, opened, replica_id, planned, failed)
             if why is None:
                 self.copier.observe(CopyStep.VERIFIED, attempt.topic_id_partition, attempt.start_offset)
@@ -112,6 +117,18 @@ class LeftoverCopies:
                 except StateConflictError as error:
                     return str(error)
             return why
+
+    def _is_to_be_sent_anew(self, row: SegmentRow, opened: OpenSegment | None) -> bool:
+        """Parts of what the source has still.
+
+        A copy of this database may have a live worker, which is sending them. So the store is claimed before anything
+        is deleted: from then on that worker is refused. If it had been looked at as ours by then, the copy was whole by
+        then, too; hence the second look.
+        """
+        if opened is None or not _has_offsets_of(opened, row.metadata) or not self.whole.is_in_parts(row):
+            return False
+        self.claim()
+        return self.whole.is_in_parts(row)
 
     def _opened(self, stack: ExitStack, replica_id: ReplicaId, base_offset: int) -> OpenSegment | None:
         try:
@@ -141,13 +158,22 @@ class LeftoverCopies:
             if missing := not_skipped(highest + 1, attempt.start_offset - 1, decisions):
                 return f"offsets {missing[0]} would be left out"
         if opened is None:
-            is_gone = planned[0].base_offset > attempt.end_offset or any(_is_planned(one, attempt) for one in planned)
-            return None if is_gone else f"the source has its offsets in the segment at {planned[0].base_offset}"
+            if planned[0].base_offset <= attempt.end_offset and not any(_is_planned(one, attempt) for one in planned):
+                return f"the source has its offsets in the segment at {planned[0].base_offset}"
+            return self._other_history(attempt)
         try:
             require_no_fork(replica_id, opened, highest, metadata)
         except SourceChangedError as error:
             return str(error)
         return None
+
+    def _other_history(self, attempt: RemoteLogSegmentMetadata) -> str | None:
+        """What we know of the log's leader epochs, which no log start cuts, against those of a copy without source."""
+        known = self.copier.metadata.partition_truth(attempt.topic_id_partition).leader_epochs
+        own = with_records(attempt.segment_leader_epochs)
+        offsets = [*(max(entry.start_offset, attempt.start_offset) for entry in own), attempt.end_offset]
+        other = next((one for one in offsets if known.epoch_for(one) not in (None, own.epoch_for(one))), None)
+        return None if other is None else f"offset {other} is known under leader epoch {known.epoch_for(other)}"
 
 
 def leftovers_of(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> list[SegmentRow]:
@@ -178,6 +204,23 @@ def going_on(
         if joins and _is_started(row) and is_whole(row):
             found.append(PlannedSegment(segment.start_offset, segment.end_offset, segment.segment_size_bytes))
             next_offset = segment.end_offset + 1
+    return found
+
+
+def replacing(
+    metadata: RemoteLogMetadata,
+    partition: TopicIdPartition,
+    failed: Iterable[RemoteLogSegmentMetadata],
+    is_whole: Callable[[SegmentRow], bool],
+) -> list[PlannedSegment]:
+    """Whole leftovers of the same records as one of the failed segments, whose place they can take."""
+    leftovers = {_records(row.metadata): row for row in leftovers_of(metadata, partition) if _is_started(row)}
+    found = []
+    for one in failed:
+        row = leftovers.get(_records(one))
+        if row is not None and is_whole(row):
+            size_bytes, old = row.metadata.segment_size_bytes, one.remote_log_segment_id.id
+            found.append(PlannedSegment(one.start_offset, one.end_offset, size_bytes, supersedes=old))
     return found
 
 

@@ -1,7 +1,8 @@
 """Which complete copies that the metadata does not know may become segments: where they go on with what is known.
 
 A row is there before the first object of its segment, so an unknown id is no copy under way: it is what a database that
-was set back has forgotten, or what came with a store that had another one.
+was set back has forgotten, or what came with a store that had another one. A copy that was begun and is whole counts as
+unknown, if nobody has the lease to copy its partition when it is adopted.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,6 +13,7 @@ from include.tiering.model.divergence import open_divergence
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.recovered_log import LeftOut, continued_log
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, SegmentRow, TopicRegistry
@@ -100,14 +102,15 @@ def plan_adoption(
 def _unknown(
     attempts: Sequence[FoundAttempt], rows: Sequence[SegmentRow], metadata: RemoteLogMetadata
 ) -> tuple[list[FoundAttempt], list[RefusedAttempt]]:
-    """Attempts that the metadata never knew, and the others. Those that were deleted are conflicts."""
+    """Attempts that the metadata never knew, or knows as begun by us alone, and the others. Deleted ones are conflicts."""
+    begun = {row.metadata.remote_log_segment_id for row in rows if _is_begun(row)}
     states = {row.metadata.remote_log_segment_id: row.metadata.state for row in rows}
     unknown, known = [], []
     for attempt in attempts:
         state = states.get(attempt.segment_id)
         if state is None and (row := metadata.segment(attempt.segment_id)) is not None:
             state = row.metadata.state
-        if state is None:
+        if state is None or attempt.segment_id in begun:
             unknown.append(attempt)
         elif state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
             deleted = StateConflictError("it was deleted here: its id is never used again")
@@ -116,6 +119,11 @@ def _unknown(
             there = UnknownSegmentError(f"nothing to adopt: the metadata has it as {state.name}")
             known.append(refused_attempt(attempt.segment_id, attempt.start_offset, there))
     return unknown, known
+
+
+def _is_begun(row: SegmentRow) -> bool:
+    is_started = row.metadata.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
+    return is_started and row.origin is SegmentOrigin.PLATFORM
 
 
 def _objection(
@@ -142,7 +150,8 @@ def _adoptable(
 ) -> tuple[PartitionAdoption, list[RefusedAttempt]]:
     stored, faulty = told_apart(examined(storage, unknown))
     finished = [row.metadata for row in rows if row.metadata.is_finished]
-    begun = [row.metadata for row in rows if row.metadata.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED]
+    others = [row.metadata for row in rows if row.metadata.remote_log_segment_id not in stored]
+    begun = [one for one in others if one.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED]
     highest = metadata.highest_copied_offset(partition)
     log = continued_log(
         max(finished, key=lambda one: one.end_offset, default=None),

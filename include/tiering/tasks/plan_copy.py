@@ -24,7 +24,7 @@ from include.tiering.tasks.copy_begin import left_out
 from include.tiering.tasks.copy_fork import undecided_offsets
 from include.tiering.tasks.copy_plan import WAITING_CANNOT_HELP, CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.tasks.held_by_divergence import held_by_divergence
-from include.tiering.tasks.leftover_copies import going_on
+from include.tiering.tasks.leftover_copies import going_on, replacing
 from include.tiering.tasks.next_segments import compacted_away, next_segments
 from include.tiering.tasks.out_of_sight import partitions_out_of_sight
 from include.tiering.tasks.own_topics import owner_seen
@@ -91,6 +91,7 @@ def plan_copy(
         again = Replacements()
         if copies and _may_copy(replica, metadata, registry):
             again = believed(replacements_of(replica, report, copies, metadata, max_new_copies), copies, doubt)
+            again = _with_whole_leftovers(again, replica, copies, metadata, is_whole)
         to_copy = list(again.segments)
         fork = held_by_divergence(replica, highest, metadata)
         fork = fork if fork is not None and _may_copy(replica, metadata, registry) else None
@@ -175,6 +176,20 @@ def _following(replica: Replica, pending: Sequence[LogSegment], highest: int | N
     if latest is None or highest is None or latest.reason is not IneligibleReason.ACTIVE:
         return None
     return latest if latest.base_offset > highest + 1 else None
+
+
+def _with_whole_leftovers(
+    again: Replacements,
+    replica: Replica,
+    copies: Sequence[FailedCopy],
+    metadata: RemoteLogMetadata,
+    is_whole: Callable[[SegmentRow], bool],
+) -> Replacements:
+    """What no source can replace any more was perhaps sent, and not finished."""
+    if again.held_back is None or again.held_back.reason is not HeldBack.LOST:
+        return again
+    left = replacing(metadata, replica.topic_id_partition, [copy.metadata for copy in copies], is_whole)
+    return Replacements(tuple(left)) if left else again
 
 
 def _leftovers(

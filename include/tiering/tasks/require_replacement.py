@@ -11,12 +11,13 @@ since, and be all that there is of its offsets.
 from dataclasses import dataclass
 from typing import Final
 
-from include.tiering.errors import UnprovedReplacementError
+from include.tiering.errors import StoreInDoubtError, UnprovedReplacementError
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.skipped_offsets import OffsetRange, without
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, SegmentRow
+from include.tiering.tasks.store_witness import StoreWitness
 from include.tiering.tasks.whole_copy import WholeCopy
 
 _MOST_COPIES: Final = 1_000
@@ -56,15 +57,18 @@ class ReplacementCheck:
             raise _unproved(old, new, fault)
 
     def require_covered(self, unfinished: RemoteLogSegmentMetadata) -> None:
-        """Return if the objects of a copy that was never finished may go: there are none, or passed segments or
-        recorded decisions cover its offsets.
+        """Return if the objects of a copy that was never finished may go: it is below the log start, or there are none
+        in a store that shows others, or passed segments or recorded decisions cover its offsets.
 
         Raises:
             UnprovedReplacementError: offsets of it are nowhere else, or what has them is not whole.
             RemoteStorageUnavailableError: the store does not answer (retriable).
         """
         segment_id, partition = unfinished.remote_log_segment_id, unfinished.topic_id_partition
+        if self.metadata.partition_truth(partition).log_start_offset > unfinished.end_offset:
+            return
         if not self.whole.storage.stat_log_segment(unfinished):
+            self._require_witness(unfinished)
             return
         wanted = OffsetRange(unfinished.start_offset, unfinished.end_offset)
         rows = [row for row in self.metadata.list_segments(partition) if row.metadata.is_finished]
@@ -74,11 +78,26 @@ class ReplacementCheck:
         if nowhere := without(wanted, [*decided, *copied]):
             raise UnprovedReplacementError(
                 f"{segment_id} is kept: its copy was not finished, and no other that passed verification has offsets"
-                f" {nowhere[0]}; a copy run finishes it if all of it is there"
+                f" {nowhere[0]}; a copy run finishes it if all of it is there, ./tiering adopt if its source is gone"
             )
         for row in covering:
             if (fault := self.whole.fault(row)) is not None:
                 raise UnprovedReplacementError(f"{segment_id} is kept: {row.metadata.remote_log_segment_id.id} {fault}")
+
+    def _require_witness(self, missing: RemoteLogSegmentMetadata) -> None:
+        """A deletion that is recorded now is not taken back when the right store is there again."""
+        rows = self.metadata.list_segments(missing.topic_id_partition)
+        finished = [row for row in rows if row.metadata.is_finished and row.verdict is not Verdict.FAILED]
+        if finished and self.whole.is_in_parts(finished[-1]):
+            other = finished[-1].metadata.remote_log_segment_id
+            raise UnprovedReplacementError(
+                f"{missing.remote_log_segment_id} is kept: nothing of it is in the store, and {other.id}, which was"
+                " finished, is not whole there: is it the right store?"
+            )
+        try:
+            StoreWitness(self.metadata, lambda: self.whole.storage).require(missing)
+        except StoreInDoubtError as error:
+            raise UnprovedReplacementError(f"{missing.remote_log_segment_id} is kept: {error}") from error
 
     def _last_copy(self, old: SegmentRow) -> SegmentRow:
         """The end of the chain: a new copy may have failed and have been superseded itself."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from include.tiering.errors import RemoteStorageError
+from include.tiering.errors import RemoteStorageError, SegmentKeyError
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.formats.manifest import parse_manifest
 from include.tiering.quota.contract import Quotas
@@ -29,10 +29,19 @@ class WholeCopy:
         """
         try:
             return self._fault(row)
-        except RemoteStorageError as error:
+        except (RemoteStorageError, SegmentKeyError) as error:
             if error.retriable:
                 raise
             return f"cannot be read: {error}"
+
+    def is_in_parts(self, row: SegmentRow) -> bool:
+        """Whether an object of it is certainly not there. What is there and cannot be read is no part of anything less.
+
+        Raises:
+            RemoteStorageError: the store cannot be asked.
+        """
+        found = {one.kind for one in self.storage.stat_log_segment(row.metadata)}
+        return not self.storage.required_kinds <= found
 
     def is_there(self, row: SegmentRow) -> bool:
         """Whether it is a whole and right copy; not if the store cannot be asked."""

@@ -17,11 +17,9 @@ from include.tiering.tasks.copy_plan import CopyPlan, HeldBack
 from include.tiering.tasks.copy_segments import BatchResult
 from include.tiering.tasks.handover.ports import CopyRound, StoredDigest
 from include.tiering.tasks.handover.stored_records import stored_digest
-from include.tiering.tasks.leftover_copies import LeftoverCopies
 from include.tiering.tasks.plan_publication import PublicationPlan
 from include.tiering.tasks.publish import Publisher
 from include.tiering.tasks.verify_segments import subjects_of, verify_subjects
-from include.tiering.tasks.whole_copy import WholeCopy
 from include.tiering.work.handover_contract import SeededPartition
 
 if TYPE_CHECKING:
@@ -69,8 +67,7 @@ class HandoverActions:
         verify_subjects(tiering.measurer, tiering.segment_judge(), subjects, self._depth, tiering.loss_limits())
 
     def abandon_leftovers(self, fence: Fence) -> None:
-        tiering = self._tiering
-        LeftoverCopies(tiering.segment_copier(), WholeCopy(tiering.storage, tiering.quotas)).abandon_parts(fence)
+        self._tiering.leftover_copies().abandon_empty(fence)
 
     def publish(self, seeded: SeededPartition) -> None:
         self._tiering.require_our_store()

@@ -30,11 +30,13 @@ from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch, 
 from include.tiering.tasks.follow_source import FollowSource, follow_source, plan_follow
 from include.tiering.tasks.held_by_divergence import record_divergences
 from include.tiering.tasks.left_work import LeftPartition, left_work
+from include.tiering.tasks.leftover_copies import LeftoverCopies
 from include.tiering.tasks.own_topics import register_owners
 from include.tiering.tasks.plan_replacements import remember_losses
 from include.tiering.tasks.record_readers import RecordReaders
 from include.tiering.tasks.remember_epochs import remember_leader_epochs
 from include.tiering.tasks.skip_offsets import Skip, plan_skip, skip_offsets
+from include.tiering.tasks.whole_copy import WholeCopy
 from include.tiering.wiring.batches import gate_and_heartbeat
 from include.tiering.wiring.broker_verbs import BrokerVerbs
 from include.tiering.wiring.expiration_verbs import ExpirationVerbs
@@ -185,6 +187,7 @@ class Tiering(
             on_copied=on_copied,
             topic_quotas=self.topic_quotas,
             ahead=CheckAhead(self.source, self.clock, max_bytes=settings.queue.max_bytes),
+            claim=self.claim_store,
         ).run()
         _count(result)
         return result
@@ -234,6 +237,10 @@ class Tiering(
         """One answer for each partition, as they come; see `RecordReaders.fetch`."""
         with self.record_readers() as readers:
             yield from readers.fetch(fetches, client)
+
+    def leftover_copies(self) -> LeftoverCopies:
+        """Settles what copies left."""
+        return LeftoverCopies(self.segment_copier(), WholeCopy(self.storage, self.quotas), self.claim_store)
 
     def segment_copier(self) -> SegmentCopier:
         """Copies one segment, or abandons what was copied of it."""

@@ -58,7 +58,7 @@ class Verbs(Protocol):
         ...
 
     def abandon_leftovers(self, fence: Fence) -> None:
-        """Abandon what is not whole of the leased partition's copies that never were finished."""
+        """Abandon, of the leased partition's copies that never were finished, those of which nothing is stored."""
         ...
 
     def publish(self, seeded: SeededPartition) -> None:

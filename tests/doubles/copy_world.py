@@ -30,6 +30,7 @@ from include.tiering.tasks.own_topics import register_owners
 from include.tiering.tasks.plan_copy import plan_copy
 from include.tiering.tasks.plan_replacements import remember_losses
 from include.tiering.tasks.send_gate import SendGate
+from include.tiering.tasks.whole_copy import WholeCopy
 from include.tiering.work.contract import BatchProgress, SegmentOutcome
 from include.tiering.work.sql import SqlWorkStore
 from tests.doubles.databases import AdjustableNow
@@ -57,6 +58,7 @@ class World:
     at: dict[tuple[CopyStep, int], Callable[[], None]]
     limiter: ByteLimiter
     store: Path
+    claim: Callable[[], object] = lambda: None
     seed: int = 0
 
     def plan(self, run_id: str = "run") -> None:
@@ -66,7 +68,8 @@ class World:
         report, failed = self.source.scan(), by_partition(self.failed_copies.all())
         register_owners(report, self.registry)
         known = {"metadata": self.metadata, "registry": self.registry, "facts": UnknownFacts()}
-        plan = plan_copy(run_id, report, now_ms=0, failed=failed, **known)
+        is_whole = WholeCopy(self.storage, SameLimiter(self.limiter)).is_there
+        plan = plan_copy(run_id, report, now_ms=0, failed=failed, is_whole=is_whole, **known)
         record_divergences(plan, self.metadata)
         remember_losses(report, plan, failed, self.failed_copies)
         return plan
@@ -94,6 +97,7 @@ class World:
             limits=made,
             on_copied=lambda copied: None,
             ahead=CheckAhead(self.source, clock),
+            claim=self.claim,
         ).run()
 
     def offsets(self, replica_id: ReplicaId) -> list[tuple[int, int]]:

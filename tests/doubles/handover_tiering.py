@@ -7,11 +7,12 @@ from typing import Any
 
 from include.tiering.remote_storage.store_marker import StoreMarker
 from include.tiering.settings import TieringSettings
+from include.tiering.wiring.decision_verbs import DecisionVerbs
 from include.tiering.wiring.handover_verbs import HandoverVerbs
 from tests.doubles.handover_world import HandoverWorld
 
 
-class WorldTiering(HandoverVerbs):
+class WorldTiering(HandoverVerbs, DecisionVerbs):
     """As much of `Tiering` as hand-overs need."""
 
     def __init__(self, world: HandoverWorld) -> None:

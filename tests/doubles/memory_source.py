@@ -75,6 +75,8 @@ class MemoryOpenSegment:
 
     def recheck(self) -> None:
         now = self._source.replicas.get(self._replica.replica_id)
+        if now is not None and now.segment_at(self.segment.base_offset) is None:
+            raise SourceVanishedError(str(self._replica.replica_id), "no such file or directory (any more)")
         if now is None or now != self._replica or self.fingerprint.files[0][2] != self._source.generation:
             raise SourceChangedError(str(self._replica.replica_id), "changed while it was copied")
 

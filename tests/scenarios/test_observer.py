@@ -14,9 +14,9 @@ from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.pools.contract import READER_POOL
 from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.ingestion_contract import MetadataTopicIdentity
-from include.tiering.tasks.leftover_copies import leftovers_of
 from include.tiering.tasks.partition_readiness import NotReady
 from include.tiering.tasks.plan_expiration import ExpirationPlanner
+from include.tiering.tasks.plan_leftovers import leftovers_of
 from tests.doubles.kafkas_remote_store import ABANDONED
 from tests.doubles.observed_cluster import ObservedCluster
 from tests.doubles.segments import DELETE_FINISHED, DELETE_STARTED, FINISHED, partition_of, planned, update_of

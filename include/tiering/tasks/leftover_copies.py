@@ -17,7 +17,7 @@ once it is past the log start, or another copy of its offsets has passed verific
 without them. Where the whole partition is gone from the source, `./tiering adopt` finishes what is whole.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -25,17 +25,15 @@ from typing import Final
 from include.tiering.errors import SourceChangedError, SourceVanishedError, StateConflictError
 from include.tiering.log_source.contract import OpenSegment, ReplicaId
 from include.tiering.model.divergence import newest_history
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.lineage import with_records
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_origin import SegmentOrigin
-from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.skipped_offsets import not_skipped
 from include.tiering.observability import for_partition, get_logger
 from include.tiering.quota.contract import ByteLimiter
-from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata, SegmentRow
+from include.tiering.remote_metadata.contract import Fence, SegmentRow
 from include.tiering.tasks.copy_checks import require_no_fork
 from include.tiering.tasks.copy_one_segment import CopyStep, SegmentCopier
+from include.tiering.tasks.plan_leftovers import is_started, leftovers_of, records_of
 from include.tiering.tasks.whole_copy import WholeCopy
 from include.tiering.work.contract import PlannedSegment
 
@@ -79,7 +77,7 @@ class LeftoverCopies:
             RemoteStorageError, LeaseLostError: as `settle`.
         """
         for row in leftovers_of(self.copier.metadata, fence.topic_id_partition):
-            if not _is_started(row) or not self.whole.storage.stat_log_segment(row.metadata):
+            if not is_started(row) or not self.whole.storage.stat_log_segment(row.metadata):
                 self.copier.abandon(row.metadata, fence)
 
     def _settle(
@@ -93,7 +91,7 @@ class LeftoverCopies:
     ) -> str | None:
         """Why it stays, None if it does not."""
         attempt = row.metadata
-        if not _is_started(row):
+        if not is_started(row):
             self.copier.abandon(attempt, fence)
             return None
         with ExitStack() as stack:
@@ -149,7 +147,11 @@ class LeftoverCopies:
         if opened is not None and (opened.segment.reason is not None or not _is_same(opened, row)):
             return "the source has other bytes, or is not eligible any more"
         if failed is not None:
-            return None if _records(failed) == _records(attempt) else "it is not of the offsets and epochs that failed"
+            return (
+                None if records_of(failed) == records_of(attempt) else "it is not of the offsets and epochs that failed"
+            )
+        if row.history != newest_history(metadata.divergences(attempt.topic_id_partition)):
+            return "it is of a history that the archive does not follow any more"
         highest = metadata.highest_copied_offset(attempt.topic_id_partition)
         if highest is not None and attempt.end_offset <= highest:
             return f"offsets up to {highest} are copied"
@@ -176,58 +178,6 @@ class LeftoverCopies:
         return None if other is None else f"offset {other} is known under leader epoch {known.epoch_for(other)}"
 
 
-def leftovers_of(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> list[SegmentRow]:
-    """Copies of the partition that we began and that were never finished, by ascending start offset.
-
-    Of what a broker began a lease of ours proves nothing. What was finished is expiration's, which has its own lease.
-    """
-    rows = [row for row in metadata.list_segments(partition) if row.origin is SegmentOrigin.PLATFORM]
-    return [row for row in rows if not row.metadata.is_finished and row.finished_at_ms is None]
-
-
-def going_on(
-    metadata: RemoteLogMetadata,
-    partition: TopicIdPartition,
-    highest_copied_offset: int,
-    following_offset: int,
-    is_whole: Callable[[SegmentRow], bool],
-) -> list[PlannedSegment]:
-    """Whole leftovers that join what is copied and are of the history that is followed, of offsets that the source,
-    which goes on with `following_offset`, has no longer."""
-    found, next_offset = [], highest_copied_offset + 1
-    history = newest_history(metadata.divergences(partition))
-    for row in leftovers_of(metadata, partition):
-        if row.history != history:
-            continue
-        segment = row.metadata
-        joins = segment.start_offset <= next_offset <= segment.end_offset < following_offset
-        if joins and _is_started(row) and is_whole(row):
-            found.append(PlannedSegment(segment.start_offset, segment.end_offset, segment.segment_size_bytes))
-            next_offset = segment.end_offset + 1
-    return found
-
-
-def replacing(
-    metadata: RemoteLogMetadata,
-    partition: TopicIdPartition,
-    failed: Iterable[RemoteLogSegmentMetadata],
-    is_whole: Callable[[SegmentRow], bool],
-) -> list[PlannedSegment]:
-    """Whole leftovers of the same records as one of the failed segments, whose place they can take."""
-    leftovers = {_records(row.metadata): row for row in leftovers_of(metadata, partition) if _is_started(row)}
-    found = []
-    for one in failed:
-        row = leftovers.get(_records(one))
-        if row is not None and is_whole(row):
-            size_bytes, old = row.metadata.segment_size_bytes, one.remote_log_segment_id.id
-            found.append(PlannedSegment(one.start_offset, one.end_offset, size_bytes, supersedes=old))
-    return found
-
-
-def _is_started(row: SegmentRow) -> bool:
-    return row.metadata.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
-
-
 def _has_offsets_of(opened: OpenSegment, attempt: RemoteLogSegmentMetadata) -> bool:
     segment = opened.segment
     offsets, size_bytes = (segment.base_offset, segment.end_offset), segment.size_bytes
@@ -239,10 +189,6 @@ def _is_same(opened: OpenSegment, row: SegmentRow) -> bool:
     if not _has_offsets_of(opened, row.metadata) or opened.segment.leader_epochs != row.metadata.segment_leader_epochs:
         return False
     return opened.fingerprint.as_text() == row.source_fingerprint or opened.check().data.log_crc32c == row.log_crc32c
-
-
-def _records(segment: RemoteLogSegmentMetadata) -> tuple[object, ...]:
-    return segment.start_offset, segment.end_offset, with_records(segment.segment_leader_epochs)
 
 
 def _is_planned(planned: PlannedSegment, attempt: RemoteLogSegmentMetadata) -> bool:

@@ -102,7 +102,7 @@ def plan_adoption(
 def _unknown(
     attempts: Sequence[FoundAttempt], rows: Sequence[SegmentRow], metadata: RemoteLogMetadata
 ) -> tuple[list[FoundAttempt], list[RefusedAttempt]]:
-    """Attempts that the metadata never knew, or knows as begun by us alone, and the others. Deleted ones are conflicts."""
+    """Attempts that the metadata never knew, or knows as begun by us, and the others. Deleted ones are conflicts."""
     begun = {row.metadata.remote_log_segment_id for row in rows if _is_begun(row)}
     states = {row.metadata.remote_log_segment_id: row.metadata.state for row in rows}
     unknown, known = [], []

@@ -22,8 +22,9 @@ from include.tiering.tasks.claim_store import StoreClaim
 from include.tiering.tasks.clock_guard import ClockGuard
 from include.tiering.tasks.copy_one_segment import SegmentCopier
 from include.tiering.tasks.delete_batch import DeleteBatch
-from include.tiering.tasks.leftover_copies import LeftoverCopies, leftovers_of
+from include.tiering.tasks.leftover_copies import LeftoverCopies
 from include.tiering.tasks.missing_segments import MissingSegments
+from include.tiering.tasks.plan_leftovers import leftovers_of
 from include.tiering.tasks.require_replacement import ReplacementCheck
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.tasks.store_witness import StoreWitness

@@ -18,7 +18,7 @@ from include.tiering.remote_metadata.contract import Fence, LeaseRole
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_recovery import SqlMetadataRecovery
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
-from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.tasks.adopt import Adoption, AdoptionReport, AdoptionStep
 from include.tiering.tasks.plan_adoption import AdoptionPlan, plan_adoption
 from include.tiering.work.contract import SegmentOutcome
@@ -252,11 +252,24 @@ def test_nothing_is_adopted_behind_a_first_copy_that_was_only_begun(tmp_path: Pa
         stored, metadata = StoredLog.at(tmp_path), SqlRemoteLogMetadata(engine, CLUSTER_ID)
         begun, _ = stored.copy(0), stored.copy(1)
         metadata.add_segment(begun, fence=lease_of(engine, begun.topic_id_partition).fence)
+        (manifest,) = [one for one in stored.storage.stat_log_segment(begun) if one.kind is ObjectKind.MANIFEST]
+        (tmp_path / manifest.key).unlink()
         plan = plan_adoption(stored.storage, metadata, SqlTopicRegistry(engine, CLUSTER_ID), None)
         assert plan.partitions == ()
-        ((_, error, message),) = why(plan)
+        _, (_, error, message) = why(plan)
         assert error == "StateConflictError"
         assert "offsets before it are missing" in message
+
+
+def test_a_whole_copy_that_was_only_begun_is_adopted(deployment: Deployment) -> None:
+    """Where its partition is gone from the source no copy run comes to it any more."""
+    begun = deployment.stored.copy(1)
+    deployment.metadata.add_segment(begun, fence=deployment.fence())
+    deployment.stored.copy(2)
+    report = deployment.adopt(deployment.plan())
+    assert (len(report.adopted), report.refused) == (2, ())
+    assert deployment.starts() == [0, 25, 50]
+    assert deployment.metadata.segment(begun.remote_log_segment_id).verdict is Verdict.NONE
 
 
 def test_while_a_divergence_waits_for_a_decision_nothing_is_adopted(deployment: Deployment) -> None:

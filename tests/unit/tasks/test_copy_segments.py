@@ -90,7 +90,6 @@ def test_a_lost_answer_to_finished_costs_no_object(world):
 
 
 CHANGES = {
-    "segment deleted": lambda source, replica: source.change(replica, segments=source.replicas[replica].segments[1:]),
     "truncated": lambda source, replica: source.change(replica, log_end_offset=15),
     "leader changed": lambda source, replica: source.change(replica, chosen=False),
     "log start raised": lambda source, replica: source.change(replica, log_start_offset=25),

@@ -6,16 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.errors import ForeignStoreError, UnprovedReplacementError
+from include.tiering.clock import SystemClock
+from include.tiering.errors import ForeignStoreError, SegmentKeyError, UnprovedReplacementError
 from include.tiering.log_source.contract import IneligibleReason, ReplicaId
 from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import SegmentRow
-from include.tiering.remote_storage.contract import ObjectKind
-from include.tiering.tasks.copy_one_segment import CopyStep
-from include.tiering.tasks.leftover_copies import leftovers_of
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
+from include.tiering.tasks.copy_one_segment import CopyStep, SegmentCopier
+from include.tiering.tasks.copy_plan import HeldBack
+from include.tiering.tasks.leftover_copies import LeftoverCopies
+from include.tiering.tasks.plan_leftovers import leftovers_of
 from include.tiering.tasks.require_replacement import ReplacementCheck
 from include.tiering.tasks.whole_copy import WholeCopy
 from include.tiering.work.contract import SegmentOutcome
@@ -60,10 +65,30 @@ def broker_deletes_up_to(world: World, orders: ReplicaId, offset: int) -> None:
     world.source.change(orders, segments=kept, log_start_offset=offset + 1)
 
 
-def lose_the_manifest(world: World, segment_id: RemoteLogSegmentId) -> None:
+def refuse() -> None:
+    raise ForeignStoreError("another database has used the store since")
+
+
+class KeyMissing(StorageDecorator):
+    """The settings name no private key for one segment."""
+
+    def __init__(self, inner: RemoteStorage, encrypted: RemoteLogSegmentMetadata) -> None:
+        super().__init__(inner)
+        self._encrypted = encrypted
+
+    def fetch_manifest(self, metadata: RemoteLogSegmentMetadata) -> bytes | None:
+        if metadata.remote_log_segment_id == self._encrypted.remote_log_segment_id:
+            raise SegmentKeyError("it is encrypted for key pair 'k1', of which the settings name no private key")
+        return super().fetch_manifest(metadata)
+
+
+def lose_the_manifest(world: World, segment_id: RemoteLogSegmentId) -> tuple[Path, bytes]:
     row = world.metadata.segment(segment_id)
     (manifest,) = [one for one in world.storage.stat_log_segment(row.metadata) if one.kind is ObjectKind.MANIFEST]
-    (world.store / manifest.key).unlink()
+    path = world.store / manifest.key
+    content = path.read_bytes()
+    path.unlink()
+    return path, content
 
 
 class ForeignStore(StorageDecorator):
@@ -90,6 +115,95 @@ def test_a_whole_copy_is_finished_when_the_broker_has_deleted_its_segment(world,
     assert world.batch().failed == ()
     assert ids(world, orders)[10] == left.remote_log_segment_id
     assert world.offsets(orders) == [(0, 9), (10, 19), (20, 29)]
+
+
+@pytest.mark.parametrize("step", [CopyStep.CHECKED, CopyStep.STARTED, CopyStep.SENT, CopyStep.VERIFIED], ids=str)
+def test_a_worker_leaves_its_own_copy_when_the_broker_deletes_the_segment_meanwhile(world, orders, step):
+    world.plan()
+    world.at[step, 10] = lambda: broker_deletes_up_to(world, orders, 19)
+    (failure,) = world.batch().failed
+    assert failure.item.error == "SourceVanishedError"
+    (left,) = leftovers_of(world.metadata, orders.topic_id_partition)
+    world.plan("next")
+    assert world.batch("next", "next/0").failed == ()
+    assert ids(world, orders)[10] == left.metadata.remote_log_segment_id
+
+
+def test_a_whole_copy_of_another_history_stays_when_its_source_is_gone(world, orders):
+    """The source was elected anew and has deleted both: what was learned of its epochs before says so."""
+    left = left_at(world, orders, CopyStep.VERIFIED).metadata
+    known = LeaderEpochs.of([(0, 0), (5, 15)])
+    world.metadata.merge_leader_epochs(orders.topic_id_partition, known, 0)
+    broker_deletes_up_to(world, orders, 19)
+    world.batch()
+    assert [row.metadata for row in leftovers_of(world.metadata, orders.topic_id_partition)] == [left]
+    assert world.offsets(orders) == [(0, 9)]
+
+
+def test_a_whole_replacement_is_finished_when_no_source_can_replace_the_failed_one_any_more(world, orders):
+    world.plan("first")
+    world.batch("first", "first/0")
+    failed = ids(world, orders)[10]
+    world.metadata.record_verdict(failed, Verdict.FAILED, detail="Q102: other bytes")
+    left = left_at(world, orders, CopyStep.VERIFIED).metadata
+    broker_deletes_up_to(world, orders, 19)
+    world.plan("next")
+    assert world.batch("next", "next/0").failed == ()
+    assert ids(world, orders)[10] == left.remote_log_segment_id
+    assert world.metadata.segment(failed).superseded_by == left.remote_log_segment_id.id
+
+
+def test_parts_are_abandoned_only_by_the_database_that_owns_the_store(world, orders):
+    """A copy of this one may have a live worker that is sending them."""
+    left = left_at(world, orders, CopyStep.SENT).metadata
+    lose_the_manifest(world, left.remote_log_segment_id)
+    world.claim = refuse
+    (failure,) = world.batch().failed
+    assert failure.item.error == "ForeignStoreError"
+    assert [row.metadata for row in leftovers_of(world.metadata, orders.topic_id_partition)] == [left]
+    assert world.objects() == 3 + 2
+
+
+def test_parts_that_became_whole_while_the_store_was_claimed_are_not_abandoned(world, orders):
+    left = left_at(world, orders, CopyStep.SENT).metadata
+    manifest, content = lose_the_manifest(world, left.remote_log_segment_id)
+    world.claim = lambda: manifest.write_bytes(content)
+    assert world.batch().failed == ()
+    assert ids(world, orders)[10] == left.remote_log_segment_id
+
+
+def test_what_cannot_be_read_is_no_part(world, orders):
+    """A key pair that was dropped from the settings. It is sent again, and stays beside the new copy."""
+    left = left_at(world, orders, CopyStep.VERIFIED).metadata
+    world.storage = KeyMissing(world.storage, left)
+    world.plan("next")
+    assert world.batch("next", "next/0").failed == ()
+    assert ids(world, orders)[10] != left.remote_log_segment_id
+    assert world.objects() == 4 * 3
+
+
+def test_where_the_source_is_gone_as_well_a_missing_key_is_a_hole_of_one_partition(world, orders):
+    left = left_at(world, orders, CopyStep.VERIFIED).metadata
+    payments = world.source.add("payments")
+    broker_deletes_up_to(world, orders, 19)
+    world.storage = KeyMissing(world.storage, left)
+    (held,) = world.planned("next").held_back
+    assert (held.reason, held.hole) == (HeldBack.HOLE, (10, 19))
+    world.plan("next")
+    assert world.batch("next", "next/0").failed == ()
+    assert len(world.offsets(payments)) == 3
+
+
+def test_where_brokers_go_on_all_stays_of_which_anything_is_stored(world, orders):
+    left = left_at(world, orders, CopyStep.SENT).metadata
+    lose_the_manifest(world, left.remote_log_segment_id)
+    lease = world.work.claim("run", "run/0", lease_ms=1_000)
+    copier = SegmentCopier(
+        world.source, world.storage, world.metadata, world.registry, SystemClock(), bytes, lambda *_: None
+    )
+    whole = WholeCopy(world.storage, SameLimiter(world.limiter))
+    LeftoverCopies(copier, whole, lambda: None).abandon_empty(lease.fence)
+    assert world.objects() == 3 + 2
 
 
 def test_a_whole_copy_of_the_first_segment_is_finished_when_the_broker_has_deleted_it(world, orders):
@@ -184,6 +298,22 @@ class TestExpirationOfALeftover:
         broker_deletes_up_to(world, orders, 19)
         world.metadata.skip_offsets(orders.topic_id_partition, OffsetRange(10, 19), reason="gone", author="test")
         check.require_covered(left)
+
+    def test_it_goes_when_it_is_below_the_log_start(self, world, orders, check):
+        left = left_at(world, orders, CopyStep.VERIFIED).metadata
+        lease = world.work.claim("run", "run/0", lease_ms=1_000)
+        world.metadata.raise_log_start(
+            orders.topic_id_partition, 20, reason="delete-records", author="test", fence=lease.fence
+        )
+        check.require_covered(left)
+
+    def test_it_stays_when_nothing_is_there_of_what_was_finished_either(self, world, orders, check):
+        """Another directory is under the store's path."""
+        left = left_at(world, orders, CopyStep.VERIFIED).metadata
+        for path in [one for one in world.store.iterdir() if one.is_dir()]:
+            path.rename(world.store.parent / path.name)
+        with pytest.raises(UnprovedReplacementError, match="is it the right store"):
+            check.require_covered(left)
 
     def test_it_goes_when_there_is_nothing_of_it(self, world, orders, check):
         check.require_covered(left_at(world, orders, CopyStep.STARTED).metadata)

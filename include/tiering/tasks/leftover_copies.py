@@ -25,7 +25,6 @@ from typing import Final
 from include.tiering.errors import SourceChangedError, SourceVanishedError, StateConflictError
 from include.tiering.log_source.contract import OpenSegment, ReplicaId
 from include.tiering.model.divergence import newest_history
-from include.tiering.model.lineage import with_records
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.skipped_offsets import not_skipped
 from include.tiering.observability import for_partition, get_logger
@@ -33,7 +32,7 @@ from include.tiering.quota.contract import ByteLimiter
 from include.tiering.remote_metadata.contract import Fence, SegmentRow
 from include.tiering.tasks.copy_checks import require_no_fork
 from include.tiering.tasks.copy_one_segment import CopyStep, SegmentCopier
-from include.tiering.tasks.plan_leftovers import is_started, leftovers_of, records_of
+from include.tiering.tasks.plan_leftovers import is_started, leftovers_of, other_history, records_of
 from include.tiering.tasks.whole_copy import WholeCopy
 from include.tiering.work.contract import PlannedSegment
 
@@ -162,20 +161,12 @@ class LeftoverCopies:
         if opened is None:
             if planned[0].base_offset <= attempt.end_offset and not any(_is_planned(one, attempt) for one in planned):
                 return f"the source has its offsets in the segment at {planned[0].base_offset}"
-            return self._other_history(attempt)
+            return other_history(metadata, attempt)
         try:
             require_no_fork(replica_id, opened, highest, metadata)
         except SourceChangedError as error:
             return str(error)
         return None
-
-    def _other_history(self, attempt: RemoteLogSegmentMetadata) -> str | None:
-        """What we know of the log's leader epochs, which no log start cuts, against those of a copy without source."""
-        known = self.copier.metadata.partition_truth(attempt.topic_id_partition).leader_epochs
-        own = with_records(attempt.segment_leader_epochs)
-        offsets = [*(max(entry.start_offset, attempt.start_offset) for entry in own), attempt.end_offset]
-        other = next((one for one in offsets if known.epoch_for(one) not in (None, own.epoch_for(one))), None)
-        return None if other is None else f"offset {other} is known under leader epoch {known.epoch_for(other)}"
 
 
 def _has_offsets_of(opened: OpenSegment, attempt: RemoteLogSegmentMetadata) -> bool:

@@ -40,7 +40,7 @@ def going_on(
             continue
         segment = row.metadata
         joins = segment.start_offset <= next_offset <= segment.end_offset < following_offset
-        if joins and is_started(row) and is_whole(row):
+        if joins and is_started(row) and other_history(metadata, segment) is None and is_whole(row):
             found.append(PlannedSegment(segment.start_offset, segment.end_offset, segment.segment_size_bytes))
             next_offset = segment.end_offset + 1
     return found
@@ -57,10 +57,20 @@ def replacing(
     found = []
     for one in failed:
         row = leftovers.get(records_of(one))
-        if row is not None and is_whole(row):
+        if row is not None and other_history(metadata, row.metadata) is None and is_whole(row):
             size_bytes, old = row.metadata.segment_size_bytes, one.remote_log_segment_id.id
             found.append(PlannedSegment(one.start_offset, one.end_offset, size_bytes, supersedes=old))
     return found
+
+
+def other_history(metadata: RemoteLogMetadata, attempt: RemoteLogSegmentMetadata) -> str | None:
+    """What we know of the log's leader epochs, which no log start cuts, against those of a copy without source: why it
+    is of another history, None if nothing says so."""
+    known = metadata.partition_truth(attempt.topic_id_partition).leader_epochs
+    own = with_records(attempt.segment_leader_epochs)
+    offsets = [*(max(entry.start_offset, attempt.start_offset) for entry in own), attempt.end_offset]
+    other = next((one for one in offsets if known.epoch_for(one) not in (None, own.epoch_for(one))), None)
+    return None if other is None else f"offset {other} is known under leader epoch {known.epoch_for(other)}"
 
 
 def is_started(row: SegmentRow) -> bool:

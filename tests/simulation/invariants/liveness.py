@@ -40,7 +40,7 @@ class Closing:
         self._calm_down()
         if world.tempers.mistakes and not self._until_idle("what runs when the faults stop comes to an end"):
             return
-        if world.watch.ownership.is_behind(world.side):
+        if world.watch.ownership.is_behind(world.side) or world.watch.ownership.is_refused(world.side):
             MistakeEvents(world, self._runs).take_over(world.side)
             if not self._until_idle("what runs when the faults stop comes to an end"):
                 return

@@ -44,6 +44,12 @@ class Ownership:
     def is_behind(self, side: Side) -> bool:
         return side in self._behind
 
+    def is_refused(self, side: Side) -> bool:
+        """What a person sees: the marker has a token that this database does not know."""
+        marker = self._world.store.objects.get(MARKER_KEY)
+        token = None if marker is None else marker_from_bytes(marker).token
+        return token is not None and not any(token in row for row in side.db.rows(_TOKENS))
+
     def split(self) -> None:
         """Another database is a copy of the rightful one as of now."""
         self._planned_since = None

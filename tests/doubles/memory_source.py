@@ -44,6 +44,7 @@ class MemoryOpenSegment:
         self.segment = segment
         self._source = source
         self._replica = replica
+        self._found_corrupt = False
         self.fingerprint = SourceFingerprint(
             replica.replica_id.broker_id,
             replica.replica_id.directory_id,
@@ -55,6 +56,7 @@ class MemoryOpenSegment:
 
     def check(self) -> CheckedSegment:
         if (self._replica.topic_id_partition, self.segment.base_offset) in self._source.corrupt:
+            self._found_corrupt = True
             raise CorruptFileError(f"{self._replica.replica_id}/{self.segment.base_offset}.log", "bad CRC-32C", 61)
         data = self._source.log_bytes(self._replica.topic_id_partition, self.segment.base_offset)
         return CheckedSegment(
@@ -74,6 +76,8 @@ class MemoryOpenSegment:
         )
 
     def recheck(self) -> None:
+        if self._found_corrupt:
+            raise SourceChangedError(str(self._replica.replica_id), "found corrupt")
         now = self._source.replicas.get(self._replica.replica_id)
         if now is not None and now.segment_at(self.segment.base_offset) is None:
             raise SourceVanishedError(str(self._replica.replica_id), "no such file or directory (any more)")

@@ -139,7 +139,8 @@ class _Partition:
             return
         with taken as ahead, ahead:
             opened = ahead.opened.result()
-            if self._clock.monotonic() - ahead.opened_at > FRESH_SECONDS:
+            if self._clock.monotonic() - ahead.opened_at > FRESH_SECONDS and ahead.checked.exception() is None:
+                # An error of the check is not compared away: damage would look like a change, which is worth a retry.
                 opened.recheck()
             yield _Expected(opened, ahead.checked.result, lambda: self._go_ahead(base_offset))
 

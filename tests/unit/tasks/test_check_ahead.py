@@ -160,6 +160,17 @@ def test_damage_is_told_in_its_turn_and_nothing_behind_it_is_read(source, clock,
     assert source.opened == [0, 10]
 
 
+def test_damage_that_was_found_long_ago_is_still_damage(source, clock, orders):
+    source.corrupt.add((orders.topic_id_partition, 10))
+    with expecting(source, clock, orders) as ahead:
+        with ahead.open_segment(orders, 0) as opened:
+            opened.check()
+            assert source.checked[10].wait(PATIENCE_SECONDS)
+        clock.advance(FRESH_SECONDS + 0.1)
+        with ahead.open_segment(orders, 10) as opened, pytest.raises(CorruptFileError):
+            opened.check()
+
+
 def test_a_segment_that_is_gone_is_told_in_its_turn(source, clock, orders):
     with expecting(source, clock, orders) as ahead:
         with ahead.open_segment(orders, 0) as opened:

@@ -9,7 +9,6 @@ page of this server. As Airflow loads this file in every process, the web applic
 """
 
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
 from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +17,7 @@ from urllib.parse import quote, urlsplit
 from airflow.plugins_manager import AirflowPlugin
 
 from plugins.tiering_airflow import configuration
+from plugins.tiering_airflow.web import answer_headers, mounted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,24 +27,10 @@ if TYPE_CHECKING:
     from include.tiering.reports.deletion_page import ShownPlan
     from include.tiering.wiring import Tiering
 
-_Message = MutableMapping[str, Any]
-
 URL_PREFIX: Final = "/tiering/expiration"
 DAG_ID: Final = "tiering_expiration"
 _MOST_BYTES: Final = 4_096
-_HEADERS: Final = {
-    "Cache-Control": "private, no-store",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "SAMEORIGIN",
-}
-
-
-async def application(
-    scope: _Message, receive: Callable[[], Awaitable[_Message]], send: Callable[[_Message], Awaitable[None]]
-) -> None:
-    """The ASGI application that Airflow mounts."""
-    await make_application()(scope, receive, send)
+_HEADERS: Final = answer_headers("private, no-store")
 
 
 @cache
@@ -185,6 +171,7 @@ def _address(dag_id: str) -> str:
     return f"{prefix}{URL_PREFIX}/dags/{quote(dag_id, '')}/withdraw"
 
 
+application: Final = mounted(make_application)
 _APPLICATIONS: Final = [{"app": application, "url_prefix": URL_PREFIX, "name": "Tiering: deletion plans"}]
 _TABS: Final = [
     {

@@ -9,14 +9,15 @@ data docs know: neither a DAG's id nor a run's is ever part of a path. Airflow l
 application is made when the API server has its first request.
 """
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from functools import cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from airflow.plugins_manager import AirflowPlugin
 
 from plugins.tiering_airflow.quality_pages import URL_PREFIX, data_docs
+from plugins.tiering_airflow.web import answer_headers, mounted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,21 +27,7 @@ if TYPE_CHECKING:
 
     from include.tiering.quality.data_docs.site import DataDocs
 
-_Message = MutableMapping[str, Any]
-
-_HEADERS: Final = {
-    "Cache-Control": "private, no-cache",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "SAMEORIGIN",
-}
-
-
-async def application(
-    scope: _Message, receive: Callable[[], Awaitable[_Message]], send: Callable[[_Message], Awaitable[None]]
-) -> None:
-    """The ASGI application that Airflow mounts."""
-    await make_application()(scope, receive, send)
+_HEADERS: Final = answer_headers("private, no-cache")
 
 
 @cache
@@ -88,6 +75,7 @@ def _served(find: "Callable[[DataDocs], Path | None]") -> "Response":
     return Response(content or no_page(docs.keep_days), status, headers, "text/html")
 
 
+application: Final = mounted(make_application)
 _APPLICATIONS: Final = [{"app": application, "url_prefix": URL_PREFIX, "name": "Tiering: quality"}]
 _TABS: Final = [
     {

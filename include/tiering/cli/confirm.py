@@ -12,6 +12,13 @@ def is_asked_on_a_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
+def refusal_of(question: str) -> str | None:
+    """Why a command that was not agreed to in advance does nothing, None if a person agrees now."""
+    if not is_asked_on_a_terminal():
+        return "without a terminal it needs --approve"
+    return None if agrees(question) else "not confirmed"
+
+
 def agrees(question: str) -> bool:
     """Ask on standard error; anything but a yes is a no."""
     return typer.confirm(question, default=False, err=True)

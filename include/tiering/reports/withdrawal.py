@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from include.tiering.reports.presentation import Document, Presentation, Table, count, labels
+from include.tiering.reports.unclaimed import unclaimed_withdrawal
 from include.tiering.units import format_bytes
 from include.tiering.work.deletion_contract import DeletionItem, WithdrawnRun
 
@@ -15,11 +16,7 @@ def present_withdrawal(withdrawn: WithdrawnRun) -> Presentation:
 def _summary(withdrawn: WithdrawnRun) -> str:
     begun = f"; {_amount(withdrawn.begun)} begun: the next run ends them" if withdrawn.begun else ""
     stay, gone = _amount(withdrawn.kept), _amount(withdrawn.deleted)
-    unclaimed = (
-        ""
-        if withdrawn.not_claimed is None
-        else f"; a copy of this database may go on with it, the store could not be claimed: {withdrawn.not_claimed}"
-    )
+    unclaimed = unclaimed_withdrawal(withdrawn.not_claimed)
     return f"run {withdrawn.run.run_id} is withdrawn: {stay} stay, {gone} had gone already{begun}{unclaimed}"
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from include.tiering.audit.removal_contract import RemovalItem, RemovalOutcome, WithdrawnRemovals
 from include.tiering.reports.audit import removal_sentence
 from include.tiering.reports.presentation import Document, Presentation, Table
+from include.tiering.reports.unclaimed import unclaimed_withdrawal
 
 _GONE = (RemovalOutcome.REMOVED, RemovalOutcome.GONE)
 
@@ -18,11 +19,7 @@ def _summary(withdrawn: WithdrawnRemovals) -> str:
     stay, gone = _amount(withdrawn.of(RemovalOutcome.KEPT)), _amount(withdrawn.of(*_GONE))
     failed = withdrawn.of(RemovalOutcome.FAILED)
     begun = f"; of {_amount(failed)} the next audit says what is left" if failed else ""
-    unclaimed = (
-        ""
-        if withdrawn.not_claimed is None
-        else f"; a copy of this database may go on with it, the store could not be claimed: {withdrawn.not_claimed}"
-    )
+    unclaimed = unclaimed_withdrawal(withdrawn.not_claimed)
     return f"run {withdrawn.run.run_id} is withdrawn: {stay} stay, {gone} had gone already{begun}{unclaimed}"
 
 

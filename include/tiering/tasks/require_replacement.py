@@ -23,9 +23,6 @@ from include.tiering.tasks.whole_copy import WholeCopy
 _MOST_COPIES: Final = 1_000
 """No segment was ever copied so often: a longer chain is damage."""
 
-_PASSED_ONCE: Final = (Verdict.PASSED, Verdict.EXPIRED)
-"""An expired verdict is of a copy that passed and is served; its length and checksum are looked at here anyway."""
-
 
 @dataclass(frozen=True, slots=True)
 class ReplacementCheck:
@@ -50,7 +47,7 @@ class ReplacementCheck:
         new = self._last_copy(old)
         if not new.metadata.is_finished:
             raise _unproved(old, new, f"is {new.metadata.state.name}, and the log start has not passed its offsets")
-        if new.verdict not in _PASSED_ONCE:
+        if not new.verdict.is_served:
             raise _unproved(old, new, f"has not passed verification: {new.verdict}")
         fault = self.whole.fault(new)
         if fault is not None:
@@ -72,7 +69,7 @@ class ReplacementCheck:
             return
         wanted = OffsetRange(unfinished.start_offset, unfinished.end_offset)
         rows = [row for row in self.metadata.list_segments(partition) if row.metadata.is_finished]
-        covering = [row for row in rows if _overlaps(row.metadata, wanted) and row.verdict in _PASSED_ONCE]
+        covering = [row for row in rows if _overlaps(row.metadata, wanted) and row.verdict.is_served]
         decided = [one.offsets for one in self.metadata.skipped_offsets(partition)]
         copied = [OffsetRange(row.metadata.start_offset, row.metadata.end_offset) for row in covering]
         if nowhere := without(wanted, [*decided, *copied]):

@@ -20,8 +20,6 @@ from include.tiering.remote_storage.absent import absent_kinds
 from include.tiering.remote_storage.contract import KeptObject, ObjectKind, RemoteStorage, SegmentReader
 from include.tiering.tasks.compare_stored import explains_length, manifest_suspicion
 
-_PASSED_ONCE = frozenset({Verdict.PASSED, Verdict.EXPIRED})
-
 
 class StoreWitness:
     """Asks for each partition's witness once in its life: make another one for another run. `storage` is opened when it
@@ -106,6 +104,6 @@ class StoreWitness:
 
 
 def _last_passed(rows: Iterable[SegmentRow]) -> RemoteLogSegmentMetadata | None:
-    passed = [row for row in rows if row.metadata.is_finished and row.verdict in _PASSED_ONCE]
+    passed = [row for row in rows if row.metadata.is_finished and row.verdict.is_served]
     last = max(passed, key=lambda row: (row.verdict is Verdict.PASSED, row.verdict_at_ms or 0), default=None)
     return None if last is None else last.metadata

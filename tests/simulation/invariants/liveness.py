@@ -10,7 +10,7 @@ from include.tiering.tasks.copy_plan import HeldBack
 from tests.simulation.invariants.guard_closing import GuardClosing
 from tests.simulation.invariants.handover_closing import HandoverClosing
 from tests.simulation.invariants.publication_closing import PublicationClosing
-from tests.simulation.invariants.rows import DELETING, FINISHED, GONE, STARTED, Row
+from tests.simulation.invariants.rows import DELETING, FINISHED, GONE, STARTED, SUFFIXES, Row
 from tests.simulation.world.mistake_events import MistakeEvents
 from tests.simulation.world.runs import Runs
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tests.simulation.world.world import World
 
 _ROUNDS = 6
-_SUFFIXES = ("log", "indexes", "rsm-manifest")
 _SLOTS = 8
 _LEASE_AND_MORE_MS = 31_000
 _SLACK_MS = 40_000
@@ -251,15 +250,14 @@ class Closing:
         }
         keys = {MARKER_KEY}
         for row in watch.rows.known.values():
-            suffixes = ("log", "indexes", "rsm-manifest")
             if row.state == FINISHED:
                 if row.segment_id not in watch.may_leave_objects | watch.rotten:
                     watch.rows.check_bytes(row)
-                keys.update(row.key(suffix) for suffix in suffixes)
+                keys.update(row.key(suffix) for suffix in SUFFIXES)
             elif row.superseded_by is not None and row.state == DELETING:
                 continue  # held: the copy in its place is not proved
             elif row.state == STARTED and self._is_nowhere_else(row):
-                keys.update(row.key(suffix) for suffix in suffixes)
+                keys.update(row.key(suffix) for suffix in SUFFIXES)
             elif row.state != GONE and owners.get(row.topic_id) is TopicOwner.PLATFORM:
                 watch.broken("abandoned attempts are cleaned", str(row))
         if watch.foreign_history:
@@ -280,7 +278,7 @@ class Closing:
 
     def _is_nowhere_else(self, row: Row) -> bool:
         """Something of an unfinished copy is there, and offsets of it that no passed copy has."""
-        if not any(row.key(suffix) in self._world.store.objects for suffix in _SUFFIXES):
+        if not any(row.key(suffix) in self._world.store.objects for suffix in SUFFIXES):
             return False
         offsets = set(range(row.start_offset, row.end_offset + 1))
         for other in self._world.watch.rows.known.values():
@@ -302,7 +300,7 @@ class Closing:
         for key in sorted(set(world.store.objects) - keys - set(world.store.brokers_own)):
             place, _, name = key.rpartition("/")
             topic_id = place.partition("/")[0][-22:]
-            is_complete = all(f"{place}/{name[:43]}.{one}" in world.store.objects for one in _SUFFIXES)
+            is_complete = all(f"{place}/{name[:43]}.{one}" in world.store.objects for one in SUFFIXES)
             is_ours = owners.get(topic_id, TopicOwner.NONE) in (TopicOwner.NONE, TopicOwner.PLATFORM)
             if is_ours and not is_complete and name[21:43] not in held:
                 watch.broken("all that nobody knows goes", key)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tests.simulation.invariants.watch import Watch
 
 STARTED, FINISHED, DELETING, GONE = range(4)
+SUFFIXES = ("log", "indexes", "rsm-manifest")
+"""Of the objects of one segment."""
 NAMES = ("STARTED", "FINISHED", "DELETE_STARTED", "DELETE_FINISHED")
 _LEGAL = {(STARTED, FINISHED), (STARTED, DELETING), (FINISHED, DELETING), (DELETING, GONE)}
 LOOKED_AT = ("segments", "partitions", "size_counters", "divergences")
@@ -152,7 +154,7 @@ class Rows:
 
     def _may_stay(self, other: Row, beside: Row) -> bool:
         """A whole copy may be all that is left of its offsets; so may parts, where the source has another segment."""
-        keys = (other.key(suffix) for suffix in ("log", "indexes", "rsm-manifest"))
+        keys = (other.key(suffix) for suffix in SUFFIXES)
         is_whole = all(key in self._world.store.objects for key in keys)
         return other.state == STARTED and (is_whole or other.range != beside.range)
 
@@ -187,9 +189,7 @@ class Rows:
                         f"{old}, log start {log_starts.get(row.place, 0)}",
                     )
         elif row.state == GONE:
-            left = [
-                suffix for suffix in ("log", "indexes", "rsm-manifest") if row.key(suffix) in self._world.store.objects
-            ]
+            left = [suffix for suffix in SUFFIXES if row.key(suffix) in self._world.store.objects]
             excused = self._watch.may_leave_objects | self._watch.wrote_late
             # What is deleted elsewhere stays where it is: an orphan.
             is_elsewhere = process in self._world.places.strayed

@@ -4,15 +4,13 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from include.tiering.cli import confirm
 from include.tiering.cli.app import app
-from include.tiering.cli.commands import adopt as adopt_command
-from include.tiering.cli.commands import rebuild as rebuild_command
 from include.tiering.cli.session import Session, author
 from include.tiering.model.ids import Uuid
 from include.tiering.model.recovered_log import LeftOut, Obstacle
@@ -92,7 +90,7 @@ def run(tiering: FakeRecovery) -> Callable[..., Result]:
     return invoke
 
 
-def answer(monkeypatch: pytest.MonkeyPatch, command: ModuleType, yes: bool) -> list[str]:
+def answer(monkeypatch: pytest.MonkeyPatch, yes: bool) -> list[str]:
     """Somebody sits at a terminal; the questions that are asked go to the list."""
     asked: list[str] = []
 
@@ -100,8 +98,8 @@ def answer(monkeypatch: pytest.MonkeyPatch, command: ModuleType, yes: bool) -> l
         asked.append(question)
         return yes
 
-    monkeypatch.setattr(command, "is_asked_on_a_terminal", lambda: True)
-    monkeypatch.setattr(command, "agrees", agrees)
+    monkeypatch.setattr(confirm, "is_asked_on_a_terminal", lambda: True)
+    monkeypatch.setattr(confirm, "agrees", agrees)
     return asked
 
 
@@ -127,7 +125,7 @@ class TestRebuild:
         yes: bool,
         code: int,
     ) -> None:
-        asked = answer(monkeypatch, rebuild_command, yes)
+        asked = answer(monkeypatch, yes)
         assert run("rebuild").exit_code == code
         assert "can never use it again" in asked[0]
         assert bool(tiering.calls) is yes
@@ -136,7 +134,7 @@ class TestRebuild:
         self, run: Callable[..., Result], tiering: FakeRecovery, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         tiering.plan = replace(PLAN, begun=NEW)
-        asked = answer(monkeypatch, rebuild_command, True)
+        asked = answer(monkeypatch, True)
         run("rebuild")
         assert asked == ["Go on to rebuild metadata of 2 attempts (2.0 KiB) of 1 partition?"]
 
@@ -254,7 +252,7 @@ class TestAdopt:
         yes: bool,
         code: int,
     ) -> None:
-        asked = answer(monkeypatch, adopt_command, yes)
+        asked = answer(monkeypatch, yes)
         assert run("adopt", "--all").exit_code == code
         assert asked == ["Adopt 1 segment (1000 B) of 1 partition?"]
         assert bool(tiering.calls) is yes

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from include.tiering.cli.commands import skip as command
+from include.tiering.cli import confirm
 from include.tiering.cli.session import author
 from include.tiering.errors import StateConflictError
 from include.tiering.model.failed_copies import Loss
@@ -37,8 +37,8 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], list[str]]:
             asked.append(question)
             return yes
 
-        monkeypatch.setattr(command, "is_asked_on_a_terminal", lambda: True)
-        monkeypatch.setattr(command, "agrees", agrees)
+        monkeypatch.setattr(confirm, "is_asked_on_a_terminal", lambda: True)
+        monkeypatch.setattr(confirm, "agrees", agrees)
         return asked
 
     return answering

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from include.tiering.cli.confirm import Approve, agrees, is_asked_on_a_terminal
+from include.tiering.cli.confirm import Approve, refusal_of
 from include.tiering.cli.options import Json
 from include.tiering.cli.output import finish
 from include.tiering.cli.runs import new_run_id
@@ -65,6 +65,4 @@ def _refusal(plan: "AdoptionPlan", *, approve: bool) -> str | None:
 
     if approve or not plan.segments:
         return None
-    if not is_asked_on_a_terminal():
-        return "without a terminal it needs --approve"
-    return None if agrees(question(plan)) else "not confirmed"
+    return refusal_of(question(plan))

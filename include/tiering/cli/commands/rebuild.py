@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from include.tiering.cli.confirm import Approve, agrees, is_asked_on_a_terminal
+from include.tiering.cli.confirm import Approve, refusal_of
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.cli.interrupt import Interrupt
 from include.tiering.cli.options import Json
@@ -66,6 +66,4 @@ def _refusal(plan: "RebuildPlan", *, approve: bool) -> str | None:
 
     if approve:
         return None
-    if not is_asked_on_a_terminal():
-        return "without a terminal it needs --approve"
-    return None if agrees(question(plan)) else "not confirmed"
+    return refusal_of(question(plan))

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from include.tiering.cli.confirm import Approve, agrees, is_asked_on_a_terminal
+from include.tiering.cli.confirm import Approve, refusal_of
 from include.tiering.cli.options import Json
 from include.tiering.cli.output import finish
 from include.tiering.cli.session import author, session_of
@@ -38,6 +38,4 @@ def _refusal(planned: "Relocation", *, approve: bool) -> str | None:
         return planned.objection
     if approve or planned.stored == planned.place:
         return None
-    if not is_asked_on_a_terminal():
-        return "without a terminal it needs --approve"
-    return None if agrees(relocation_question(planned)) else "not confirmed"
+    return refusal_of(relocation_question(planned))

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from include.tiering.cli.confirm import Approve, agrees, is_asked_on_a_terminal
+from include.tiering.cli.confirm import Approve, refusal_of
 from include.tiering.cli.options import Json
 from include.tiering.cli.output import finish
 from include.tiering.cli.session import author, session_of
@@ -75,7 +75,7 @@ def _follow(
 
     with session_of(ctx).opened((where[0],)) as tiering:
         planned = done = tiering.plan_follow(*where)
-        refusal = None if approve else _answer(question(planned))
+        refusal = None if approve else refusal_of(question(planned))
         if refusal is None:
             done = tiering.follow_source(planned, reason=reason, author=author())
     finish(present_follow(done, refusal), as_json=as_json)
@@ -84,11 +84,4 @@ def _follow(
 def _refusal(planned: "Skip", *, approve: bool) -> str | None:
     from include.tiering.reports.skip import question
 
-    return None if approve or not planned.ranges else _answer(question(planned))
-
-
-def _answer(asked: str) -> str | None:
-    """Why not, None if somebody agrees."""
-    if not is_asked_on_a_terminal():
-        return "without a terminal it needs --approve"
-    return None if agrees(asked) else "not confirmed"
+    return None if approve or not planned.ranges else refusal_of(question(planned))

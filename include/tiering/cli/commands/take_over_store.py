@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from include.tiering.cli.confirm import Approve, agrees, is_asked_on_a_terminal
+from include.tiering.cli.confirm import Approve, is_asked_on_a_terminal, refusal_of
 from include.tiering.cli.listed import listing_progress
 from include.tiering.cli.options import Json
 from include.tiering.cli.output import finish, output_for
@@ -42,8 +42,6 @@ def _refusal(planned: "TakeOver", *, approve: bool, as_json: bool) -> str | None
 
     if approve or planned.is_ours:
         return None
-    if not is_asked_on_a_terminal():
-        return "without a terminal it needs --approve"
-    if not as_json:
+    if is_asked_on_a_terminal() and not as_json:
         output_for(as_json=False, is_terminal=True).show(present_take_over(planned, None, None))
-    return None if agrees(take_over_question(planned)) else "not confirmed"
+    return refusal_of(take_over_question(planned))

@@ -1,0 +1,36 @@
+"""What the web applications of the plugins share: what Airflow mounts, and the headers of every answer.
+
+Airflow loads the plugins' files in every process, so an application is made with its first request.
+"""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+_Message = MutableMapping[str, Any]
+_Application = Callable[
+    [_Message, Callable[[], Awaitable[_Message]], Callable[[_Message], Awaitable[None]]], Awaitable[None]
+]
+
+
+def mounted(make: "Callable[[], FastAPI]") -> _Application:
+    """The ASGI application that Airflow mounts. `make` is called with each request."""
+
+    async def application(
+        scope: _Message, receive: Callable[[], Awaitable[_Message]], send: Callable[[_Message], Awaitable[None]]
+    ) -> None:
+        await make()(scope, receive, send)
+
+    return application
+
+
+def answer_headers(cache_control: str) -> dict[str, str]:
+    """Of every answer, whatever it is."""
+    return {
+        "Cache-Control": cache_control,
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "SAMEORIGIN",
+    }

@@ -129,6 +129,12 @@ class TestPlan:
 
 
 class TestRelease:
+    def test_no_answer_is_recorded_of_a_run_that_is_not_known(self, store, engine):
+        with pytest.raises(StateConflictError, match="no run run"):
+            store.record_brake("run", needs_approval=False, detail="within the limits", author="brake")
+        with engine.connect() as connection:
+            assert connection.execute(select(events.c.kind)).all() == []
+
     def test_nothing_is_claimed_before_the_brake(self, store):
         store.save_plan("run", [plan_of()])
         assert claim(store) is None

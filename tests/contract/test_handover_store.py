@@ -1,9 +1,11 @@
 """What every implementation of `HandoverStore` does, over each database."""
 
+import secrets
+
 import pytest
 from sqlalchemy import Engine, select
 
-from include.tiering.database.schema import events
+from include.tiering.database.schema import events, handovers
 from include.tiering.errors import LeaseLostError, StateConflictError
 from include.tiering.model.handover import HandoverState, HandoverStep
 from include.tiering.model.handover_check import CheckOutcome, CheckResult
@@ -107,6 +109,20 @@ def test_one_drives_at_a_time_and_a_dead_one_is_followed(store, drive, now):
     ):
         with pytest.raises(LeaseLostError):
             change()
+
+
+def test_no_token_is_given_again_after_a_restore_and_a_clock_that_was_set_back(store, engine, drive, now, monkeypatch):
+    drawn = iter((5, 6))
+    monkeypatch.setattr(secrets, "randbits", lambda _bits: next(drawn))
+    now.now_ms -= 2 * LEASE_MS
+    before = store.drive(ID, "driver-1", lease_ms=LEASE_MS)
+    with engine.begin() as connection:
+        connection.execute(handovers.update().values(token=drive.token))
+    after = store.drive(ID, "driver-1", lease_ms=LEASE_MS)
+    assert before.token != after.token
+    assert drive.token < min(before.token, after.token)
+    with pytest.raises(LeaseLostError):
+        store.renew(before, lease_ms=1)
 
 
 def test_a_driver_that_started_again_takes_its_own_lease_over(store, drive):

@@ -93,6 +93,11 @@ class TestPlan:
 
 
 class TestRelease:
+    def test_no_answer_is_recorded_of_a_run_that_is_not_known(self, store):
+        """The database may have been restored since the run was planned: then its plan is empty."""
+        with pytest.raises(StateConflictError, match="no run run"):
+            store.record_brake("run", needs_approval=False, detail="nothing to remove", author="brake")
+
     def test_nothing_is_claimed_before(self, store):
         run = store.save_plan("run", [removal()])
         assert claim(store) is None

@@ -1,5 +1,6 @@
 """What every implementation of `WorkStore` does, over each database."""
 
+import secrets
 from dataclasses import replace
 from itertools import pairwise
 
@@ -259,6 +260,29 @@ class TestClaim:
         assert _claim(work).fence.token > before.fence.token
         with pytest.raises(LeaseLostError):
             work.renew(before, lease_ms=LEASE_MS)
+
+    def test_nor_after_the_clock_was_set_back_besides(self, work, engine, now, monkeypatch):
+        """Found by simulation, seed 3000116: both lives of the database counted on from the same token."""
+        drawn = iter((5, 6, 7))
+        monkeypatch.setattr(secrets, "randbits", lambda _bits: next(drawn))
+        work.save_plan("run-1", [planned(A)])
+        backup = _claim(work)
+        now.advance(-DAY_MS)
+        before = _claim(work)
+        with engine.begin() as connection:
+            connection.execute(leases.update().values(token=backup.fence.token, expires_at_ms=backup.expires_at_ms))
+        after = _claim(work)
+        assert before.fence.token != after.fence.token
+        assert backup.fence.token < min(before.fence.token, after.fence.token)
+        with pytest.raises(LeaseLostError):
+            work.renew(before, lease_ms=LEASE_MS)
+
+    def test_a_token_of_an_earlier_version_is_followed_by_a_higher_one(self, work, engine, now):
+        work.save_plan("run-1", [planned(A)])
+        _claim(work)
+        with engine.begin() as connection:
+            connection.execute(leases.update().values(token=now.now_ms + HOUR_MS))
+        assert _claim(work).fence.token > now.now_ms + HOUR_MS
 
     def test_a_restarted_batch_takes_over_its_own_lease(self, work):
         work.save_plan("run-1", [planned(A)])

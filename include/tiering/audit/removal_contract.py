@@ -113,7 +113,11 @@ class RemovalStore(Protocol):
         ...
 
     def record_brake(self, run_id: str, *, needs_approval: bool, detail: str, author: str) -> None:
-        """Store what the brake said, with an event."""
+        """Store what the brake said, with an event.
+
+        Raises:
+            StateConflictError: no such run; the database may have been restored since it was planned.
+        """
         ...
 
     def approve(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:

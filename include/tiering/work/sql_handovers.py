@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, select, upd
 
 from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.database.events import record_event
+from include.tiering.database.fencing_tokens import draw_token, token_after
 from include.tiering.database.live_leases import is_within
 from include.tiering.database.partition_rows import ensure_partition
 from include.tiering.database.schema import handovers
@@ -100,7 +101,8 @@ class SqlHandoverStore:
             row = self._locked(connection, handover_id)
             if is_within(row.driven_until_ms, now_ms=now_ms, lease_ms=lease_ms) and row.driver != driver:
                 return None
-            drive = Drive(handover_id, driver, max(row.token + 1, now_ms), now_ms + lease_ms)
+            token = token_after(row.token, draw_token(now_ms))
+            drive = Drive(handover_id, driver, token, now_ms + lease_ms)
             values = {"driver": stored_text(driver), "token": drive.token, "driven_until_ms": drive.expires_at_ms}
             connection.execute(update(handovers).where(self._is(handover_id)).values(**values))
             return drive

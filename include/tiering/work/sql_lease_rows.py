@@ -7,8 +7,8 @@ the next.
 A lease that ends further ahead than it may last was taken, or renewed, while the database's clock was ahead. It is no
 lease: else its partition would be blocked until that time comes.
 
-A token is never lower than the database's time in milliseconds. So tokens ascend across a restore from a backup, too,
-which takes rows back: a worker from before it cannot hold a token that somebody is given after it.
+No token is given twice, whatever a restore from a backup took back and whatever the database's clock says: a worker
+from before it cannot hold a token that somebody is given after it (`database.fencing_tokens`).
 
 | a batch dies                  | what it leaves                 | what clears it up                                 |
 |-------------------------------|--------------------------------|---------------------------------------------------|
@@ -20,9 +20,10 @@ which takes rows back: a worker from before it cannot hold a token that somebody
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, case, func, not_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, func, not_, or_, select, update
 from sqlalchemy.sql.dml import ReturningInsert
 
+from include.tiering.database.fencing_tokens import draw_token, sql_token_after
 from include.tiering.database.live_leases import is_ahead, is_live
 from include.tiering.database.partition_rows import in_partition, key_of, partition_from
 from include.tiering.database.schema import leases, topics
@@ -67,7 +68,7 @@ def take(
         "topic_id": str(partition.topic_id),
         "partition": partition.partition,
         "role": role,
-        "token": now_ms,
+        "token": draw_token(now_ms),
         "run_id": run_id,
         "batch_id": batch_id,
         "claimed_at_ms": now_ms,
@@ -83,7 +84,7 @@ def _take(dialect_name: str) -> ReturningInsert[int]:
     statement, held = insert_for(dialect_name, leases), leases.c
     wanted = statement.excluded
     changed = {name: wanted[name] for name in ("run_id", "batch_id", "claimed_at_ms", "expires_at_ms", "lease_ms")}
-    token = case((held.token >= wanted.token, held.token + 1), else_=wanted.token)
+    token = sql_token_after(held.token, wanted.token)
     return statement.on_conflict_do_update(
         index_elements=list(leases.primary_key),
         set_={**changed, "token": token},

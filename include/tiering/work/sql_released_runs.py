@@ -50,7 +50,7 @@ def find(connection: Connection, cluster_id: str, run_id: str, kind: str, *, loc
     query = _RUN_LOCKED if lock else _RUN
     row = connection.execute(query, _key_of(cluster_id, run_id) | {"of_kind": kind}).one_or_none()
     if row is None:
-        raise StateConflictError(f"no run {run_id} that deletes was planned")
+        raise _unknown(run_id)
     is_approved = row.approved_hash == row.plan_hash
     approval = Approval(row.approved_hash, row.author, row.approved_at_ms) if is_approved else None
     withdrawal = None if row.withdrawn_at_ms is None else Withdrawal(row.withdrawn_by, row.withdrawn_at_ms)
@@ -68,7 +68,9 @@ def record_brake(
     now_ms: int,
 ) -> None:
     """See `DeletionStore.record_brake`."""
-    connection.execute(_RECORD_BRAKE, _key_of(cluster_id, run_id) | {"needs_approval": needs_approval})
+    values = _key_of(cluster_id, run_id) | {"needs_approval": needs_approval}
+    if connection.execute(_RECORD_BRAKE, values).rowcount == 0:
+        raise _unknown(run_id)
     record_event(connection, cluster_id, "brake", f"run {run_id}", detail, author, now_ms)
 
 
@@ -101,6 +103,10 @@ def withdraw(connection: Connection, cluster_id: str, run: DeletionRun, *, autho
     connection.execute(_TAKE_LEASES_AWAY, key)
     record_event(connection, cluster_id, "withdrawal", f"run {run.run_id}", run.plan_hash, author, now_ms)
     return True
+
+
+def _unknown(run_id: str) -> StateConflictError:
+    return StateConflictError(f"no run {run_id} that deletes was planned")
 
 
 def _key_of(cluster_id: str, run_id: str) -> dict[str, str]:

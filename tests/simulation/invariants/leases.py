@@ -31,21 +31,34 @@ class Leases:
         self._watch = watch
         self._world = watch.world
         self._newest: dict[tuple[TopicIdPartition, LeaseRole], tuple[int, Process]] = {}
+        self._highest: dict[tuple[TopicIdPartition, LeaseRole], int] = {}
+        """Tokens of the database's life, which a restore begins anew."""
+        self._given: set[tuple[TopicIdPartition, LeaseRole, int]] = set()
+        """Tokens of all its lives."""
         self._before: dict[tuple[TopicIdPartition, LeaseRole], tuple[int, int, str, str]] = {}
         self._asked_at: dict[Process, float] = {}
         self._valid_until: dict[Process, float] = {}
         self._saw_no_holder: set[tuple[Process, TopicIdPartition]] = set()
         self._given_of_fenced: set[tuple[TopicIdPartition, LeaseRole, int]] = set()
+        self._of_before: set[Process] = set()
+        """Who has claimed nothing since the database was restored."""
         self._version = -1
         self._found: dict[tuple[TopicIdPartition, LeaseRole], tuple[int, int, str, str]] = {}
 
     def forget(self) -> None:
-        """The rows may be others than before."""
+        """The database was restored: the rows may be others than before."""
         self._version = -1
+        self._of_before.update(process for _, process in self._newest.values())
+        self._highest = {key: row[0] for key, row in self._rows().items()}
+
+    def is_of_before(self, process: Process | None) -> bool:
+        """Its lease is from before a restore of the database, if it has one."""
+        return process in self._of_before
 
     def of_another_database(self) -> None:
         """Who holds them is not known."""
         self._newest.clear()
+        self._given.clear()
         self._before.clear()
 
     def before_call(self, process: Process, label: str) -> None:
@@ -119,6 +132,7 @@ class Leases:
         self._world.note(process.name, "gets a lease", f"{partition} to {fence.role}, token {fence.token}", "")
 
     def _claimed(self, process: Process, fence: Fence) -> None:
+        self._of_before.discard(process)
         key = (fence.topic_id_partition, fence.role)
         before = self._before.get(key)
         row = self._rows()[key]
@@ -129,14 +143,24 @@ class Leases:
             # One that ends far ahead was given by a clock that was ahead.
             if now_ms < expires <= now_ms + _MOST_AHEAD_MS and not is_own:
                 self._watch.broken("a live lease is not given away", f"{fence.topic_id_partition} to {process.name}")
-        newest = self._newest.get(key)
-        if newest is not None and fence.token <= newest[0]:
-            self._watch.broken(
-                "tokens ascend", f"{fence.topic_id_partition} {fence.role}: {fence.token} after {newest[0]}"
-            )
+        self._require_new(key, fence.token)
         self._newest[key] = (fence.token, process)
         if self._world.db.rows(_OWNER, str(fence.topic_id_partition.topic_id)) == [("handing-over",)]:
             self._given_of_fenced.add((*key, fence.token))
+
+    def _require_new(self, key: tuple[TopicIdPartition, LeaseRole], token: int) -> None:
+        """Above all of this life of the database, and of none of its lives.
+
+        Across a restore order is no safety: a fence asks for one token, and where the clock that was ahead is right
+        again, those of before the restore are the higher ones.
+        """
+        highest = self._highest.get(key, 0)
+        if token <= highest:
+            self._watch.broken("tokens ascend", f"{key[0]} {key[1]}: {token} after {highest}")
+        if (*key, token) in self._given:
+            self._watch.broken("no token is given twice", f"{key[0]} {key[1]}: {token}")
+        self._highest[key] = token
+        self._given.add((*key, token))
 
     def _require_released(self, run_id: str) -> None:
         needs_approval, is_approved = self._world.db.rows(_RELEASE, run_id)[0]

@@ -1,12 +1,15 @@
 """Whether a plan takes so much that a person has to agree: sums over rows, without what was deleted before. A right one
-asks at least then."""
+asks at least then.
+
+It is asked when the plan is stored, and again in the moment in which the limit reads its totals. What another run began
+to delete before that moment was that run's question: this one can delete it no second time, however old its plan is.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from include.tiering.model.retention import DeletionReason
-from include.tiering.model.segment_state import RemoteLogSegmentState
 from tests.simulation.invariants.rows import FINISHED, GONE
 from tests.simulation.world.deployment import MIN_BYTES, TOTAL_MAX_BYTES
 
@@ -18,15 +21,17 @@ _MAX_WHOLE_TOPICS: Final = 1
 
 
 def why_to_ask(watch: "Watch", expirations: Sequence[Any]) -> str:
-    """Empty if nothing speaks for it."""
+    """By the rows as they are now; empty if nothing speaks for it."""
     planned: dict[str, int] = defaultdict(int)
     finished: dict[str, int] = defaultdict(int)
     for expiration in expirations:
         topic_id = str(expiration.topic_id_partition.topic_id)
         for one in expiration.deletions:
-            is_finished = one.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+            row = watch.rows.known.get(str(one.segment_id.id))
+            is_finished = row is not None and row.state == FINISHED
             finished[topic_id] += is_finished
-            if is_finished or one.reason == DeletionReason.SUPERSEDED:
+            is_superseded = one.reason == DeletionReason.SUPERSEDED and row is not None and row.state != GONE
+            if is_finished or is_superseded:
                 planned[topic_id] += one.size_bytes
     stored: dict[str, int] = defaultdict(int)
     there: dict[str, int] = defaultdict(int)

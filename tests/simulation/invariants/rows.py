@@ -91,6 +91,9 @@ class Rows:
         self.known: dict[str, Row] = {}
         self.log_starts: dict[tuple[str, int], int] = {}
         self._ever: set[str] = set()
+        self._removed: set[str] = set()
+        """Attempts that were tombstones. A restore may bring back their rows: who removed them goes on with its lease
+        of before, and the next holder removes them again."""
         self._agreed: dict[str, str] = {}
         self._begun_with: dict[str, frozenset[Record]] = {}
         """What the file of an attempt held when it began, where its epochs do not tell: a log start fell into it."""
@@ -149,7 +152,8 @@ class Rows:
             self._watch.broken("a segment begins as STARTED", f"{row}")
         for other in self.known.values():
             is_leftover = other.state in (STARTED, DELETING) and other.segment_id not in self._watch.were_finished
-            if is_leftover and other.place == row.place and not self._may_stay(other, row):
+            is_removed = other.segment_id in self._removed and self._watch.leases.is_of_before(process)
+            if is_leftover and other.place == row.place and not is_removed and not self._may_stay(other, row):
                 self._watch.broken("leftovers go before anything is copied", f"{row} began beside {other}")
 
     def _may_stay(self, other: Row, beside: Row) -> bool:
@@ -189,6 +193,7 @@ class Rows:
                         f"{old}, log start {log_starts.get(row.place, 0)}",
                     )
         elif row.state == GONE:
+            self._removed.add(row.segment_id)
             left = [suffix for suffix in SUFFIXES if row.key(suffix) in self._world.store.objects]
             excused = self._watch.may_leave_objects | self._watch.wrote_late
             # What is deleted elsewhere stays where it is: an orphan.

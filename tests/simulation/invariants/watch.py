@@ -83,6 +83,8 @@ class Watch:
         self._planning_since: dict[Process, int] = {}
         self.must_ask: dict[str, str] = {}
         """Runs that nothing but an approval may release, and why."""
+        self._plans: dict[str, Sequence[Any]] = {}
+        """Of runs that expire, as they were stored."""
         self.log_starts_decided: dict[tuple[str, int], set[int]] = defaultdict(set)
 
     def broken(self, invariant: str, detail: str, cause: BaseException | None = None) -> None:
@@ -169,6 +171,8 @@ class Watch:
             self._local_bytes[process] = {one: self.bytes_local_now(one) for one in self.partitions()}
         elif label == "deletions.save_plan":
             self._planned_deletions(process, *args[:2])
+        elif label == "deletions.totals":
+            self._look_at_limits(args[0])
         elif label == "metadata.skip_offsets":
             self._skipped(args[0], args[1])
         elif label == "metadata.list_segments":
@@ -257,7 +261,13 @@ class Watch:
                     "a plan begins at our log start", f"{partition}: {planned.log_start_before}, ours is {ours}"
                 )
             require_justified(self, process, planned, since_ms)
-        reason = why_to_ask(self, expirations)
+        self._plans[run_id] = expirations
+        self._look_at_limits(run_id)
+
+    def _look_at_limits(self, run_id: str) -> None:
+        """`must_ask` by the rows as they are now."""
+        self.must_ask.pop(run_id, None)
+        reason = why_to_ask(self, self._plans.get(run_id, ()))
         if reason:
             self.must_ask[run_id] = reason
 

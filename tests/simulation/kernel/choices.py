@@ -12,6 +12,7 @@ from random import Random
 from typing import Final
 
 _OF_IDS: Final = 0x5EED_1D5
+_OF_BITS: Final = 0x5EED_B17
 _OF_NATURE: Final = 0x5EED_A7
 
 
@@ -39,6 +40,7 @@ class Choices:
         self._random = Random(seed)
         self._replay = replay
         self._ids = Random(seed ^ _OF_IDS)
+        self._bits = Random(seed ^ _OF_BITS)
         self.taken: list[int] = []
 
     def pick(self, menu: Menu) -> object:
@@ -63,6 +65,10 @@ class Choices:
     def random_bytes(self, size: int) -> bytes:
         """For ids. Not a decision: no schedule is simpler for having other ids."""
         return self._ids.randbytes(size)
+
+    def random_bits(self, count: int) -> int:
+        """For tokens. No decision either."""
+        return self._bits.getrandbits(count)
 
     def _next(self, menu: Menu) -> int:
         if self._replay is not None:

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import importlib
+import secrets
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from include.tiering.database import clock as database_clock
+from include.tiering.database import fencing_tokens
 from include.tiering.quota.byte_bounded_queue import ByteBoundedQueue
 from tests.simulation.kernel.futures import SimulatedExecutor, SimulatedFuture
 from tests.simulation.kernel.scheduler import Scheduler
@@ -31,7 +33,7 @@ _WITH_THREADS: Final = (
 
 @contextmanager
 def simulated_runtime(current: Callable[[], Scheduler]) -> Iterator[None]:
-    """Threads, futures and the database's clock of the product are those of the current schedule."""
+    """Threads, futures, the database's clock and the random bits of tokens are those of the current schedule."""
     doubles: dict[str, tuple[object, object]] = {
         "threading": (threading, SimulatedThreading(current)),
         "Future": (concurrent.futures.Future, lambda: SimulatedFuture(current())),
@@ -52,6 +54,10 @@ def simulated_runtime(current: Callable[[], Scheduler]) -> Iterator[None]:
     defaults["wait"] = lambda condition, timeout: condition.wait(timeout)
     places.append((database_clock, "time", time))
     database_clock.time = SimpleNamespace(time_ns=lambda: current().database_ms * 1_000_000)  # type: ignore[assignment]
+    places.append((fencing_tokens, "secrets", secrets))
+    fencing_tokens.secrets = SimpleNamespace(  # type: ignore[assignment]
+        randbits=lambda count: current().world.choices.random_bits(count)
+    )
     try:
         yield
     finally:

@@ -17,6 +17,7 @@ from tests.simulation.world.runs import Runs
 if TYPE_CHECKING:
     from tests.simulation.world.world import World
 
+_ENDS = "what runs when the faults stop comes to an end"
 _ROUNDS = 6
 _SLOTS = 8
 _LEASE_AND_MORE_MS = 31_000
@@ -37,14 +38,14 @@ class Closing:
         """Ends at once when something breaks on the way."""
         world = self._world
         self._calm_down()
-        if world.tempers.mistakes and not self._until_idle("what runs when the faults stop comes to an end"):
+        if (world.tempers.mistakes or self._is_taken_over()) and not self._until_idle(_ENDS):
             return
-        if world.watch.ownership.is_behind(world.side) or world.watch.ownership.is_refused(world.side):
+        if self._is_refused():
             MistakeEvents(world, self._runs).take_over(world.side)
-            if not self._until_idle("what runs when the faults stop comes to an end"):
+            if not self._until_idle(_ENDS):
                 return
         self._runs.retry()
-        if not self._until_idle("what runs when the faults stop comes to an end"):
+        if not self._until_idle(_ENDS):
             return
         if world.tempers.hands_over and not HandoverClosing(world, self._runs, self._until_idle, self._rounds).run():
             return
@@ -73,16 +74,26 @@ class Closing:
         if world.tempers.publishes and not world.tempers.hands_over:
             PublicationClosing(world, self._runs, self._until_idle).run()
 
+    def _is_taken_over(self) -> bool:
+        """Somebody is at it, or will have to. Of two who take the store over at once, or of one whom a run of before a
+        restore overtakes, both may be refused and asked to call again; so a person calls when nothing runs any more,
+        once: then it must do."""
+        return self._is_refused() or bool(self._world.alive("taker"))
+
+    def _is_refused(self) -> bool:
+        ownership, side = self._world.watch.ownership, self._world.side
+        return ownership.is_behind(side) or ownership.is_refused(side)
+
     def _judged(self) -> bool:
         """All that passed is right; what is not is copied anew, or its partition stands still."""
         world = self._world
         self._runs.judge(None, missing_is_real=bool(world.watch.rotten))
-        if not self._until_idle("what runs when the faults stop comes to an end"):
+        if not self._until_idle(_ENDS):
             return False
         if not self._rounds(self._runs.start_copy_run, "all eligible work finishes"):
             return False
         self._runs.judge(None, missing_is_real=bool(world.watch.rotten))
-        if not self._until_idle("what runs when the faults stop comes to an end"):
+        if not self._until_idle(_ENDS):
             return False
         for row in world.watch.rows.known.values():
             if row.state == FINISHED and row.verdict == "none":

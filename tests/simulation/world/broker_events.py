@@ -1,6 +1,6 @@
 """What brokers do by themselves: produce, roll, elect, lag, truncate, delete, move, lose."""
 
-from tests.simulation.world.brokers import PartitionLog
+from tests.simulation.world.brokers import PartitionLog, Transaction
 from tests.simulation.world.event_source import EventSource
 
 
@@ -117,13 +117,13 @@ class BrokerEvents(EventSource):
         log = self._log()
         if log is None or log.leading is None:
             return
-        open_ones = [one for one in log.transactions if one[1] is None]
+        open_ones = [one for one in log.transactions if one.last is None]
         log.produce(1)
         if open_ones:
-            open_ones[0][1] = log.leading.end - 1
+            open_ones[0].last = (log.leader_epoch, log.leading.end - 1)
             self._tell("a transaction ends", log.partition)
         else:
-            log.transactions.append([log.leading.end - 1, None])
+            log.transactions.append(Transaction((log.leader_epoch, log.leading.end - 1)))
             self._tell("a transaction begins", log.partition, f"at {log.leading.end - 1}")
         log.replicate()
 

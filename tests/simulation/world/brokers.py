@@ -50,9 +50,24 @@ class ReplicaLog:
     def records(self) -> Iterable[Record]:
         return itertools.chain.from_iterable(file.records for file in self.files)
 
+    def __contains__(self, record: Record) -> bool:
+        """By its history; what went below its log start it had."""
+        epoch, offset = record
+        epochs = [known for known, start in self.epochs if start <= offset]
+        return offset < self.end and (epochs[-1] == epoch if epochs else offset < self.log_start)
+
+
+@dataclass(slots=True)
+class Transaction:
+    """Of one producer: its first record, and the marker that ends it. Both belong to the history in which they were
+    written: a leader of another one never heard of it, whatever it has at these offsets."""
+
+    first: Record
+    last: Record | None = None
+
 
 class PartitionLog:
-    """One partition: its replicas, who leads, what is committed. `open_transactions` are [first, last or None]."""
+    """One partition: its replicas, who leads, what is committed."""
 
     def __init__(
         self, cluster: "Cluster", partition: TopicIdPartition, brokers: tuple[int, ...], rolls: tuple[int, ...]
@@ -64,7 +79,7 @@ class PartitionLog:
         self.leader_epoch = 0
         self.isr = list(brokers)
         self.high_watermark = 0
-        self.transactions: list[list[int | None]] = []
+        self.transactions: list[Transaction] = []
         self.timestamps: dict[Record, int] = {}
         self.stable: set[Record] = set()
         """Every record that was ever below min(high watermark, last stable offset)."""
@@ -83,13 +98,13 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        open_ones = [first for first, last in self.transactions if last is None and first is not None]
+        open_ones = [one.first[1] for one in self.transactions if one.last is None]
         return min([self.high_watermark, *open_ones])
 
     def stable_offset_below(self, high_watermark: int) -> int:
         """As a reader of the files up to a high watermark finds it."""
         unfinished = [
-            first for first, last in self.transactions if first is not None and (last is None or last >= high_watermark)
+            one.first[1] for one in self.transactions if one.last is None or one.last[1] >= high_watermark
         ]
         return min([high_watermark, *unfinished])
 
@@ -184,10 +199,10 @@ class PartitionLog:
             self.high_watermark = min(self.high_watermark, self.replicas[broker].end)
         leader = self.replicas[broker]
         leader.epochs.append((self.leader_epoch, leader.end))
-        self.transactions = [one for one in self.transactions if one[0] is not None and one[0] < leader.end]
+        self.transactions = [one for one in self.transactions if one.first in leader]
         for transaction in self.transactions:
-            if transaction[1] is not None and transaction[1] >= leader.end:
-                transaction[1] = None
+            if transaction.last is not None and transaction.last not in leader:
+                transaction.last = None
         self.advance_high_watermark()
 
     def checkpoint(self, replica: ReplicaLog) -> None:

@@ -49,6 +49,11 @@ class FactsView:
             raise ClusterFactsError("the metadata log is not mounted")
         self._image, self._removed = self._feed.visible()
 
+    @property
+    def is_new(self) -> bool:
+        """Nobody sees anything newer."""
+        return self._image is self._feed.visible()[0]
+
     def cluster_id(self) -> str | None:
         return self._cluster.cluster_id
 
@@ -129,7 +134,7 @@ class ModelSource:
 
     def unfinished_transactions(self, replica_id: ReplicaId) -> Sequence[UnfinishedTransaction]:
         log, _, _ = self._located(replica_id)
-        return [UnfinishedTransaction(1, first, -1) for first, last in log.transactions if last is None and first]
+        return [UnfinishedTransaction(1, one.first[1], -1) for one in log.transactions if one.last is None]
 
     @contextmanager
     def open_segment(self, replica_id: ReplicaId, base_offset: int) -> Iterator["ModelOpenSegment"]:
@@ -164,7 +169,10 @@ class ModelSource:
         raise SourceVanishedError(str(replica_id), "no such directory")
 
     def _judged(self, log: PartitionLog) -> list[Replica]:
-        """By the facts as they were refreshed just now."""
+        """By the facts as this process saw them last: not every question refreshes them, and what it knows of before an
+        election is not what others are told."""
+        if not self._facts.is_new:
+            return self._judged_anew(log)
         replicas: list[Replica] = self._cluster.remembered(log.partition, lambda: self._judged_anew(log))
         return replicas
 

@@ -288,12 +288,14 @@ class Closing:
                 watch.broken("abandoned uploads are cleaned", upload.key)
 
     def _is_nowhere_else(self, row: Row) -> bool:
-        """Something of an unfinished copy is there, and offsets of it that no passed copy has."""
+        """Something of an unfinished copy is there, and offsets of it that no passed copy has. What rotted since it
+        passed has none: whoever removes leftovers looks at the copy in their place."""
         if not any(row.key(suffix) in self._world.store.objects for suffix in SUFFIXES):
             return False
         offsets = set(range(row.start_offset, row.end_offset + 1))
         for other in self._world.watch.rows.known.values():
-            if other.place == row.place and other.state == FINISHED and other.verdict in ("passed", "expired"):
+            has_passed = other.state == FINISHED and other.verdict in ("passed", "expired")
+            if other.place == row.place and has_passed and self._world.watch.rows.is_right(other):
                 offsets -= set(range(other.start_offset, other.end_offset + 1))
         return bool(offsets)
 

@@ -103,9 +103,7 @@ class PartitionLog:
 
     def stable_offset_below(self, high_watermark: int) -> int:
         """As a reader of the files up to a high watermark finds it."""
-        unfinished = [
-            one.first[1] for one in self.transactions if one.last is None or one.last[1] >= high_watermark
-        ]
+        unfinished = [one.first[1] for one in self.transactions if one.last is None or one.last[1] >= high_watermark]
         return min([high_watermark, *unfinished])
 
     def produce(self, count: int) -> None:

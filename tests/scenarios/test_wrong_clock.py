@@ -139,6 +139,40 @@ def test_one_that_jumps_while_a_batch_runs_stops_it(archive: Archive) -> None:
             clocks.require(with_store=False)
 
 
+def jumps(tiering: Tiering, name: str) -> None:
+    """From the next call of this method on, the database's clock is twelve years ahead."""
+    method, right = getattr(tiering, name), tiering.deletions._now_ms
+
+    def ahead(*args: object, **options: object) -> object:
+        tiering.deletions._now_ms = lambda connection: right(connection) + TWELVE_YEARS
+        return method(*args, **options)
+
+    setattr(tiering, name, ahead)
+
+
+def test_one_that_jumps_after_it_was_asked_makes_nothing_old(archive: Archive) -> None:
+    """Found by simulation, seed 3008303: a plan asked the clock twice, and believed what it had not compared."""
+    with archive.open() as tiering:
+        jumps(tiering, "note_topic_deletions")
+        assert not tiering.plan_expiration("run").expirations
+
+
+def test_nor_when_a_plan_is_asked_again(archive: Archive) -> None:
+    with archive.open() as tiering:
+        tiering.alter_configs(ConfigEntity(EntityType.TOPICS, "orders"), {"retention.ms": "1"}, author="test")
+        planned = tiering.plan_expiration("run", topics=["orders"]).expirations
+        ten_years = {"retention.ms": str(TEN_YEARS)}
+        tiering.alter_configs(ConfigEntity(EntityType.TOPICS, "orders"), ten_years, author="test")
+        jumps(tiering, "_standings")
+        named = {deletion.segment_id for one in planned for deletion in one.deletions}
+        assert {one.segment_id for one in tiering.withdrawn("run")} == named
+    with archive.open() as tiering:
+        clocks = tiering._clock_guard()
+        jumps(tiering, "_standings")
+        again = tiering._still_planned(clocks, planned[0])
+        assert not again.planned.deletions
+
+
 def test_one_that_lies_before_the_newest_event_stops_it_until_it_caught_up_or_somebody_decides(
     archive: Archive,
 ) -> None:

@@ -4,7 +4,8 @@ Retention is decided by that clock. One that is years ahead makes everything old
 say now: this worker's, and the store's answer. And it must not lie before what it dated itself. What cannot be compared
 is no obstacle: on one host all of them are the same clock, and there the deletion limit is what asks.
 
-While a batch runs, the database's clock must go on as this process counts the time.
+While a batch runs, the database's clock must go on as this process counts the time. What is decided by age takes its
+time from `ClockGuard.now_ms`, not from the database once more: a clock may jump right behind the look at it.
 """
 
 from collections.abc import Callable, Sequence
@@ -82,9 +83,19 @@ class ClockGuard:
         self._store_ms = store_ms
         self._bounds = bounds
         self._began: tuple[int, float] | None = None
+        self._believed: tuple[int, float] | None = None
+
+    def now_ms(self) -> int:
+        """The database's time as it was believed last, gone on as this process counts the time. Asks if nobody has."""
+        believed_ms, monotonic = self._believed or self._ask(with_store=True)
+        return believed_ms + round((self._clock.monotonic() - monotonic) * 1000)
 
     def require(self, *, with_store: bool = True) -> None:
         """Ask now; see `require_sound`. From the first time on the database's clock has to go as this process does."""
+        self._ask(with_store=with_store)
+
+    def _ask(self, *, with_store: bool) -> tuple[int, float]:
+        """The database's time, and this process's at that moment."""
         bounds = self._bounds()
         stored_ms = self._asked_store() if with_store else None
         monotonic, database_ms = self._clock.monotonic(), self._deletions.now_ms()
@@ -98,6 +109,8 @@ class ClockGuard:
             passed_ms = round((monotonic - began) * 1000)
             others.append(ClockReading("by the time that has passed since this work began it is", began_ms + passed_ms))
         require_sound(database_ms, others, self._deletions.newest_event_ms(bounds.ignored_until_ms), bounds)
+        self._believed = database_ms, monotonic
+        return self._believed
 
     def _asked_store(self) -> int | None:
         try:

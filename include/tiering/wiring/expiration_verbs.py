@@ -71,13 +71,14 @@ class ExpirationVerbs(SizeVerbs, GuardParts, DecisionVerbs):
         else:
             self.claim_store()
             self.require_expiration_allowed()
-        self._clock_guard().require()
+        clocks = self._clock_guard()
+        clocks.require()
         self.note_topic_deletions()
-        planner = self._planner()
+        planner = self._planner(clocks)
         # Of a topic that is not in `standings` the first segment came since: the next plan asks about it.
         asked = planner.standings.keys() - set(leave_out)
         partitions = [one for one in planner.partitions(topics) if one.topic_id in asked]
-        plan = self._decide(planner, run_id, partitions)
+        plan = self._decide(planner, run_id, partitions, clocks)
         self.deletions.save_plan(run_id, plan.expirations)
         return plan
 
@@ -87,9 +88,10 @@ class ExpirationVerbs(SizeVerbs, GuardParts, DecisionVerbs):
         Raises:
             ClockDisagreesError
         """
-        self._clock_guard().require()
+        clocks = self._clock_guard()
+        clocks.require()
         planned = self.deletions.plan(run_id)
-        now = self._decide(self._planner(), run_id, [one.topic_id_partition for one in planned])
+        now = self._decide(self._planner(clocks), run_id, [one.topic_id_partition for one in planned], clocks)
         return withdrawn(planned, now, self.metadata)
 
     def brake(self, run_id: str, *, dry_run: bool = False) -> BrakeReport:
@@ -209,16 +211,16 @@ class ExpirationVerbs(SizeVerbs, GuardParts, DecisionVerbs):
 
     def name_taken_because(self, partition: TopicIdPartition) -> str:
         """Why the topic's name does not mean this topic now, or may not; empty if it does. See `TopicStanding`."""
-        return self._standings([partition])[partition.topic_id].name_taken_because
+        return self._standings([partition], self.deletions.now_ms())[partition.topic_id].name_taken_because
 
     def _standings(
-        self, partitions: Iterable[TopicIdPartition], *, needs_answer: bool = True
+        self, partitions: Iterable[TopicIdPartition], now_ms: int, *, needs_answer: bool = True
     ) -> Mapping[Uuid, TopicStanding]:
         return self.topic_watch.standings(
             partitions,
             names_in_use=self.registry.names_in_use(),
             expire_after_days=self.effective_settings().on_topic.expire_after_days,
-            now_ms=self.deletions.now_ms(),
+            now_ms=now_ms,
             needs_answer=needs_answer,
         )
 
@@ -238,13 +240,14 @@ class ExpirationVerbs(SizeVerbs, GuardParts, DecisionVerbs):
         clocks.require(with_store=False)
         partition = planned.topic_id_partition
         retention = TopicRetention.of(self.configs.of_entity(ConfigEntity(EntityType.TOPICS, partition.topic)))
-        standings = self._standings([partition], needs_answer=False)
+        standings = self._standings([partition], clocks.now_ms(), needs_answer=False)
         planner = self._planner_by({partition.topic: retention}, standings)
-        again = planner.plan_again(planned, now_ms=self.deletions.now_ms())
+        again = planner.plan_again(planned, now_ms=clocks.now_ms())
         return still_planned(planned, again, self.metadata, waits=planner.why_it_waits(partition))
 
-    def _planner(self) -> ExpirationPlanner:
-        return self._planner_by(self.topic_retentions(), self._standings(self.metadata.partitions()))
+    def _planner(self, clocks: ClockGuard) -> ExpirationPlanner:
+        standings = self._standings(self.metadata.partitions(), clocks.now_ms())
+        return self._planner_by(self.topic_retentions(), standings)
 
     def _planner_by(
         self, retentions: Mapping[str, TopicRetention], standings: Mapping[Uuid, TopicStanding]
@@ -262,10 +265,10 @@ class ExpirationVerbs(SizeVerbs, GuardParts, DecisionVerbs):
         )
 
     def _decide(
-        self, planner: ExpirationPlanner, run_id: str, partitions: Sequence[TopicIdPartition]
+        self, planner: ExpirationPlanner, run_id: str, partitions: Sequence[TopicIdPartition], clocks: ClockGuard
     ) -> ExpirationPlan:
         report = self._scan_of(planner.topics_by_size(partitions))
-        return planner.plan(run_id, partitions, report, now_ms=self.deletions.now_ms())
+        return planner.plan(run_id, partitions, report, now_ms=clocks.now_ms())
 
     def _size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:
         """Of a replica that cannot be read any more, every size is in doubt."""

@@ -17,9 +17,8 @@ from include.tiering.errors import ForeignStoreError
 from include.tiering.model.ids import Uuid
 from include.tiering.model.retention import DeletionReason
 from include.tiering.remote_storage.store_marker import AcceptedMarkers
-from include.tiering.tasks import brake, leftover_copies, plan_expiration, topic_standing
+from include.tiering.tasks import brake, clock_guard, leftover_copies, plan_expiration, topic_standing
 from include.tiering.tasks.claim_store import StoreClaim
-from include.tiering.tasks.clock_guard import ClockGuard
 from include.tiering.tasks.copy_one_segment import SegmentCopier
 from include.tiering.tasks.delete_batch import DeleteBatch
 from include.tiering.tasks.leftover_copies import LeftoverCopies
@@ -190,7 +189,7 @@ def _each_topic_alone() -> list[Patch]:
 
 
 def _any_clock() -> list[Patch]:
-    return [(ClockGuard, "require", nothing)]
+    return [(clock_guard, "require_sound", nothing)]
 
 
 def _leases_without_bound() -> list[Patch]:

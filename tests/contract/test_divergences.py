@@ -271,7 +271,9 @@ def test_another_owner_has_its_own_histories(metadata, engine, copied, owner):
     with pytest.raises(StateConflictError, match=f"its owner is {owner}"):
         follow(metadata, copied, 150)
     wider = SeenDivergence(OffsetRange(0, 299), (0,), (6,), SeenBy.PLAN)
-    assert metadata.record_divergence(copied, wider, history=0) is None
+    recorded = metadata.record_divergence(copied, wider, history=0)
+    # Nobody owns a topic of a rebuilt archive before the next copy run: what a verification sees is kept.
+    assert (recorded is None) is (owner is not TopicOwner.NONE)
 
 
 def test_partitions_do_not_share_divergences(metadata, copied):

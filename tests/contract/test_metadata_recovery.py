@@ -16,7 +16,9 @@ from include.tiering.errors import (
     MetadataUnavailableError,
     StateConflictError,
 )
+from include.tiering.model.divergence import SeenBy
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.recovered_log import recovered_log
 from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
@@ -116,6 +118,35 @@ class TestRebuild:
         recovery.begin(FOUND, next_of(2), author="me")
         with pytest.raises(StateConflictError, match="is being rebuilt for cluster"):
             recovery.begin(replace(FOUND, cluster_id="another"), next_of(2), author="me")
+
+    def test_later_histories_are_decisions_and_the_newest_one_goes_on(
+        self, recovery: SqlMetadataRecovery, engine: Engine, metadata: RemoteLogMetadata
+    ) -> None:
+        old = (stored(0, 0, 99), stored(1, 100, 199))
+        new = (stored(2, 50, 149, {0: 50, 3: 80}),)
+        log = recovered_log([one.metadata for one in (*old, *new)])
+        found = RecoveredPartition(
+            ORDERS_0, (*old, *new), LeaderEpochs.of([(0, 0), (3, 80)]), (), "", log.decided, log.histories
+        )
+        recovery.begin(FOUND, next_of(2), author="me")
+        for _ in range(2):
+            recovery.add_partition(found, author="me")
+        recovery.finish(author="me")
+        assert {row.metadata.start_offset: row.history for row in metadata.list_segments(ORDERS_0)} == {
+            0: 0,
+            100: 0,
+            50: 1,
+        }
+        (decided,) = metadata.divergences(ORDERS_0)
+        assert (decided.number, decided.seen.offsets, decided.seen.seen_by) == (1, OffsetRange(80, 199), SeenBy.REBUILD)
+        assert decided.followed is not None
+        assert (decided.followed.from_offset, decided.followed.author) == (80, "me")
+        assert metadata.highest_copied_offset(ORDERS_0) == 149
+        SqlTopicRegistry(engine, CLUSTER_ID).set_owner(
+            ORDERS_0.topic_id, ORDERS_0.topic, TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="test"
+        )
+        finish(metadata, segment_of(ORDERS_0, 5, 150, 249, {3: 150}), fence_of(engine, ORDERS_0))
+        assert metadata.highest_copied_offset(ORDERS_0) == 249
 
     def test_a_partition_is_there_with_all_that_belongs_to_it(
         self, recovery: SqlMetadataRecovery, engine: Engine, metadata: RemoteLogMetadata, now: AdjustableNow

@@ -10,6 +10,7 @@ from sqlalchemy import Engine, Table, select
 
 from include.tiering.database.engine import open_engine
 from include.tiering.database.schema import metadata as schema
+from include.tiering.formats import leader_epoch_checkpoint
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
@@ -48,10 +49,12 @@ class StoredLog:
         seed: str = "",
         start_offset: int | None = None,
         epochs: dict[int, int] | None = None,
+        carried: dict[int, int] | None = None,
         began_ms: int | None = None,
         topic_id_of: str | None = None,
     ) -> RemoteLogSegmentMetadata:
-        """The complete copy of segment `number` of a partition. A topic's id follows from its name, or from another."""
+        """The complete copy of segment `number` of a partition. A topic's id follows from its name, or from another.
+        `carried`: leader epochs that its own object says, where they are not a fixed text."""
         start = OFFSETS * number if start_offset is None else start_offset
         name = f"{topic}-{partition}-{number}-{seed}"
         metadata, data = some_segment(500 + number, seed=name, start_offset=start, topic=topic, partition=partition)
@@ -63,6 +66,8 @@ class StoredLog:
             segment_leader_epochs=LeaderEpochs.of((epochs or {0: start}).items()),
             txn_index_empty=True,
         )
+        if carried is not None:
+            data = replace(data, leader_epoch=leader_epoch_checkpoint.serialize(LeaderEpochs.of(carried.items())))
         self.storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
         return metadata
 

@@ -27,6 +27,7 @@ class SeenBy(StrEnum):
     PLAN = "plan"
     COPY = "copy"
     VERIFICATION = "verification"
+    REBUILD = "rebuild"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ def remote_ends(parts: Iterable[tuple[RemoteLogSegmentMetadata, OffsetRange]]) -
     """Highest offset (inclusive) by leader epoch of these segments, each as far as its part goes."""
     ends: dict[int, int] = {}
     for segment, part in parts:
-        for epoch, offsets in _written(segment.segment_leader_epochs, part):
+        for epoch, offsets in written(segment.segment_leader_epochs, part):
             ends[epoch] = max(offsets.last, ends.get(epoch, -1))
     return ends
 
@@ -153,8 +154,8 @@ def other_history(segment_epochs: LeaderEpochs, part: OffsetRange, history: Lead
     Where either says nothing, nothing differs.
     """
     found: list[OffsetRange] = []
-    for epoch, offsets in _written(segment_epochs, part):
-        for other, same in _written(history, offsets):
+    for epoch, offsets in written(segment_epochs, part):
+        for other, same in written(history, offsets):
             if other != epoch and found and found[-1].last + 1 == same.first:
                 found[-1] = OffsetRange(found[-1].first, same.last)
             elif other != epoch:
@@ -175,12 +176,7 @@ def unexplained(
     return tuple(left for offsets in others for left in without(offsets, decided))
 
 
-def epochs_of(history: LeaderEpochs, offsets: OffsetRange) -> tuple[int, ...]:
-    """The leader epochs that wrote these offsets, ascending."""
-    return tuple(epoch for epoch, _ in _written(history, offsets))
-
-
-def _written(history: LeaderEpochs, offsets: OffsetRange) -> Iterator[tuple[int, OffsetRange]]:
+def written(history: LeaderEpochs, offsets: OffsetRange) -> Iterator[tuple[int, OffsetRange]]:
     """Which epoch wrote which of the offsets; epochs without a record are left out."""
     entries = history.entries
     for place, (epoch, start_offset) in enumerate(entries):
@@ -188,6 +184,11 @@ def _written(history: LeaderEpochs, offsets: OffsetRange) -> Iterator[tuple[int,
         part = OffsetRange(max(start_offset, offsets.first), min(following - 1, offsets.last))
         if part.first <= part.last:
             yield epoch, part
+
+
+def epochs_of(history: LeaderEpochs, offsets: OffsetRange) -> tuple[int, ...]:
+    """The leader epochs that wrote these offsets, ascending."""
+    return tuple(epoch for epoch, _ in written(history, offsets))
 
 
 def _both(one: OffsetRange, other: OffsetRange) -> OffsetRange | None:

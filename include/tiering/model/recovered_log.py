@@ -3,27 +3,35 @@
 A manifest is written last, so whatever has one and all its objects is a whole copy of records that passed their check.
 It does not say whether that copy ever was FINISHED, was given up, or was about to be deleted. What decides instead:
 
-- *Two copies of the same offsets* (one took the place of another, or was begun anew): the one of the later lineage, of
-  one lineage the one that was begun last. Whatever makes a copy superfluous was begun after it.
-- *Offsets that overlap* (a new leader's segment is taken whole): the leader epoch and the offset name a record. Where
-  both copies say the same epochs they hold the same records, and both are taken; where they do not, the later lineage
-  is what consumers read, and a copy of an older one with a higher end is left out.
-- *Leader epochs never fall* along a log. Where they do, the largest set of copies that agree is taken, so that one odd
-  manifest never takes the others with it.
+- *Leader epochs that contradict each other* are of several histories: `recovered_histories` tells them apart. The
+  newest one is followed, and what it replaced stays remote under its own leader epochs, as after a decision
+  (`model.divergence`).
+- *Two copies of the same offsets* of one history (one took the place of another, or was begun anew): the one that was
+  begun last. Whatever makes a copy superfluous was begun after it.
+- *Offsets that overlap* (a new leader's segment is taken whole): the leader epoch and the offset name a record. Both
+  hold the same records, and both are taken.
 - *A hole* stays a hole. It is named, never closed by a guess.
 
-Whatever is left out is named with its reason and stays where it is. Ends of what is taken ascend, as those of FINISHED
-segments do.
+Whatever is left out is named with its reason and stays where it is. Ends of what is taken ascend within a history, as
+those of FINISHED segments do.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import groupby, pairwise
+from itertools import groupby
 
+from include.tiering.model.divergence import FIRST_HISTORY, part_of_history
+from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.recovered_histories import (
+    NOTHING_KNOWN,
+    RecoveredHistory,
+    divergences_of,
+    recovered_histories,
+)
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets, not_skipped
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets, not_skipped, without
 
 
 class Obstacle(StrEnum):
@@ -31,8 +39,8 @@ class Obstacle(StrEnum):
 
     SAME_OFFSETS = "another copy of the same offsets was begun later"
     COVERED = "another copy that reaches the same end is taken"
-    FALLING_EPOCHS = "its leader epochs contradict those of more other segments"
-    OLDER_LINEAGE = "another copy holds some of its offsets under a later leader epoch"
+    FALLING_EPOCHS = "its leader epochs lie before those of the segment that it would follow"
+    ODD_EPOCHS = "its manifest says other leader epochs than the history that it carries"
     OVERLAP = "it does not begin behind the last offset that was copied"
     GAP = "offsets before it are missing, and nobody decided to go on without them"
     BELOW_LOG_START = "its offsets lie below the log start: they were given up"
@@ -49,35 +57,59 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredLog:
-    """`segments` by ascending end, `left_out` by offset.
+    """`segments` by history and ascending end, `left_out` by offset.
 
-    `holes` lie between a segment and the one before it, ascending; a later one that overlaps may hold them after all.
+    Attributes:
+        holes: offsets that no segment holds of the history which answers for them, between the first and the last one
+            that is held, ascending.
+        decided: where a later history begins; `divergences_of` says it as a decision.
+        histories: numbers of the later histories, of the segments that are not of the first one.
+        contradicting: copies by whose leader epochs there is more than one history: those that begin a leader epoch of
+            a later one, and those that it replaces.
     """
 
     segments: tuple[RemoteLogSegmentMetadata, ...]
     left_out: tuple[LeftOut, ...] = ()
     holes: tuple[OffsetRange, ...] = ()
+    decided: tuple[RecoveredHistory, ...] = ()
+    histories: Mapping[RemoteLogSegmentId, int] = field(default_factory=dict)
+    contradicting: tuple[RemoteLogSegmentMetadata, ...] = ()
 
 
-def recovered_log(copies: Iterable[RemoteLogSegmentMetadata]) -> RecoveredLog:
-    """The log that these complete copies of one partition make up, as far as they go."""
+def recovered_log(copies: Iterable[RemoteLogSegmentMetadata], carried: LeaderEpochs = NOTHING_KNOWN) -> RecoveredLog:
+    """The log that these complete copies of one partition make up, as far as they go.
+
+    Args:
+        carried: the history of leader epochs that the copy with the latest one carries, if it is known.
+    """
     left_out: list[LeftOut] = []
-    agreeing = _of_one_lineage(_newest_of_each(copies, left_out), left_out)
-    taken: list[RemoteLogSegmentMetadata] = []
-    for _, same_end in groupby(agreeing, key=lambda one: one.end_offset):
-        following = (taken[-1].end_offset + 1) if taken else None
-        chosen: RemoteLogSegmentMetadata | None = None
-        for one in sorted(same_end, key=lambda one: (one.start_offset != following, one.start_offset)):
-            denied_by = next((before for before in _overlapped(taken, one) if _is_older(one, before)), None)
-            if chosen is not None:
-                left_out.append(LeftOut(one, Obstacle.COVERED, chosen))
-            elif denied_by is not None:
-                left_out.append(LeftOut(one, Obstacle.OLDER_LINEAGE, denied_by))
-            else:
-                chosen = one
-        if chosen is not None:
-            taken.append(chosen)
-    return RecoveredLog(tuple(taken), _by_offset(left_out), tuple(_holes(taken)))
+    found = recovered_histories(copies, carried)
+    numbered = sorted(
+        ((number, one) for number, copies in found.copies.items() for one in _in_order(copies, left_out)),
+        key=lambda each: (each[0], each[1].end_offset),
+    )
+    divergences = divergences_of(found.decided)
+    parts = (part_of_history(one, number, divergences) for number, one in numbered)
+    return RecoveredLog(
+        tuple(one for _, one in numbered),
+        by_offset(left_out),
+        _holes([part for part in parts if part is not None]),
+        found.decided,
+        {one.remote_log_segment_id: number for number, one in numbered if number != FIRST_HISTORY},
+        found.contradicting,
+    )
+
+
+def _in_order(
+    copies: Iterable[RemoteLogSegmentMetadata], left_out: list[LeftOut]
+) -> Iterator[RemoteLogSegmentMetadata]:
+    """Copies of one history with ascending ends; of several with one end the one that goes on from the last one."""
+    following: int | None = None
+    for _, same_end in groupby(_newest_of_each(copies, left_out), key=lambda one: one.end_offset):
+        chosen, *others = sorted(same_end, key=lambda one: (one.start_offset != following, one.start_offset))
+        left_out += [LeftOut(one, Obstacle.COVERED, chosen) for one in others]
+        following = chosen.end_offset + 1
+        yield chosen
 
 
 def continued_log(
@@ -111,7 +143,8 @@ def continued_log(
             last, highest_copied_offset = one, one.end_offset
         else:
             left_out.append(LeftOut(one, obstacle, last))
-    return RecoveredLog(tuple(taken), _by_offset(left_out), tuple(_holes(taken)))
+    held = [OffsetRange(one.start_offset, one.end_offset) for one in taken]
+    return RecoveredLog(tuple(taken), by_offset(left_out), _holes(held))
 
 
 def _obstacle(
@@ -151,64 +184,14 @@ def _offsets_and_age(one: RemoteLogSegmentMetadata) -> tuple[int, int, int, int,
     return (one.end_offset, one.start_offset, _last_epoch(one), began_ms, one.remote_log_segment_id.id.value)
 
 
-def _of_one_lineage(
-    by_end: Sequence[RemoteLogSegmentMetadata], left_out: list[LeftOut]
-) -> list[RemoteLogSegmentMetadata]:
-    """The longest subsequence whose last leader epochs do not fall: all, unless a manifest is odd."""
-    if all(_last_epoch(before) <= _last_epoch(after) for before, after in pairwise(by_end)):
-        return list(by_end)
-    tails: list[int] = []
-    """At n the lowest epoch in which n + 1 copies that agree can end, and which copy that is."""
-    tail_positions: list[int] = []
-    previous: list[int | None] = []
-    for position, one in enumerate(by_end):
-        length = bisect_right(tails, _last_epoch(one))
-        previous.append(tail_positions[length - 1] if length else None)
-        tails[length : length + 1] = [_last_epoch(one)]
-        tail_positions[length : length + 1] = [position]
-    kept: set[int] = set()
-    follow: int | None = tail_positions[-1]
-    while follow is not None:
-        kept.add(follow)
-        follow = previous[follow]
-    left_out += [LeftOut(one, Obstacle.FALLING_EPOCHS) for n, one in enumerate(by_end) if n not in kept]
-    return [one for n, one in enumerate(by_end) if n in kept]
-
-
-def _overlapped(
-    taken: Sequence[RemoteLogSegmentMetadata], one: RemoteLogSegmentMetadata
-) -> Iterator[RemoteLogSegmentMetadata]:
-    for before in reversed(taken):
-        if before.end_offset < one.start_offset:
-            return
-        yield before
-
-
-def _is_older(one: RemoteLogSegmentMetadata, before: RemoteLogSegmentMetadata) -> bool:
-    """Whether `one` holds an offset of `before` under an earlier leader epoch."""
-    first = max(one.start_offset, before.start_offset)
-    changes = (entry.start_offset for each in (one, before) for entry in each.segment_leader_epochs)
-    return any(
-        _epoch_at(one, offset) < _epoch_at(before, offset)
-        for offset in {first, *(change for change in changes if first < change <= before.end_offset)}
-    )
-
-
-def _epoch_at(one: RemoteLogSegmentMetadata, offset: int) -> int:
-    """The first epoch holds for whatever lies before it: a broker that moved its log start cut its history there."""
-    found = one.segment_leader_epochs.epoch_for(offset)
-    return one.segment_leader_epochs.entries[0].epoch if found is None else found
-
-
 def _last_epoch(one: RemoteLogSegmentMetadata) -> int:
     return one.segment_leader_epochs.entries[-1].epoch
 
 
-def _holes(by_end: Iterable[RemoteLogSegmentMetadata]) -> Iterator[OffsetRange]:
-    for before, after in pairwise(by_end):
-        if after.start_offset > before.end_offset + 1:
-            yield OffsetRange(before.end_offset + 1, after.start_offset - 1)
+def _holes(held: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """What is not held between the first and the last offset that is."""
+    return without(OffsetRange(min(held).first, max(part.last for part in held)), held) if held else ()
 
 
-def _by_offset(left_out: Iterable[LeftOut]) -> tuple[LeftOut, ...]:
+def by_offset(left_out: Iterable[LeftOut]) -> tuple[LeftOut, ...]:
     return tuple(sorted(left_out, key=lambda one: (one.segment.start_offset, one.segment.end_offset)))

@@ -23,8 +23,8 @@ class Divergences(Protocol):
             history: `newest_history` when it was seen.
 
         Returns:
-            The one that is open now; None, and records nothing, if somebody decided since, or the platform does not own
-            the topic.
+            The one that is open now; None, and records nothing, if somebody decided since, or somebody else owns the
+            topic.
         """
         ...
 

@@ -4,11 +4,12 @@ Both make segments FINISHED without a verdict, in one transaction: nothing of th
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.recovered_histories import RecoveredHistory
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.remote_metadata.contract import Fence
@@ -32,10 +33,12 @@ class RecoveredPartition:
     """What the store says of one partition of which it has a complete copy.
 
     Attributes:
-        segments: at least one, with ascending ends.
+        segments: at least one, with ascending ends within a history, by history.
         leader_epochs: the merged history of all that the copies say.
         holes: offsets between segments that no copy has; each becomes a decision to go on without them.
         detail: what else to remember of it, for the event log.
+        decided: later histories by number: each becomes a decision to follow it.
+        histories: the numbers of these, of their segments.
     """
 
     topic_id_partition: TopicIdPartition
@@ -43,6 +46,8 @@ class RecoveredPartition:
     leader_epochs: LeaderEpochs
     holes: tuple[OffsetRange, ...]
     detail: str
+    decided: tuple[RecoveredHistory, ...] = ()
+    histories: Mapping[RemoteLogSegmentId, int] = field(default_factory=dict)
 
 
 class MetadataRecovery(Protocol):

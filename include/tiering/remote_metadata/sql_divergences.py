@@ -99,7 +99,7 @@ def record(
     now_ms: int,
 ) -> Divergence | None:
     """See `Divergences.record_divergence`."""
-    if owner_of(connection, cluster_id, partition) is not TopicOwner.PLATFORM:
+    if owner_of(connection, cluster_id, partition) not in (TopicOwner.PLATFORM, TopicOwner.NONE):
         return None
     lock_partition(connection, cluster_id, partition)
     known = divergences_of(connection, cluster_id, partition)
@@ -109,21 +109,11 @@ def record(
     wider = seen if before is None else _both(before.seen, seen)
     if before is not None and wider == before.seen:
         return before
-    values = {
-        "first_offset": wider.offsets.first,
-        "last_offset": wider.offsets.last,
-        "archive_epochs": _text(wider.archive_epochs),
-        "source_epochs": _text(wider.source_epochs),
-    }
+    values = _values(wider)
     if before is not None:
         connection.execute(_ONE, key_of(cluster_id, partition) | {"of_number": before.number} | values)
     else:
-        where = {
-            "cluster_id": cluster_id,
-            "topic_id": str(partition.topic_id),
-            "partition": partition.partition,
-            "number": max((one.number for one in known), default=FIRST_HISTORY) + 1,
-        }
+        where = _key(cluster_id, partition, max((one.number for one in known), default=FIRST_HISTORY) + 1)
         connection.execute(insert(divergences).values(**where, **values, seen_by=str(seen.seen_by), seen_at_ms=now_ms))
     _say(connection, cluster_id, partition, str(wider), str(seen.seen_by), now_ms)
     return open_divergence(divergences_of(connection, cluster_id, partition))
@@ -154,29 +144,44 @@ def follow(
         connection.execute(_TO_NEW_HISTORY, of_newest | {"history": number})
     else:
         _go_back(connection, cluster_id, partition, followed)
-    decision = {
-        "followed_from": followed.from_offset,
-        "reason": stored_text(followed.reason),
-        "author": stored_text(followed.author),
-        "decided_at_ms": followed.decided_at_ms,
-    }
-    connection.execute(_ONE, key | {"of_number": number} | decision)
+    connection.execute(_ONE, key | {"of_number": number} | _decision(followed))
     detail = f"{found.seen}: from offset {followed.from_offset} on the source is followed: {followed.reason}"
     _say(connection, cluster_id, partition, detail, followed.author, followed.decided_at_ms)
     return {one.number: one for one in divergences_of(connection, cluster_id, partition)}[number]
+
+
+def add_decided(
+    connection: Connection,
+    cluster_id: str,
+    partition: TopicIdPartition,
+    number: int,
+    seen: SeenDivergence,
+    followed: Followed,
+) -> None:
+    """Store a divergence that was decided about before anything of its history was added, with an event. The caller
+    holds the partition."""
+    values = _values(seen) | _decision(followed) | {"seen_by": str(seen.seen_by), "seen_at_ms": followed.decided_at_ms}
+    connection.execute(insert(divergences).values(**_key(cluster_id, partition, number), **values))
+    _lower_highest(connection, cluster_id, partition, followed.from_offset - 1)
+    detail = f"{seen}: from offset {followed.from_offset} on the later one is followed: {followed.reason}"
+    _say(connection, cluster_id, partition, detail, followed.author, followed.decided_at_ms)
 
 
 def _go_back(connection: Connection, cluster_id: str, partition: TopicIdPartition, followed: Followed) -> None:
     """The next copy begins at the decision's offset, or behind what the source has not any more."""
     highest = highest_finished_offset(connection, cluster_id, partition)
     if highest is not None and followed.from_offset <= highest:
-        before = followed.from_offset - 1
-        connection.execute(_HIGHEST, key_of(cluster_id, partition) | {"highest_offset": before})
+        _lower_highest(connection, cluster_id, partition, followed.from_offset - 1)
         return
     known = skipped_of(connection, cluster_id, partition)
     for gone in not_skipped((-1 if highest is None else highest) + 1, followed.from_offset - 1, known):
         skipped = SkippedOffsets(gone, followed.reason, followed.author, followed.decided_at_ms)
         store_decision(connection, cluster_id, partition, skipped)
+
+
+def _lower_highest(connection: Connection, cluster_id: str, partition: TopicIdPartition, offset: int) -> None:
+    lowered = _HIGHEST.where(size_counters.c.highest_offset > offset)
+    connection.execute(lowered, key_of(cluster_id, partition) | {"highest_offset": offset})
 
 
 def _divergence(connection: Connection, key: dict[str, Any], row: Row[Any]) -> Divergence:
@@ -200,6 +205,33 @@ def _both(one: SeenDivergence, other: SeenDivergence) -> SeenDivergence:
         tuple(sorted({*one.source_epochs, *other.source_epochs})),
         one.seen_by,
     )
+
+
+def _key(cluster_id: str, partition: TopicIdPartition, number: int) -> dict[str, Any]:
+    return {
+        "cluster_id": cluster_id,
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
+        "number": number,
+    }
+
+
+def _values(seen: SeenDivergence) -> dict[str, Any]:
+    return {
+        "first_offset": seen.offsets.first,
+        "last_offset": seen.offsets.last,
+        "archive_epochs": _text(seen.archive_epochs),
+        "source_epochs": _text(seen.source_epochs),
+    }
+
+
+def _decision(followed: Followed) -> dict[str, Any]:
+    return {
+        "followed_from": followed.from_offset,
+        "reason": stored_text(followed.reason),
+        "author": stored_text(followed.author),
+        "decided_at_ms": followed.decided_at_ms,
+    }
 
 
 def _say(

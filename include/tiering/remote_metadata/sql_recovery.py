@@ -25,6 +25,7 @@ from include.tiering.database.schema import partitions, segment_epochs, segments
 from include.tiering.database.statements import stored_text
 from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import StateConflictError
+from include.tiering.model.divergence import FIRST_HISTORY, Followed
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from include.tiering.model.segment_origin import SegmentOrigin
@@ -35,6 +36,7 @@ from include.tiering.remote_metadata.contract import Fence, SegmentRow
 from include.tiering.remote_metadata.recovery_contract import RecoveredPartition, StoredSegment
 from include.tiering.remote_metadata.sql_changes import SegmentChanges
 from include.tiering.remote_metadata.sql_counters import count_in
+from include.tiering.remote_metadata.sql_divergences import add_decided
 from include.tiering.remote_metadata.sql_queries import find_segment
 from include.tiering.remote_metadata.sql_rows import epoch_values_of, values_of
 from include.tiering.remote_metadata.sql_skipped_offsets import owner_of
@@ -44,6 +46,7 @@ from include.tiering.remote_storage.store_marker import StoreMarker
 _STARTED: Final = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 _FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 _HOLE: Final = "found by a rebuild: the store has no complete copy of them"
+_REPLACED: Final = "found by a rebuild: the store has copies of both histories"
 _NO_TOKEN: Final = 0
 _ADD: Final = insert(segments).returning(segments.c.segment_key, sort_by_parameter_order=True)
 
@@ -96,8 +99,13 @@ class SqlMetadataRecovery:
                 return
             lock_or_create_partition(connection, self._cluster_id, where)
             now_ms = self._now_ms(connection)
-            self._add_segments(connection, partition, now_ms)
-            history, first = partition.leader_epochs, partition.segments[0].metadata.start_offset
+            self._add_segments(connection, partition, FIRST_HISTORY, now_ms)
+            for one in partition.decided:
+                followed = Followed(one.from_offset, _REPLACED, author, now_ms)
+                add_decided(connection, self._cluster_id, where, one.number, one.seen, followed)
+                self._add_segments(connection, partition, one.number, now_ms)
+            history = partition.leader_epochs
+            first = min(one.metadata.start_offset for one in partition.segments)
             learn_leader_epochs(connection, self._cluster_id, where, history, first, self._now_ms)
             self._add_holes(connection, partition, author, now_ms)
             self._say(connection, f"{where} ({where.topic_id})", partition.detail, author, now_ms)
@@ -140,8 +148,16 @@ class SqlMetadataRecovery:
         if known != name:
             raise StateConflictError(f"the topic {topic_id} is known as {known}, the key says {name}")
 
-    def _add_segments(self, connection: Connection, partition: RecoveredPartition, now_ms: int) -> None:
-        finished = [replace(one.metadata, state=_FINISHED) for one in partition.segments]
+    def _add_segments(self, connection: Connection, partition: RecoveredPartition, history: int, now_ms: int) -> None:
+        """Those of one history, in the order in which they became FINISHED."""
+        of_history = [
+            one
+            for one in partition.segments
+            if partition.histories.get(one.metadata.remote_log_segment_id, FIRST_HISTORY) == history
+        ]
+        if not of_history:
+            return
+        finished = [replace(one.metadata, state=_FINISHED) for one in of_history]
         rows = [
             values_of(self._cluster_id, metadata)
             | {
@@ -151,8 +167,9 @@ class SqlMetadataRecovery:
                 "fencing_token": _NO_TOKEN,
                 "started_at_ms": metadata.event_timestamp_ms,
                 "finished_at_ms": now_ms,
+                "history": history,
             }
-            for metadata, one in zip(finished, partition.segments, strict=True)
+            for metadata, one in zip(finished, of_history, strict=True)
         ]
         keys = connection.execute(_ADD, rows).scalars().all()
         epochs = [

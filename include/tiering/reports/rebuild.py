@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
+from include.tiering.model.recovered_histories import RecoveredHistory
 from include.tiering.model.recovered_log import LeftOut
 from include.tiering.remote_storage.store_marker import StoreMarker
 from include.tiering.reports.presentation import Document, Presentation, Table, count, labels
@@ -19,6 +20,10 @@ NOT_IN_MANIFESTS: Final = (
         "0: records below them that are still stored can be read again; repeat `./tiering delete-records`",
     ),
     ("who decided to go on behind a hole, and why", "each hole is a decision of this rebuild"),
+    (
+        "who decided to follow another history, from where on, and why",
+        "the later leader epochs are followed, as a decision of this rebuild; older ones are read by their epochs",
+    ),
     ("the checksum of a log in its source", "the store's own: a deep verification proves the records"),
     ("the highest offset copied where everything was deleted", "none: the next copy begins at the source's start"),
     ("leader epochs that only brokers know", "learnt by the next plan of a copy"),
@@ -62,7 +67,7 @@ def _planned(plan: RebuildPlan) -> str:
 
 
 def _findings(report: RebuildReport) -> int:
-    return sum(one.not_taken + len(one.holes) for one in report.partitions) + len(report.other_names)
+    return sum(one.not_taken + len(one.holes) + len(one.decided) for one in report.partitions) + len(report.other_names)
 
 
 def _summary(plan: RebuildPlan, report: RebuildReport | None, refusal: str | None) -> str:
@@ -117,6 +122,15 @@ def _partition(one: RebuiltPartition) -> Document:
         "bytes": one.size_bytes,
         "start_offset": None if one.offsets is None else one.offsets.first,
         "end_offset": None if one.offsets is None else one.offsets.last,
+        "followed": [
+            {
+                "from_offset": each.from_offset,
+                "replaced": {"first_offset": each.seen.offsets.first, "last_offset": each.seen.offsets.last},
+                "replaced_epochs": list(each.seen.archive_epochs),
+                "epochs": list(each.seen.source_epochs),
+            }
+            for each in one.decided
+        ],
         "holes": [{"first_offset": hole.first, "last_offset": hole.last} for hole in one.holes],
         "not_taken": one.not_taken,
         "before": one.before,
@@ -152,8 +166,10 @@ def _tables(report: RebuildReport | None) -> tuple[Table, ...]:
         return ()
     left_out = [left for one in report.partitions for left in one.left_out]
     faulty = [faulty for one in report.partitions for faulty in one.faulty]
+    followed = (_followed_row(one, each) for one in report.partitions for each in one.decided)
     tables = [
         _table("partitions", _PARTITION_COLUMNS, map(_partition_row, report.partitions)),
+        _table("histories that are followed", _FOLLOWED_COLUMNS, followed),
         _table("left out", _LEFT_OUT_COLUMNS, map(_left_out_row, left_out)),
         _table("not complete", _FAULTY_COLUMNS, map(_faulty_row, faulty)),
         _table("under another name of their topic", _NAME_COLUMNS, map(_name_row, report.other_names)),
@@ -171,6 +187,11 @@ def _table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]
 
 
 _PARTITION_COLUMNS: Final = ("partition", "segments>", "bytes>", "offsets", "holes", "not taken>")
+_FOLLOWED_COLUMNS: Final = (
+    "partition",
+    "from offset>",
+    "what it replaced, which stays for those who ask by leader epoch",
+)
 _LEFT_OUT_COLUMNS: Final = ("partition", "segment id", "offsets", "why", "beside")
 _FAULTY_COLUMNS: Final = ("partition", "segment id", "start offset>", "error", "message")
 _NAME_COLUMNS: Final = ("topic id", "name", "objects>")
@@ -181,6 +202,10 @@ def _partition_row(one: RebuiltPartition) -> tuple[str, ...]:
     holes = ", ".join(map(str, one.holes))
     size = "" if one.before else format_bytes(one.size_bytes)
     return (str(one.topic_id_partition), str(one.segments), size, offsets, holes, str(one.not_taken))
+
+
+def _followed_row(one: RebuiltPartition, followed: RecoveredHistory) -> tuple[str, ...]:
+    return (str(one.topic_id_partition), str(followed.from_offset), str(followed.seen))
 
 
 def _left_out_row(left: LeftOut) -> tuple[str, ...]:

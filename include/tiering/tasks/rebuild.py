@@ -26,7 +26,9 @@ from include.tiering.errors import ForeignStoreError
 from include.tiering.model.epoch_history import merged
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.recovered_log import LeftOut, RecoveredLog, recovered_log
+from include.tiering.model.recovered_histories import RecoveredHistory, is_odd, lateness
+from include.tiering.model.recovered_log import LeftOut, Obstacle, RecoveredLog, by_offset, recovered_log
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.remote_metadata.recovery_contract import MetadataRecovery, RecoveredPartition, StoredSegment
 from include.tiering.remote_storage.contract import RemoteStorage
@@ -60,6 +62,7 @@ class RebuiltPartition:
 
     Attributes:
         before: an earlier call had stored it; then nothing is known but `segments` and `not_taken`.
+        decided: histories that the rebuild follows from some offset on, because the store holds copies of both.
         not_taken: attempts with a manifest that are not among its segments.
     """
 
@@ -70,6 +73,7 @@ class RebuiltPartition:
     holes: tuple[OffsetRange, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     faulty: tuple[FaultyAttempt, ...] = ()
+    decided: tuple[RecoveredHistory, ...] = ()
     before: bool = False
     not_taken: int = 0
 
@@ -158,7 +162,7 @@ class Rebuild:
 
     def _add(self, partition: TopicIdPartition, found: Sequence[StoredSegment | FaultyAttempt]) -> RebuiltPartition:
         stored, faulty = told_apart(found)
-        log = recovered_log(one.metadata for one in stored.values())
+        log, carried = self._log([one.metadata for one in stored.values()])
         if not log.segments:
             return RebuiltPartition(partition, 0, faulty=faulty, not_taken=len(faulty))
         segments = tuple(stored[one.remote_log_segment_id] for one in log.segments)
@@ -166,28 +170,45 @@ class Rebuild:
             partition,
             len(segments),
             sum(one.segment_size_bytes for one in log.segments),
-            OffsetRange(min(one.start_offset for one in log.segments), log.segments[-1].end_offset),
+            OffsetRange(min(one.start_offset for one in log.segments), max(one.end_offset for one in log.segments)),
             log.holes,
             log.left_out,
             faulty,
+            log.decided,
             not_taken=len(log.left_out) + len(faulty),
         )
         if self.recovery is not None:
-            history = self._history(log)
-            detail = _detail(rebuilt)
-            recovered = RecoveredPartition(partition, segments, history, log.holes, detail)
+            epochs, detail = _leader_epochs(log, carried), _detail(rebuilt)
+            recovered = RecoveredPartition(partition, segments, epochs, log.holes, detail, log.decided, log.histories)
             self.recovery.add_partition(recovered, author=self.author)
             self.observe(RebuildStep.PARTITION_ADDED)
         return rebuilt
 
-    def _history(self, log: RecoveredLog) -> LeaderEpochs:
-        """What the last copy carries, completed by what each says of itself."""
-        carried = leader_epochs_of(self.storage, log.segments[-1])
-        first = carried.entries[0].start_offset if carried.entries else 0
-        history = merged(LeaderEpochs(), carried, first).history
-        for segment in log.segments:
-            history = merged(history, segment.segment_leader_epochs, segment.start_offset).history
-        return history
+    def _log(self, copies: Sequence[RemoteLogSegmentMetadata]) -> tuple[RecoveredLog, LeaderEpochs]:
+        """The log, and the leader epochs that its latest copy carries.
+
+        Before a manifest makes another history of what others say, the history that its copy carries is asked: one odd
+        manifest must not take a partition's other copies with it.
+        """
+        odd: list[LeftOut] = []
+        left = list(copies)
+        while True:
+            carried = leader_epochs_of(self.storage, max(left, key=lateness)) if left else LeaderEpochs()
+            log = recovered_log(left, carried)
+            found = [one for one in log.contradicting if is_odd(one, leader_epochs_of(self.storage, one))]
+            if not found:
+                return replace(log, left_out=by_offset([*log.left_out, *odd])), carried
+            odd += [LeftOut(one, Obstacle.ODD_EPOCHS) for one in found]
+            left = [one for one in left if one not in found]
+
+
+def _leader_epochs(log: RecoveredLog, carried: LeaderEpochs) -> LeaderEpochs:
+    """What the latest copy carries, completed by what each says of itself."""
+    first = carried.entries[0].start_offset if carried.entries else 0
+    epochs = merged(LeaderEpochs(), carried, first).history
+    for segment in log.segments:
+        epochs = merged(epochs, segment.segment_leader_epochs, segment.start_offset).history
+    return epochs
 
 
 def _stored_before(plan: RebuildPlan, known: Mapping[TopicIdPartition, int]) -> Iterator[RebuiltPartition]:
@@ -213,6 +234,7 @@ def _counted(
 
 def _detail(rebuilt: RebuiltPartition) -> str:
     return (
-        f"{rebuilt.segments} segments, offsets {rebuilt.offsets}, {len(rebuilt.holes)} holes; left out:"
+        f"{rebuilt.segments} segments, offsets {rebuilt.offsets}, {len(rebuilt.holes)} holes,"
+        f" {len(rebuilt.decided)} histories that were followed; left out:"
         f" {len(rebuilt.left_out)} copies, {len(rebuilt.faulty)} that are not complete"
     )

@@ -12,7 +12,9 @@ from typer.testing import CliRunner, Result
 from include.tiering.cli import confirm
 from include.tiering.cli.app import app
 from include.tiering.cli.session import Session, author
+from include.tiering.model.divergence import SeenBy, SeenDivergence
 from include.tiering.model.ids import Uuid
+from include.tiering.model.recovered_histories import RecoveredHistory
 from include.tiering.model.recovered_log import LeftOut, Obstacle
 from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.remote_metadata.recovery_contract import StoredSegment
@@ -35,6 +37,7 @@ DAMAGED = replace(
     holes=(OffsetRange(50, 99),),
     left_out=(LeftOut(OLDER, Obstacle.SAME_OFFSETS, SEGMENT),),
     faulty=(FaultyAttempt(FoundAttempt(OLDER.remote_log_segment_id, 300, {}), "FormatError", "not JSON"),),
+    decided=(RecoveredHistory(1, 20, SeenDivergence(OffsetRange(20, 40), (0,), (3,), SeenBy.REBUILD)),),
     not_taken=2,
 )
 ADOPTION = AdoptionPlan((PartitionAdoption(ORDERS_0, 99, (StoredSegment(SEGMENT, 1),)),), ())
@@ -179,6 +182,14 @@ class TestRebuild:
                     "bytes": 2_000,
                     "start_offset": 0,
                     "end_offset": 199,
+                    "followed": [
+                        {
+                            "from_offset": 20,
+                            "replaced": {"first_offset": 20, "last_offset": 40},
+                            "replaced_epochs": [0],
+                            "epochs": [3],
+                        }
+                    ],
                     "holes": [{"first_offset": 50, "last_offset": 99}],
                     "not_taken": 2,
                     "before": False,
@@ -213,7 +224,7 @@ class TestRebuild:
     def test_the_tables_name_everything(self, run: Callable[..., Result], tiering: FakeRecovery) -> None:
         tiering.partitions = (DAMAGED,)
         shown = run("rebuild", "--approve").stdout
-        for text in ("50..99", "begun later", "not JSON", str(OLDER.remote_log_segment_id.id)):
+        for text in ("50..99", "20..40", "begun later", "not JSON", str(OLDER.remote_log_segment_id.id)):
             assert text in shown
 
     def test_a_long_table_says_how_long_it_is(self, run: Callable[..., Result], tiering: FakeRecovery) -> None:

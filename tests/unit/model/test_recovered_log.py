@@ -3,11 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from include.tiering.model.divergence import SeenBy, SeenDivergence, part_of_history
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.recovered_histories import divergences_of
 from include.tiering.model.recovered_log import Obstacle, RecoveredLog, continued_log, recovered_log
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
@@ -46,26 +50,81 @@ def test_of_two_copies_of_the_same_offsets_the_one_that_was_begun_last_is_taken(
     assert [(one.segment, one.obstacle, one.beside) for one in log.left_out] == [(old, Obstacle.SAME_OFFSETS, new)]
 
 
-def test_a_later_lineage_wins_over_a_later_begin() -> None:
-    old, new = copy(0, 0, 99, {0: 0}, began_ms=BEGAN_MS + 5), copy(1, 0, 99, {0: 0, 3: 50})
-    assert recovered_log([old, new]).segments == (new,)
-
-
 def test_a_new_leaders_segment_overlaps_and_both_are_taken() -> None:
     first, second = copy(0, 0, 99), copy(1, 50, 149, {0: 50, 1: 120})
     covering = copy(2, 0, 199, {0: 0, 1: 120})
     assert recovered_log([covering, second, first]) == RecoveredLog((first, second, covering))
 
 
-def test_a_log_that_was_cut_and_written_again_goes_on_with_the_later_lineage() -> None:
-    """An unclean election: offsets 80 to 99 were copied under epoch 0, and are others now."""
-    lost, fork = copy(0, 0, 99, {0: 0}), copy(1, 50, 149, {0: 50, 1: 80})
-    assert recovered_log([lost, fork]).segments == (lost, fork)
+def numbered(log: RecoveredLog) -> list[tuple[RemoteLogSegmentMetadata, int]]:
+    return [(one, log.histories.get(one.remote_log_segment_id, 0)) for one in log.segments]
 
 
-def test_a_copy_of_an_older_lineage_with_a_higher_end_is_left_out() -> None:
-    first, second = copy(0, 0, 99, {0: 0, 1: 50}), copy(1, 0, 149, {0: 0, 1: 100})
-    assert obstacles(recovered_log([first, second])) == [(second, Obstacle.OLDER_LINEAGE)]
+def followed(log: RecoveredLog) -> list[tuple[int, int, OffsetRange]]:
+    return [(one.number, one.from_offset, one.seen.offsets) for one in log.decided]
+
+
+class TestHistories:
+    def test_a_log_that_was_cut_and_written_again_is_followed_from_there_on(self) -> None:
+        """An unclean election: offsets 80 to 99 were copied under epoch 0, and are others now."""
+        lost, new = copy(0, 0, 99, {0: 0}), copy(1, 50, 149, {0: 50, 1: 80})
+        log = recovered_log([new, lost])
+        assert numbered(log) == [(lost, 0), (new, 1)]
+        assert (followed(log), log.holes) == ([(1, 80, OffsetRange(80, 99))], ())
+        assert log.decided[0].seen == SeenDivergence(OffsetRange(80, 99), (0,), (1,), SeenBy.REBUILD)
+
+    def test_of_the_same_offsets_each_history_has_its_copy(self) -> None:
+        old, new = copy(0, 0, 99, {0: 0}, began_ms=BEGAN_MS + 5), copy(1, 0, 99, {0: 0, 3: 50})
+        assert numbered(recovered_log([old, new])) == [(old, 0), (new, 1)]
+
+    def test_what_was_replaced_reaches_further_than_what_replaced_it(self) -> None:
+        first, second = copy(0, 0, 99, {0: 0, 1: 50}), copy(1, 0, 149, {0: 0})
+        log = recovered_log([first, second])
+        assert numbered(log) == [(second, 0), (first, 1)]
+        assert followed(log) == [(1, 50, OffsetRange(50, 149))]
+
+    def test_more_old_copies_than_new_ones_do_not_outvote_them(self) -> None:
+        old = [copy(n, 10 * n, 10 * n + 9, {0: 10 * n}) for n in range(9)]
+        new = [copy(20, 30, 41, {0: 30, 6: 35}), copy(21, 42, 54, {6: 42})]
+        log = recovered_log([*new, *old])
+        assert numbered(log) == [*((one, 0) for one in old), *((one, 1) for one in new)]
+        assert (followed(log), log.holes, log.left_out) == ([(1, 35, OffsetRange(35, 89))], (), ())
+
+    def test_where_copies_of_the_new_history_begin_later_the_old_one_answers_up_to_there(self) -> None:
+        """The source had lost its first offsets when it was followed; what the last copy carries still knows them."""
+        old, new = copy(0, 0, 69, {0: 0}), copy(1, 78, 90, {6: 78})
+        log = recovered_log([old, new], LeaderEpochs.of([(0, 0), (6, 35)]))
+        assert numbered(log) == [(old, 0), (new, 1)]
+        assert (followed(log), log.holes) == ([(1, 78, OffsetRange(35, 69))], (OffsetRange(70, 77),))
+
+    def test_several_elections_make_several_histories(self) -> None:
+        copies = [
+            copy(0, 0, 49, {0: 0}),
+            copy(1, 50, 99, {0: 50}),
+            copy(2, 50, 109, {2: 50}),
+            copy(3, 110, 140, {2: 110}),
+            copy(4, 70, 120, {2: 70, 5: 80}),
+        ]
+        log = recovered_log(copies)
+        assert [number for _, number in numbered(log)] == [0, 0, 1, 1, 2]
+        assert followed(log) == [(1, 50, OffsetRange(50, 99)), (2, 80, OffsetRange(80, 140))]
+
+    def test_copies_by_which_there_are_two_are_named(self) -> None:
+        before, old = copy(0, 0, 29), copy(1, 30, 59)
+        new, behind = copy(2, 30, 49, {0: 30, 6: 35}), copy(3, 50, 70, {6: 50})
+        assert set(recovered_log([before, old, new, behind]).contradicting) == {before, old, new}
+        assert recovered_log([before, old]).contradicting == ()
+
+    @pytest.mark.parametrize("position", [0, 2, 3, 4])
+    @pytest.mark.parametrize("epoch", [0, 2**31 - 1])
+    def test_an_odd_manifest_is_among_those(self, position: int, epoch: int) -> None:
+        segments = [copy(n, 100 * n, 100 * n + 99, {5: 100 * n}) for n in range(5)]
+        odd = segments[position] = copy(position, 100 * position, 100 * position + 99, {epoch: 100 * position})
+        log = recovered_log(segments)
+        # At its own end of the log an odd epoch contradicts nobody.
+        harmless = (position, epoch) in ((0, 0), (4, 2**31 - 1))
+        assert (odd in log.contradicting) is not harmless
+        assert sorted(log.segments, key=str) == sorted(segments, key=str)
 
 
 def test_of_two_that_reach_one_end_the_one_that_goes_on_is_taken() -> None:
@@ -73,19 +132,6 @@ def test_of_two_that_reach_one_end_the_one_that_goes_on_is_taken() -> None:
     log = recovered_log([longer, following, first])
     assert log.segments == (first, following)
     assert obstacles(log) == [(longer, Obstacle.COVERED)]
-
-
-@pytest.mark.parametrize("position", [0, 2, 3, 4])
-@pytest.mark.parametrize("epoch", [0, 2**31 - 1])
-def test_one_odd_manifest_takes_no_other_with_it(position: int, epoch: int) -> None:
-    segments = [copy(n, 100 * n, 100 * n + 99, {5: 100 * n}) for n in range(5)]
-    odd = copy(position, 100 * position, 100 * position + 99, {epoch: 100 * position})
-    others = [one for n, one in enumerate(segments) if n != position]
-    log = recovered_log([*others, odd])
-    # At its own end of the log an odd epoch contradicts nobody.
-    harmless = (position, epoch) in ((0, 0), (4, 2**31 - 1))
-    assert list(log.segments) == (sorted([*others, odd], key=lambda one: one.end_offset) if harmless else others)
-    assert obstacles(log) == ([] if harmless else [(odd, Obstacle.FALLING_EPOCHS)])
 
 
 def decision(first: int, last: int) -> SkippedOffsets:
@@ -154,19 +200,28 @@ def stores(draw: st.DrawFn) -> Sequence[RemoteLogSegmentMetadata]:
 
 
 @given(stores(), st.randoms(use_true_random=False))
-def test_whatever_a_store_holds(copies: Sequence[RemoteLogSegmentMetadata], random) -> None:
+def test_whatever_a_store_holds(copies: Sequence[RemoteLogSegmentMetadata], random: Random) -> None:
     log = recovered_log(copies)
     taken, left = list(log.segments), [one.segment for one in log.left_out]
     assert sorted([*taken, *left], key=str) == sorted(copies, key=str)
-    assert all(before.end_offset < after.end_offset for before, after in pairwise(taken))
-    last_epochs = [one.segment_leader_epochs.entries[-1].epoch for one in taken]
-    assert last_epochs == sorted(last_epochs)
+    divergences = divergences_of(log.decided)
+    for history in {number for _, number in numbered(log)}:
+        ends = [one.end_offset for one, number in numbered(log) if number == history]
+        assert all(before < after for before, after in pairwise(ends))
     assert bool(taken) is bool(copies)
-    covered = {offset for one in taken for offset in range(one.start_offset, one.end_offset + 1)}
+    parts = [part_of_history(one, number, divergences) for one, number in numbered(log)]
+    covered = {offset for part in parts if part for offset in range(part.first, part.last + 1)}
     holes = {offset for hole in log.holes for offset in range(hole.first, hole.last + 1)}
-    if taken:
-        assert set(range(taken[0].start_offset, taken[-1].end_offset + 1)) <= covered | holes
+    if covered:
+        assert set(range(min(covered), max(covered) + 1)) == covered | holes
+        assert not covered & holes
+    epochs_at: dict[int, set[int | None]] = {}
+    for (one, _), part in zip(numbered(log), parts, strict=True):
+        for offset in range(part.first, part.last + 1) if part else ():
+            epochs_at.setdefault(offset, set()).add(one.segment_leader_epochs.epoch_for(offset))
+    assert {len(epochs) for epochs in epochs_at.values()} <= {1}, "an offset is served of two histories"
     shuffled = list(copies)
     random.shuffle(shuffled)
     assert recovered_log(shuffled) == log
-    assert recovered_log(taken).segments == log.segments
+    if not log.decided:
+        assert recovered_log(taken).segments == log.segments

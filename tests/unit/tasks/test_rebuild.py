@@ -213,6 +213,20 @@ def test_a_copy_that_took_the_place_of_another_is_the_one_that_counts(stored: St
     assert [row.metadata.remote_log_segment_id for row in rows][1] == successor.remote_log_segment_id
 
 
+@pytest.mark.parametrize("epoch", [7, 2**31 - 1])
+def test_one_odd_manifest_takes_no_other_copy_with_it(tmp_path: Path, engine: Engine, epoch: int) -> None:
+    """It says a later leader epoch than the history that its copy carries: no other history is made of that."""
+    stored = StoredLog.at(tmp_path)
+    sound = [stored.copy(0), stored.copy(2), stored.copy(3)]
+    odd = stored.copy(1, epochs={epoch: 25}, carried={0: 0})
+    report = rebuild(stored.storage, engine)
+    (orders_0,) = report.partitions
+    assert [(one.segment, one.obstacle) for one in orders_0.left_out] == [(odd, Obstacle.ODD_EPOCHS)]
+    assert (orders_0.decided, orders_0.holes) == ((), (OffsetRange(25, 49),))
+    rows = SqlRemoteLogMetadata(engine, CLUSTER_ID).list_segments(orders_0.topic_id_partition)
+    assert [row.metadata.start_offset for row in rows] == [one.start_offset for one in sound]
+
+
 def test_a_topic_id_has_one_name(stored: StoredLog, engine: Engine) -> None:
     """The name of most of its objects: a topic is never renamed."""
     stored.copy(9, topic="impostor", partition=0, topic_id_of="orders")

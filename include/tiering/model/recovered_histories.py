@@ -1,0 +1,195 @@
+"""Which copies of one partition are of the same history, when no decision about them is remembered.
+
+Two copies contradict each other where they name different leader epochs for an offset, or where one has an epoch that
+is later than what the other one names behind it: leader epochs never fall along a log. Committed records are replaced
+by an unclean leader election alone, whose leader has a later epoch than any before. So of copies that contradict each
+other the ones with the latest epoch are the log as it is now, and what they contradict is of a history that it
+replaced. That one may have replaced an older one in its turn.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from include.tiering.model.divergence import (
+    FIRST_HISTORY,
+    Divergence,
+    Followed,
+    SeenBy,
+    SeenDivergence,
+    epochs_of,
+    other_history,
+    part_of_history,
+    written,
+)
+from include.tiering.model.epoch_history import merged
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.skipped_offsets import OffsetRange
+
+NOTHING_KNOWN: Final = LeaderEpochs()
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredHistory:
+    """Where a later history begins that is followed from `from_offset` (inclusive) on.
+
+    Attributes:
+        number: ascending from 1; `FIRST_HISTORY` is what was archived before any.
+        seen: what it replaced of earlier ones.
+    """
+
+    number: int
+    from_offset: int
+    seen: SeenDivergence
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredHistories:
+    """Every copy once, by the number of its history. For `decided` and `contradicting` see `RecoveredLog`."""
+
+    copies: Mapping[int, Sequence[RemoteLogSegmentMetadata]]
+    decided: tuple[RecoveredHistory, ...] = ()
+    contradicting: tuple[RemoteLogSegmentMetadata, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """Copies that agree with each other, and the leader epochs that they name."""
+
+    copies: list[RemoteLogSegmentMetadata]
+    leader_epochs: LeaderEpochs
+
+
+def recovered_histories(
+    copies: Iterable[RemoteLogSegmentMetadata], carried: LeaderEpochs = NOTHING_KNOWN
+) -> RecoveredHistories:
+    """Tell the histories of these copies of one partition apart.
+
+    Args:
+        carried: the history of leader epochs that the copy with the latest one carries, if it is known: it knows
+            epochs that no segment is left of.
+    """
+    decided: list[RecoveredHistory] = []
+    contradicting: dict[RemoteLogSegmentMetadata, None] = {}
+    numbered: dict[int, list[RemoteLogSegmentMetadata]] = {}
+    for number, log in enumerate(_logs(sorted(copies, key=lateness, reverse=True), carried), FIRST_HISTORY):
+        replaced = dict(_replaced_by(log, numbered, divergences_of(decided)))
+        if replaced:
+            decided.append(_history(number, log, replaced))
+            contradicting |= dict.fromkeys([*replaced, *_beginning_epochs(log)])
+        for one in log.copies:
+            numbered.setdefault(_number(one, number, decided), []).append(one)
+    return RecoveredHistories(numbered, tuple(decided), tuple(contradicting))
+
+
+def is_odd(one: RemoteLogSegmentMetadata, carried: LeaderEpochs) -> bool:
+    """Whether a copy's manifest contradicts the history of leader epochs that the copy carries."""
+    return bool(other_history(one.segment_leader_epochs, OffsetRange(one.start_offset, one.end_offset), carried))
+
+
+def divergences_of(decided: Iterable[RecoveredHistory]) -> tuple[Divergence, ...]:
+    """As decisions about divergences, without an author or a time."""
+    return tuple(Divergence(one.number, one.seen, 0, Followed(one.from_offset, "", "", 0)) for one in decided)
+
+
+def lateness(one: RemoteLogSegmentMetadata) -> tuple[int, int, int, int, bytes]:
+    """Orders copies by their last leader epoch, then by their end: the greatest one is of the newest history."""
+    entries = one.segment_leader_epochs.entries
+    began_ms = one.event_timestamp_ms
+    return (entries[-1].epoch, one.end_offset, one.start_offset, began_ms, one.remote_log_segment_id.id.value)
+
+
+def _logs(latest_first: Sequence[RemoteLogSegmentMetadata], carried: LeaderEpochs) -> list[_Log]:
+    """Oldest first. Each is the one with the latest epoch of those that are left, with all that agree with it."""
+    logs: list[_Log] = []
+    left, known = list(latest_first), carried
+    while left:
+        agreeing, others = [], []
+        for one in left:
+            if _agrees(one, known):
+                agreeing.append(one)
+                known = merged(known, one.segment_leader_epochs, one.start_offset).history
+            else:
+                others.append(one)
+        if agreeing:
+            logs.append(_Log(agreeing, known))
+        left, known = others, NOTHING_KNOWN
+    return logs[::-1]
+
+
+def _agrees(one: RemoteLogSegmentMetadata, known: LeaderEpochs) -> bool:
+    """Whether a copy contradicts leader epochs, of copies whose latest one is not earlier than its own."""
+    own = one.segment_leader_epochs
+    if other_history(own, OffsetRange(one.start_offset, one.end_offset), known):
+        return False
+    return not known.entries or known.entries[0].start_offset <= one.end_offset or _is_before(own, known)
+
+
+def _is_before(own: LeaderEpochs, known: LeaderEpochs) -> bool:
+    return own.entries[-1].epoch <= known.entries[0].epoch
+
+
+def _replaced_by(
+    log: _Log, earlier: Mapping[int, Sequence[RemoteLogSegmentMetadata]], divergences: Sequence[Divergence]
+) -> Iterator[tuple[RemoteLogSegmentMetadata, int]]:
+    """Copies of earlier histories that contradict a log in what they answer for, each with the first such offset."""
+    for number, copies in earlier.items():
+        for one in copies:
+            part = part_of_history(one, number, divergences)
+            offset = None if part is None else _replaced_from(one, part, log)
+            if offset is not None:
+                yield one, offset
+
+
+def _replaced_from(one: RemoteLogSegmentMetadata, part: OffsetRange, log: _Log) -> int | None:
+    """The first offset of a part of a copy that contradicts this log; None: nothing does.
+
+    A log that knows a later epoch has replaced what it has from there on, and so has one with an earlier epoch behind.
+    """
+    for epoch, offsets in written(one.segment_leader_epochs, part):
+        if any(_falls_below(epoch, offsets.first, each) for each in log.copies):
+            return offsets.first
+        for other, same in written(log.leader_epochs, offsets):
+            if other > epoch:
+                return same.first
+    return None
+
+
+def _falls_below(epoch: int, offset: int, one: RemoteLogSegmentMetadata) -> bool:
+    """Whether a copy has an earlier epoch at the offset or behind it."""
+    return one.end_offset >= offset and _epoch_at(one, max(one.start_offset, offset)) < epoch
+
+
+def _history(number: int, log: _Log, replaced: Mapping[RemoteLogSegmentMetadata, int]) -> RecoveredHistory:
+    """From where the log differs on, or from where its copies begin behind that."""
+    first, last = min(replaced.values()), max(one.end_offset for one in replaced)
+    earliest = min(_epoch_at(one, offset) for one, offset in replaced.items())
+    differs = min([first, *(entry.start_offset for entry in log.leader_epochs if entry.epoch > earliest)])
+    begin = min((one.start_offset for one in log.copies if one.end_offset >= differs), default=differs)
+    offsets = OffsetRange(first, last)
+    archived = sorted({epoch for one in replaced for epoch in epochs_of(one.segment_leader_epochs, offsets)})
+    seen = SeenDivergence(offsets, tuple(archived), epochs_of(log.leader_epochs, offsets), SeenBy.REBUILD)
+    return RecoveredHistory(number, max(differs, begin), seen)
+
+
+def _epoch_at(one: RemoteLogSegmentMetadata, offset: int) -> int:
+    """The first epoch holds for whatever lies before it: a broker that moved its log start cut its history there."""
+    found = one.segment_leader_epochs.epoch_for(offset)
+    return one.segment_leader_epochs.entries[0].epoch if found is None else found
+
+
+def _beginning_epochs(log: _Log) -> Iterable[RemoteLogSegmentMetadata]:
+    """The copy with the lowest offset of each leader epoch."""
+    first: dict[int, tuple[int, RemoteLogSegmentMetadata]] = {}
+    for one in log.copies:
+        for epoch, offset in one.segment_leader_epochs:
+            if epoch not in first or offset < first[epoch][0]:
+                first[epoch] = offset, one
+    return [one for _, one in first.values()]
+
+
+def _number(one: RemoteLogSegmentMetadata, number: int, decided: Iterable[RecoveredHistory]) -> int:
+    """The newest history, up to this one, that a copy reaches into."""
+    begun = (each.number for each in decided if each.number <= number and each.from_offset <= one.end_offset)
+    return max(begun, default=FIRST_HISTORY)

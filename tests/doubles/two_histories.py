@@ -1,0 +1,113 @@
+"""Topic `orders` of one partition over a log directory: an archive of one history, then an unclean election, and the
+commands over it."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from include.tiering.cli.app import app
+from tests.doubles.log_dirs import LOG_STARTS, ORDERS, BrokerLogDir
+from tests.doubles.metadata_records import partition_record, topic_record
+from tests.doubles.record_batches import record, record_batch
+
+WHY = "consumers read the new leader, agreed in OPS-12"
+OLD, OLD_BASES, OLD_END = [(0, 0), (4, 50)], tuple(range(0, 80, 10)), 75
+NEW, NEW_BASES, NEW_END = [(0, 0), (6, 35)], (0, 10, 20, 30, 40, 52, 65, 78, 91), 100
+FORK = "offsets 35..69 are remote under other leader epochs than the source has (epochs 0, 4; source: epoch 6)"
+
+
+class Cluster:
+    """Topic `orders`, of one partition; what lies below offset 70 is remote and served."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.log_dir = BrokerLogDir(directory / "broker-1")
+        self.log_dir.append_metadata(topic_record("orders", ORDERS), partition_record(ORDERS))
+        self.partition = self.log_dir.partition()
+        self.config = directory / "tiering.toml"
+        self.config.write_text(
+            f"""log_dirs = [{{broker_id = 1, path = "{self.log_dir.path}"}}]
+[metadata]
+url = "sqlite:///{directory / "metadata.sqlite"}"
+[remote_storage]
+url = "{(directory / "store").as_uri()}"
+[topics]
+include = ["orders"]
+"""
+        )
+        assert self.text("migrate")[0] == 0
+        self.writes(OLD, OLD_BASES, OLD_END)
+        assert self.run("copy")[0] == 0
+        assert self.run("verify")[0] == 0
+
+    def writes(self, epochs: list[tuple[int, int]], bases: tuple[int, ...], end: int, log_start: int = 0) -> None:
+        """The log as the leader has it now: segments wholly below its start are gone, its history is cut there."""
+        for path in self.partition.path.glob("0*"):
+            path.unlink()
+        for base, following in pairwise((*bases, end)):
+            if following > log_start:
+                batches = [batch(epoch, at, count) for epoch, at, count in plan_of(epochs, base, following)]
+                self.partition.segment(base, batches, next_base=None if following == end else following)
+        before = [epoch for epoch, start in epochs if start <= log_start]
+        after = [(epoch, start) for epoch, start in epochs if start > log_start]
+        self.partition.epochs([(before[-1], log_start), *after])
+        self.log_dir.all_current({"orders-0": end})
+        self.log_dir.checkpoint(LOG_STARTS, {"orders-0": log_start})
+
+    def elect_unclean(self, log_start: int = 0) -> None:
+        """The new leader had offsets 0..34."""
+        self.writes(NEW, NEW_BASES, NEW_END, log_start)
+
+    def text(self, *arguments: str) -> tuple[int, str]:
+        done = CliRunner().invoke(app, ["--config", str(self.config), *arguments], prog_name="./tiering")
+        return done.exit_code, done.output
+
+    def run(self, *arguments: str) -> tuple[int, Any]:
+        command = ["--config", str(self.config), *arguments, "--json"]
+        done = CliRunner().invoke(app, command, prog_name="./tiering")
+        return done.exit_code, json.loads(done.stdout or "null")
+
+    def decide(self, from_offset: int, *options: str) -> tuple[int, str]:
+        asked = ("skip", "orders", "--partition", "0", "--follow-source-from", str(from_offset), "--reason", WHY)
+        return self.text(*asked, *options)
+
+    def read(self, offset: int, *options: str) -> tuple[list[tuple[int, int]], dict[str, Any]]:
+        """(epoch, first offset) of the batches that a fetch from the offset writes, and its document."""
+        target = self.directory / "read"
+        code, document = self.run("fetch", "orders", "0", "--output", str(target), "--offset", str(offset), *options)
+        assert code == 0
+        content, found = Path(document["path"]).read_bytes(), []
+        known = {batch(*one): one[:2] for one in every_batch()}
+        while content:
+            size = 12 + int.from_bytes(content[8:12], "big")
+            found.append(known[content[:size]])
+            content = content[size:]
+        return found, document
+
+
+def plan_of(epochs: list[tuple[int, int]], base: int, end: int) -> list[tuple[int, int, int]]:
+    """(epoch, base offset, records) of batches of at most five, none of which spans two epochs."""
+    cuts = sorted({base, end, *(start for _, start in epochs if base < start < end)})
+    return [
+        (max(epoch for epoch, start in epochs if start <= at), at, min(5, after - at))
+        for before, after in pairwise(cuts)
+        for at in range(before, after, 5)
+    ]
+
+
+def batch(epoch: int, base: int, count: int) -> bytes:
+    """Its records say which epoch wrote them: two histories have nothing in common but offsets."""
+    values = b"".join(record(delta, f"{epoch}:{base + delta}".encode()) for delta in range(count))
+    return record_batch(base, count=count, leader_epoch=epoch, timestamp_ms=1_700_000_000_000 + base, records=values)
+
+
+def every_batch() -> list[tuple[int, int, int]]:
+    logs = ((OLD, OLD_BASES, OLD_END), (NEW, NEW_BASES, NEW_END))
+    return [one for epochs, bases, end in logs for pair in pairwise((*bases, end)) for one in plan_of(epochs, *pair)]
+
+
+def offsets(found: list[tuple[int, int]], epoch: int) -> list[int]:
+    return [base for each, base in found if each == epoch]

@@ -195,3 +195,21 @@ def test_what_is_damaged_in_topics_that_are_never_tiered_changes_no_exit_code(cl
         assert (code, said["errors"]) == (0, []), command
     assert len(said["copied"]) == 5
     assert cluster.run("doctor", "table")[1]["partitions"][0]["finding"] == "compacted topic"
+
+
+def test_a_failed_segment_whose_source_was_compacted_since_is_lost_until_somebody_decides(cluster: TwoBrokers) -> None:
+    """A new copy of it would fail each time, and the partition would stand still."""
+    assert cluster.run("copy", "--limit-bytes", "800")[0] == 0
+    (log,) = (cluster.directory / "store").rglob("*00010-*.log")
+    log.write_bytes(b"rotten" * 20)
+    assert cluster.run("verify", "--depth", "deep")[0] == 1
+    compacted(cluster, 10)
+    code, planned = cluster.run("plan")
+    ((next_offset, reason, detail),) = waits(planned)
+    assert (code, planned["partitions"], next_offset) == (1, [], 10)
+    assert reason == "a failed segment cannot be copied anew: its offsets are lost until somebody decides"
+    assert "the source itself has a segment that cannot be copied: compacted; see ./tiering skip" in detail
+    code, copied = cluster.run("copy")
+    assert (code, copied["copied"], copied["failed"]) == (1, [], [])
+    assert cluster.run(*SKIP, "--approve")[0] == 0
+    assert starts(cluster.run("copy")[1]) == [20, 30, 40]

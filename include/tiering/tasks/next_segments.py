@@ -5,12 +5,15 @@ what it left is no longer what was written; such a segment is never copied in pa
 until somebody decides to go on behind it: whole segments, by one decision for all that lie behind each other.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
+from types import MappingProxyType
 from typing import Final
 
 from include.tiering.errors import SourceError
 from include.tiering.log_source.contract import IneligibleReason, LogSegment, Replica, ReplicaId, ScanReport
+from include.tiering.model.failed_copies import FailedCopy
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets, not_skipped
 from include.tiering.remote_metadata.contract import RemoteLogMetadata
@@ -18,6 +21,7 @@ from include.tiering.tasks.copy_plan import HeldBack, HeldBackPartition
 
 LeadingCompacted = Callable[[ReplicaId, Sequence[LogSegment]], Sequence[LogSegment]]
 """See `LogSource.leading_compacted`."""
+NOTHING_FAILED: Final[Mapping[TopicIdPartition, Sequence[FailedCopy]]] = MappingProxyType({})
 _LOOKED_INTO: Final = (None, IneligibleReason.COMPACTED_SEGMENT)
 
 
@@ -30,13 +34,22 @@ def uncopied(segments: Sequence[LogSegment], highest_copied: int | None, log_sta
     return [segment for segment in segments if not segment.active and segment.end_offset >= next_offset]
 
 
-def with_compacted(report: ScanReport, metadata: RemoteLogMetadata, look: LeadingCompacted) -> ScanReport:
-    """The report, in which the next segments of each partition say that they are compacted, if they are.
+def with_compacted(
+    report: ScanReport,
+    metadata: RemoteLogMetadata,
+    look: LeadingCompacted,
+    failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] = NOTHING_FAILED,
+) -> ScanReport:
+    """The report, in which the next segments of each partition say that they are compacted, if they are, and those of
+    which a `failed` copy was made: it could never be copied anew.
 
     A scan sees that of files without a batch alone. Only topics that are or were compacted are looked into, and only
-    what would be copied next.
+    what would be copied next, or anew.
     """
-    return replace(report, replicas=tuple(_looked_into(replica, metadata, look) for replica in report.replicas))
+    looked_into = (
+        _looked_into(replica, metadata, look, failed.get(replica.topic_id_partition, ())) for replica in report.replicas
+    )
+    return replace(report, replicas=tuple(looked_into))
 
 
 def next_segments(replica: Replica, highest_copied: int | None, metadata: RemoteLogMetadata) -> list[LogSegment]:
@@ -69,16 +82,16 @@ def compacted_away(
     return HeldBackPartition(partition, offsets.first, HeldBack.COMPACTED, detail, offsets if is_next else None)
 
 
-def _looked_into(replica: Replica, metadata: RemoteLogMetadata, look: LeadingCompacted) -> Replica:
-    if not replica.chosen or not replica.was_compacted:
+def _looked_into(
+    replica: Replica, metadata: RemoteLogMetadata, look: LeadingCompacted, failed: Sequence[FailedCopy]
+) -> Replica:
+    if not replica.was_compacted:
         return replica
-    highest = metadata.highest_copied_offset(replica.topic_id_partition)
-    pending = uncopied(replica.segments, highest, replica.log_start_offset)
-    unfit = next((index for index, one in enumerate(pending) if one.reason not in _LOOKED_INTO), len(pending))
-    if not unfit:
-        return replica
+    runs = [[one] for one in _copied_of(replica, failed)]
+    if replica.chosen:
+        runs.append(_next_of(replica, metadata))
     try:
-        found = {segment.base_offset for segment in look(replica.replica_id, pending[:unfit])}
+        found = {segment.base_offset for run in runs if run for segment in look(replica.replica_id, run)}
     except SourceError:
         return replica  # It went away meanwhile, or cannot be read: the copy says so.
     return replace(
@@ -88,6 +101,19 @@ def _looked_into(replica: Replica, metadata: RemoteLogMetadata, look: LeadingCom
             for one in replica.segments
         ),
     )
+
+
+def _next_of(replica: Replica, metadata: RemoteLogMetadata) -> list[LogSegment]:
+    highest = metadata.highest_copied_offset(replica.topic_id_partition)
+    pending = uncopied(replica.segments, highest, replica.log_start_offset)
+    return list(takewhile(lambda one: one.reason in _LOOKED_INTO, pending))
+
+
+def _copied_of(replica: Replica, failed: Sequence[FailedCopy]) -> list[LogSegment]:
+    """Of another replica than the one that leads, too: a person is told whether it has them still."""
+    found = [(copy, replica.segment_at(copy.offsets.first)) for copy in failed]
+    as_copied = [one for copy, one in found if one is not None and one.end_offset == copy.offsets.last]
+    return [one for one in as_copied if one.reason in (None, IneligibleReason.NOT_LEADER)]
 
 
 def _undecided(

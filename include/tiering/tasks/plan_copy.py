@@ -24,13 +24,12 @@ from include.tiering.tasks.copy_begin import left_out
 from include.tiering.tasks.copy_fork import undecided_offsets
 from include.tiering.tasks.copy_plan import WAITING_CANNOT_HELP, CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.tasks.held_by_divergence import held_by_divergence
-from include.tiering.tasks.next_segments import compacted_away, next_segments
+from include.tiering.tasks.next_segments import NOTHING_FAILED, compacted_away, next_segments
 from include.tiering.tasks.out_of_sight import partitions_out_of_sight
 from include.tiering.tasks.own_topics import owner_seen
 from include.tiering.tasks.plan_leftovers import going_on, replacing
 from include.tiering.tasks.plan_replacements import (
     MOST_NEW_COPIES,
-    NOTHING_FAILED,
     Replacements,
     believed,
     replacements_of,

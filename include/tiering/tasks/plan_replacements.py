@@ -14,7 +14,6 @@ fails each time would be copied for ever.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from include.tiering.log_source.contract import IneligibleReason, LogSegment, Replica, ScanReport
@@ -30,7 +29,6 @@ from include.tiering.remote_metadata.failed_copies_contract import FailedCopies
 from include.tiering.tasks.copy_plan import WAITING_CANNOT_HELP, CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.work.contract import PlannedSegment
 
-NOTHING_FAILED: Final[Mapping[TopicIdPartition, Sequence[FailedCopy]]] = MappingProxyType({})
 MOST_NEW_COPIES: Final = 1
 _MOST_NAMED: Final = 3
 _NOT_ABOUT_IT: Final = frozenset({IneligibleReason.AFTER_CORRUPT, IneligibleReason.AMBIGUOUS_REPLICA})
@@ -211,7 +209,9 @@ def _elsewhere(others: Sequence[Replica], failed: RemoteLogSegmentMetadata) -> s
     brokers = [
         f"broker {one.replica_id.broker_id}"
         for one in others
-        if one.log_start_offset <= failed.end_offset and _as_it_was(one, failed) is not None
+        if one.log_start_offset <= failed.end_offset
+        and (found := _as_it_was(one, failed)) is not None
+        and found.reason is not IneligibleReason.COMPACTED_SEGMENT
     ]
     return f"; as it was it is on {' and '.join(brokers)}: let one of them lead" if brokers else ""
 

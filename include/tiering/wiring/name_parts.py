@@ -1,13 +1,16 @@
 """Which topic a name means: what is set on a name is about the topic that has it now."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from include.tiering.log_source.contract import ScanReport
+from include.tiering.model.failed_copies import FailedCopy
+from include.tiering.model.ids import TopicIdPartition
 from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.sql_topic_deletions import SqlTopicDeletions
 from include.tiering.remote_metadata.topic_deletions_contract import TopicDeletions
-from include.tiering.tasks.next_segments import with_compacted
+from include.tiering.tasks.next_segments import NOTHING_FAILED, with_compacted
 from include.tiering.tasks.topic_standing import TopicWatch
 from include.tiering.wiring.parts import Parts
 
@@ -19,9 +22,12 @@ class NameParts(Parts):
     def topic_deletions(self) -> TopicDeletions:
         return SqlTopicDeletions(self.engine, self.cluster_id)
 
-    def with_compacted(self, report: ScanReport) -> ScanReport:
-        """The report, in which the next segments of each partition say that they are compacted, if they are."""
-        return with_compacted(report, self.metadata, self.source.leading_compacted)
+    def with_compacted(
+        self, report: ScanReport, failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] = NOTHING_FAILED
+    ) -> ScanReport:
+        """The report, in which segments that are to be copied next, or anew, say that they are compacted, if they
+        are."""
+        return with_compacted(report, self.metadata, self.source.leading_compacted, failed)
 
     @property
     def topic_watch(self) -> TopicWatch:

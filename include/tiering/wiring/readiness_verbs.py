@@ -95,9 +95,11 @@ class ReadinessVerbs(PoolVerbs, IngestionVerbs, NameParts):
     ) -> CopyPlan:
         """What a copy of these topics (patterns) would do now, by their scan; every command judges by it. Nothing is
         stored."""
+        if failed is None:
+            failed = by_partition(self.failed_copies.all())
         return plan_copy(
             run_id,
-            self.with_compacted(report),
+            self.with_compacted(report, failed),
             metadata=self.metadata,
             registry=self.registry,
             facts=self.facts,
@@ -106,7 +108,7 @@ class ReadinessVerbs(PoolVerbs, IngestionVerbs, NameParts):
             limit_bytes=limit_bytes,
             placements=self.placements(),
             retentions=self.retentions_of_copies(report),
-            failed=by_partition(self.failed_copies.all()) if failed is None else failed,
+            failed=failed,
             max_new_copies=self.effective_settings().superseded.max_copies,
             doubt=StoreWitness(self.metadata, lambda: self.storage).doubt_or_error,
             is_whole=lambda row: WholeCopy(self.storage, self.quotas).is_there(row),

@@ -8,9 +8,11 @@ import pytest
 
 from include.tiering.errors import SourceVanishedError
 from include.tiering.log_source.contract import IneligibleReason, LogSegment, Replica, ReplicaId, ScanReport
+from include.tiering.model.failed_copies import FailedCopy
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.tasks.copy_plan import HeldBack
 from include.tiering.tasks.next_segments import compacted_away, next_segments, with_compacted
+from tests.doubles.segments import FINISHED, segment_of
 from tests.unit.tasks.test_plan_copy import replica, segment
 
 COMPACTED = IneligibleReason.COMPACTED_SEGMENT
@@ -91,7 +93,9 @@ def test_all_that_lie_behind_each_other_are_one_decision(
     assert compacted_away(made, made.segments[2:], copied, is_next=True) is None or reasons[2] is COMPACTED
 
 
-def looked(made: Replica, known: Any, *compacted: int) -> tuple[list[int], list[IneligibleReason | None]]:
+def looked(
+    made: Replica, known: Any, *compacted: int, failed: Sequence[FailedCopy] = ()
+) -> tuple[list[int], list[IneligibleReason | None]]:
     """What was looked into, and the reasons afterwards."""
     asked: list[int] = []
 
@@ -99,7 +103,8 @@ def looked(made: Replica, known: Any, *compacted: int) -> tuple[list[int], list[
         asked.extend(bases(segments))
         return [one for one in segments if one.base_offset in compacted]
 
-    (found,) = with_compacted(ScanReport("c", (made,), ()), known, look).replicas
+    copies = {made.topic_id_partition: failed}
+    (found,) = with_compacted(ScanReport("c", (made,), ()), known, look, copies).replicas
     return asked, [one.reason for one in found.segments[:-1]]
 
 
@@ -115,6 +120,18 @@ def test_what_waits_for_another_reason_is_not_looked_into() -> None:
     above = IneligibleReason.ABOVE_HIGH_WATERMARK
     assert looked(source(None, COMPACTED, above), Known(), 0, 100) == ([0, 100], [COMPACTED, COMPACTED, above])
     assert looked(source(above, None), Known(), 0) == ([], [above, None])
+
+
+@pytest.mark.parametrize(("end", "asked"), [(99, [0]), (98, [])])
+def test_the_source_of_what_failed_is_looked_into_too(end: int, asked: list[int]) -> None:
+    """Else it would be planned to be copied anew for ever, and never could be."""
+    made = source(None, None, None)
+    copies = [FailedCopy(segment_of(made.topic_id_partition, 1, 0, end, {0: 0}, state=FINISHED), "Q102")]
+    reasons = [COMPACTED if asked else None, None, None]
+    assert looked(made, Known(299), 0, failed=copies) == (asked, reasons)
+    assert looked(replace(made, was_compacted=False), Known(299), 0, failed=copies) == ([], [None, None, None])
+    below = IneligibleReason.BELOW_LOG_START
+    assert looked(source(below, None, None), Known(299), 0, failed=copies) == ([], [below, None, None])
 
 
 def test_a_replica_that_went_away_is_left_as_it_was_seen() -> None:

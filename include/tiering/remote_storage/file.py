@@ -26,6 +26,7 @@ import contextlib
 import os
 import stat as stat_bits
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -146,17 +147,23 @@ class FileObjectStore:
         temporary = f"{name}{TEMPORARY_MARK}{self._random_bytes(8).hex()}"
         staging, _ = _split(self._staging_prefix + key)
         with translated(self._root, key, "write"), self._tree.made_directory(staging) as staged:
+            of_name = partial(self._of_name, parents, staging, staged)
             try:
                 written_crc32c = write_new_file(staged, temporary, body, limiter, on_sent)
                 if written_crc32c != crc32c:
                     raise RemoteChecksumError(f"{key}: CRC-32C is {written_crc32c:08x}, expected {crc32c:08x}")
-                with self._tree.made_directory(parents) as directory:
+                self._tree.require_in_place()
+                with of_name() as directory:
                     give_name(temporary, name, src_dir_fd=staged, dst_dir_fd=directory)
             finally:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=staged)
-            with self._tree.directory(parents) as directory:
+            with of_name() as directory:
                 os.fsync(directory)
+
+    def _of_name(self, parents: tuple[str, ...], staging: tuple[str, ...], staged: int) -> AbstractContextManager[int]:
+        """Of the directory that gets the name: made only now, unless the temporary file is in it."""
+        return contextlib.nullcontext(staged) if parents == staging else self._tree.made_directory(parents)
 
     def stat(self, key: str, *, read_back: bool = True) -> ObjectStat | None:
         """The checksum is computed by reading the file back."""

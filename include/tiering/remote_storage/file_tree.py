@@ -13,7 +13,7 @@ import os
 import stat as stat_bits
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -56,29 +56,20 @@ class FileTree:
     @contextlib.contextmanager
     def directory(self, components: tuple[str, ...]) -> Iterator[int]:
         """A descriptor of the directory that `components` lead to. Raises OSError."""
-        fd = self._opened_root()
-        try:
-            for component in components:
-                fd = _entered(fd, component)
+        with self._led_to(components, _entered) as fd:
             yield fd
-        finally:
-            os.close(fd)
 
     @contextlib.contextmanager
     def made_directory(self, components: tuple[str, ...]) -> Iterator[int]:
         """As `directory`; what is missing is made, and every name on the way is durable. Raises OSError."""
         if self._held is None:
             self._make_root()
-        fd = self._opened_root()
-        try:
-            for depth, component in enumerate(components, start=1):
-                if _made(fd, component) or components[:depth] not in self._durable:
-                    os.fsync(fd)
-                    self._durable.add(components[:depth])
-                fd = _entered(fd, component)
+        with self._led_to(components, self._entered_or_made) as fd:
             yield fd
-        finally:
-            os.close(fd)
+
+    def require_in_place(self) -> None:
+        """For who goes on with a descriptor after a long time."""
+        self._opened_root()
 
     @contextlib.contextmanager
     def file(self, components: tuple[str, ...], name: str) -> Iterator[tuple[int, int]]:
@@ -127,14 +118,40 @@ class FileTree:
                     found.append((entry.name, entry.stat(follow_symlinks=False)))
         return found
 
+    @contextlib.contextmanager
+    def _led_to(self, components: tuple[str, ...], enter: Callable[[int, tuple[str, ...]], int]) -> Iterator[int]:
+        """Entered name by name, with one comparison of the root for the whole way."""
+        root = self._opened_root()
+        fd = enter(root, components[:1]) if components else os.open(".", _DIRECTORY, dir_fd=root)
+        try:
+            for depth in range(2, len(components) + 1):
+                parent, fd = fd, enter(fd, components[:depth])
+                os.close(parent)
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _entered_or_made(self, parent: int, path: tuple[str, ...]) -> int:
+        """What was made durable before is entered; else its name is made so, by whomever it was given."""
+        if path in self._durable:
+            with contextlib.suppress(FileNotFoundError):
+                return _entered(parent, path)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path[-1], dir_fd=parent)
+        os.fsync(parent)
+        self._durable.add(path)
+        return _entered(parent, path)
+
     def _opened_root(self) -> int:
-        """Another descriptor of the root that is held, which is what the path says now."""
-        with self._holding:
-            if self._held is None:
-                self._held = os.open(self._root, _DIRECTORY)
-                weakref.finalize(self, os.close, self._held)
+        """The root that is held, which is what the path says now. It is not the caller's to close."""
+        if self._held is None:
+            with self._holding:
+                if self._held is None:
+                    held = os.open(self._root, _DIRECTORY)
+                    weakref.finalize(self, os.close, held)
+                    self._held = held
         self._require_in_place(self._held)
-        return os.open(".", _DIRECTORY, dir_fd=self._held)
+        return self._held
 
     def _require_in_place(self, held: int) -> None:
         try:
@@ -165,19 +182,9 @@ def is_temporary(path: str, staging_prefix: str) -> bool:
     return path.startswith(staging_prefix) and TEMPORARY_MARK in path.rpartition("/")[2]
 
 
-def _entered(parent: int, name: str) -> int:
-    """Exchange a directory's descriptor for that of a directory in it; on an error the old one stays open."""
-    child = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
-    os.close(parent)
-    return child
-
-
-def _made(parent: int, name: str) -> bool:
-    try:
-        os.mkdir(name, dir_fd=parent)
-    except FileExistsError:
-        return False
-    return True
+def _entered(parent: int, path: tuple[str, ...]) -> int:
+    """A descriptor of the last directory of `path`, which is in `parent`."""
+    return os.open(path[-1], _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
 
 
 _MEANING: Final[dict[int, tuple[type[RemoteStorageError], str]]] = {

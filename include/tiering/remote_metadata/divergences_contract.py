@@ -14,6 +14,13 @@ class Divergences(Protocol):
         """Every one that was ever recorded of this partition, by number, decided or not."""
         ...
 
+    def is_continued(self, partition: TopicIdPartition, leader_epoch: int, highest_copied: int) -> bool:
+        """Whether a source continues what is remote, of which `highest_copied` is under this leader epoch: that is the
+        epoch's `highest_offset_for_epoch`, and no divergence waits for a decision. One read. False says nothing yet:
+        `divergences` and the segments do.
+        """
+        ...
+
     def record_divergence(
         self, partition: TopicIdPartition, seen: SeenDivergence, *, history: int
     ) -> Divergence | None:

@@ -177,6 +177,10 @@ class SqlRemoteLogMetadata:
         with reading(self._engine) as connection:
             return sql_divergences.divergences_of(connection, self._cluster_id, partition)
 
+    def is_continued(self, partition: TopicIdPartition, leader_epoch: int, highest_copied: int) -> bool:
+        with reading(self._engine) as connection:
+            return sql_divergences.is_continued(connection, self._cluster_id, partition, leader_epoch, highest_copied)
+
     def record_divergence(
         self, partition: TopicIdPartition, seen: SeenDivergence, *, history: int
     ) -> Divergence | None:

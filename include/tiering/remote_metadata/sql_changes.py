@@ -37,7 +37,7 @@ from include.tiering.model.segment_state import RemoteLogSegmentState, is_legal_
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import Fence, SegmentRow
 from include.tiering.remote_metadata.sql_counters import count_in, count_out, highest_finished_offset
-from include.tiering.remote_metadata.sql_divergences import newest_history_of, require_one_history
+from include.tiering.remote_metadata.sql_divergences import NEWEST_HISTORY, require_one_history
 from include.tiering.remote_metadata.sql_queries import find_segment
 from include.tiering.remote_metadata.sql_rows import epoch_values_of, values_of
 from include.tiering.remote_metadata.sql_stops import refresh_stop
@@ -82,16 +82,19 @@ class SegmentChanges:
         lock_or_create_partition(self._connection, self._cluster_id, metadata.topic_id_partition)
         if (run_id := condemned_by(self._connection, self._cluster_id, segment_id)) is not None:
             raise IllegalTransitionError(f"{segment_id}: run {run_id} removes what is stored under this id")
-        values = values_of(self._cluster_id, metadata) | {
-            "verdict": Verdict.NONE,
-            "verdict_detail": "",
-            "log_crc32c": log_crc32c,
-            "source_fingerprint": source_fingerprint,
-            "run_id": holder.run_id,
-            "fencing_token": fence.token,
-            "started_at_ms": self._now_ms(self._connection),
-            "history": newest_history_of(self._connection, self._cluster_id, metadata.topic_id_partition),
-        }
+        values = (
+            values_of(self._cluster_id, metadata)
+            | {
+                "verdict": Verdict.NONE,
+                "verdict_detail": "",
+                "log_crc32c": log_crc32c,
+                "source_fingerprint": source_fingerprint,
+                "run_id": holder.run_id,
+                "fencing_token": fence.token,
+                "started_at_ms": self._now_ms(self._connection),
+            }
+            | key_of(self._cluster_id, metadata.topic_id_partition)
+        )
         segment_key = self._connection.execute(_add(self._connection.dialect.name), values).scalar_one_or_none()
         if segment_key is None:
             known = self._known(segment_id)
@@ -208,9 +211,8 @@ class SegmentChanges:
 @cache
 def _add(dialect_name: str) -> ReturningInsert[int]:
     """No row comes back if the id is known."""
-    statement = insert_for(dialect_name, segments).on_conflict_do_nothing(
-        index_elements=["cluster_id", "topic_id", "partition", "segment_id"]
-    )
+    statement = insert_for(dialect_name, segments).values(history=NEWEST_HISTORY)
+    statement = statement.on_conflict_do_nothing(index_elements=["cluster_id", "topic_id", "partition", "segment_id"])
     return statement.returning(segments.c.segment_key)
 
 

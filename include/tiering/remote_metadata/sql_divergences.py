@@ -10,7 +10,7 @@ began before a decision: what it read may be of the history that was left.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, bindparam, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, bindparam, exists, func, insert, or_, select, update
 
 from include.tiering.database.events import record_event
 from include.tiering.database.partition_rows import in_partition, key_of, lock_partition
@@ -38,9 +38,12 @@ _FINISHED: Final = segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FI
 _OF_NEWEST: Final = segments.c.history == bindparam("of_history")
 """Of the history that was copied when the divergence was seen: an older one is left already."""
 _OF_PARTITION: Final = select(divergences).where(in_partition(divergences)).order_by(divergences.c.number)
-_NEWEST: Final = select(func.max(divergences.c.number)).where(
-    in_partition(divergences), divergences.c.followed_from.is_not(None)
+NEWEST_HISTORY: Final = (
+    select(func.coalesce(func.max(divergences.c.number), FIRST_HISTORY))
+    .where(in_partition(divergences), divergences.c.followed_from.is_not(None))
+    .scalar_subquery()
 )
+"""The history that a copy which begins now belongs to."""
 _LOG_START: Final = select(partitions.c.log_start_offset).where(in_partition(partitions)).scalar_subquery()
 _FROM_BEFORE: Final = (
     select(segments.c.segment_key)
@@ -52,6 +55,13 @@ _FROM_BEFORE: Final = (
 )
 _COPIED_SINCE: Final = select(func.min(segments.c.start_offset)).where(
     in_partition(segments), _FINISHED, _OF_NEWEST, segments.c.end_offset > bindparam("of_last")
+)
+_CONTINUED: Final = select(size_counters.c.leader_epoch).where(
+    in_partition(size_counters),
+    size_counters.c.leader_epoch == bindparam("of_epoch"),
+    size_counters.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED),
+    size_counters.c.highest_offset == bindparam("of_last"),
+    ~exists().where(in_partition(divergences), divergences.c.followed_from.is_(None)),
 )
 _ONE: Final = update(divergences).where(in_partition(divergences), divergences.c.number == bindparam("of_number"))
 _TO_NEW_HISTORY: Final = update(segments).where(
@@ -74,9 +84,12 @@ def divergences_of(connection: Connection, cluster_id: str, partition: TopicIdPa
     return [_divergence(connection, key, row) for row in rows]
 
 
-def newest_history_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> int:
-    """The history that a copy which begins now belongs to."""
-    return connection.execute(_NEWEST, key_of(cluster_id, partition)).scalar_one() or FIRST_HISTORY
+def is_continued(
+    connection: Connection, cluster_id: str, partition: TopicIdPartition, leader_epoch: int, highest_copied: int
+) -> bool:
+    """See `Divergences.is_continued`. One that nobody decided about counts, though nothing of it be remote any more."""
+    key = key_of(cluster_id, partition) | {"of_epoch": leader_epoch, "of_last": highest_copied}
+    return connection.execute(_CONTINUED, key).one_or_none() is not None
 
 
 def require_one_history(connection: Connection, cluster_id: str, partition: TopicIdPartition, history: int) -> None:

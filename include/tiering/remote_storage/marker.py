@@ -13,6 +13,7 @@ add keys of its own. What the database accepts is read each time too: it may be 
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 from include.tiering.clock import Clock
@@ -61,8 +62,10 @@ def marker_to_bytes(marker: StoreMarker) -> bytes:
     return (json.dumps(document, indent=1) + "\n").encode()
 
 
+@lru_cache(maxsize=8)
 def marker_from_bytes(content: bytes) -> StoreMarker:
-    """Raises ForeignStoreError unless it is a marker that this version understands."""
+    """What the bytes say, for the same bytes once. Raises ForeignStoreError unless it is a marker that this version
+    understands."""
     try:
         document = strict_json.parse_object(content, MAX_MARKER_BYTES)
         version = document.integer("version", 1, 2)

@@ -55,6 +55,9 @@ def require_no_fork(
     partition, where = replica_id.topic_id_partition, f"{replica_id}, segment {segment.base_offset}"
     if highest_copied_offset is None:
         return
+    newest = epochs.epoch_for(highest_copied_offset)
+    if newest is not None and metadata.is_continued(partition, newest, highest_copied_offset):
+        return
     undecided = undecided_divergence(partition, metadata)
     if undecided is not None:
         raise SourceChangedError(where, str(undecided))

@@ -22,6 +22,7 @@ from include.tiering.errors import (
 )
 from include.tiering.log_source.contract import LogSource, ScanReport
 from include.tiering.log_source.log_dir.dirs import LogDir, identify
+from include.tiering.log_source.log_dir.misnamed import kept
 from include.tiering.log_source.log_dir.source import LogDirSource
 from include.tiering.observability.counted_topic_quotas import CountedTopicQuotas
 from include.tiering.observability.metrics import process_recorder
@@ -93,7 +94,7 @@ class Parts(StoreParts, BrokerParts):
             self.log_dirs(),
             self.facts,
             named_topics=self.settings.topics.include,
-            recorded=lambda topic_id: self.registry.recorded_name(topic_id),
+            recorded=kept(lambda topic_id: self.registry.recorded_name(topic_id)),
             brokers=brokers,
         )
 

@@ -15,6 +15,7 @@ METADATA: Final = {
     "record_divergence": WRITE,
     "follow_source": WRITE,
     "divergences": READ,
+    "is_continued": READ,
     "forget_tombstones": WRITE,
     "skipped_offsets": READ,
     "partition_truth": READ,

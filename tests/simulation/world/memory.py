@@ -17,6 +17,7 @@ _TABLES_OF: Final = {
     "metadata.stopped_reason": ("partitions",),
     "metadata.partition_truth": ("partitions",),
     "metadata.skipped_offsets": ("skipped_offsets",),
+    "metadata.is_continued": ("divergences", "size_counters"),
     "metadata.divergences": ("divergences", "partitions", "segments"),
     "metadata.merge_leader_epochs": ("partitions",),
     "work.remaining": ("planned_segments",),

@@ -61,6 +61,10 @@ class Remote:
     def highest_offset_for_epoch(self, _partition: TopicIdPartition, epoch: int) -> int | None:
         return self._ends.get(epoch)
 
+    def is_continued(self, partition: TopicIdPartition, leader_epoch: int, highest_copied: int) -> bool:
+        continues = self.highest_offset_for_epoch(partition, leader_epoch) == highest_copied
+        return continues and not self.divergences(partition)
+
     def divergences(self, _partition: TopicIdPartition) -> Sequence[Divergence]:
         return ()
 

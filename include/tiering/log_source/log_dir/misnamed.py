@@ -40,6 +40,20 @@ def recorded_if_there(recorded: RecordedName) -> RecordedName:
     return name
 
 
+def kept(recorded: RecordedName) -> RecordedName:
+    """For a process that opens many segments: a topic is never renamed, so the name that was recorded is asked for
+    once. What has none is asked for again: it may be recorded meanwhile."""
+    names: dict[Uuid, str] = {}
+
+    def name(topic_id: Uuid) -> str | None:
+        known = names.get(topic_id)
+        if known is None and (known := recorded(topic_id)) is not None:
+            names[topic_id] = known
+        return known
+
+    return name
+
+
 @dataclass(frozen=True, slots=True)
 class KnownName:
     """The name that a topic id has, and `by` whose word."""

@@ -35,6 +35,7 @@ class BrokerDirectory:
 
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
+        self._identity: tuple[int, int] | None = None
         self.path = path
 
     @classmethod
@@ -100,8 +101,10 @@ class BrokerDirectory:
 
     def stat(self, name: str) -> os.stat_result:
         """Of the name itself, a link is not followed. Raises SourceVanishedError if it is gone."""
-        with _translated(self.path_of(name)):
+        try:
             return os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+        except OSError as error:
+            raise _typed(self.path_of(name), error) from error
 
     def has(self, name: str) -> bool:
         """Whether there is anything of this name."""
@@ -113,8 +116,10 @@ class BrokerDirectory:
 
     def identity(self) -> tuple[int, int]:
         """Device and inode of the directory that is held open."""
-        found = os.fstat(self._fd)
-        return found.st_dev, found.st_ino
+        if self._identity is None:
+            found = os.fstat(self._fd)
+            self._identity = found.st_dev, found.st_ino
+        return self._identity
 
     def path_of(self, name: str) -> str:
         return f"{self.path}/{name}"

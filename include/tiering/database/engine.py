@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, StaticPool, create_engine, event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, OperationalError
 
 from include.tiering.clock import Clock, SystemClock
 from include.tiering.database.filesystem import prepare_database_file
@@ -114,15 +114,15 @@ def _open_sqlite(url: URL, clock: Clock, patience_ms: int, durable: bool) -> Eng
 def _begin(connection: Connection) -> None:
     """Read transactions never wait; writers ask for the lock at once, so that none fails half way.
 
-    The begin of a read touches nothing and cannot fail, so it need not go through what SQLAlchemy does around each
-    statement: that would be a quarter of a short read.
+    Told to the driver itself: what SQLAlchemy does around each statement is a quarter of a short transaction.
     """
     options: Any = connection.get_execution_options()
-    if options.get(WRITES):
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-        return
+    statement = "BEGIN IMMEDIATE" if options.get(WRITES) else "BEGIN"
     driver_connection: Any = connection.connection.driver_connection
-    driver_connection.execute("BEGIN")
+    try:
+        driver_connection.execute(statement)
+    except sqlite3.Error as error:
+        raise OperationalError(statement, None, error) from error
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection, clock: Clock) -> None:

@@ -1,5 +1,6 @@
 """The leader epoch history of a partition: which epoch wrote from which offset on."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -63,13 +64,15 @@ class LeaderEpochs:
         A negative start means "from the beginning of the history" (what the LEADER_EPOCH object carries).
         Source: Kafka's LeaderEpochFileCache, truncation from the start and from the end.
         """
-        kept = self.truncated_from_start(start_offset).entries if start_offset >= 0 else self.entries
+        kept = self._from(start_offset) if start_offset >= 0 else self.entries
         return LeaderEpochs(tuple(entry for entry in kept if entry.start_offset < end_offset))
 
     def truncated_from_start(self, log_start_offset: int) -> "LeaderEpochs":
         """Entries at or before `log_start_offset` shrink to one: the last of them, moved to that offset."""
-        before = [entry for entry in self.entries if entry.start_offset <= log_start_offset]
-        after = tuple(entry for entry in self.entries if entry.start_offset > log_start_offset)
+        return LeaderEpochs(self._from(log_start_offset))
+
+    def _from(self, log_start_offset: int) -> tuple[LeaderEpochEntry, ...]:
+        before = bisect_right(self.entries, log_start_offset, key=lambda entry: entry.start_offset)
         if not before:
-            return self
-        return LeaderEpochs((LeaderEpochEntry(before[-1].epoch, log_start_offset), *after))
+            return self.entries
+        return LeaderEpochEntry(self.entries[before - 1].epoch, log_start_offset), *self.entries[before:]

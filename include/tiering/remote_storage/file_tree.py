@@ -56,16 +56,22 @@ class FileTree:
     @contextlib.contextmanager
     def directory(self, components: tuple[str, ...]) -> Iterator[int]:
         """A descriptor of the directory that `components` lead to. Raises OSError."""
-        with self._led_to(components, _entered) as fd:
+        fd = self._led_to(components, _entered)
+        try:
             yield fd
+        finally:
+            os.close(fd)
 
     @contextlib.contextmanager
     def made_directory(self, components: tuple[str, ...]) -> Iterator[int]:
         """As `directory`; what is missing is made, and every name on the way is durable. Raises OSError."""
         if self._held is None:
             self._make_root()
-        with self._led_to(components, self._entered_or_made) as fd:
+        fd = self._led_to(components, self._entered_or_made)
+        try:
             yield fd
+        finally:
+            os.close(fd)
 
     def require_in_place(self) -> None:
         """For who goes on with a descriptor after a long time."""
@@ -118,18 +124,17 @@ class FileTree:
                     found.append((entry.name, entry.stat(follow_symlinks=False)))
         return found
 
-    @contextlib.contextmanager
-    def _led_to(self, components: tuple[str, ...], enter: Callable[[int, tuple[str, ...]], int]) -> Iterator[int]:
-        """Entered name by name, with one comparison of the root for the whole way."""
+    def _led_to(self, components: tuple[str, ...], enter: Callable[[int, tuple[str, ...]], int]) -> int:
+        """The last directory, entered name by name, with one comparison of the root for the whole way."""
         root = self._opened_root()
         fd = enter(root, components[:1]) if components else os.open(".", _DIRECTORY, dir_fd=root)
-        try:
-            for depth in range(2, len(components) + 1):
-                parent, fd = fd, enter(fd, components[:depth])
+        for depth in range(2, len(components) + 1):
+            parent = fd
+            try:
+                fd = enter(parent, components[:depth])
+            finally:
                 os.close(parent)
-            yield fd
-        finally:
-            os.close(fd)
+        return fd
 
     def _entered_or_made(self, parent: int, path: tuple[str, ...]) -> int:
         """What was made durable before is entered; else its name is made so, by whomever it was given."""

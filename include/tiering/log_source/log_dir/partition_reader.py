@@ -6,6 +6,7 @@ What concerns one segment is reported and marks that segment; what makes the who
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 from include.tiering.broker_files.files import BrokerDirectory
 from include.tiering.broker_files.names import (
@@ -181,7 +182,7 @@ class PartitionReader:
         own = own_offsets(
             self.checkpoints,
             key,
-            LogOrigin(begun, kept, lambda: self._has_predecessor(*key)),
+            LogOrigin(begun, kept, cache(lambda: self._has_predecessor(*key))),
             None if is_damaged else active.next_base_offset,
         )
         if own.above_log_end is not None:

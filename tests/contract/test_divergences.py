@@ -117,6 +117,17 @@ def test_while_it_is_open_nothing_finishes_for_the_first_time(metadata, copied, 
         metadata.update_segment(update_of(late, FINISHED), expected=STARTED, fence=fence)
 
 
+def test_a_source_continues_what_is_remote_up_to_its_end_while_nothing_is_undecided(metadata, copied):
+    assert metadata.is_continued(copied, 4, 299)
+    assert not metadata.is_continued(copied, 4, 298)
+    assert not metadata.is_continued(copied, 0, 299)
+    assert not metadata.is_continued(partition_of("orders", 9), 4, 299)
+    record(metadata, copied)
+    assert not metadata.is_continued(copied, 4, 299)
+    follow(metadata, copied, 300)
+    assert metadata.is_continued(copied, 4, 299)
+
+
 def test_a_failed_segment_may_be_replaced_all_the_same(metadata, copied, fence):
     (old,) = [row.metadata for row in metadata.list_segments(copied) if row.metadata.start_offset == 0]
     metadata.record_verdict(old.remote_log_segment_id, Verdict.FAILED)

@@ -337,6 +337,14 @@ class TestHeldRoot:
         put(store, "a/new")
         assert read(store, "a/object") == b"content"
 
+    def test_a_directory_below_it_that_was_removed_is_made_again(self, root: Path, store: FileObjectStore) -> None:
+        put(store, "a/b/object")
+        store.delete(["a/b/object"])
+        (root / "a" / "b").rmdir()
+        (root / "a").rmdir()
+        put(store, "a/b/object")
+        assert read(store, "a/b/object") == b"content"
+
     def test_a_directory_made_again_in_its_place_is_another_one(self, root: Path, store: FileObjectStore) -> None:
         """While the old one is held, no file system gives its inode away."""
         store.check_capacity()

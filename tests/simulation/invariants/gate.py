@@ -28,6 +28,9 @@ class Gate:
         self._looked_from: dict[tuple[Process, str], int] = {}
         self._looks: dict[Process, dict[str, bool]] = {}
         """Whether it found all objects of a segment that had not failed before."""
+        self._missing_again: set[tuple[Process, str]] = set()
+        """Not found by a gate that had listed them as failed: it says what was said before, though somebody may have
+        acquitted them meanwhile."""
 
     def looks(self, process: Process, metadata: Any) -> None:
         """It is about to ask the store. What is wrong now stays so: nothing is written twice."""
@@ -35,12 +38,13 @@ class Gate:
         self._was_wrong[process, segment_id] = self._is_wrong(segment_id)
         self._looked_from[process, segment_id] = self._watch.world.scheduler.steps
 
-    def looked(self, process: Process, metadata: Any, *, has_all: bool) -> None:
+    def looked(self, process: Process, metadata: Any, *, has_all: bool, had_failed: bool) -> None:
+        """`had_failed`: by the row that it listed."""
         segment_id = str(metadata.remote_log_segment_id.id)
-        looks = self._looks.setdefault(process, {})
-        known = self._watch.rows.known.get(segment_id)
-        if has_all or (known is not None and known.verdict != "failed"):
-            looks[segment_id] = has_all
+        if has_all or not had_failed:
+            self._looks.setdefault(process, {})[segment_id] = has_all
+        else:
+            self._missing_again.add((process, segment_id))
         if self._is_wrong(segment_id):
             self._ever_wrong.add(segment_id)
         row = self._watch.rows.known.get(segment_id)
@@ -78,6 +82,8 @@ class Gate:
 
     def _was_hidden(self, row: Row, process: Process) -> bool:
         """Not all of it was found, and of so few that they may be lost. It is, for all that anybody knows."""
+        if (process, row.segment_id) in self._missing_again:
+            return True
         looks = self._looks.get(process, {})
         if looks.get(row.segment_id, True):
             return False

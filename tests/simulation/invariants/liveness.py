@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from include.tiering.audit.guards import Guard
+from include.tiering.model.ids import Uuid
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_storage.marker import MARKER_KEY
 from include.tiering.tasks.copy_plan import HeldBack
@@ -314,11 +315,18 @@ class Closing:
             place, _, name = key.rpartition("/")
             topic_id = place.partition("/")[0][-22:]
             is_complete = all(f"{place}/{name[:43]}.{one}" in world.store.objects for one in SUFFIXES)
-            is_ours = owners.get(topic_id, TopicOwner.NONE) in (TopicOwner.NONE, TopicOwner.PLATFORM)
-            if is_ours and not is_complete and name[21:43] not in held:
+            if self._is_ours(topic_id, owners) and not is_complete and name[21:43] not in held:
                 watch.broken("all that nobody knows goes", key)
+        kept = {row.segment_id for row in watch.rows.known.values() if row.state == STARTED}
         for upload in world.store.uploads:
             topic_id = upload.key.partition("/")[0][-22:]
-            is_ours = owners.get(topic_id, TopicOwner.NONE) in (TopicOwner.NONE, TopicOwner.PLATFORM)
-            if upload.listed and upload.process is not None and is_ours:
+            if upload.key.rpartition("/")[2][21:43] in kept:
+                continue  # parts that stay as they may be all that is left, with the upload of the next one
+            if upload.listed and upload.process is not None and self._is_ours(topic_id, owners):
                 watch.broken("all that nobody knows goes", f"the upload of {upload.key}")
+
+    def _is_ours(self, topic_id: str, owners: dict[str, TopicOwner]) -> bool:
+        """An audit may remove of it: it leaves alone what brokers tier by what the cluster says, too, which the
+        registry learns with the next plan to copy."""
+        is_tiered = self._world.cluster.configs.get(Uuid.parse(topic_id), {}).get("remote.storage.enable") == "true"
+        return not is_tiered and owners.get(topic_id, TopicOwner.NONE) in (TopicOwner.NONE, TopicOwner.PLATFORM)

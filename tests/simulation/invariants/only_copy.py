@@ -3,7 +3,8 @@ if its records are in another complete copy, or below a log start that was raise
 
 Raised by right is what a person decided, or what retention as that person means it no longer covers: as it is set on
 the topic that has the name, by the true time, by what was in force when the batch took the partition or came out of a
-pause. That somebody approved a plan is no reason by itself, but for a topic that was deleted.
+pause. A copy that the database never saw FINISHED goes by its time without a log start. That somebody approved a plan
+is no reason by itself, but for a topic that was deleted.
 """
 
 from collections import defaultdict
@@ -37,6 +38,8 @@ class OnlyCopy:
         self._decided: dict[_Place, int] = defaultdict(int)
         self._raised: dict[_Place, int] = defaultdict(int)
         """The highest log start that there was by right."""
+        self._past_their_time: set[str] = set()
+        """Copies that were never FINISHED in the rightful database, when a batch began to delete them."""
         self._asked_ms: dict[Process, int] = {}
         """Since when what is set counts for a batch: it took a partition, or a pause was over."""
         self._paused_ms: dict[Process, int] = {}
@@ -80,11 +83,20 @@ class OnlyCopy:
                 who = "somebody" if process is None else process.name
                 self._watch.broken(ONLY_COPY, f"{who} raises the log start above {row}, which retention covers")
 
+    def unfinished_goes(self, row: Row, process: Process | None) -> None:
+        """A batch begins to delete it. In another database it may have been FINISHED; in this one nothing could be read
+        of it, and what cannot be read raises no log start. So its own age is asked, as of what would raise one."""
+        if process not in self._asked_ms:
+            return
+        limits = limits_of(self._watch, row.topic_id_partition, self._asked_ms[process])
+        if any(is_due(self._watch, row, (retention_ms, None), 0) for retention_ms, _ in limits):
+            self._past_their_time.add(row.segment_id)
+
     def object_goes(self, key: str, process: Process) -> None:
         """It is there still."""
         name = key.rpartition("/")[2]
         row = next((rows[name[21:43]] for rows in self._finished.values() if name[21:43] in rows), None)
-        if row is None or not self._watch.rows.is_right(row):
+        if row is None or row.segment_id in self._past_their_time or not self._watch.rows.is_right(row):
             return
         lost = self._records(row) - self._elsewhere(row)
         if lost and max(offset for _, offset in lost) >= self._log_start(row.place, process):

@@ -37,6 +37,8 @@ class Ownership:
         """The step at which a database replaced the marker last."""
         self._shared: set[str | None] = set()
         """Tokens of generations that were pending when the database was copied: its copies may go on with them, too."""
+        self._old_copies: set[tuple[Side, int]] = set()
+        """Which database was let go on with which other place."""
         self._uses = 0
         self.last_use = 0
         """Of the rightful database: which of all uses of the store."""
@@ -75,7 +77,7 @@ class Ownership:
     def marker_written(self, process: Process | None, state: StoreState) -> None:
         """Created, or another one now."""
         if state is not self._world.store:
-            if process is not None and self._watch.rows.known:
+            if process is not None and self._watch.rows.known and not self._goes_on_elsewhere(process, state):
                 self._watch.broken("where a store is known no other one begins", f"{process.name} made a marker")
         elif process is not None and process.side is not None:
             self._wrote[process.side] = self._world.scheduler.steps
@@ -86,6 +88,13 @@ class Ownership:
                 self._taken_over(process.side, is_shared=is_shared)
             elif not is_shared:
                 self._use(process, knows_it=knows_it)
+
+    def _goes_on_elsewhere(self, process: Process, state: StoreState) -> bool:
+        """A person took over an old copy of the store for a database that knew of nothing in it. Nothing can be lost by
+        that: where the store is known its marker is of another generation, and this database is refused."""
+        if process.name.startswith("taker") and not process.side.finished_ids():
+            self._old_copies.add((process.side, id(state)))
+        return (process.side, id(state)) in self._old_copies
 
     def called(self, process: Process, label: str, args: tuple[Any, ...]) -> None:
         if label in _PLANS and args[1]:

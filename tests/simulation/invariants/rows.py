@@ -182,6 +182,7 @@ class Rows:
         elif row.state == DELETING:
             if old.state == STARTED:
                 self._watch.leases.abandoned(old, process)
+                self._watch.only_copy.unfinished_goes(old, process)
             if old.state == FINISHED and row.superseded_by is not None:
                 self._superseded(old, row, now, process)
             elif old.state == FINISHED:

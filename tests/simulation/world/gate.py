@@ -9,6 +9,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from include.tiering.model.depth import Depth
+from include.tiering.model.verdict import Verdict
 from include.tiering.quality import succession
 from include.tiering.quality.measures import SegmentMeasure
 from include.tiering.remote_metadata.contract import SegmentRow
@@ -38,7 +39,8 @@ def _measured(
     stored = storage.stat_log_segment(metadata)
     log = next((one for one in stored if one.kind is ObjectKind.LOG), None)
     kinds = {one.kind for one in stored}
-    world.watch.gate.looked(process, metadata, has_all=kinds >= _OBJECTS)
+    had_failed = row.verdict is Verdict.FAILED
+    world.watch.gate.looked(process, metadata, has_all=kinds >= _OBJECTS, had_failed=had_failed)
     partition = metadata.topic_id_partition
     missing = succession.missing_offsets(previous, metadata, decisions)
     numbers: dict[str, Any] = {

@@ -3,6 +3,7 @@ beside it."""
 
 from typing import Final
 
+from include.tiering.model.ids import Uuid
 from include.tiering.pools.sql_mirror import SqlPoolMirror
 from include.tiering.quota.sql_configs import SqlConfigStore
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
@@ -14,6 +15,7 @@ from tests.simulation.world.database import Database
 from tests.simulation.world.memory import Memory
 
 CLUSTER_ID: Final = "simulated-cluster"
+_FINISHED_IDS: Final = "SELECT segment_id FROM segments WHERE state = 1"
 
 
 class Side:
@@ -30,6 +32,10 @@ class Side:
         self.configs = SqlConfigStore(db.engine, CLUSTER_ID, **with_clock)
         self.pools = SqlPoolMirror(db.engine, CLUSTER_ID, **with_clock)
         self.handovers = SqlHandoverStore(db.engine, CLUSTER_ID, **with_clock)
+
+    def finished_ids(self) -> set[Uuid]:
+        """Of the segments that it knows to be in the store."""
+        return {Uuid.parse(segment_id) for (segment_id,) in self.db.rows(_FINISHED_IDS)}
 
     def __str__(self) -> str:
         return self.name

@@ -88,6 +88,20 @@ def test_a_snapshot_of_the_store_is_refused_until_a_person_takes_it_over(tmp_pat
     assert archive.expire() is not None
 
 
+def test_an_old_marker_in_an_empty_place_is_named_before_anything_is_taken_over(tmp_path: Path) -> None:
+    """Found by simulation, seed 3002797: where a disk is not mounted, all that is missing looked like deleted."""
+    archive = Archive.of(tmp_path)
+    (tmp_path / "old").mkdir()
+    archive.copy(limit_bytes=1)
+    shutil.copy(tmp_path / "store" / "_tiering-store.json", tmp_path / "old")
+    archive.copy()
+    (tmp_path / "store").rename(tmp_path / "unmounted")
+    (tmp_path / "old").rename(tmp_path / "store")
+    code, output = run(archive, "take-over-store")
+    assert code == 1
+    assert "nothing that this database knows is there: is it the right place, and is its disk mounted?" in output
+
+
 def test_a_store_that_was_moved_is_used_after_its_objects_were_looked_at(tmp_path: Path) -> None:
     archive = Archive.of(tmp_path)
     archive.copy()

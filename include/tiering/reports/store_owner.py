@@ -52,6 +52,11 @@ class TakeOver:
     def number_of(self, kind: FindingKind) -> int:
         return sum(one.finding.kind is kind and one.state is FindingState.OPEN for one in self.findings)
 
+    @property
+    def lacks_everything(self) -> bool:
+        """Objects are missing of segments that this database knows, and besides the marker none is there."""
+        return self.audit.record.objects <= 1 and self.number_of(FindingKind.DANGLING_REFERENCE) > 0
+
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
@@ -108,6 +113,8 @@ def relocation_question(planned: Relocation) -> str:
 def _take_over_summary(planned: TakeOver, marker: StoreMarker | None, refusal: str | None) -> str:
     by = "" if planned.found.raised_by is None else f", raised by {planned.found.raised_by}"
     told = [f"{number} {words}" for kind, words in _REMEDY.items() if (number := planned.number_of(kind))]
+    if planned.lacks_everything:
+        told.append("nothing that this database knows is there: is it the right place, and is its disk mounted?")
     found = "; ".join(told) or "the audit found nothing that this database does not know"
     found = f"{found}; {_not_known(planned.deletes_by)}"
     sides = f"the store is at generation {planned.found.generation}{by}; this database is at {planned.ours.generation}"

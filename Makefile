@@ -19,7 +19,7 @@ export UV_PYTHON_PREFERENCE := only-system
 # Tests start hundreds of processes, each of which would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo up down test test-unit test-integration test-kafka test-browser simulate simulate-mutants lint check docs requirements \
+.PHONY: help setup demo up down test test-unit test-integration test-kafka test-browser life simulate simulate-mutants lint check docs requirements \
         bench bench-audit bench-check bench-copy bench-delete bench-forms bench-generation bench-producers bench-queue bench-quota bench-quota-airflow bench-scan bench-sizes bench-start bench-verify s3-server clean
 
 help: ## print this list
@@ -95,6 +95,9 @@ test-kafka: setup ## the long suite against real Kafka brokers from Maven (Java 
 
 test-browser: setup ## log in, copy from the form, pause and resume in headless Chromium (Debian: chromium, chromium-driver)
 	@eval "$$($(PYTHON) -m local.java)" && $(PYTEST) tests/browser
+
+life: setup ## real brokers through kills, elections, lost disks, ... while two platforms archive: MINUTES=30 SEED=7
+	@$(PYTHON) -m tests.life walk --minutes $${MINUTES:-30} --seed $${SEED:-1}
 
 simulate: setup ## the protocols against a model world: SEEDS=1000 schedules, resumable (FIRST=seed, PROCESSES=n)
 	@nice $(PYTHON) -m tests.simulation run --seeds $${SEEDS:-1000} --first $${FIRST:-0} --processes $${PROCESSES:-$$(nproc)}

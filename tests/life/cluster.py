@@ -43,7 +43,6 @@ _CONFIG: Final[Mapping[str, str | int]] = {
     "transaction.max.timeout.ms": 7_200_000,
     "log.cleaner.dedupe.buffer.size": 4_194_304,
     "log.cleaner.backoff.ms": 500,
-    "file.delete.delay.ms": 1_000,
 }
 
 

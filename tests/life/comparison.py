@@ -104,15 +104,17 @@ class Comparison:
         yield from self._of_gaps(topic, place, answers)
 
     def _answers(self, place: Place, segments: Iterable[Document]) -> Iterator[Answer]:
-        """A history ends where the next one that somebody decided about begins."""
+        """A history begins where somebody decided so, also inside of a segment, and ends where the next one begins."""
         follows = self.platform.follows(*place)
+        begins = dict(follows)
         for one in segments:
             if one["path"] is None or one["segment_id"] not in self.logs:
                 continue
             later = [begin for history, begin in follows if history > one["history"]]
             last = min([one["end_offset"], *(begin - 1 for begin in later)])
-            if last >= one["start_offset"]:
-                yield Answer(one["segment_id"], one["start_offset"], last, self.logs[one["segment_id"]][1])
+            first = max(one["start_offset"], begins.get(one["history"], 0))
+            if last >= first:
+                yield Answer(one["segment_id"], first, last, self.logs[one["segment_id"]][1])
 
     def _of_histories(self, place: Place, answers: Sequence[Answer], held: Sequence[Document]) -> Iterator[str]:
         """One offset has one record; and it is the one that consumers have now, or the plan says that it is not."""

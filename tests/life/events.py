@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from tests.doubles.kafka_lab.cluster import wait_until
+from tests.doubles.kafka_lab.produce import Writer
 from tests.life.cluster import HIGH_WATERMARKS, SPARE, VOTERS
 from tests.life.lab import Lab
 
@@ -177,6 +178,14 @@ def rebuild_follower(lab: Lab, name: str, follower: int) -> None:
             file.unlink()
     cluster.start_all()
     settle(lab)
+
+
+@contextmanager
+def open_transaction(lab: Lab, name: str, *, records: int) -> Iterator[Callable[[], None]]:
+    """A transaction that is open until what is yielded is called: then it is aborted."""
+    writer = Writer(lab.cluster.bootstrap, "lz4", transactional_id=f"open-{name}", batch_bytes=2_048)
+    writer.begin(name, [0], records)
+    yield lambda: writer.end(abort=True)
 
 
 def settle(lab: Lab, but: int = 0) -> None:

@@ -4,7 +4,7 @@ import random
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -111,6 +111,12 @@ class Lab:
         self.findings += row["findings"]
         self.journal.add(row)
         return row
+
+    def note(self, said: Iterable[Said]) -> None:
+        """Commands that ran beside an event: whatever they say, it is no fault."""
+        for one in said:
+            if one.is_fault:
+                self.findings.append(f"{one.command}: exit code {one.code}: {one.text}")
 
     def truth(self, name: str) -> str:
         """Of the topic's first partition, by what consumers read."""

@@ -19,6 +19,7 @@ from tests.life.cluster import LifeCluster
 
 Document = dict[str, Any]
 WHY: Final = "life: looked at it, and decided so"
+_LEASE_MS: Final = 8_000
 _EXIT_CODES: Final = (0, 1, 3)
 
 
@@ -196,6 +197,7 @@ class Platform:
 topics.include = {json.dumps(list(self.include))}
 metadata.url = "sqlite:///{self.database}"
 remote_storage.url = "{self.store.as_uri()}"
+tiering.copier.lease.ms = {_LEASE_MS}
 """
         )
         return path

@@ -1,14 +1,16 @@
 """Events of a cluster's life on real brokers, one by one, while two platforms archive: one asks the brokers, one knows
 their directories alone. What is archived is compared with what consumers read, and what is said with what is true."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.doubles.kafka_lab.skipping import require_kafka
 from tests.life import events, operations
 from tests.life.cluster import LifeCluster
-from tests.life.journal import Row
+from tests.life.journal import Journal, Row
 from tests.life.lab import Lab, open_cluster, open_lab
 from tests.life.platform import Warm, warm_commands
 
@@ -36,8 +38,9 @@ def prefix() -> str:
 
 @pytest.fixture
 def lab(cluster: LifeCluster, warm: tuple[Warm, Warm], prefix: str) -> Iterator[Lab]:
-    """Whatever happens in a test, in the end there is no finding."""
-    with open_lab(cluster, [f"{prefix}*"], warm) as lab:
+    """Whatever happens in a test, in the end there is no finding. LIFE_JOURNAL: a file that keeps what was said."""
+    kept = os.environ.get("LIFE_JOURNAL")
+    with open_lab(cluster, [f"{prefix}*"], warm, Journal(Path(kept)) if kept else None) as lab:
         yield lab
         cluster.start_all()
     assert lab.findings == []

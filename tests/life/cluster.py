@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -48,7 +48,9 @@ _CONFIG: Final[Mapping[str, str | int]] = {
 
 @dataclass(frozen=True)
 class LifeCluster(KafkaCluster):
-    """`brokers` are node 1, 2, 3 and the spare one, which runs only after `start_spare`."""
+    """`brokers` are node 1, 2, 3 and the spare one; `wanted` are those that belong to the cluster now."""
+
+    wanted: set[int] = field(default_factory=lambda: set(VOTERS))
 
     @property
     def bootstrap(self) -> str:
@@ -231,8 +233,8 @@ class LifeCluster(KafkaCluster):
         _at_once([partial(self.node(node).format, self.cluster_id) for node in VOTERS])
 
     def start_all(self) -> None:
-        """Whichever of the three does not run. Two that start at once find each other."""
-        down = [node for node in VOTERS if not self.is_running(node)]
+        """Whichever is wanted and does not run. Two that start at once find each other."""
+        down = [node for node in sorted(self.wanted) if not self.is_running(node)]
         _at_once([self.node(node).start for node in down])
         self.renew()
 
@@ -248,7 +250,12 @@ class LifeCluster(KafkaCluster):
             return
         if not self.directories[SPARE].exists():
             self.node(SPARE).format(self.cluster_id)
+        self.wanted.add(SPARE)
         self.start(SPARE)
+
+    def stop_spare(self) -> None:
+        self.wanted.discard(SPARE)
+        self.stop(SPARE)
 
     def _directories_of(self, topic: str) -> Iterator[Path]:
         for directory in self.directories.values():

@@ -95,7 +95,7 @@ def retire_spare(lab: Lab) -> None:
             cluster.reassign(name, [free if one == SPARE else one for one in now.all])
             cluster.elect_preferred(name)
             cluster.written_down(name)
-    cluster.stop(SPARE)
+    cluster.stop_spare()
 
 
 def compact_for_a_while(lab: Lab, name: str, *, records: int = 150) -> None:

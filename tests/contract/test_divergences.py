@@ -237,6 +237,28 @@ def test_after_a_decision_a_history_may_diverge_again(metadata, copied, fence):
     assert metadata.highest_copied_offset(copied) == 190
 
 
+def test_the_part_of_a_left_segment_that_answers_still_may_diverge_again(metadata, copied):
+    """The decision left the second half of 100..199; then a source begins without the first one, too."""
+    record(metadata, copied)
+    follow(metadata, copied, 150)
+    again = record(metadata, copied, SeenDivergence(OffsetRange(120, 149), (0,), (7,), SeenBy.PLAN), history=1)
+    assert (again.number, again.is_open, again.copied_from) == (2, True, None)
+    decided = follow(metadata, copied, 120, number=2)
+    assert not decided.is_open
+    assert metadata.highest_copied_offset(copied) == 119
+
+
+def test_what_two_decisions_left_diverges_from_nothing(metadata, copied):
+    """Of 0..99 nothing answers above 49, whatever the newest decision says."""
+    record(metadata, copied, SeenDivergence(OffsetRange(50, 299), (0, 4), (6,), SeenBy.PLAN))
+    follow(metadata, copied, 50)
+    record(metadata, copied, SeenDivergence(OffsetRange(40, 49), (0,), (7,), SeenBy.PLAN), history=1)
+    follow(metadata, copied, 300, number=2)
+    late = SeenDivergence(OffsetRange(60, 90), (6,), (8,), SeenBy.PLAN)
+    assert metadata.record_divergence(copied, late, history=2) is None
+    assert [one.is_open for one in metadata.divergences(copied)] == [False] * 3
+
+
 def test_what_was_copied_before_anybody_noticed_begins_the_new_history(metadata, copied, fence):
     """The log start had passed: nobody could see that it is another history, until a verification did."""
     finish(metadata, segment_of(copied, 4, 270, 399, {6: 270}), fence)

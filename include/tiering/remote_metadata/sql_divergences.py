@@ -7,10 +7,10 @@ No lease is taken. FINISHED locks the same partition row and is refused while a 
 began before a decision: what it read may be of the history that was left.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, bindparam, exists, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, bindparam, exists, func, insert, select, update
 
 from include.tiering.database.events import record_event
 from include.tiering.database.partition_rows import in_partition, key_of, lock_partition
@@ -35,8 +35,7 @@ from include.tiering.remote_metadata.sql_skipped_offsets import owner_of, skippe
 
 _KIND: Final = "divergence"
 _FINISHED: Final = segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
-_OF_NEWEST: Final = segments.c.history == bindparam("of_history")
-"""Of the history that was copied when the divergence was seen: an older one is left already."""
+_OF_HISTORY: Final = segments.c.history == bindparam("of_history")
 _OF_PARTITION: Final = select(divergences).where(in_partition(divergences)).order_by(divergences.c.number)
 NEWEST_HISTORY: Final = (
     select(func.coalesce(func.max(divergences.c.number), FIRST_HISTORY))
@@ -47,14 +46,21 @@ NEWEST_HISTORY: Final = (
 _LOG_START: Final = select(partitions.c.log_start_offset).where(in_partition(partitions)).scalar_subquery()
 _FROM_BEFORE: Final = (
     select(segments.c.segment_key)
-    .where(in_partition(segments), _FINISHED)
-    .where(or_(_OF_NEWEST, segments.c.start_offset < bindparam("of_begin")))
+    .where(in_partition(segments), _FINISHED, _OF_HISTORY)
     .where(segments.c.end_offset >= bindparam("of_first"), segments.c.end_offset <= bindparam("of_last"))
     .where(segments.c.end_offset >= _LOG_START)
     .limit(1)
 )
+_OF_LEFT: Final = (
+    select(segments.c.segment_key)
+    .where(in_partition(segments), _FINISHED, _OF_HISTORY)
+    .where(segments.c.end_offset >= bindparam("of_first"), segments.c.start_offset <= bindparam("of_last"))
+    .where(segments.c.end_offset >= _LOG_START, bindparam("of_last") >= _LOG_START)
+    .limit(1)
+)
+"""Of a history that a decision has left, up to the last offset that it answers for. None of it was copied since."""
 _COPIED_SINCE: Final = select(func.min(segments.c.start_offset)).where(
-    in_partition(segments), _FINISHED, _OF_NEWEST, segments.c.end_offset > bindparam("of_last")
+    in_partition(segments), _FINISHED, _OF_HISTORY, segments.c.end_offset > bindparam("of_last")
 )
 _CONTINUED: Final = select(size_counters.c.leader_epoch).where(
     in_partition(size_counters),
@@ -65,7 +71,7 @@ _CONTINUED: Final = select(size_counters.c.leader_epoch).where(
 )
 _ONE: Final = update(divergences).where(in_partition(divergences), divergences.c.number == bindparam("of_number"))
 _TO_NEW_HISTORY: Final = update(segments).where(
-    in_partition(segments), _OF_NEWEST, segments.c.end_offset > bindparam("of_last")
+    in_partition(segments), _OF_HISTORY, segments.c.end_offset > bindparam("of_last")
 )
 _HIGHEST: Final = update(size_counters).where(
     in_partition(size_counters),
@@ -78,10 +84,8 @@ def divergences_of(connection: Connection, cluster_id: str, partition: TopicIdPa
     """See `Divergences.divergences`."""
     key = key_of(cluster_id, partition)
     rows = connection.execute(_OF_PARTITION, key).all()
-    decided = [(row.number, row.followed_from) for row in rows if row.followed_from is not None]
-    history, begin = max(decided, default=(FIRST_HISTORY, 0))
-    key |= {"of_history": history, "of_begin": begin}
-    return [_divergence(connection, key, row) for row in rows]
+    decided = {row.number: row.followed_from for row in rows if row.followed_from is not None}
+    return [_divergence(connection, key, row, decided) for row in rows]
 
 
 def is_continued(
@@ -197,17 +201,30 @@ def _lower_highest(connection: Connection, cluster_id: str, partition: TopicIdPa
     connection.execute(lowered, key_of(cluster_id, partition) | {"highest_offset": offset})
 
 
-def _divergence(connection: Connection, key: dict[str, Any], row: Row[Any]) -> Divergence:
+def _divergence(connection: Connection, key: dict[str, Any], row: Row[Any], decided: Mapping[int, int]) -> Divergence:
+    """`decided`: where each history begins that a decision began."""
     offsets = OffsetRange(row.first_offset, row.last_offset)
     seen = SeenDivergence(offsets, _epochs(row.archive_epochs), _epochs(row.source_epochs), SeenBy(row.seen_by))
     if row.followed_from is not None:
         followed = Followed(row.followed_from, row.reason, row.author, row.decided_at_ms)
         return Divergence(row.number, seen, row.seen_at_ms, followed)
     key = key | {"of_first": offsets.first, "of_last": offsets.last}
-    before = connection.execute(_FROM_BEFORE, key).one_or_none()
-    since = connection.execute(_COPIED_SINCE, key).scalar_one()
+    of_newest = key | {"of_history": max(decided, default=FIRST_HISTORY)}
+    is_remote = connection.execute(_FROM_BEFORE, of_newest).one_or_none() is not None
+    is_remote = is_remote or _answers_still(connection, key, decided)
+    since = connection.execute(_COPIED_SINCE, of_newest).scalar_one()
     copied_from = None if since is None else max(since, offsets.first)
-    return Divergence(row.number, seen, row.seen_at_ms, is_remote=before is not None, copied_from=copied_from)
+    return Divergence(row.number, seen, row.seen_at_ms, is_remote=is_remote, copied_from=copied_from)
+
+
+def _answers_still(connection: Connection, key: dict[str, Any], decided: Mapping[int, int]) -> bool:
+    """Whether a history that was left holds some of these offsets, below where later ones begin."""
+    for history in sorted({FIRST_HISTORY, *decided} - {max(decided, default=FIRST_HISTORY)}):
+        last = min(begin for number, begin in decided.items() if number > history) - 1
+        of_left = key | {"of_history": history, "of_last": min(last, key["of_last"])}
+        if of_left["of_last"] >= key["of_first"] and connection.execute(_OF_LEFT, of_left).one_or_none() is not None:
+            return True
+    return False
 
 
 def _both(one: SeenDivergence, other: SeenDivergence) -> SeenDivergence:

@@ -1,4 +1,6 @@
-"""Nothing is copied behind records that the source has replaced: from then on nobody would find them."""
+"""Nothing is copied behind records that the source has replaced: from then on nobody would find them. Nor is it
+finished, where the source that was opened has them replaced.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,20 +14,30 @@ if TYPE_CHECKING:
 
 
 class Forks:
-    """Of one world, by what the source had below a segment when it was opened."""
+    """Of one world, by what the source had in a segment, and below it, when it was opened."""
 
     def __init__(self, watch: "Watch") -> None:
         self._watch = watch
         self._below: dict[tuple[Process, TopicIdPartition, int], list[Record]] = {}
+        self._within: dict[tuple[Process, TopicIdPartition, int], dict[int, Record]] = {}
 
     def opened(self, process: Process, opened: Any) -> None:
         place = (process, opened.partition, opened.segment.base_offset)
         self._below[place] = opened.records_below
+        self._within[place] = {record[1]: record for record in opened.records}
 
     def finished(self, row: Row, process: Process) -> None:
         """For the first time, not in the place of another one: all that its source had below it, as far as anything
         below is remote, is remote as it was there, unless somebody decided to go on without."""
-        below = self._below.get((process, row.topic_id_partition, row.start_offset), [])
+        place = (process, row.topic_id_partition, row.start_offset)
+        below, within = self._below.get(place, []), self._within.get(place, {})
+        if not self._watch.foreign_history:
+            for record in self._watch.rows.records(row) or []:
+                if within.get(record[1], record) != record:
+                    self._watch.broken(
+                        "a copy is finished of what its source has", f"{row}: it has {within[record[1]]}"
+                    )
+                    return
         before = [one for one in self._watch.ever_finished.get(row.place, {}).values() if one is not row]
         if not below or not before or self._watch.foreign_history:
             return

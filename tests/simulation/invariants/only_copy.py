@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.simulation.invariants.watch import Watch
 
 ONLY_COPY: Final = "the only copy of an offset within retention never goes"
+UNFINISHED: Final = "an unfinished copy expires when its offsets are elsewhere"
 _BECAUSE_OF_THE_TOPIC: Final = """
     SELECT 1 FROM planned_deletions d JOIN approvals a ON a.run_id = d.run_id WHERE d.segment_id = ? AND d.reason = ?
 """
@@ -91,6 +92,23 @@ class OnlyCopy:
         limits = limits_of(self._watch, row.topic_id_partition, self._asked_ms[process])
         if any(is_due(self._watch, row, (retention_ms, None), 0) for retention_ms, _ in limits):
             self._past_their_time.add(row.segment_id)
+        is_seen = row.key("log") in self._world.store.objects and row.key("log") not in self._world.store.hidden
+        nowhere = self._nowhere(row)
+        if is_seen and nowhere and process not in self._world.places.strayed and not self._is_of_a_deleted_topic(row):
+            who = "somebody" if process is None else process.name
+            self._watch.broken(UNFINISHED, f"{who} begins to delete {row}: nothing else has had offset {nowhere[0]}")
+
+    def _nowhere(self, row: Row) -> list[int]:
+        """Offsets from the log start on that no copy ever had which became FINISHED, and nobody decided to go without,
+        though the row's copy has something of them. Whether they are records is not asked, as the product does not."""
+        finished = self._watch.ever_finished.get(row.place, {}).values()
+        first = max(row.start_offset, self._watch.rows.log_starts.get(row.place, 0))
+        return [
+            offset
+            for offset in range(first, row.end_offset + 1)
+            if not any(one.start_offset <= offset <= one.end_offset for one in finished)
+            and not self._watch.rows.is_decided(row, offset, offset)
+        ]
 
     def object_goes(self, key: str, process: Process) -> None:
         """It is there still."""

@@ -1,5 +1,6 @@
 """What brokers do by themselves: produce, roll, elect, lag, truncate, delete, move, lose."""
 
+from tests.simulation.invariants.rows import STARTED
 from tests.simulation.world.brokers import PartitionLog, Transaction
 from tests.simulation.world.event_source import EventSource
 
@@ -50,6 +51,34 @@ class BrokerEvents(EventSource):
             if self._choices.number(2) == 1:
                 log.checkpoint(new)
             self._after_election(log, "an unclean election")
+
+    def leftover_is_replaced(self) -> None:
+        """A worker is killed when all its objects are sent, and an unclean election replaces records of that copy:
+        under the same offsets the source has others then, in a segment that begins where that one did."""
+        world = self._world
+        whole = [
+            row
+            for row in world.watch.rows.known.values()
+            if row.state == STARTED and row.end_offset > row.start_offset and world.watch.rows.is_right(row)
+        ]
+        row = whole[self._choices.number(len(whole))] if whole else None
+        log = None if row is None else world.cluster.logs.get(row.topic_id_partition)
+        if row is None or log is None or log.leading is None or row.end_offset >= log.leading.end:
+            return
+        for process in world.alive("copier"):
+            world.scheduler.kill(process)
+        first = row.start_offset + 1 + self._choices.number(row.end_offset - row.start_offset)
+        new = log.leading
+        log.truncate(new, max(new.log_start, new.files[0].base_offset, first))
+        log.elect(new.broker_id, clean=False)
+        log.unclean = True
+        log.produce(row.end_offset + 1 - new.end)
+        log.roll(new)
+        log.produce(1)
+        log.replicate()
+        for replica in log.replicas.values():
+            log.checkpoint(replica)
+        self._tell("an unclean election replaces what a leftover holds", log.partition, f"from {first} on")
 
     def _after_election(self, log: PartitionLog, what: str) -> None:
         """The old leader follows at once, or stays away."""

@@ -43,6 +43,7 @@ ELECTIONS: Final = Focus(
     "elections",
     {
         "elect_unclean": 36,
+        "leftover_is_replaced": 30,
         "elect": 8,
         "checkpoint": 16,
         "restart_a_batch": 24,
@@ -52,7 +53,7 @@ ELECTIONS: Final = Focus(
         "retention_changes": -3,
     },
     {"brokers": 1, "kills": 3},
-    ("source.open_segment", "work.claim", "source.scan", "work.record_outcome"),
+    ("source.open_segment", "work.claim", "source.scan", "work.record_outcome", "step verified"),
 )
 """History is replaced while copies are planned, under way or started again."""
 SIZES: Final = Focus(

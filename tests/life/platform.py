@@ -84,6 +84,13 @@ class Running:
     stdout: Path
     stderr: Path
 
+    def is_alive(self) -> bool:
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
     def kill(self) -> None:
         """kill -9, by its own process id; nothing if it has ended."""
         try:

@@ -31,9 +31,11 @@ def rows_of(path: Path) -> list[Row]:
 
 
 def table(rows: Iterable[Row]) -> str:
-    """Markdown: a line for each event and platform; one where both said the same."""
+    """Markdown: a line for each event and platform; one where both said the same. How a topic began is left out."""
     lines = ["| event | true | platform | `ready` | `doctor` | `plan` | `copy` | decided |", "|" + "---|" * 8]
     for row in rows:
+        if row["event"] == "begun" and not row["findings"]:
+            continue
         said = [(name, _cells(one)) for name, one in row["platforms"].items()]
         if len(said) > 1 and all(cells == said[0][1] for _, cells in said[1:]):
             said = [("both", said[0][1])]

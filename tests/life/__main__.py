@@ -48,7 +48,7 @@ def _show(found: str, *, write: bool) -> int:
         sys.stdout.write(found)
         return 0
     before, marker, _ = _PAGE.read_text().partition(_MARKER)
-    _PAGE.write_text(f"{before}{marker}\n{found}")
+    _PAGE.write_text(f"{before}{marker}\n\n{found}")
     return 0
 
 

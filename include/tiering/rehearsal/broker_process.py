@@ -28,7 +28,9 @@ _ERROR: Final = re.compile(r"^\[[\d:,]+\] (?:ERROR|FATAL) ")
 # The line after an error that the consumer of the metadata topic logs at a clean stop: it is closed while it polls.
 _OF_A_STOP: Final = re.compile(r"not subscribed to any topics or assigned any partitions")
 # Controllers, quorums and heartbeats say as errors that the machine is busy.
-_BUSY: Final = re.compile(r"\(org\.apache\.kafka\.(controller|raft|metadata)\.|BrokerLifecycleManager|NodeToController|ControllerApis")
+_BUSY: Final = re.compile(
+    r"\(org\.apache\.kafka\.(controller|raft|metadata)\.|BrokerLifecycleManager|NodeToController|ControllerApis"
+)
 _FORMAT_SHOWN: Final = 1_000
 _LOG_SHOWN: Final = 3_000
 

@@ -9,7 +9,7 @@ from include.tiering.tasks.delete_segments import DeleteStep
 from include.tiering.tasks.publish import PublishStep
 from include.tiering.tasks.remove_strays import RemovalStep
 from tests.simulation.runner import Tally
-from tests.simulation.world.focus import FOCUSES, HAND_OVERS, MISTAKES, PUBLICATION, Focus
+from tests.simulation.world.focus import COMPACTION, FOCUSES, HAND_OVERS, HISTORIES, MISTAKES, PUBLICATION, Focus
 
 BROKER_EVENTS: Final = (
     "records are produced",
@@ -85,6 +85,8 @@ SUBJECTS: Final = (
     PUBLICATION,
     HAND_OVERS,
     *MISTAKES,
+    HISTORIES,
+    COMPACTION,
 )
 
 

@@ -20,11 +20,14 @@ class Forks:
         self._watch = watch
         self._below: dict[tuple[Process, TopicIdPartition, int], list[Record]] = {}
         self._within: dict[tuple[Process, TopicIdPartition, int], dict[int, Record]] = {}
+        self._files: dict[tuple[Process, TopicIdPartition, int], list[tuple[int, int, bool]]] = {}
+        """First and last offset, and whether a log cleaner took some."""
 
     def opened(self, process: Process, opened: Any) -> None:
         place = (process, opened.partition, opened.segment.base_offset)
         self._below[place] = opened.records_below
         self._within[place] = {record[1]: record for record in opened.records}
+        self._files[place] = opened.files_below
 
     def finished(self, row: Row, process: Process) -> None:
         """For the first time, not in the place of another one: all that its source had below it, as far as anything
@@ -38,6 +41,7 @@ class Forks:
                         "a copy is finished of what its source has", f"{row}: it has {within[record[1]]}"
                     )
                     return
+        self._require_whole_ones(row, process)
         before = [one for one in self._watch.ever_finished.get(row.place, {}).values() if one is not row]
         if not below or not before or self._watch.foreign_history:
             return
@@ -48,3 +52,17 @@ class Forks:
             if is_replaced and not self._watch.rows.is_decided(row, record[1], record[1]):
                 self._watch.broken("nothing is copied behind replaced records", f"{row}: its source has {record}")
                 return
+
+    def _require_whole_ones(self, row: Row, process: Process) -> None:
+        """What is whole where it is read is copied, whatever was decided; and of what is not, somebody decided so,
+        before a first copy begins behind it, too."""
+        highest = self._watch.histories.highest(row.place)
+        if self._watch.foreign_history:
+            return
+        for first, last, is_compacted in self._files.get((process, row.topic_id_partition, row.start_offset), []):
+            if highest is not None and last <= highest:
+                continue
+            if highest is not None and not is_compacted:
+                self._watch.broken("what is whole is copied, whatever was decided", f"{row}: {first}..{last}")
+            if is_compacted and not self._watch.rows.is_decided(row, max(first, (highest or -1) + 1), last):
+                self._watch.broken("nobody goes on behind what was compacted by itself", f"{row}: {first}..{last}")

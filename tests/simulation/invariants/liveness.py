@@ -8,6 +8,7 @@ from include.tiering.model.ids import Uuid
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_storage.marker import MARKER_KEY
 from include.tiering.tasks.copy_plan import HeldBack
+from tests.simulation.invariants.decision_closing import DecisionClosing
 from tests.simulation.invariants.guard_closing import GuardClosing
 from tests.simulation.invariants.handover_closing import HandoverClosing
 from tests.simulation.invariants.publication_closing import PublicationClosing
@@ -52,6 +53,8 @@ class Closing:
             return
         if not self._rounds(self._runs.start_copy_run, "all eligible work finishes"):
             return
+        if world.tempers.decides and not DecisionClosing(world, self._runs, self._until_idle, self._rounds).run():
+            return
         if world.tempers.gates and not self._judged():
             return
         if not GuardClosing(world, self._until_idle).run():
@@ -68,6 +71,7 @@ class Closing:
                 return
         self._require_all_copied()
         self._require_no_fork()
+        world.watch.histories.require_found()
         self._require_expired()
         if world.tempers.audits and not self._audited():
             return
@@ -118,6 +122,8 @@ class Closing:
             world.resize_pool(_SLOTS)
         for topic in sorted(world.admin_work.paused_topics()):
             world.admin_work.resume(None if topic == "*" else topic, author="operator")
+        for configs in world.cluster.configs.values():
+            configs["cleanup.policy"] = "delete"
         for log in world.cluster.logs.values():
             for replica in log.replicas.values():
                 for file in replica.files:
@@ -215,7 +221,9 @@ class Closing:
                 continue
             place = (str(partition.topic_id), partition.partition)
             finished = [row for row in watch.rows.known.values() if row.place == place and row.state == FINISHED]
-            highest = max((row.end_offset for row in finished), default=-1)
+            # Of the history that is followed now.
+            last = max((row.end_offset for row in finished), default=-1)
+            highest = min(last, watch.highest_copied(partition))
             start = max(log.leading.log_start, watch.rows.log_starts.get(place, 0))
             remote = {record for row in finished for record in watch.rows.records(row) or []}
             # The active segment is copied whole when it is rolled, and covers what it holds.

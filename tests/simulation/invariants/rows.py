@@ -22,7 +22,7 @@ LOOKED_AT = ("segments", "partitions", "size_counters", "divergences")
 _QUERY = """
     SELECT s.segment_id, s.topic_id, s.partition, t.name, s.start_offset, s.end_offset, s.size_bytes, s.leader_epochs,
            s.state, s.max_timestamp_ms, s.fencing_token, s.verdict, s.superseded_by, s.given_up_at_ms IS NOT NULL,
-           s.verdict_detail
+           s.verdict_detail, s.history
     FROM segments s JOIN topics t ON t.cluster_id = s.cluster_id AND t.topic_id = s.topic_id
 """
 _SKIPPED = "SELECT first_offset, last_offset FROM skipped_offsets WHERE topic_id = ? AND partition = ?"
@@ -48,6 +48,8 @@ class Row(NamedTuple):
     superseded_by: str | None = None
     given_up: int = 0
     verdict_detail: str = ""
+    history: int = 0
+    """0, or the number of the decision that it was copied after."""
 
     @property
     def stops(self) -> bool:
@@ -148,6 +150,7 @@ class Rows:
         if row.segment_id in self._ever:
             self._watch.broken("a segment id belongs to one attempt", f"{row} was there before")
         self._ever.add(row.segment_id)
+        self._watch.histories.began(row)
         if row.state != STARTED:
             self._watch.broken("a segment begins as STARTED", f"{row}")
         for other in self.known.values():
@@ -218,12 +221,15 @@ class Rows:
         self._watch.sending.superseded(row)
 
     def _finished(self, row: Row, now: dict[str, Row], process: Any) -> None:
-        if not any(one.superseded_by == row.segment_id for one in now.values()):
+        replaced = next((one for one in now.values() if one.superseded_by == row.segment_id), None)
+        self._watch.histories.finished(row, replaced)
+        if replaced is None:
             self._came_next(row, now)
             self._watch.forks.finished(row, process)
             self._watch.divergences.finished(row, now)
         for other in now.values():
-            if other.range == row.range and other.state == FINISHED and other.segment_id != row.segment_id:
+            is_alike = other.range == row.range and other.history == row.history
+            if is_alike and other.state == FINISHED and other.segment_id != row.segment_id:
                 self._watch.broken("of copies of the same offsets one is FINISHED", f"{row} and {other}")
         self._watch.ever_finished.setdefault(row.place, {})[row.segment_id] = row
         self.check_bytes(row)
@@ -239,7 +245,7 @@ class Rows:
 
     def _came_next(self, row: Row, now: dict[str, Row]) -> None:
         """It takes nobody's place."""
-        highest = max((one.end_offset for one in self._watch.ever_finished.get(row.place, {}).values()), default=None)
+        highest = self._watch.histories.highest(row.place)
         if highest is not None and row.end_offset <= highest:
             self._watch.broken("FINISHED ascends", f"{row} after an end at {highest}")
         if highest is not None and not self.is_decided(row, highest + 1, row.start_offset - 1):

@@ -12,6 +12,7 @@ from tests.simulation.invariants.divergences import RecordedDivergences
 from tests.simulation.invariants.forks import Forks
 from tests.simulation.invariants.gate import Gate
 from tests.simulation.invariants.handing_over import HandingOver
+from tests.simulation.invariants.histories import Histories
 from tests.simulation.invariants.leases import Leases
 from tests.simulation.invariants.limits import why_to_ask
 from tests.simulation.invariants.only_copy import OnlyCopy
@@ -64,6 +65,7 @@ class Watch:
         self.promises = Promises(self)
         self.ownership = Ownership(self)
         self.only_copy = OnlyCopy(self)
+        self.histories = Histories(self)
         self.ever_finished: dict[tuple[str, int], dict[str, Row]] = {}
         self.were_finished: set[str] = set()
         """Ids of attempts that were FINISHED at some time."""
@@ -124,10 +126,12 @@ class Watch:
         for row in self.rows.known.values():
             self.may_leave_objects.add(row.segment_id)
         self.ever_finished = {}
+        self.histories.look()
         for topic_id, number, highest in self.world.db.rows(
             "SELECT topic_id, partition, highest_offset FROM size_counters WHERE leader_epoch = -1 AND state = 1"
         ):
-            row = Row("restored", topic_id, number, "", 0, highest, 0, "", FINISHED, 0, 0)
+            newest = self.histories.newest((topic_id, number))[0]
+            row = Row("restored", topic_id, number, "", 0, highest, 0, "", FINISHED, 0, 0, history=newest)
             self.ever_finished[topic_id, number] = {row.segment_id: row}
         self._changes = self.world.db.changes
         self._seen = self.world.db.version(*LOOKED_AT)
@@ -194,10 +198,15 @@ class Watch:
             self._seen = version
             self.rows.look(process, label)
             self.divergences.look()
+            self.histories.look()
 
     def _skipped(self, partition: TopicIdPartition, offsets: Any) -> None:
+        """Or a log cleaner took some of."""
         log = self.world.cluster.logs.get(partition)
-        if log is not None and log.leading is not None and log.leading.log_start <= offsets.last and not log.unclean:
+        if log is None or log.leading is None or log.unclean:
+            return
+        is_compacted = not log.cleaned_offsets.isdisjoint(range(offsets.first, offsets.last + 1))
+        if log.leading.log_start <= offsets.last and not is_compacted:
             self.broken(
                 "only what the source lost is skipped", f"{partition} {offsets}: it starts at {log.leading.log_start}"
             )
@@ -236,7 +245,8 @@ class Watch:
     def highest_copied(self, partition: TopicIdPartition) -> int:
         """-1: nothing was ever FINISHED."""
         place = (str(partition.topic_id), partition.partition)
-        return max((row.end_offset for row in self.ever_finished.get(place, {}).values()), default=-1)
+        highest = self.histories.highest(place)
+        return -1 if highest is None else highest
 
     def bytes_there(self, partition: TopicIdPartition) -> int:
         """All that counts towards a retention by size."""

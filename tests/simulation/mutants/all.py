@@ -4,6 +4,7 @@ from typing import Final
 
 from tests.simulation.mutants.copying import COPYING
 from tests.simulation.mutants.expiring import EXPIRING
+from tests.simulation.mutants.following import FOLLOWING
 from tests.simulation.mutants.handing_over import HANDING_OVER
 from tests.simulation.mutants.judging import JUDGING
 from tests.simulation.mutants.mistaken import MISTAKEN
@@ -11,4 +12,13 @@ from tests.simulation.mutants.mutant import Mutant
 from tests.simulation.mutants.owning import OWNING
 from tests.simulation.mutants.publishing import PUBLISHING
 
-MUTANTS: Final[tuple[Mutant, ...]] = (*COPYING, *OWNING, *EXPIRING, *JUDGING, *PUBLISHING, *HANDING_OVER, *MISTAKEN)
+MUTANTS: Final[tuple[Mutant, ...]] = (
+    *COPYING,
+    *OWNING,
+    *EXPIRING,
+    *JUDGING,
+    *PUBLISHING,
+    *HANDING_OVER,
+    *MISTAKEN,
+    *FOLLOWING,
+)

@@ -131,7 +131,7 @@ class BrokerEvents(EventSource):
             replica.directory_id += "'"
             for place, file in enumerate(replica.files):
                 copy = type(file)(self._world.cluster.next_inode(), file.base_offset, list(file.records))
-                copy.modified = self._world.cluster.tick()
+                copy.modified, copy.end_without_records = self._world.cluster.tick(), file.end_without_records
                 replica.files[place] = copy
             self._tell("a replica is moved to another directory", log.partition, f"on {replica.broker_id}")
 
@@ -219,6 +219,31 @@ class BrokerEvents(EventSource):
             file = replica.files[self._choices.number(len(replica.files))]
             file.corrupt = True
             self._tell("a file is damaged", log.partition, f"{file.base_offset} on {replica.broker_id}")
+
+    def compaction_is_switched(self) -> None:
+        """A topic's cleanup.policy is `compact` for a while."""
+        topics = list(self._world.cluster.names)
+        if topics:
+            topic_id = topics[self._choices.number(len(topics))]
+            configs = self._world.cluster.configs[topic_id]
+            configs["cleanup.policy"] = "delete" if configs["cleanup.policy"] == "compact" else "compact"
+            name = self._world.cluster.names[topic_id]
+            self._tell("compaction is switched", name, f"to {configs['cleanup.policy']}")
+
+    def log_cleaner_runs(self) -> None:
+        """Each broker's own takes records out of rolled segments, up to where everything is stable: the first ones, the
+        last ones, any of them, or all."""
+        log = self._log()
+        if log is None or self._world.cluster.configs[log.partition.topic_id]["cleanup.policy"] != "compact":
+            return
+        replica = self._replica(log)
+        clean = [file for file in replica.files[:-1] if file.records and file.end <= log.last_stable_offset]
+        for file in clean[: 1 + self._choices.number(3)]:
+            few, how = 1 + self._choices.number(len(file.records)), self._choices.number(3)
+            left = (file.records[few:], file.records[:-few], file.records[::2])[how]
+            log.clean(replica, file, list(left))
+        if clean:
+            self._tell("a log cleaner runs", log.partition, f"on {replica.broker_id}, from {clean[0].base_offset}")
 
     def facts_lag(self) -> None:
         if self._world.facts.lags:

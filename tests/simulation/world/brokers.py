@@ -25,6 +25,19 @@ class SegmentFile:
     corrupt: bool = False
     claimed_bytes: int = 0
     """What a damaged file system says of its size; 0: what it is."""
+    end_without_records: int = 0
+    """Where it ends (exclusive) at least: a log cleaner may have taken the last records, or all."""
+
+    @property
+    def end(self) -> int:
+        """Exclusive."""
+        last = self.records[-1][1] + 1 if self.records else self.base_offset
+        return max(last, self.end_without_records)
+
+    @property
+    def is_compacted(self) -> bool:
+        """It lacks offsets."""
+        return len(self.records) < self.end - self.base_offset
 
 
 @dataclass(eq=False, slots=True)
@@ -40,12 +53,17 @@ class ReplicaLog:
     checkpointed_high_watermark: int = 0
     checkpointed_log_start: int = 0
     recovery_point: int = 0
+    cleaned: bool = False
+    """Its broker's log cleaner keeps a first uncleaned offset of it, as long as it is there."""
 
     @property
     def end(self) -> int:
         """Exclusive."""
-        active = self.files[-1]
-        return active.base_offset + len(active.records)
+        return self.files[-1].end
+
+    def epoch_at(self, offset: int) -> int | None:
+        """By its history; None below where that begins."""
+        return next((epoch for epoch, start in reversed(self.epochs) if start <= offset), None)
 
     def records(self) -> Iterable[Record]:
         return itertools.chain.from_iterable(file.records for file in self.files)
@@ -53,8 +71,8 @@ class ReplicaLog:
     def __contains__(self, record: Record) -> bool:
         """By its history; what went below its log start it had."""
         epoch, offset = record
-        epochs = [known for known, start in self.epochs if start <= offset]
-        return offset < self.end and (epochs[-1] == epoch if epochs else offset < self.log_start)
+        known = self.epoch_at(offset)
+        return offset < self.end and (known == epoch if known is not None else offset < self.log_start)
 
 
 @dataclass(slots=True)
@@ -84,6 +102,8 @@ class PartitionLog:
         self.stable: set[Record] = set()
         """Every record that was ever below min(high watermark, last stable offset)."""
         self.unclean = False
+        self.cleaned_offsets: set[int] = set()
+        """Taken by a log cleaner, of some replica."""
         self.lost_locally = 0
         """Offsets below it (exclusive) left the leader by the broker's own doing: retention, DeleteRecords."""
         self.replicas = {
@@ -161,7 +181,8 @@ class PartitionLog:
         while len(replica.files) > 1 and replica.files[-1].base_offset >= end:
             replica.files.pop()
         active = replica.files[-1]
-        keep = max(0, end - active.base_offset)
+        keep = sum(offset < end for _, offset in active.records)
+        active.end_without_records = min(active.end, max(end, active.base_offset))
         if len(active.records) > keep:
             del active.records[keep:]
             active.modified = self.cluster.tick()
@@ -181,9 +202,20 @@ class PartitionLog:
         if replica.broker_id == self.leader:
             self.lost_locally = max(self.lost_locally, offset)
 
-    def roll(self, replica: ReplicaLog) -> None:
-        if replica.files[-1].records:
-            replica.files.append(SegmentFile(self.cluster.next_inode(), replica.end, []))
+    def roll(self, replica: ReplicaLog, next_offset: int = 0) -> None:
+        """The next record is that of `next_offset`, if the leader has none before it."""
+        active = replica.files[-1]
+        if active.records:
+            active.end_without_records = max(replica.end, next_offset)
+            replica.files.append(SegmentFile(self.cluster.next_inode(), active.end, []))
+
+    def clean(self, replica: ReplicaLog, file: SegmentFile, left: list[Record]) -> None:
+        """A log cleaner puts another file in its place, with what is `left` of it."""
+        self.cleaned_offsets.update({offset for _, offset in file.records} - {offset for _, offset in left})
+        cleaned = SegmentFile(self.cluster.next_inode(), file.base_offset, left, self.cluster.tick())
+        cleaned.end_without_records = file.end
+        replica.files[replica.files.index(file)] = cleaned
+        replica.cleaned = True
 
     def elect(self, broker: int, *, clean: bool) -> None:
         """`broker` leads under the next epoch. Unclean: what it does not have is lost."""
@@ -218,6 +250,10 @@ class PartitionLog:
         if replica.epochs == leader.epochs:
             return min(replica.end, leader.end)
         theirs = {offset: epoch for epoch, offset in leader.records()}
+        for file in leader.files:
+            if file.is_compacted:
+                at = ((offset, leader.epoch_at(offset)) for offset in range(file.base_offset, file.end))
+                theirs |= {offset: epoch for offset, epoch in at if epoch is not None}
         begin, newest = max(leader.log_start, leader.files[0].base_offset), -1
         for epoch, offset in replica.records():
             if offset >= begin and theirs.get(offset) != epoch:
@@ -228,7 +264,7 @@ class PartitionLog:
 
     def _append(self, replica: ReplicaLog, record: Record) -> None:
         if len(replica.files[-1].records) >= replica.roll_every:
-            self.roll(replica)
+            self.roll(replica, record[1])
         if not replica.epochs or replica.epochs[-1][0] < record[0]:
             replica.epochs.append((record[0], record[1]))
         active = replica.files[-1]

@@ -6,6 +6,7 @@ from tests.simulation.kernel.choices import Menu
 from tests.simulation.world.broker_events import BrokerEvents
 from tests.simulation.world.event_source import EventSource
 from tests.simulation.world.handover_events import HandoverEvents
+from tests.simulation.world.history_events import HistoryEvents
 from tests.simulation.world.mistake_events import MistakeEvents
 from tests.simulation.world.operator_events import OperatorEvents
 from tests.simulation.world.quality_events import QualityEvents
@@ -48,6 +49,8 @@ class Events(EventSource):
             (brokers.broker_copies, 6 * by_brokers),
             (brokers.broker_expires, by_brokers),
             (brokers.corrupt, by_brokers),
+            (brokers.compaction_is_switched, 0),
+            (brokers.log_cleaner_runs, 0),
             (brokers.facts_lag, 2 * by_brokers + 4 * tempers.by_size),
             (self._operators.retention_changes, 5 * by_operators + 4),
             (self._operators.quota_changes, 2 * by_operators),
@@ -70,6 +73,7 @@ class Events(EventSource):
             (quality.passes, tempers.judges),
             *((event, 0) for event in self._handovers.events()),
             *((event, 0) for event in MistakeEvents(world, runs).events()),
+            *((event, 0) for event in HistoryEvents(world, runs).events()),
             (self._late_write, 10),
             (self._kill, 3 * tempers.kills),
             (self._stall, 3 * tempers.stalls),

@@ -285,6 +285,58 @@ NAMES_AND_CLOCKS: Final = Focus(
 """Names that two topics have had, a clock that is wrong, settings that were mended too late."""
 MISTAKES: Final = (WRONG_PLACES, TWO_DATABASES, NAMES_AND_CLOCKS)
 
+HISTORIES: Final = Focus(
+    "histories",
+    {
+        "elect_unclean": 24,
+        "elect": 8,
+        "checkpoint": 24,
+        "produce": 16,
+        "local_retention": 14,
+        "delete_records_locally": 4,
+        "roll": 4,
+        "follow": 50,
+        "skip_what_is_named": 10,
+        "restart_a_batch": 16,
+        "start_copy_run": 14,
+        "start_expire_run": -8,
+        "delete_topic": -100,
+        "broker_tiers": -100,
+        "owner_changes": -4,
+        "retention_changes": -3,
+    },
+    {"brokers": 1, "decides": 1},
+    ("metadata.follow_source", "metadata.update_segment", "metadata.divergences", "source.scan", "source.open_segment"),
+    most_held_steps=40,
+)
+"""Sources go on with other histories, pass the archive's end, and a person decides to follow them, once and again."""
+
+COMPACTION: Final = Focus(
+    "compaction",
+    {
+        "compaction_is_switched": 20,
+        "log_cleaner_runs": 60,
+        "skip_what_is_named": 50,
+        "produce": 20,
+        "checkpoint": 24,
+        "elect": 14,
+        "lag": 4,
+        "roll": 8,
+        "start_copy_run": 16,
+        "restart_a_batch": 14,
+        "start_expire_run": -6,
+        "elect_unclean": -100,
+        "delete_topic": -100,
+        "broker_tiers": -100,
+        "owner_changes": -4,
+        "retention_changes": -3,
+    },
+    {"brokers": 1, "decides": 1},
+    ("metadata.skip_offsets", "metadata.update_segment", "source.scan", "source.open_segment", "work.claim"),
+    most_held_steps=40,
+)
+"""Topics are compacted for a while, by each broker for itself, before their segments are copied."""
+
 FOCUSES: Final = Menu(
     (NOTHING, 23), *((focus, 11) for focus in (ELECTIONS, SIZES, VERDICTS, AUDITS, OWNERS, POWER, FAULTS))
 )
@@ -295,5 +347,12 @@ def drawn_focus(choices: Choices) -> Focus:
     """A few kinds of schedules are a seed's nature: all others are what they would be without them."""
     usual = choices.pick(FOCUSES)
     assert isinstance(usual, Focus)
-    natures = {0: PUBLICATION, 1: HAND_OVERS, 2: HAND_OVERS, **dict(enumerate(MISTAKES, start=3))}
+    natures = {
+        0: PUBLICATION,
+        1: HAND_OVERS,
+        2: HAND_OVERS,
+        **dict(enumerate(MISTAKES, start=3)),
+        6: HISTORIES,
+        7: COMPACTION,
+    }
     return natures.get(choices.nature(_KINDS), usual)

@@ -5,11 +5,13 @@ Which replica may be read and which segments are eligible is judged by the produ
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 
 from include.tiering.broker_files.names import DirectoryState
 from include.tiering.cluster.contract import TopicFacts
 from include.tiering.errors import (
     ClusterFactsError,
+    CompactedSegmentError,
     CorruptFileError,
     SourceChangedError,
     SourceUnreadableError,
@@ -125,7 +127,10 @@ class ModelSource:
         return self._located(replica_id)[2]
 
     def leading_compacted(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Sequence[LogSegment]:
-        return ()
+        """By what each file has, as its headers would say."""
+        _, on_disk, _ = self._located(replica_id)
+        compacted = {file.base_offset for file in on_disk.files if file.is_compacted}
+        return list(takewhile(lambda one: one.base_offset in compacted, segments))
 
     def size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:
         _, on_disk, _ = self._located(replica_id)
@@ -204,6 +209,9 @@ class ModelOpenSegment:
         base, start = segment.base_offset, on_disk.log_start
         self.records_below = [record for record in on_disk.records() if start <= record[1] < base]
         """What its replica had when it was opened."""
+        self.files_below = [
+            (file.base_offset, file.end - 1, file.is_compacted) for file in on_disk.files if start < file.end <= base
+        ]
 
     @property
     def partition(self) -> TopicIdPartition:
@@ -236,6 +244,8 @@ class ModelOpenSegment:
         if len(content) < self.segment.size_bytes:
             raise SourceChangedError(path, f"had {self.segment.size_bytes} bytes, now {len(content)}")
         if [offset for _, offset in records] != list(range(self.segment.base_offset, self.segment.end_offset + 1)):
+            if self._replica.was_compacted:
+                raise CompactedSegmentError(path, "compacted away before it was copied")
             raise CorruptFileError(path, "batches do not cover the segment's offsets", 0)
         # What lies below a log start in the middle of a segment has no epoch in the history any more.
         if any(self._epochs.epoch_for(offset) not in (epoch, None) for epoch, offset in records):
@@ -307,11 +317,12 @@ def _found(cluster_id: str, log: PartitionLog, replica: ReplicaLog) -> FoundRepl
     segments = tuple(
         FoundSegment(
             base_offset=file.base_offset,
-            next_base_offset=file.base_offset + len(file.records),
+            next_base_offset=file.end,
             size_bytes=file.claimed_bytes or size_of(partition, file.records),
             max_timestamp_ms=max((log.timestamps[record] for record in file.records), default=-1),
             active=file is replica.files[-1],
             has_producer_snapshot=True,
+            first_missing_offset=None if file.records or file is replica.files[-1] else file.base_offset,
         )
         for file in replica.files
     )
@@ -327,7 +338,7 @@ def _found(cluster_id: str, log: PartitionLog, replica: ReplicaLog) -> FoundRepl
         last_stable_offset=log.stable_offset_below(high_watermark),
         recovery_point=min(replica.recovery_point, end),
         checkpointed_log_start=replica.checkpointed_log_start,
-        cleaned=False,
+        cleaned=replica.cleaned,
         segments=segments,
     )
 

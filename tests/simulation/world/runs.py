@@ -31,6 +31,8 @@ class Runs:
         """Batches that left nothing to try again."""
         self.empty_plans = 0
         self.held_back: list[Any] = []
+        self.asked: dict[Any, Any] = {}
+        """What plans have asked a person to follow, by partition: whoever answers may have thought for long."""
         self.refusals: Sequence[Any] = ()
         """Of the last audit."""
 
@@ -51,6 +53,7 @@ class Runs:
         def body(tiering: Any, process: Process) -> None:
             plan = tiering.plan_copy(run_id)
             self.held_back = list(plan.held_back)
+            self.asked.update({one.topic_id_partition: one for one in plan.held_back if one.follow_from is not None})
             if not plan.partitions:
                 self.empty_plans += 1
                 return

@@ -47,6 +47,8 @@ class Tempers:
     hands_over: bool
     mistakes: bool
     """People make mistakes that cost archives."""
+    decides: bool
+    """A person decides what plans ask about."""
     two_topics: bool
     store_is_directory: bool
     """Else a bucket."""
@@ -91,6 +93,7 @@ class Tempers:
             publishes=bool(focus.temper("publishes", 0)),
             hands_over=bool(focus.temper("hands_over", 0)),
             mistakes=bool(focus.temper("mistakes", 0)),
+            decides=bool(focus.temper("decides", 0)),
             two_topics=bool(focus.temper("two_topics", 0)) and choices.number(3) == 1,
             store_is_directory=bool(focus.temper("mistakes", 0)) and choices.number(2) == 1,
             forgets_removals=bool(focus.temper("mistakes", 0)) and choices.number(2) == 1,

@@ -64,5 +64,6 @@ class Forks:
                 continue
             if highest is not None and not is_compacted:
                 self._watch.broken("what is whole is copied, whatever was decided", f"{row}: {first}..{last}")
-            if is_compacted and not self._watch.rows.is_decided(row, max(first, (highest or -1) + 1), last):
+            wanted = first if highest is None else max(first, highest + 1)
+            if is_compacted and not self._watch.rows.is_decided(row, wanted, last):
                 self._watch.broken("nobody goes on behind what was compacted by itself", f"{row}: {first}..{last}")

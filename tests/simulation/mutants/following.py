@@ -4,24 +4,13 @@ from itertools import dropwhile
 from typing import Any
 
 from include.tiering.log_source.contract import IneligibleReason
-from include.tiering.model.divergence import newest_history, open_divergence
-from include.tiering.model.skipped_offsets import OffsetRange, not_skipped
-from include.tiering.remote_metadata import sql_changes, sql_divergences
+from include.tiering.model.divergence import newest_history
+from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.remote_metadata import sql_divergences
 from include.tiering.tasks import copy_fork, plan_copy
 from include.tiering.tasks.next_segments import uncopied
 from include.tiering.wiring import name_parts
-from tests.simulation.mutants.mutant import Mutant, Patch, nothing, otherwise, refused
-
-
-def _any_history() -> list[Patch]:
-    """A divergence that is open is refused still."""
-
-    def instead(connection: Any, cluster_id: str, partition: Any, _history: int) -> None:
-        found = sql_divergences.divergences_of(connection, cluster_id, partition)
-        if open_divergence(found) is not None:
-            raise sql_divergences.StateConflictError(f"{partition}: {open_divergence(found)}")
-
-    return [(sql_changes, "require_one_history", instead)]
+from tests.simulation.mutants.mutant import Mutant, Patch, nothing, otherwise
 
 
 def _never_back() -> list[Patch]:
@@ -56,28 +45,7 @@ def _behind_compacted() -> list[Patch]:
     return [(plan_copy, "next_segments", instead)]
 
 
-def _whole_ones_too() -> list[Patch]:
-    def instead(replica: Any, highest: int | None, metadata: Any) -> list[Any]:
-        pending = uncopied(replica.segments, highest, replica.log_start_offset)
-        decisions = metadata.skipped_offsets(replica.topic_id_partition)
-        first = replica.log_start_offset if highest is None else highest + 1
-
-        def is_decided(one: Any) -> bool:
-            return not list(not_skipped(max(one.base_offset, first), one.end_offset, decisions))
-
-        return list(dropwhile(is_decided, pending))
-
-    return [(plan_copy, "next_segments", instead)]
-
-
 FOLLOWING = (
-    Mutant(
-        "of-before-a-decision",
-        "what began before a decision is not FINISHED after it",
-        "nobody asks in which history it began",
-        _any_history,
-        refused,
-    ),
     Mutant(
         "never-back",
         "a decision lets copies begin where the source is followed",
@@ -107,13 +75,6 @@ FOLLOWING = (
         "going on behind what was compacted away is a decision",
         "a plan goes on by itself",
         _behind_compacted,
-        otherwise,
-    ),
-    Mutant(
-        "decided-is-gone",
-        "what is whole where it is read is copied, whatever was decided",
-        "it is left out",
-        _whole_ones_too,
         otherwise,
     ),
 )

@@ -288,26 +288,28 @@ MISTAKES: Final = (WRONG_PLACES, TWO_DATABASES, NAMES_AND_CLOCKS)
 HISTORIES: Final = Focus(
     "histories",
     {
-        "elect_unclean": 24,
-        "elect": 8,
-        "checkpoint": 24,
-        "produce": 16,
-        "local_retention": 14,
-        "delete_records_locally": 4,
-        "roll": 4,
-        "follow": 50,
-        "skip_what_is_named": 10,
-        "restart_a_batch": 16,
-        "start_copy_run": 14,
+        "another_history": 26,
+        "elect": 6,
+        "checkpoint": 10,
+        "local_retention": 4,
+        "follow": 40,
+        "skip_what_is_named": 8,
+        "restart_a_batch": 10,
+        "start_copy_run": 24,
+        "start_audit": -100,
+        "appear": -100,
+        "approve": -8,
+        "delete_without_asking": -100,
         "start_expire_run": -8,
+        "a_weekend_passes": -100,
         "delete_topic": -100,
         "broker_tiers": -100,
         "owner_changes": -4,
         "retention_changes": -3,
     },
     {"brokers": 1, "decides": 1},
-    ("metadata.follow_source", "metadata.update_segment", "metadata.divergences", "source.scan", "source.open_segment"),
-    most_held_steps=40,
+    ("metadata.follow_source", "metadata.update_segment", "metadata.record_divergence", "source.scan"),
+    most_held_steps=150,
 )
 """Sources go on with other histories, pass the archive's end, and a person decides to follow them, once and again."""
 
@@ -347,12 +349,6 @@ def drawn_focus(choices: Choices) -> Focus:
     """A few kinds of schedules are a seed's nature: all others are what they would be without them."""
     usual = choices.pick(FOCUSES)
     assert isinstance(usual, Focus)
-    natures = {
-        0: PUBLICATION,
-        1: HAND_OVERS,
-        2: HAND_OVERS,
-        **dict(enumerate(MISTAKES, start=3)),
-        6: HISTORIES,
-        7: COMPACTION,
-    }
+    natures = {0: PUBLICATION, 1: HAND_OVERS, 2: HAND_OVERS, 6: HISTORIES, 7: COMPACTION}
+    natures |= dict(enumerate(MISTAKES, start=3))
     return natures.get(choices.nature(_KINDS), usual)

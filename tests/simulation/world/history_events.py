@@ -13,7 +13,32 @@ class HistoryEvents(EventSource):
 
     def events(self) -> tuple[Callable[[], None], ...]:
         """All of them."""
-        return (self.follow, self.skip_what_is_named)
+        return (self.another_history, self.follow, self.skip_what_is_named)
+
+    def another_history(self) -> None:
+        """A broker without the last of what is remote leads and writes on; at times its log begins behind the archive's
+        end soon. And the next run of copies sees it."""
+        log, watch = self._log(), self._world.watch
+        highest = -1 if log is None else watch.highest_copied(log.partition)
+        if log is None or highest < 0:
+            return
+        new = self._replica(log)
+        log.truncate(new, max(new.log_start, new.files[0].base_offset, highest - self._choices.number(6)))
+        log.elect(new.broker_id, clean=False)
+        log.unclean = True
+        log.produce(4 + self._choices.number(14))
+        if self._choices.number(3) != 0:
+            log.isr = list(log.brokers)
+            log.replicate()
+        if self._choices.number(4) == 3:
+            offset = min(highest + self._choices.number(5), log.high_watermark)
+            for replica in log.replicas.values():
+                log.raise_log_start(replica, min(offset, replica.end))
+        for replica in log.replicas.values():
+            log.checkpoint(replica)
+        self._world.cluster.changed()
+        self._tell("a source has another history", log.partition, f"leader {log.leader}, epoch {log.leader_epoch}")
+        self._runs.start_copy_run()
 
     def follow(self) -> None:
         """The archive is to go on with its source's history."""

@@ -210,7 +210,9 @@ class ModelOpenSegment:
         self.records_below = [record for record in on_disk.records() if start <= record[1] < base]
         """What its replica had when it was opened."""
         self.files_below = [
-            (file.base_offset, file.end - 1, file.is_compacted) for file in on_disk.files if start < file.end <= base
+            (max(start, file.base_offset), file.end - 1, file.is_compacted)
+            for file in on_disk.files
+            if start < file.end <= base
         ]
 
     @property

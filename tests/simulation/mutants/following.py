@@ -4,7 +4,6 @@ from itertools import dropwhile
 from typing import Any
 
 from include.tiering.log_source.contract import IneligibleReason
-from include.tiering.model.divergence import newest_history
 from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.remote_metadata import sql_divergences
 from include.tiering.tasks import copy_fork, plan_copy
@@ -22,15 +21,6 @@ def _left_is_remote() -> list[Patch]:
         return OffsetRange(segment.start_offset, segment.end_offset)
 
     return [(copy_fork, "part_of_history", instead)]
-
-
-def _plans_of_before() -> list[Patch]:
-    def instead(self: Any, partition: Any, metadata: Any) -> None:
-        if not self.is_behind:
-            history = newest_history(metadata.divergences(partition))
-            metadata.record_divergence(partition, self.seen, history=history)
-
-    return [(copy_fork.Fork, "record", instead)]
 
 
 def _compacted_unseen() -> list[Patch]:
@@ -57,12 +47,6 @@ FOLLOWING = (
         "what a decision left is compared with no source any more",
         "it is",
         _left_is_remote,
-    ),
-    Mutant(
-        "plans-of-before",
-        "what a plan of before a decision saw is not recorded after it",
-        "it is",
-        _plans_of_before,
     ),
     Mutant(
         "compacted-unseen",

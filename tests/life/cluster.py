@@ -90,12 +90,18 @@ class LifeCluster(KafkaCluster):
         wait_until(lambda: not any(self._directories_of(name)), f"the directories of {name} are gone")
 
     def replicas(self, topic: str, partition: int = 0) -> Replicas:
-        """As some broker knows them. Raises KafkaException where none answers soon, or the topic is not known yet."""
-        found = self._asked(lambda admin: admin.list_topics(topic, timeout=_ANSWER_SECONDS)).topics[topic]
-        if partition not in found.partitions:
-            raise KafkaException(found.error)
-        now = found.partitions[partition]
-        return Replicas(leader=now.leader, all=tuple(now.replicas), in_sync=frozenset(now.isrs))
+        """As some broker knows them; asked until one answers that knows the topic."""
+        answers: list[Replicas] = []
+
+        def ask(admin: AdminClient) -> None:
+            found = admin.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic]
+            if partition not in found.partitions:
+                raise KafkaException(found.error)
+            now = found.partitions[partition]
+            answers.append(Replicas(leader=now.leader, all=tuple(now.replicas), in_sync=frozenset(now.isrs)))
+
+        self._until_answered(ask, f"replicas of {topic}-{partition}")
+        return answers[-1]
 
     @cached_property
     def admin(self) -> AdminClient:
@@ -258,8 +264,11 @@ class LifeCluster(KafkaCluster):
         self.stop(SPARE)
 
     def _directories_of(self, topic: str) -> Iterator[Path]:
-        for directory in self.directories.values():
-            yield from directory.glob(f"{topic}-[0-9]*")
+        """On brokers that run, to be deleted ones among them; strays of a replaced disk may stay."""
+        for node_id, directory in self.directories.items():
+            if self.is_running(node_id):
+                found = directory.glob(f"{topic}-[0-9]*")
+                yield from (path for path in found if not path.name.endswith("-stray"))
 
 
 @contextmanager

@@ -47,7 +47,13 @@ class Comparison:
     """Partitions whose archive may begin later by retention."""
     _epochs: dict[Place, dict[int, set[int]]] = field(default_factory=dict)
     _begins: dict[Place, int] = field(default_factory=dict)
+    _served: set[Place] = field(default_factory=set)
     _paths: dict[str, Path] = field(default_factory=dict)
+
+    def forget_what_was_served(self) -> None:
+        """The database was set back: what it had forgotten and cannot adopt is not served any more."""
+        self._begins.clear()
+        self._served.clear()
 
     def of_objects(self) -> Iterator[str]:
         """New logs of the store, finished or not: each record is one that consumers read there."""
@@ -86,9 +92,10 @@ class Comparison:
         said = self.platform.run("fetch", topic, str(partition), "--topic-id", topic_id, "--output", str(output))
         segments = said.document.get("segments", [])
         if not segments and said.code != 0:
-            if any(where == place for where, _ in self.logs.values()) and place not in self.expired:
-                yield self._finding(place, f"nothing can be fetched: {said.text.strip()}")
+            if place in self._served and place not in self.expired:
+                yield self._finding(place, f"nothing can be fetched any more: {said.text.strip()}")
             return
+        self._served.add(place)
         answers = list(self._answers(place, segments))
         for one in segments:
             if one["refused"] and not one["by_decision"] and "below the log start" not in one["refused"]:
@@ -180,14 +187,12 @@ class Comparison:
         return None
 
     def of_words(self, place: Place, plan: Document, doctor: Document, ready: Document) -> Iterator[str]:
-        """What waits for a person is no secret: `doctor` names it, and `ready` does not call it ready."""
+        """What waits for a person, nothing to copy before it: `doctor` names it, `ready` does not call it ready."""
         waits = [one for one in plan["held_back"] if _is(one, place) and needs_a_person(one)]
-        if not waits:
+        if not waits or any(_is(one, place) for one in plan["partitions"]):
             return
         if any(_is(one, place) and one["tiers"] for one in doctor.get("partitions", ()) if one["topic_id"]):
             yield self._finding(place, f"doctor says that it tiers; the plan: {waits[0]['reason']}")
-        if any(_is(one, place) for one in plan["partitions"]):
-            return
         if any(_is(one, place) and one["ready"] for one in ready.get("partitions", ())):
             yield self._finding(place, f"ready says that it is ready; the plan: {waits[0]['reason']}")
 

@@ -57,7 +57,9 @@ class Lab:
         return self.topics[name]
 
     def delete_topic(self, name: str) -> None:
-        self.gone.append((name, self.topics.pop(name).id))
+        topic = self.topics.pop(name)
+        self.gone.append((name, topic.id))
+        self.oracle.forget_log((topic.id, 0))
         self.cluster.delete_topic(name)
 
     def produce(self, name: str, count: int) -> None:
@@ -156,7 +158,7 @@ class Lab:
                 found += [silent] if silent else []
             place = (self.topics[name].id, 0) if name in self.topics else ("", 0)
             found += comparison.of_words(place, after.document, doctor.document, still.document)
-        if served:
+        if served and after.document:
             for topic, topic_id in [*((one.name, one.id) for one in self.topics.values()), *self.gone]:
                 found += comparison.of_served(topic, (topic_id, 0), held)
         said = {

@@ -45,6 +45,7 @@ def take_over(lab: Lab) -> dict[str, int]:
         assert platform.run("take-over-store", "--approve").code == 0
         platform.run("adopt", "--all", "--approve")
         platform.run("verify")
+        lab.comparisons[platform.name].forget_what_was_served()
         audited = platform.run("audit")
         accepted = [str(one["id"]) for one in audited.document["findings"] if one["kind"] in ("adoptable", "duplicate")]
         if accepted:

@@ -60,6 +60,10 @@ class Oracle:
             for partition in range(self._cluster.partitions(topic)):
                 self._read_partition(topic, topic_id, partition)
 
+    def forget_log(self, place: Place) -> None:
+        """There is none any more; what was read of it is remembered."""
+        self.lineages.pop(place, None)
+
     def knows(self, place: Place, offset: int, epoch: int) -> bytes | None:
         """The digest of the record that consumers had there."""
         return self._read.get(place, {}).get(offset, {}).get(epoch)

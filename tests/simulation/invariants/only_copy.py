@@ -92,6 +92,7 @@ class OnlyCopy:
         limits = limits_of(self._watch, row.topic_id_partition, self._asked_ms[process])
         if any(is_due(self._watch, row, (retention_ms, None), 0) for retention_ms, _ in limits):
             self._past_their_time.add(row.segment_id)
+            return
         is_seen = row.key("log") in self._world.store.objects and row.key("log") not in self._world.store.hidden
         nowhere = self._nowhere(row)
         if is_seen and nowhere and process not in self._world.places.strayed and not self._is_of_a_deleted_topic(row):

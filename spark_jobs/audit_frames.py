@@ -25,12 +25,12 @@ LISTED: Final = (
 )
 FACTS: Final = (
     "segment_id string, topic_id string, partition int, state int, start_offset bigint, end_offset bigint,"
-    " size_bytes bigint, changed_at_ms bigint, arrival bigint"
+    " size_bytes bigint, changed_at_ms bigint, arrival bigint, leader_epochs string"
 )
 FINDINGS: Final = (
     "kind string, key string, message string, size_bytes bigint, segment_id string, topic_id string, topic string,"
     " partition int, start_offset bigint, end_offset bigint, last_modified_ms bigint, version_id string,"
-    " upload_id string, passed_over string, objects bigint"
+    " upload_id string, leader_epochs string, passed_over string, objects bigint"
 )
 
 _TYPES: Final = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "boolean": pa.bool_()}
@@ -122,6 +122,7 @@ _PLAIN_MEMBERS: Final = (
     "last_modified_ms",
     "version_id",
     "upload_id",
+    "leader_epochs",
 )
 
 

@@ -45,7 +45,7 @@ def healthy_segments(world: World, keys: int) -> Iterator[tuple[SegmentFact, str
         partition, start_offset = number // TOPICS % PARTITIONS, 10_000_000_000 + number * 1_000
         segment_id = text_id(f"healthy {number}")
         fact = SegmentFact(
-            segment_id, topic_id, partition, FINISHED, start_offset, start_offset + 999, _LOG_BYTES, OLD_MS, 0
+            segment_id, topic_id, partition, FINISHED, start_offset, start_offset + 999, _LOG_BYTES, OLD_MS, 0, "0:0"
         )
         yield fact, f"{world.topics[topic_id].name}-{topic_id}/{partition}/{start_offset:020d}-{segment_id}"
 

@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import Engine
 
-from include.tiering.audit.segment_facts import AuditedTopic, SegmentFact
+from include.tiering.audit.segment_facts import AuditedTopic, SegmentFact, epochs_of_text
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_metadata.contract import RemoteLogMetadata
 from include.tiering.remote_metadata.sql_audit import SqlSegmentFacts
@@ -62,6 +62,7 @@ def test_each_state_is_told_with_the_time_at_which_it_began(
     fact = facts[str(finished.remote_log_segment_id.id)]
     assert (fact.topic_id, fact.partition) == (str(ORDERS.topic_id), 3)
     assert (fact.start_offset, fact.end_offset, fact.size_bytes) == (0, 9, 1_000)
+    assert epochs_of_text(fact.leader_epochs) == finished.segment_leader_epochs
     arrivals = [facts[str(one.remote_log_segment_id.id)].arrival for one in segments]
     assert arrivals == sorted(set(arrivals))
 

@@ -127,6 +127,18 @@ def duplicate_unknown(world: World) -> None:
     world.expect("duplicate", second.key("rsm-manifest"), version=world.current_version)
 
 
+def adoptable_of_another_history(world: World) -> None:
+    second = world.healthy().of_another_history()
+    world.store_all(second)
+    world.expect("adoptable", second.key("rsm-manifest"), version=world.current_version)
+
+
+def quiet_two_histories(world: World) -> None:
+    second = world.healthy().of_another_history()
+    world.know(second)
+    world.store_all(second)
+
+
 def misplaced_prefix(world: World) -> None:
     attempt = world.healthy()
     world.store(f"backup/{attempt.key('log')}", 10)
@@ -270,6 +282,7 @@ PLANTS: Final[Mapping[str, Plant]] = {
     "orphan: the manifest of another segment": orphan_with_manifest_of_another,
     "orphan: of a deleted segment": orphan_of_a_tombstone,
     "adoptable": adoptable,
+    "adoptable: of another history": adoptable_of_another_history,
     "abandoned copy: no object yet": abandoned_before_any_object,
     "abandoned copy: with its log": abandoned_with_objects,
     "abandoned copy: of a broker": abandoned_by_a_broker,
@@ -301,6 +314,7 @@ QUIET: Final[Mapping[str, Plant]] = {
     "young, of brokers": quiet_young_of_brokers,
     "a copy under way": quiet_copy_under_way,
     "changed since the listing": quiet_changing,
+    "two histories": quiet_two_histories,
     "encrypted by a broker": quiet_encrypted,
     "compressed by a broker": quiet_compressed,
     "our own": quiet_own,

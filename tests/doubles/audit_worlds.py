@@ -42,6 +42,7 @@ class Attempt:
     segment_id: str
     end_offset: int
     log_bytes: int
+    leader_epoch: int = 0
 
     @property
     def stem(self) -> str:
@@ -56,6 +57,10 @@ class Attempt:
     def again(self) -> "Attempt":
         """Another attempt to copy the same offsets."""
         return replace(self, segment_id=text_id(f"again {self.segment_id}"))
+
+    def of_another_history(self) -> "Attempt":
+        """The same offsets with other records: as the leader of an unclean election has them."""
+        return replace(self.again(), leader_epoch=self.leader_epoch + 1)
 
     def manifest(self, **members: object) -> bytes:
         """Plain form; `members` replace those of the metadata."""
@@ -90,7 +95,7 @@ class Attempt:
                 "maxTimestampMs": 1_700_000_000_000,
                 "brokerId": 1,
                 "eventTimestampMs": 1_700_000_000_000,
-                "segmentLeaderEpochs": {"0": self.start_offset},
+                "segmentLeaderEpochs": {str(self.leader_epoch): self.start_offset},
                 **members,
             },
         }
@@ -161,6 +166,7 @@ class World:
                 attempt.log_bytes,
                 changed_at_ms,
                 len(self.facts) + 1,
+                f"{attempt.leader_epoch}:{attempt.start_offset}",
             )
         )
 

@@ -42,9 +42,9 @@ class FindingKind(StrEnum):
     """
 
     DUPLICATE = "duplicate"
-    """The same offsets of a partition are stored twice. A FINISHED segment whose start and end equal those of another
-    FINISHED one that answers lookups: one per segment, under the key of its log. Or what would be adoptable, if a
-    FINISHED segment or a newer adoptable one has the same start and end: one per segment, under the key of its
+    """The same records of a partition are stored twice: the same start and end, under the same leader epochs. A
+    FINISHED segment beside another FINISHED one that answers lookups: one per segment, under the key of its log. Or
+    what would be adoptable, beside a FINISHED segment or a newer adoptable one: one per segment, under the key of its
     manifest, bytes of all its objects, and no more to be deleted by default than an adoptable one.
     """
 
@@ -81,7 +81,9 @@ class AuditFinding:
     `size_bytes` is what is stored under the key (see the kind), 0 where nothing is. Ids, `topic` (a label), `partition`
     and offsets (of the segment, inclusive) are None where neither the key nor the metadata tells them. `version_id` is
     set where the store keeps versions, "null" being the id of what was written before it did; `upload_id` for open
-    uploads alone: the store's token, as in `OpenUpload`. `last_modified_ms` is by the store's clock.
+    uploads alone: the store's token, as in `OpenUpload`. `last_modified_ms` is by the store's clock. `leader_epochs`
+    are those of an adoptable copy, as `segment_facts.epochs_text` writes them, while an audit runs: no record keeps
+    them.
     """
 
     kind: FindingKind
@@ -97,6 +99,7 @@ class AuditFinding:
     last_modified_ms: int | None = None
     version_id: str | None = None
     upload_id: str | None = None
+    leader_epochs: str | None = None
 
     @property
     def identity(self) -> FindingIdentity:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_metadata.sizes_contract import KeyRange
 
@@ -14,7 +15,8 @@ PartitionText = tuple[str, int]
 class SegmentFact(NamedTuple):
     """One segment in any state, tombstones included. Ids as Kafka prints them, `state` as on Kafka's wire, offsets
     inclusive. `changed_at_ms` is when it entered that state, by the database's clock; `arrival` grows with the order in
-    which attempts began. Of FINISHED segments with the same offsets the last to arrive answers lookups."""
+    which attempts began. Of FINISHED segments with the same offsets under the same leader epochs the last to arrive
+    answers lookups. `leader_epochs` is as `epochs_text` writes it."""
 
     segment_id: str
     topic_id: str
@@ -25,6 +27,18 @@ class SegmentFact(NamedTuple):
     size_bytes: int
     changed_at_ms: int
     arrival: int
+    leader_epochs: str
+
+
+def epochs_text(leader_epochs: LeaderEpochs) -> str:
+    """``epoch:start`` pairs with commas between them, ascending: one plain column of a job's rows."""
+    return ",".join(f"{epoch}:{start_offset}" for epoch, start_offset in leader_epochs)
+
+
+def epochs_of_text(text: str) -> LeaderEpochs:
+    """The inverse of `epochs_text`."""
+    pairs = (pair.split(":") for pair in text.split(",") if pair)
+    return LeaderEpochs.of((int(epoch), int(start_offset)) for epoch, start_offset in pairs)
 
 
 @dataclass(frozen=True, slots=True)

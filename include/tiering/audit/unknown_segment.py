@@ -13,7 +13,7 @@ from typing import Final
 from include.tiering.audit.context import AuditContext, AuditOutcome, PassedOver
 from include.tiering.audit.finding import AuditFinding, FindingKind
 from include.tiering.audit.object_alone import foreign, labels_of
-from include.tiering.audit.segment_facts import AuditedTopic, PartitionText, SegmentFact
+from include.tiering.audit.segment_facts import AuditedTopic, PartitionText, SegmentFact, epochs_text
 from include.tiering.errors import FormatError, ObjectKeyError, RemoteResourceNotFoundError, RemoteStorageError
 from include.tiering.formats.manifest import SegmentManifest, parse_manifest
 from include.tiering.model.topic_owner import TopicOwner
@@ -144,14 +144,16 @@ def _complete(
             raise
         return _orphans(stored, f"no metadata knows its segment, whose manifest cannot be used: {error}", context)
     if manifest is None:
-        return [_adoptable(stored, described, f"no metadata knows its segment; {_UNREAD}", None, context)]
+        return [_adoptable(stored, described, f"no metadata knows its segment; {_UNREAD}", context)]
     if (contradiction := _contradiction(attempt, stored, manifest)) is not None:
         return _orphans(stored, f"no metadata knows its segment, and its manifest {contradiction}", context)
     end_offset = None if manifest.metadata is None else manifest.metadata.end_offset
+    epochs = None if manifest.metadata is None else epochs_text(manifest.metadata.segment_leader_epochs)
     message = (
         f"no metadata knows its segment, whose manifest is complete: offsets {attempt.start_offset} to {end_offset}"
     )
-    return [_adoptable(stored, described, message, end_offset, context)]
+    found = _adoptable(stored, described, message, context)
+    return [replace(found, end_offset=end_offset, leader_epochs=epochs)]
 
 
 def _contradiction(
@@ -196,7 +198,6 @@ def _adoptable(
     stored: dict[ObjectKind, ListedObject],
     manifest: ListedObject,
     message: str,
-    end_offset: int | None,
     context: AuditContext,
 ) -> AuditFinding:
     return AuditFinding(
@@ -204,7 +205,6 @@ def _adoptable(
         key=manifest.key,
         message=message,
         size_bytes=sum(listed.size_bytes for listed in stored.values()),
-        end_offset=end_offset,
         last_modified_ms=max(listed.last_modified_ms for listed in stored.values()),
         version_id=manifest.version_id,
         **labels_of(manifest.key, context.layout),

@@ -30,6 +30,7 @@ _FACTS: Final = (
         segments.c.started_at_ms,
     ),
     segments.c.segment_key,
+    segments.c.leader_epochs,
 )
 
 

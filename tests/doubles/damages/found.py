@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from include.tiering.audit.context import AuditContext, AuditMoment
-from include.tiering.audit.segment_facts import AuditedTopic, SegmentFact
+from include.tiering.audit.segment_facts import AuditedTopic, SegmentFact, epochs_text
 from include.tiering.audit.whole import gather, judge
 from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId
@@ -188,4 +188,5 @@ def _fact(metadata: RemoteLogSegmentMetadata, arrival: int) -> SegmentFact:
         metadata.segment_size_bytes,
         metadata.event_timestamp_ms,
         arrival,
+        epochs_text(metadata.segment_leader_epochs),
     )

@@ -7,7 +7,7 @@ import pytest
 
 from include.tiering.audit.context import AuditContext, AuditMoment
 from include.tiering.audit.finding import AuditFinding, FindingKind
-from include.tiering.audit.segment_facts import AuditedTopic, SegmentFact
+from include.tiering.audit.segment_facts import AuditedTopic, SegmentFact, epochs_text
 from include.tiering.audit.whole import gather, judge
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout
@@ -39,6 +39,7 @@ def facts() -> list[SegmentFact]:
             size_bytes=one.segment_size_bytes,
             changed_at_ms=one.event_timestamp_ms,
             arrival=arrival,
+            leader_epochs=epochs_text(one.segment_leader_epochs),
         )
         for arrival, one in enumerate(kafkas_segments())
     ]

@@ -195,6 +195,23 @@ def test_of_two_adoptable_sets_of_one_range_the_newer_one_is_offered() -> None:
     }
 
 
+def test_an_epoch_that_a_moved_log_start_cut_is_the_same_one() -> None:
+    world = World.empty()
+    first = world.healthy()
+    world.facts[-1] = world.facts[-1]._replace(leader_epochs=f"0:{first.start_offset + 7}")
+    second = first.again()
+    world.store_all(second)
+    assert [finding.kind.value for finding in audit(world).findings] == ["duplicate"]
+
+
+def test_of_two_adoptable_sets_of_one_range_under_two_epochs_both_are_offered() -> None:
+    world = World.empty()
+    older = world.attempt()
+    world.store_all(older)
+    world.store_all(older.of_another_history())
+    assert [finding.kind.value for finding in audit(world).findings] == ["adoptable", "adoptable"]
+
+
 def test_a_set_whose_manifest_says_other_lengths_is_not_adoptable() -> None:
     for kind in ("log", "indexes"):
         world = World.empty()

@@ -125,6 +125,13 @@ def part_of_history(
     return OffsetRange(segment.start_offset, min(segment.end_offset, last)) if segment.start_offset <= last else None
 
 
+def holds_same_records(offset: int, history: int, later: int, divergences: Iterable[Divergence]) -> bool:
+    """Whether what a segment of a later history holds at this offset is what this one has there: it lies below all that
+    decisions between them were about."""
+    between = (one for one in divergences if one.followed is not None and history < one.number <= later)
+    return later > history and all(offset < one.seen.offsets.first for one in between)
+
+
 def said_of(offsets: OffsetRange, history: int, divergences: Iterable[Divergence]) -> tuple[str, ...]:
     """What a reader of these offsets of this history must know; empty where there never was another one."""
     said = []

@@ -25,6 +25,9 @@ class FailedCopy:
         superseded: copies of exactly its offsets that failed and were superseded within `MEMORY_MS`, by the database's
             clock, tombstones included. What was sound for longer, and then failed, begins anew.
         given_up: somebody decided that the archive goes on without it. It stops nothing.
+        was_left: another history is followed from an offset at or below its end (`model.divergence`), so no source has
+            it as it was. It stops nothing, and nothing is decided about it: the offsets from there on are those of the
+            other history.
         lost_because: why no source can replace it, as the last plan found; None if it found none, or never looked.
     """
 
@@ -33,6 +36,7 @@ class FailedCopy:
     broken_rules: tuple[str, ...] = ()
     superseded: int = 0
     given_up: bool = False
+    was_left: bool = False
     lost_because: str | None = None
 
     @property

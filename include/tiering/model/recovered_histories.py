@@ -25,7 +25,7 @@ from include.tiering.model.divergence import (
 from include.tiering.model.epoch_history import merged
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.model.skipped_offsets import OffsetRange, without
 
 NOTHING_KNOWN: Final = LeaderEpochs()
 
@@ -37,11 +37,14 @@ class RecoveredHistory:
     Attributes:
         number: ascending from 1; `FIRST_HISTORY` is what was archived before any.
         seen: what it replaced of earlier ones.
+        missing: what no copy holds of these, ascending: a reader who asks by leader epoch does not get it. No offset of
+            the history that is followed.
     """
 
     number: int
     from_offset: int
     seen: SeenDivergence
+    missing: tuple[OffsetRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ def recovered_histories(
     for number, log in enumerate(_logs(sorted(copies, key=lateness, reverse=True), carried), FIRST_HISTORY):
         replaced = dict(_replaced_by(log, numbered, divergences_of(decided)))
         if replaced:
-            decided.append(_history(number, log, replaced))
+            decided.append(_history(number, log, replaced, [one for each in numbered.values() for one in each]))
             contradicting |= dict.fromkeys([*replaced, *_beginning_epochs(log)])
         for one in log.copies:
             numbered.setdefault(_number(one, number, decided), []).append(one)
@@ -161,7 +164,12 @@ def _falls_below(epoch: int, offset: int, one: RemoteLogSegmentMetadata) -> bool
     return one.end_offset >= offset and _epoch_at(one, max(one.start_offset, offset)) < epoch
 
 
-def _history(number: int, log: _Log, replaced: Mapping[RemoteLogSegmentMetadata, int]) -> RecoveredHistory:
+def _history(
+    number: int,
+    log: _Log,
+    replaced: Mapping[RemoteLogSegmentMetadata, int],
+    earlier: Iterable[RemoteLogSegmentMetadata],
+) -> RecoveredHistory:
     """From where the log differs on, or from where its copies begin behind that."""
     first, last = min(replaced.values()), max(one.end_offset for one in replaced)
     earliest = min(_epoch_at(one, offset) for one, offset in replaced.items())
@@ -170,7 +178,9 @@ def _history(number: int, log: _Log, replaced: Mapping[RemoteLogSegmentMetadata,
     offsets = OffsetRange(first, last)
     archived = sorted({epoch for one in replaced for epoch in epochs_of(one.segment_leader_epochs, offsets)})
     seen = SeenDivergence(offsets, tuple(archived), epochs_of(log.leader_epochs, offsets), SeenBy.REBUILD)
-    return RecoveredHistory(number, max(differs, begin), seen)
+    held = [OffsetRange(one.start_offset, one.end_offset) for one in earlier]
+    missing = without(OffsetRange(min(first, differs), last), held)
+    return RecoveredHistory(number, max(differs, begin), seen, missing)
 
 
 def _epoch_at(one: RemoteLogSegmentMetadata, offset: int) -> int:

@@ -37,6 +37,7 @@ class FailedCopies(Protocol):
 
         Raises:
             UnknownSegmentError
-            StateConflictError: it is not FINISHED or has not failed, or the platform does not own the topic.
+            StateConflictError: it is not FINISHED or has not failed, a decision left its history, or the platform does
+                not own the topic.
         """
         ...

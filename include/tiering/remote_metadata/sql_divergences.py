@@ -32,6 +32,7 @@ from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets, n
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_metadata.sql_counters import highest_finished_offset
 from include.tiering.remote_metadata.sql_skipped_offsets import owner_of, skipped_of, store_decision
+from include.tiering.remote_metadata.sql_stops import refresh_stop
 
 _KIND: Final = "divergence"
 _FINISHED: Final = segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
@@ -162,6 +163,7 @@ def follow(
     else:
         _go_back(connection, cluster_id, partition, followed)
     connection.execute(_ONE, key | {"of_number": number} | _decision(followed))
+    refresh_stop(connection, cluster_id, partition)
     detail = f"{found.seen}: from offset {followed.from_offset} on the source is followed: {followed.reason}"
     _say(connection, cluster_id, partition, detail, followed.author, followed.decided_at_ms)
     return {one.number: one for one in divergences_of(connection, cluster_id, partition)}[number]

@@ -30,7 +30,7 @@ from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.sql_rows import metadata_of
 from include.tiering.remote_metadata.sql_skipped_offsets import owner_of, skipped_of, store_decision
-from include.tiering.remote_metadata.sql_stops import refresh_stop
+from include.tiering.remote_metadata.sql_stops import WAS_LEFT, refresh_stop
 from include.tiering.remote_metadata.values import CRITICAL
 
 _LOST: Final = "lost-offsets"
@@ -58,7 +58,7 @@ _SUPERSEDED: Final = (
 )
 _SAME_TOPIC: Final = and_(topics.c.cluster_id == segments.c.cluster_id, topics.c.topic_id == segments.c.topic_id)
 _ALL: Final = (
-    select(segments, topics.c.name, _SUPERSEDED.label("superseded"))
+    select(segments, topics.c.name, _SUPERSEDED.label("superseded"), WAS_LEFT.label("was_left"))
     .join(topics, _SAME_TOPIC)
     .where(segments.c.cluster_id == bindparam("of_cluster"), _FAILED)
     .order_by(
@@ -125,7 +125,8 @@ class SqlFailedCopies:
         with writing(self._engine) as connection:
             owner = owner_of(connection, self._cluster_id, partition)
             lock_partition(connection, self._cluster_id, partition)
-            row = connection.execute(select(segments).where(self._is_segment(segment_id))).one_or_none()
+            found = select(segments, WAS_LEFT.label("was_left")).where(self._is_segment(segment_id))
+            row = connection.execute(found).one_or_none()
             if row is None:
                 raise UnknownSegmentError(f"no remote log segment {segment_id}")
             if row.given_up_at_ms is not None:
@@ -135,6 +136,8 @@ class SqlFailedCopies:
             state = RemoteLogSegmentState(row.state)
             if state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED or row.verdict != Verdict.FAILED:
                 raise StateConflictError(f"{segment_id} is {state.name} and {row.verdict}: nothing is lost with it")
+            if row.was_left:
+                raise StateConflictError(f"{segment_id} is of a history that a decision left: nothing waits for it")
             return self._give_up(connection, segment_id, row, reason, author)
 
     def _broken_rules(self, connection: Connection) -> Mapping[_Segment, Sequence[str]]:
@@ -188,5 +191,6 @@ def _copy_of(row: Row[Any], broken_rules: Sequence[str]) -> FailedCopy:
         broken_rules=tuple(broken_rules),
         superseded=row.superseded,
         given_up=row.given_up_at_ms is not None,
+        was_left=row.was_left,
         lost_because=row.lost_because,
     )

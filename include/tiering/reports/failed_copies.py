@@ -15,6 +15,7 @@ def failed_copy_document(copy: FailedCopy) -> Document:
         "bytes": copy.metadata.segment_size_bytes,
         "lost_because": copy.lost_because,
         "given_up": copy.given_up,
+        "was_left": copy.was_left,
     }
 
 
@@ -30,6 +31,8 @@ def failed_copies_table(copies: Sequence[FailedCopy]) -> tuple[Table, ...]:
 
 
 def _outlook(copy: FailedCopy) -> str:
+    if copy.was_left:
+        return "of a history that a decision left: nothing waits for it, no source has it; it stays until it expires"
     if copy.given_up:
         return "given up by decision; it stays until it expires"
     if copy.lost_because is not None:

@@ -128,6 +128,7 @@ def _partition(one: RebuiltPartition) -> Document:
                 "replaced": {"first_offset": each.seen.offsets.first, "last_offset": each.seen.offsets.last},
                 "replaced_epochs": list(each.seen.archive_epochs),
                 "epochs": list(each.seen.source_epochs),
+                "missing": [{"first_offset": hole.first, "last_offset": hole.last} for hole in each.missing],
             }
             for each in one.decided
         ],
@@ -191,6 +192,7 @@ _FOLLOWED_COLUMNS: Final = (
     "partition",
     "from offset>",
     "what it replaced, which stays for those who ask by leader epoch",
+    "missing of that",
 )
 _LEFT_OUT_COLUMNS: Final = ("partition", "segment id", "offsets", "why", "beside")
 _FAULTY_COLUMNS: Final = ("partition", "segment id", "start offset>", "error", "message")
@@ -205,7 +207,8 @@ def _partition_row(one: RebuiltPartition) -> tuple[str, ...]:
 
 
 def _followed_row(one: RebuiltPartition, followed: RecoveredHistory) -> tuple[str, ...]:
-    return (str(one.topic_id_partition), str(followed.from_offset), str(followed.seen))
+    missing = ", ".join(map(str, followed.missing))
+    return (str(one.topic_id_partition), str(followed.from_offset), str(followed.seen), missing)
 
 
 def _left_out_row(left: LeftOut) -> tuple[str, ...]:

@@ -64,14 +64,15 @@ def fetch_partition(
         if row.metadata.end_offset < log_start_offset:
             yield FetchedSegment(row, None, f"below the log start, {log_start_offset}: expiration deletes it")
             continue
-        if not row.verdict.is_served:
-            yield FetchedSegment(row, None, f"not served: its verdict is {row.verdict}")
-            continue
+        refused = () if row.verdict.is_served else (f"not served: its verdict is {row.verdict}",)
         part = part_of_history(row.metadata, row.history, divergences)
         offsets = OffsetRange(row.metadata.start_offset, row.metadata.end_offset)
         said = said_of(part or offsets, row.history, divergences)
         if part is None:
-            yield FetchedSegment(row, None, "; ".join((*said, _BY_EPOCH)), by_decision=True)
+            yield FetchedSegment(row, None, "; ".join((*said, *(refused or (_BY_EPOCH,)))), by_decision=True)
+            continue
+        if refused:
+            yield FetchedSegment(row, None, *refused)
             continue
         limiter = quotas.fetch(row.metadata.broker_id, partition.topic)
         try:

@@ -21,6 +21,7 @@ from include.tiering.model.divergence import (
     FIRST_HISTORY,
     Divergence,
     history_at,
+    holds_same_records,
     last_offset_of,
     newest_history,
     said_of,
@@ -32,7 +33,7 @@ from include.tiering.model.skipped_offsets import OffsetRange, decision_about
 from include.tiering.quota.contract import Quotas, take_all
 from include.tiering.quota.fetch_admission import FetchAdmission
 from include.tiering.quota.scopes import Scope, fetch_scopes
-from include.tiering.remote_metadata.contract import RemoteLogMetadata
+from include.tiering.remote_metadata.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.remote_storage.contract import RemoteStorage
 
 
@@ -191,15 +192,21 @@ class RecordReader:
         divergences: Sequence[Divergence],
     ) -> RemoteLogSegmentMetadata | None:
         """The FINISHED segment that holds the offset under the epoch, the one with the highest end: of this history, or
-        of any. All are listed only where there is more than one history."""
+        of any. Where none of this history is served, one of a later history that was copied whole, and holds the same
+        records below what differs. All are listed only where there is more than one history."""
         if history is None or newest_history(divergences) == FIRST_HISTORY:
             return self.metadata.segment_for_offset(partition, epoch, offset)
         found = [
-            row.metadata
+            row
             for row in self.metadata.list_segments(partition, epoch)
-            if row.history == history and row.metadata.is_finished and _holds(row.metadata, epoch, offset)
+            if row.metadata.is_finished and _holds(row.metadata, epoch, offset)
         ]
-        return max(found, key=lambda one: one.end_offset, default=None)
+        own = max((row for row in found if row.history == history), key=_end, default=None)
+        if own is not None and own.verdict.is_served:
+            return own.metadata
+        same = [row for row in found if holds_same_records(offset, history, row.history, divergences)]
+        other = max((row for row in same if row.verdict.is_served), key=_end, default=own)
+        return None if other is None else other.metadata
 
     def _next_segment(
         self, segment: RemoteLogSegmentMetadata, history: int, divergences: Sequence[Divergence]
@@ -239,6 +246,10 @@ class RecordReader:
         return sorted(
             epoch.leader_epoch for size in self.metadata.partition_sizes(partition) for epoch in size.leader_epochs
         )
+
+
+def _end(row: SegmentRow) -> int:
+    return row.metadata.end_offset
 
 
 def _holds(segment: RemoteLogSegmentMetadata, epoch: int, offset: int) -> bool:

@@ -31,6 +31,7 @@ from include.tiering.tasks.plan_leftovers import going_on, replacing
 from include.tiering.tasks.plan_replacements import (
     MOST_NEW_COPIES,
     Replacements,
+    before_fork,
     believed,
     replacements_of,
 )
@@ -86,14 +87,14 @@ def plan_copy(
         highest = metadata.highest_copied_offset(replica.topic_id_partition)
         pending = next_segments(replica, highest, metadata)
         following = _following(replica, pending, highest)
-        copies = failed.get(replica.topic_id_partition, ())
+        fork = held_by_divergence(replica, highest, metadata)
+        fork = fork if fork is not None and _may_copy(replica, metadata, registry) else None
+        copies = before_fork(failed.get(replica.topic_id_partition, ()), fork)
         again = Replacements()
         if copies and _may_copy(replica, metadata, registry):
             again = believed(replacements_of(replica, report, copies, metadata, max_new_copies), copies, doubt)
             again = _with_whole_leftovers(again, replica, copies, metadata, is_whole)
         to_copy = list(again.segments)
-        fork = held_by_divergence(replica, highest, metadata)
-        fork = fork if fork is not None and _may_copy(replica, metadata, registry) else None
         waits_first = [one for one in (again.held_back, fork) if one is not None]
         held_back += waits_first
         if following is not None and not waits_first:

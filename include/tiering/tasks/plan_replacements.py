@@ -9,6 +9,9 @@ A segment that fails by what lies beside it alone is not copied anew: what is mi
 A segment whose log is missing is copied again only where the store is known to be the right one: else nothing is, and
 nothing is superseded. A loss stops the partition until somebody decides. So does a new copy that failed as well: what
 fails each time would be copied for ever.
+
+Of a history that a decision left (`model.divergence`) no source has anything. What fails of it stops nothing, and is
+not lost to what is followed. Nor is what an undecided divergence is about: that decision comes first.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,14 +20,15 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from include.tiering.log_source.contract import IneligibleReason, LogSegment, Replica, ScanReport
+from include.tiering.model.divergence import Divergence, last_offset_of
 from include.tiering.model.failed_copies import FailedCopy, Loss
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.lineage import with_records
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets, without
 from include.tiering.quality.partition_rules import RULES_ABOUT_NEIGHBOURS
 from include.tiering.quality.succession import missing_offsets
-from include.tiering.remote_metadata.contract import RemoteLogMetadata
+from include.tiering.remote_metadata.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.remote_metadata.failed_copies_contract import FailedCopies
 from include.tiering.tasks.copy_plan import WAITING_CANNOT_HELP, CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.work.contract import PlannedSegment
@@ -67,7 +71,7 @@ def plan_replacements(
     planned: list[PlannedSegment] = []
     lost: list[Loss] = []
     waits: list[_Wait] = []
-    for copy in copies:
+    for copy in (one for one in copies if not one.was_left):
         if copy.offsets.last < log_start_offset:
             waits.append(_Wait(copy.offsets, f"below our log start, {log_start_offset}: they expire"))
             continue
@@ -95,9 +99,11 @@ def replacements_of(
     partition, hole = replica.topic_id_partition, None
     if any(map(fails_by_neighbours, copies)):
         rows, decisions = metadata.list_segments(partition), metadata.skipped_offsets(partition)
+        divergences = metadata.divergences(partition)
         for history in sorted({row.history for row in rows}):
             of_one = [row.metadata for row in rows if row.history == history]
-            hole = hole or hole_before(copies, of_one, decisions)
+            found = hole_before(copies, of_one, decisions)
+            hole = hole or (None if found is None else _answered_by_none(found, history, rows, divergences))
     return plan_replacements(
         replica,
         copies,
@@ -125,6 +131,11 @@ def believed(
             held_back = HeldBackPartition(partition, planned.base_offset, HeldBack.STORE_IN_DOUBT, why)
             return Replacements(held_back=held_back)
     return replacements
+
+
+def before_fork(copies: Sequence[FailedCopy], fork: HeldBackPartition | None) -> Sequence[FailedCopy]:
+    """Those that lie wholly before what a divergence is about: of the others nobody knows which history will answer."""
+    return [copy for copy in copies if fork is None or copy.offsets.last < fork.next_offset]
 
 
 def fails_by_neighbours(copy: FailedCopy) -> bool:
@@ -157,6 +168,18 @@ def remember_losses(
         known = {copy.segment_id: copy.lost_because for copy in copies}
         if partition in seen and any(known[one] != lost.get(one) for one in ids):
             store.note_losses(partition, {one: lost[one] for one in ids if one in lost})
+
+
+def _answered_by_none(
+    hole: OffsetRange, history: int, rows: Sequence[SegmentRow], divergences: Sequence[Divergence]
+) -> OffsetRange | None:
+    """What of a hole in one history is a hole of the partition: below where a later history begins, and in no segment
+    of another one."""
+    last = last_offset_of(history, divergences)
+    others = [row.metadata for row in rows if row.history != history and row.metadata.is_finished]
+    left = without(hole, [OffsetRange(one.start_offset, one.end_offset) for one in others])
+    answered = (OffsetRange(one.first, one.last if last is None else min(one.last, last)) for one in left)
+    return next((one for one in answered if one.first <= one.last), None)
 
 
 class _Wait(NamedTuple):

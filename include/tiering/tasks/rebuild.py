@@ -235,6 +235,11 @@ def _counted(
 def _detail(rebuilt: RebuiltPartition) -> str:
     return (
         f"{rebuilt.segments} segments, offsets {rebuilt.offsets}, {len(rebuilt.holes)} holes,"
-        f" {len(rebuilt.decided)} histories that were followed; left out:"
+        f" {len(rebuilt.decided)} histories that were followed, {_missing(rebuilt)} offsets missing of what they"
+        " replaced; left out:"
         f" {len(rebuilt.left_out)} copies, {len(rebuilt.faulty)} that are not complete"
     )
+
+
+def _missing(rebuilt: RebuiltPartition) -> int:
+    return sum(hole.size for one in rebuilt.decided for hole in one.missing)

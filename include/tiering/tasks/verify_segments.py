@@ -24,6 +24,7 @@ from typing import Final, Self
 
 from include.tiering.clock import Clock
 from include.tiering.model.depth import Depth
+from include.tiering.model.divergence import part_of_history
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.verdict import Verdict
@@ -32,7 +33,7 @@ from include.tiering.quality.measures import SegmentMeasure
 from include.tiering.quality.measuring import measure_segment
 from include.tiering.quality.succession import missing_offsets
 from include.tiering.quota.contract import Quotas
-from include.tiering.remote_metadata.contract import RemoteLogMetadata
+from include.tiering.remote_metadata.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.tasks.missing_segments import LOSS_LIMITS, LossLimits, MissingSegments
 from include.tiering.tasks.record_verdicts import Judged, Subject, judge_and_record
@@ -208,13 +209,22 @@ def _finished(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> Itera
     """FINISHED segments in the order in which they became it: of one history each end offset lies above the one before.
 
     Nothing has to follow what lies wholly below our log start: it is about to expire, in whatever order. It is read
-    last, because it is raised before anything goes: whatever the list lacks lies below it.
+    last, because it is raised before anything goes: whatever the list lacks lies below it. Nor does a segment that a
+    decision left wholly have to follow another one: its offsets are those of another history.
     """
     finished = [row for row in metadata.list_segments(partition) if row.metadata.is_finished]
     log_start_offset = metadata.partition_truth(partition).log_start_offset
     previous: RemoteLogSegmentMetadata | None = None
     history: int | None = None
     for row in sorted(finished, key=lambda row: (row.history, row.metadata.end_offset)):
-        yield Subject(row, previous if row.history == history else None)
+        before = previous if row.history == history else None
+        if missing_offsets(before, row.metadata) and _was_left(metadata, row):
+            before = None
+        yield Subject(row, before)
         previous = row.metadata if row.metadata.end_offset >= log_start_offset else None
         history = row.history
+
+
+def _was_left(metadata: RemoteLogMetadata, row: SegmentRow) -> bool:
+    divergences = metadata.divergences(row.metadata.topic_id_partition)
+    return part_of_history(row.metadata, row.history, divergences) is None

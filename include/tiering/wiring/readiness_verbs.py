@@ -16,6 +16,7 @@ from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.tasks.copy_plan import CopyPlan
 from include.tiering.tasks.diagnose import Diagnosis, Evidence, diagnose
 from include.tiering.tasks.handover.watchdog import diagnose_handovers
+from include.tiering.tasks.left_damage import with_left_damage
 from include.tiering.tasks.partition_readiness import NOTHING_PLANNED, partition_readiness, unread_partitions
 from include.tiering.tasks.plan_copy import plan_copy
 from include.tiering.tasks.readiness import Readiness, run_checks
@@ -134,10 +135,11 @@ class ReadinessVerbs(PoolVerbs, IngestionVerbs, NameParts):
             )
         report = self.source.scan(topics=(topic,))
         now_ms = self.clock.now_ms()
-        plan = self.plan_of(report, "doctor", (topic,))
+        failed = by_partition(self.failed_copies.all())
+        plan = self.plan_of(report, "doctor", (topic,), failed=failed)
         partitions = [planned.replica_id.topic_id_partition for planned in plan.partitions]
         holders = {partition: self.work.holder(partition, LeaseRole.COPY) for partition in partitions}
-        return diagnose(
+        found = diagnose(
             Evidence(
                 topic,
                 included,
@@ -153,6 +155,7 @@ class ReadinessVerbs(PoolVerbs, IngestionVerbs, NameParts):
                 holders={partition: holder for partition, holder in holders.items() if holder is not None},
             )
         )
+        return with_left_damage(found, failed)
 
     def _unfinished_transactions(self, replica: Replica) -> Sequence[UnfinishedTransaction]:
         """As the leader and the coordinators say, or where they may not be asked, as the log shows; none where the

@@ -5,6 +5,7 @@ from sqlalchemy import Engine, select
 
 from include.tiering.database.schema import events
 from include.tiering.errors import StateConflictError, UnknownSegmentError
+from include.tiering.model.divergence import SeenBy, SeenDivergence
 from include.tiering.model.failed_copies import MEMORY_MS, by_partition
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
@@ -126,6 +127,42 @@ def test_the_critical_rules_that_a_segment_breaks_now(copies, metadata, segments
         metadata.record_look(Look(segment_id, broken, unjudged, before=metadata.segment(segment_id)))
     metadata.record_verdict(third, Verdict.PASSED)
     assert [(one.segment_id, one.broken_rules) for one in copies.all()] == [(first, ("Q102", "Q301")), (second, ())]
+
+
+@pytest.mark.parametrize(
+    ("from_offset", "left"), [(100, [False, True]), (150, [False, True]), (199, [False, True]), (200, [False, False])]
+)
+def test_what_a_decision_left_is_said_to_be_and_stops_nothing(copies, metadata, fence, segments, from_offset, left):
+    partition = fence.topic_id_partition
+    metadata.record_verdict(segments[0].remote_log_segment_id, Verdict.PASSED)
+    assert metadata.stopped_reason(partition) is not None
+    seen = SeenDivergence(OffsetRange(from_offset, 299), (0,), (6,), SeenBy.PLAN)
+    metadata.record_divergence(partition, seen, history=0)
+    assert [one.was_left for one in copies.all()] == [False], "nobody decided yet"
+    metadata.follow_source(partition, 1, from_offset, reason=WHY, author=ME)
+    assert (metadata.stopped_reason(partition) is None) is left[1]
+    metadata.record_verdict(segments[0].remote_log_segment_id, Verdict.FAILED, detail="Q102: other bytes")
+    assert [one.was_left for one in copies.all()] == left
+    assert "(0..99)" in metadata.stopped_reason(partition)
+
+
+def test_about_what_a_decision_left_nothing_is_decided(copies, metadata, engine, fence, segments):
+    partition, second = fence.topic_id_partition, segments[1].remote_log_segment_id
+    copies.note_losses(partition, {second: "gone"})
+    metadata.record_divergence(partition, SeenDivergence(OffsetRange(150, 299), (0,), (6,), SeenBy.PLAN), history=0)
+    metadata.follow_source(partition, 1, 150, reason=WHY, author=ME)
+    with pytest.raises(StateConflictError, match="is of a history that a decision left: nothing waits for it"):
+        copies.give_up(second, reason=WHY, author=ME)
+    assert list(metadata.skipped_offsets(partition)) == []
+    again = segment_of(partition, 30, 100, 219, {0: 100, 6: 150})
+    metadata.record_verdict(segments[0].remote_log_segment_id, Verdict.PASSED)
+    finish(metadata, again, fence)
+    metadata.record_verdict(again.remote_log_segment_id, Verdict.FAILED)
+    assert [(one.segment_id, one.was_left) for one in copies.all()] == [
+        (second, True),
+        (again.remote_log_segment_id, False),
+    ]
+    assert "(100..219)" in metadata.stopped_reason(partition)
 
 
 def test_how_many_of_each_partition_break_a_rule(copies, metadata, engine, fence, segments):

@@ -97,6 +97,31 @@ def test_the_followed_copy_answers_for_offsets_below_the_fork(cluster: Cluster) 
     assert (code, "its verdict is failed" in said) == (1, True)
 
 
+def test_below_where_the_source_is_followed_its_other_records_answer_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Followed from 56 on by a segment of 52..64: for 53 the record of the left history was the answer, and is gone."""
+    monkeypatch.setattr(QualityVerbs, "segment_judge", lambda *_: PlainJudge())
+    monkeypatch.setattr(QualityVerbs, "partition_judge", lambda *_: PlainJudge(PARTITION_RULES))
+    cluster = Cluster(tmp_path)
+    cluster.elect_unclean()
+    cluster.run("plan")
+    cluster.elect_unclean(56)
+    assert cluster.decide(56, "--approve")[0] == 0
+    assert cluster.run("copy")[0] == 0
+    damage(cluster, 50)
+    assert verify_deeply(cluster)[0] == 1
+    for offset in ("50", "53"):
+        asked = ("--offset", offset)
+        code, said = cluster.text("fetch", "orders", "0", "--output", str(cluster.directory / "x"), *asked)
+        assert (code, "its verdict is failed" in said) == (1, True)
+    assert cluster.read(48)[1]["next_offset"] == 50
+    assert cluster.read(56)[0][0][0] == 6
+    assert cluster.run("plan")[1]["held_back"] == []
+    code, said = cluster.text("doctor", "orders")
+    assert (code, "offsets 50..59 of a history that a decision left" in " ".join(said.split())) == (0, True)
+
+
 def test_damage_in_what_is_followed_is_copied_anew_as_ever(cluster: Cluster) -> None:
     damage(cluster, 30, newest=True)
     damage(cluster, 52, newest=True)
@@ -126,7 +151,7 @@ def test_a_rebuild_names_what_is_missing_of_the_history_that_was_left(cluster: C
     assert (code, "nothing to skip" in said) == (0, True)
     for offset in (36, 45):
         found, document = cluster.read(offset)
-        assert ({epoch for epoch, _ in found}, document["next_offset"]) == ({6}, 101)
+        assert ({epoch for epoch, _ in found}, document["next_offset"]) == ({6}, 91)
     assert cluster.read(30)[0][0] == (0, 30)
     assert {epoch for epoch, _ in cluster.read(62, "--epoch", "4")[0]} == {4}
     before, document = cluster.read(0)

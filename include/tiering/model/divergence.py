@@ -125,11 +125,11 @@ def part_of_history(
     return OffsetRange(segment.start_offset, min(segment.end_offset, last)) if segment.start_offset <= last else None
 
 
-def holds_same_records(offset: int, history: int, later: int, divergences: Iterable[Divergence]) -> bool:
-    """Whether what a segment of a later history holds at this offset is what this one has there: it lies below all that
-    decisions between them were about."""
+def same_before(history: int, later: int, divergences: Iterable[Divergence]) -> int:
+    """Below this offset (exclusive) a segment of the later history holds the same records as this one: all that
+    decisions between them were about lies behind. 0: nothing says so."""
     between = (one for one in divergences if one.followed is not None and history < one.number <= later)
-    return later > history and all(offset < one.seen.offsets.first for one in between)
+    return min((one.seen.offsets.first for one in between), default=0)
 
 
 def said_of(offsets: OffsetRange, history: int, divergences: Iterable[Divergence]) -> tuple[str, ...]:

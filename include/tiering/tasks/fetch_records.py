@@ -10,7 +10,7 @@ Only served segments are read. Every range is admitted by the fetch quota before
 lineage of a segment is not tested, as Kafka does not: epoch and offset alone say which segment answers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,10 +21,10 @@ from include.tiering.model.divergence import (
     FIRST_HISTORY,
     Divergence,
     history_at,
-    holds_same_records,
     last_offset_of,
     newest_history,
     said_of,
+    same_before,
 )
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_data import IndexType
@@ -110,6 +110,8 @@ class RecordReader:
             if segment is not None:
                 self._require_served(segment, offset)
                 return segment
+        if history is not None and (whole := self._copied_whole(partition, offset, history, divergences)) is not None:
+            return whole
         under = "" if fetch.leader_epoch is None else f" under leader epoch {fetch.leader_epoch}"
         nobody = f"{partition}: no segment in remote storage holds offset {offset}{under}"
         decision = self._decision(partition, offset)
@@ -192,8 +194,8 @@ class RecordReader:
         divergences: Sequence[Divergence],
     ) -> RemoteLogSegmentMetadata | None:
         """The FINISHED segment that holds the offset under the epoch, the one with the highest end: of this history, or
-        of any. Where none of this history is served, one of a later history that was copied whole, and holds the same
-        records below what differs. All are listed only where there is more than one history."""
+        of any. Where that one is not served, one of a later history that was copied whole, and holds the same record.
+        All are listed only where there is more than one history."""
         if history is None or newest_history(divergences) == FIRST_HISTORY:
             return self.metadata.segment_for_offset(partition, epoch, offset)
         found = [
@@ -204,9 +206,24 @@ class RecordReader:
         own = max((row for row in found if row.history == history), key=_end, default=None)
         if own is not None and own.verdict.is_served:
             return own.metadata
-        same = [row for row in found if holds_same_records(offset, history, row.history, divergences)]
-        other = max((row for row in same if row.verdict.is_served), key=_end, default=own)
-        return None if other is None else other.metadata
+        if own is None:
+            return None
+        return max(_same_records(found, offset, history, divergences), key=_end, default=own).metadata
+
+    def _copied_whole(
+        self, partition: TopicIdPartition, offset: int, history: int, divergences: Sequence[Divergence]
+    ) -> RemoteLogSegmentMetadata | None:
+        """For an offset that nothing of this history holds: a served segment of a later one that holds it, below what
+        differs. What was skipped by decision is named instead: it was not compared."""
+        if newest_history(divergences) == history or self._decision(partition, offset) is not None:
+            return None
+        found = [
+            row
+            for row in self.metadata.list_segments(partition)
+            if row.metadata.is_finished and row.metadata.start_offset <= offset <= row.metadata.end_offset
+        ]
+        row = max(_same_records(found, offset, history, divergences), key=_end, default=None)
+        return None if row is None else row.metadata
 
     def _next_segment(
         self, segment: RemoteLogSegmentMetadata, history: int, divergences: Sequence[Divergence]
@@ -221,7 +238,7 @@ class RecordReader:
             if found is not None:
                 row = self.metadata.segment(found.remote_log_segment_id)
                 return found if row is not None and row.verdict.is_served else None
-        return None
+        return self._copied_whole(partition, offset, history, divergences)
 
     def _require_served(self, segment: RemoteLogSegmentMetadata, offset: int) -> None:
         row = self.metadata.segment(segment.remote_log_segment_id)
@@ -246,6 +263,15 @@ class RecordReader:
         return sorted(
             epoch.leader_epoch for size in self.metadata.partition_sizes(partition) for epoch in size.leader_epochs
         )
+
+
+def _same_records(
+    rows: Iterable[SegmentRow], offset: int, history: int, divergences: Sequence[Divergence]
+) -> Iterator[SegmentRow]:
+    """Served segments of later histories that hold at this offset the record of this one."""
+    for row in rows:
+        if row.verdict.is_served and offset < same_before(history, row.history, divergences):
+            yield row
 
 
 def _end(row: SegmentRow) -> int:

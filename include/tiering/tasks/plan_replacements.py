@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from include.tiering.log_source.contract import IneligibleReason, LogSegment, Replica, ScanReport
-from include.tiering.model.divergence import Divergence, last_offset_of
+from include.tiering.model.divergence import Divergence, last_offset_of, same_before
 from include.tiering.model.failed_copies import FailedCopy, Loss
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.lineage import with_records
@@ -174,12 +174,13 @@ def _answered_by_none(
     hole: OffsetRange, history: int, rows: Sequence[SegmentRow], divergences: Sequence[Divergence]
 ) -> OffsetRange | None:
     """What of a hole in one history is a hole of the partition: below where a later history begins, and in no segment
-    of another one."""
+    of that one that was copied whole."""
     last = last_offset_of(history, divergences)
-    others = [row.metadata for row in rows if row.history != history and row.metadata.is_finished]
-    left = without(hole, [OffsetRange(one.start_offset, one.end_offset) for one in others])
-    answered = (OffsetRange(one.first, one.last if last is None else min(one.last, last)) for one in left)
-    return next((one for one in answered if one.first <= one.last), None)
+    answered = OffsetRange(hole.first, hole.last if last is None else min(hole.last, last))
+    later = [row for row in rows if row.history > history and row.metadata.is_finished]
+    same = [(row.metadata, same_before(history, row.history, divergences) - 1) for row in later]
+    held = [OffsetRange(one.start_offset, min(one.end_offset, end)) for one, end in same if one.start_offset <= end]
+    return next(iter(without(answered, held)), None)
 
 
 class _Wait(NamedTuple):

@@ -37,7 +37,11 @@ DAMAGED = replace(
     holes=(OffsetRange(50, 99),),
     left_out=(LeftOut(OLDER, Obstacle.SAME_OFFSETS, SEGMENT),),
     faulty=(FaultyAttempt(FoundAttempt(OLDER.remote_log_segment_id, 300, {}), "FormatError", "not JSON"),),
-    decided=(RecoveredHistory(1, 20, SeenDivergence(OffsetRange(20, 40), (0,), (3,), SeenBy.REBUILD)),),
+    decided=(
+        RecoveredHistory(
+            1, 20, SeenDivergence(OffsetRange(20, 40), (0,), (3,), SeenBy.REBUILD), (OffsetRange(30, 34),)
+        ),
+    ),
     not_taken=2,
 )
 ADOPTION = AdoptionPlan((PartitionAdoption(ORDERS_0, 99, (StoredSegment(SEGMENT, 1),)),), ())
@@ -188,6 +192,7 @@ class TestRebuild:
                             "replaced": {"first_offset": 20, "last_offset": 40},
                             "replaced_epochs": [0],
                             "epochs": [3],
+                            "missing": [{"first_offset": 30, "last_offset": 34}],
                         }
                     ],
                     "holes": [{"first_offset": 50, "last_offset": 99}],

@@ -90,6 +90,14 @@ class TestHistories:
         assert numbered(log) == [*((one, 0) for one in old), *((one, 1) for one in new)]
         assert (followed(log), log.holes, log.left_out) == ([(1, 35, OffsetRange(35, 89))], (), ())
 
+    def test_what_is_missing_of_what_was_replaced_is_named_and_is_no_hole(self) -> None:
+        old = [copy(n, 10 * n, 10 * n + 9, {0: 10 * n}) for n in range(9) if n not in (3, 6)]
+        new = [copy(20, 30, 41, {0: 30, 6: 35}), copy(21, 42, 99, {6: 42})]
+        log = recovered_log([*new, *old])
+        assert (log.holes, log.left_out) == ((), ())
+        assert log.decided[0].missing == (OffsetRange(35, 39), OffsetRange(60, 69))
+        assert recovered_log([*new, *old[:1]]).decided == ()
+
     def test_where_copies_of_the_new_history_begin_later_the_old_one_answers_up_to_there(self) -> None:
         """The source had lost its first offsets when it was followed; what the last copy carries still knows them."""
         old, new = copy(0, 0, 69, {0: 0}), copy(1, 78, 90, {6: 78})

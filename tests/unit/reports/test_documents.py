@@ -353,6 +353,7 @@ def test_verify_names_what_is_not_served_with_its_offsets_and_what_becomes_of_it
         "bytes": 4096,
         "lost_because": "the source's log starts at 500",
         "given_up": False,
+        "was_left": False,
     }
 
 

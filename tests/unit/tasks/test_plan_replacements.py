@@ -1,6 +1,6 @@
 """What a plan says of failed segments: a new copy of exactly their offsets and epochs, or that they are lost."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,15 +14,20 @@ from include.tiering.log_source.contract import (
     ReplicaId,
     ScanReport,
 )
+from include.tiering.model.divergence import Divergence, Followed, SeenBy, SeenDivergence
 from include.tiering.model.failed_copies import FailedCopy
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
+from include.tiering.model.verdict import Verdict
+from include.tiering.remote_metadata.contract import PartitionTruth, SegmentRow
 from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.tasks.plan_replacements import (
     Replacements,
+    before_fork,
     hole_before,
     plan_replacements,
     remember_losses,
+    replacements_of,
 )
 from tests.doubles.segments import DELETE_STARTED, FINISHED, partition_of, segment_of, uuid
 
@@ -173,6 +178,23 @@ def test_what_was_given_up_stops_nothing_and_is_copied_anew_where_it_can_be():
     assert len(decide(replica(*THREE), failed(given_up=True)).segments) == 1
 
 
+@pytest.mark.parametrize("rest", [{}, {"broken_rules": ("Q301",)}, {"superseded": 1}, {"given_up": True}])
+def test_what_a_decision_left_stops_nothing_and_no_source_has_it(rest: Mapping[str, Any]):
+    """Of the same offsets the source has records of the history that is followed."""
+    for source in (replica(*THREE), replica((0, 149), (150, 299)), replica((200, 299), log_start=200)):
+        assert decide(source, failed(epochs={9: 100}, was_left=True, **rest)) == Replacements()
+    found = decide(replica(*THREE), failed(0, 99, number=1), failed(epochs={9: 100}, was_left=True))
+    assert ([one.base_offset for one in found.segments], found.held_back) == ([0], None)
+
+
+def test_of_what_an_undecided_divergence_is_about_nothing_is_lost():
+    copies = [failed(0, 99, number=1), failed(100, 199, number=2), failed(200, 299, number=3)]
+    fork = HeldBackPartition(PARTITION, 150, HeldBack.FORK, "offsets 150..299 are remote under other leader epochs")
+    assert before_fork(copies, fork) == copies[:1]
+    assert before_fork(copies, replace(fork, next_offset=200)) == copies[:2]
+    assert before_fork(copies, None) == copies
+
+
 def test_what_is_about_to_expire_is_not_copied_again():
     held = decide(replica(*THREE), failed(), log_start_offset=200).held_back
     assert (held.reason, held.detail) == (HeldBack.STOPPED, "offsets 100..199: below our log start, 200: they expire")
@@ -213,6 +235,58 @@ class TestNeighbours:
         assert hole_before([self.beside], (self.rows[0], being_deleted, self.rows[2]), []) == (100, 199)
         assert hole_before([failed(150, 199, number=2)], self.rows, []) is None
         assert hole_before([replace(self.beside, given_up=True)], (self.rows[0], self.rows[2]), []) is None
+
+
+class Histories:
+    """Metadata of a partition with a hole at 150..199 of the first history; the second one is followed from `followed`
+    on, and differs from `differs` on."""
+
+    def __init__(self, followed: int, differs: int, whole: tuple[int, int]) -> None:
+        seen = SeenDivergence(OffsetRange(differs, 299), (0,), (6,), SeenBy.PLAN)
+        self._divergences = [Divergence(1, seen, 0, Followed(followed, "why", "me", 0))]
+        old = [failed(0, 149, number=1).metadata, failed(200, 299, number=3).metadata]
+        epochs = {0: whole[0], 6: differs} if differs > whole[0] else {6: whole[0]}
+        new = segment_of(PARTITION, 9, *whole, epochs, state=FINISHED)
+        self._rows = [*(SegmentRow(one, Verdict.PASSED, None) for one in old)]
+        self._rows.append(SegmentRow(new, Verdict.PASSED, None, history=1))
+
+    def list_segments(self, _: Any) -> Sequence[SegmentRow]:
+        return self._rows
+
+    def skipped_offsets(self, _: Any) -> Sequence[SkippedOffsets]:
+        return []
+
+    def divergences(self, _: Any) -> Sequence[Divergence]:
+        return self._divergences
+
+    def partition_truth(self, _: Any) -> PartitionTruth:
+        return PartitionTruth(0, EPOCHS)
+
+
+@pytest.mark.parametrize(
+    ("followed", "differs", "whole", "hole"),
+    [
+        (150, 150, (150, 349), None),
+        (140, 140, (140, 349), None),
+        (160, 160, (160, 349), (150, 159)),
+        (160, 160, (155, 349), (150, 154)),
+        (160, 160, (150, 349), None),
+        (200, 200, (200, 349), (150, 199)),
+        (180, 160, (150, 349), (160, 179)),
+        (250, 120, (150, 349), (150, 199)),
+    ],
+)
+@pytest.mark.parametrize("was_left", [False, True])
+def test_a_hole_in_a_history_is_one_of_the_partition_as_far_as_nothing_else_answers(
+    followed: int, differs: int, whole: tuple[int, int], hole: tuple[int, int] | None, was_left: bool
+):
+    """What a later history holds besides counts below what differs alone: behind that it is another record."""
+    beside = failed(200, 299, number=3, broken_rules=("Q301",), was_left=was_left)
+    metadata: Any = Histories(followed, differs, whole)
+    source = replica(*THREE)
+    found = replacements_of(source, ScanReport("cluster", (source,), ()), [beside], metadata, 1).held_back
+    assert (None if found is None else found.hole) == (hole if hole or was_left else None)
+    assert (found is None) is (hole is None and was_left)
 
 
 class Noted:

@@ -37,8 +37,8 @@ class RecoveredHistory:
     Attributes:
         number: ascending from 1; `FIRST_HISTORY` is what was archived before any.
         seen: what it replaced of earlier ones.
-        missing: what no copy holds of these, ascending: a reader who asks by leader epoch does not get it. No offset of
-            the history that is followed.
+        missing: what no copy holds of earlier ones from `from_offset` on, ascending: a reader who asks by leader epoch
+            does not get it. It is no hole: those offsets are of the later history.
     """
 
     number: int
@@ -179,8 +179,8 @@ def _history(
     archived = sorted({epoch for one in replaced for epoch in epochs_of(one.segment_leader_epochs, offsets)})
     seen = SeenDivergence(offsets, tuple(archived), epochs_of(log.leader_epochs, offsets), SeenBy.REBUILD)
     held = [OffsetRange(one.start_offset, one.end_offset) for one in earlier]
-    missing = without(OffsetRange(min(first, differs), last), held)
-    return RecoveredHistory(number, max(differs, begin), seen, missing)
+    from_offset = max(differs, begin)
+    return RecoveredHistory(number, from_offset, seen, without(OffsetRange(from_offset, last), held))
 
 
 def _epoch_at(one: RemoteLogSegmentMetadata, offset: int) -> int:

@@ -14,8 +14,8 @@ FAILED_SEGMENTS: Final = Metric(
     "tiering_failed_segments",
     MetricKind.GAUGE,
     ("topic",),
-    "FINISHED remote log segments that failed the quality gate, but for those that somebody gave up: not served, and "
-    "their partitions are stopped until new copies take their place.",
+    "FINISHED remote log segments that failed the quality gate, but for those that somebody gave up and "
+    "those of a history that a decision left: not served, and their partitions are stopped until new copies take their place.",
 )
 LOST_OFFSETS: Final = Metric(
     "tiering_lost_offsets",
@@ -39,6 +39,8 @@ def publish_failed_copies(
         topic = copy.metadata.topic_id_partition.topic
         if copy.given_up:
             lost[topic, "yes"] += copy.offsets.size
+            continue
+        if copy.was_left:
             continue
         failed[topic] += 1
         if copy.lost_because is not None:

@@ -27,6 +27,7 @@ def test_failed_lost_and_decided_are_counted_apart():
         copy("orders", 1, lost_because="gone"),
         copy("orders", 2, lost_because="gone", given_up=True),
         copy("payments", 3, given_up=True),
+        copy("orders", 4, was_left=True),
     ]
     publish_failed_copies(shown, copies, {"orders", "quiet"})
     assert shown.values == {

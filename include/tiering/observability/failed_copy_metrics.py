@@ -15,7 +15,8 @@ FAILED_SEGMENTS: Final = Metric(
     MetricKind.GAUGE,
     ("topic",),
     "FINISHED remote log segments that failed the quality gate, but for those that somebody gave up and "
-    "those of a history that a decision left: not served, and their partitions are stopped until new copies take their place.",
+    "those of a history that a decision left: not served, and their partitions are stopped until new copies take their "
+    "place.",
 )
 LOST_OFFSETS: Final = Metric(
     "tiering_lost_offsets",

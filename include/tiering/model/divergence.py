@@ -28,6 +28,9 @@ class SeenBy(StrEnum):
     COPY = "copy"
     VERIFICATION = "verification"
     REBUILD = "rebuild"
+    ADOPTION = "adoption"
+    STORE = "store"
+    """An adoption too, and the store has copies of the source's history from the first offset on that differs."""
 
 
 @dataclass(frozen=True, slots=True)

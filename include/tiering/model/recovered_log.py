@@ -44,6 +44,13 @@ class Obstacle(StrEnum):
     OVERLAP = "it does not begin behind the last offset that was copied"
     GAP = "offsets before it are missing, and nobody decided to go on without them"
     BELOW_LOG_START = "its offsets lie below the log start: they were given up"
+    BEFORE_HISTORY = (
+        "it ends below the offset from which the source is followed; ./tiering rebuild into an empty database takes it"
+    )
+    LEFT_HISTORY = (
+        "its leader epochs are of a history that a decision has left; ./tiering rebuild into an empty database takes it"
+    )
+    LATER_HISTORY = "it is of a later history than the others: ./tiering adopt again, when those are adopted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,31 +127,45 @@ def continued_log(
     decisions: Sequence[SkippedOffsets] = (),
     log_start_offset: int = 0,
     begun_offset: int | None = None,
+    followed_from: int | None = None,
 ) -> RecoveredLog:
     """What of these complete copies may follow a log that is known: without overlap, without a new hole, in order.
 
     Args:
-        last: the FINISHED segment with the highest end, if there is one.
+        last: the FINISHED segment of the newest history with the highest end, if there is one.
         highest_copied_offset: inclusive, ever FINISHED; None if nothing ever was, then the first copy begins anywhere
             up to `begun_offset`.
         decisions: offsets to go on without.
         log_start_offset: nothing wholly below it is taken.
         begun_offset: where a copy begins that is known and not FINISHED, if there is one: it would be left out.
+        followed_from: where the newest history begins, if nothing of it is FINISHED yet: its first segment holds this
+            offset, whole.
     """
     left_out: list[LeftOut] = []
     taken: list[RemoteLogSegmentMetadata] = []
     for one in _newest_of_each(copies, left_out):
         if highest_copied_offset is None and begun_offset is not None and one.start_offset > begun_offset:
             obstacle: Obstacle | None = Obstacle.GAP
+        elif _begins_history(one, followed_from, highest_copied_offset):
+            obstacle = None
         else:
             obstacle = _obstacle(one, last, highest_copied_offset, decisions, log_start_offset)
         if obstacle is None:
             taken.append(one)
-            last, highest_copied_offset = one, one.end_offset
+            last, highest_copied_offset, followed_from = one, one.end_offset, None
         else:
             left_out.append(LeftOut(one, obstacle, last))
     held = [OffsetRange(one.start_offset, one.end_offset) for one in taken]
     return RecoveredLog(tuple(taken), by_offset(left_out), _holes(held))
+
+
+def _begins_history(
+    one: RemoteLogSegmentMetadata, followed_from: int | None, highest_copied_offset: int | None
+) -> bool:
+    """Whether a copy is the one that a copy run would begin a followed history with."""
+    if followed_from is None or highest_copied_offset is None:
+        return False
+    return highest_copied_offset + 1 == followed_from and one.start_offset <= followed_from <= one.end_offset
 
 
 def _obstacle(

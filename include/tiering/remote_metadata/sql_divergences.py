@@ -132,7 +132,7 @@ def record(
         connection.execute(_ONE, key_of(cluster_id, partition) | {"of_number": before.number} | values)
     else:
         where = _key(cluster_id, partition, max((one.number for one in known), default=FIRST_HISTORY) + 1)
-        connection.execute(insert(divergences).values(**where, **values, seen_by=str(seen.seen_by), seen_at_ms=now_ms))
+        connection.execute(insert(divergences).values(**where, **values, seen_at_ms=now_ms))
     _say(connection, cluster_id, partition, str(wider), str(seen.seen_by), now_ms)
     return open_divergence(divergences_of(connection, cluster_id, partition))
 
@@ -179,7 +179,7 @@ def add_decided(
 ) -> None:
     """Store a divergence that was decided about before anything of its history was added, with an event. The caller
     holds the partition."""
-    values = _values(seen) | _decision(followed) | {"seen_by": str(seen.seen_by), "seen_at_ms": followed.decided_at_ms}
+    values = _values(seen) | _decision(followed) | {"seen_at_ms": followed.decided_at_ms}
     connection.execute(insert(divergences).values(**_key(cluster_id, partition, number), **values))
     _lower_highest(connection, cluster_id, partition, followed.from_offset - 1)
     detail = f"{seen}: from offset {followed.from_offset} on the later one is followed: {followed.reason}"
@@ -230,12 +230,14 @@ def _answers_still(connection: Connection, key: dict[str, Any], decided: Mapping
 
 
 def _both(one: SeenDivergence, other: SeenDivergence) -> SeenDivergence:
-    """As it was seen first, with what was seen later."""
+    """As it was seen first, with what was seen later. The offset that differs first is said by whoever saw it; of the
+    same offset it counts that the store has copies from there on."""
+    first_seen = min(one, other, key=lambda each: (each.offsets.first, each.seen_by is not SeenBy.STORE))
     return SeenDivergence(
         OffsetRange(min(one.offsets.first, other.offsets.first), max(one.offsets.last, other.offsets.last)),
         tuple(sorted({*one.archive_epochs, *other.archive_epochs})),
         tuple(sorted({*one.source_epochs, *other.source_epochs})),
-        one.seen_by,
+        first_seen.seen_by if SeenBy.STORE in (one.seen_by, other.seen_by) else one.seen_by,
     )
 
 
@@ -254,6 +256,7 @@ def _values(seen: SeenDivergence) -> dict[str, Any]:
         "last_offset": seen.offsets.last,
         "archive_epochs": _text(seen.archive_epochs),
         "source_epochs": _text(seen.source_epochs),
+        "seen_by": str(seen.seen_by),
     }
 
 

@@ -18,6 +18,7 @@ from typing import Final
 
 from include.tiering.errors import StateConflictError, TieringError
 from include.tiering.log_source.contract import ReplicaId
+from include.tiering.model.divergence import newest_history
 from include.tiering.remote_metadata.contract import RemoteLogMetadata
 from include.tiering.remote_metadata.recovery_contract import SegmentAdoption, StoredSegment
 from include.tiering.remote_storage.contract import RemoteStorage
@@ -105,6 +106,9 @@ class Adoption:
         if highest != partition.highest_copied_offset:
             went_on = StateConflictError(f"{where} went on meanwhile: offsets up to {highest} are copied")
             return [_refused(each, went_on) for each in partition.segments]
+        if newest_history(self.metadata.divergences(where)) != partition.history:
+            other = StateConflictError(f"{where} follows another history since this was planned")
+            return [_refused(each, other) for each in partition.segments]
         listed = {
             (one.segment_id, one.start_offset): one for one in found_attempts(self.storage.list_segment_objects(where))
         }

@@ -121,9 +121,11 @@ def fork_offset(
 
 
 def follow_offset(replica: Replica, highest_copied: int, undecided: Divergence | None, fork: Fork | None) -> int:
-    """From where on the source can be followed, with all that it still has of its history."""
+    """From where on the source can be followed, with all that it, or the store, still has of its history."""
     if undecided is not None and undecided.copied_from is not None:
         return undecided.copied_from
+    if undecided is not None and undecided.seen.seen_by is SeenBy.STORE:
+        return undecided.seen.offsets.first
     if fork is not None:
         return max(fork.source_offset, replica.log_start_offset)
     agrees = replica.leader_epochs.epoch_for(highest_copied) is not None

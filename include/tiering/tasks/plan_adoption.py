@@ -7,11 +7,19 @@ unknown, if nobody has the lease to copy its partition when it is adopted.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from include.tiering.errors import StateConflictError, TieringError, UnknownSegmentError
-from include.tiering.model.divergence import open_divergence
+from include.tiering.model.adoptable_histories import newest_decision, not_followed
+from include.tiering.model.divergence import (
+    FIRST_HISTORY,
+    Divergence,
+    SeenDivergence,
+    newest_history,
+    open_divergence,
+)
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
-from include.tiering.model.recovered_log import LeftOut, continued_log
+from include.tiering.model.recovered_log import LeftOut, Obstacle, by_offset, continued_log
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.segment_state import RemoteLogSegmentState
@@ -21,6 +29,7 @@ from include.tiering.remote_metadata.recovery_contract import StoredSegment
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.tasks.plan_rebuild import by_name
 from include.tiering.tasks.stored_attempts import FoundAttempt, examined, found_attempts, told_apart
+from include.tiering.tasks.stored_histories import stored_histories
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +48,24 @@ class RefusedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class PartitionAdoption:
-    """What may be adopted of one partition, by ascending end, as long as its highest copied offset is the same."""
+    """What may be adopted of one partition, by ascending end, as long as its highest copied offset and its newest
+    history are the same. `diverging` is what the store's copies of a later history replace: then there is nothing."""
 
     topic_id_partition: TopicIdPartition
     highest_copied_offset: int | None
     segments: tuple[StoredSegment, ...]
+    history: int = FIRST_HISTORY
+    diverging: SeenDivergence | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptionPlan:
-    """What may be adopted now, and what may not."""
+    """What may be adopted now, and what may not. `diverging` are partitions of which the store has a later history than
+    the metadata know: a person decides before anything of them is adopted."""
 
     partitions: tuple[PartitionAdoption, ...]
     refused: tuple[RefusedAttempt, ...]
+    diverging: tuple[PartitionAdoption, ...] = ()
 
     @property
     def segments(self) -> int:
@@ -73,7 +87,7 @@ def plan_adoption(
     Raises:
         RemoteStorageUnavailableError: the store does not answer.
     """
-    adoptions, refused, seen = [], [], set[Uuid]()
+    adoptions, diverging, refused, seen = [], [], [], set[Uuid]()
     names = {one.topic_id: one.topic for one in metadata.partitions()}
     for partition in _partitions(storage):
         attempts = found_attempts(storage.list_segment_objects(partition))
@@ -92,11 +106,20 @@ def plan_adoption(
         refused += others
         if adoption.segments:
             adoptions.append(adoption)
+        if adoption.diverging is not None:
+            diverging.append(adoption)
     missing = UnknownSegmentError("no object in the store names it")
     refused += [
         RefusedAttempt(one, None, None, type(missing).__name__, str(missing)) for one in ids or () if one not in seen
     ]
-    return AdoptionPlan(tuple(adoptions), tuple(refused))
+    return AdoptionPlan(tuple(adoptions), tuple(refused), tuple(diverging))
+
+
+def record_diverging(plan: AdoptionPlan, metadata: RemoteLogMetadata) -> None:
+    """Record what the store says of later histories: their partitions wait for a person from now on."""
+    for one in plan.diverging:
+        if one.diverging is not None:
+            metadata.record_divergence(one.topic_id_partition, one.diverging, history=one.history)
 
 
 def _unknown(
@@ -149,28 +172,58 @@ def _adoptable(
     unknown: Sequence[FoundAttempt],
 ) -> tuple[PartitionAdoption, list[RefusedAttempt]]:
     stored, faulty = told_apart(examined(storage, unknown))
-    finished = [row.metadata for row in rows if row.metadata.is_finished]
+    divergences, highest = metadata.divergences(partition), metadata.highest_copied_offset(partition)
+    history, decision = newest_history(divergences), newest_decision(divergences)
+    log_start = metadata.partition_truth(partition).log_start_offset
+    finished = [row.metadata for row in rows if row.metadata.is_finished and row.history == history]
     others = [row.metadata for row in rows if row.metadata.remote_log_segment_id not in stored]
     begun = [one for one in others if one.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED]
-    highest = metadata.highest_copied_offset(partition)
-    log = continued_log(
-        max(finished, key=lambda one: one.end_offset, default=None),
-        highest,
-        (one.metadata for one in stored.values()),
-        decisions=metadata.skipped_offsets(partition),
-        log_start_offset=metadata.partition_truth(partition).log_start_offset,
-        begun_offset=min((one.start_offset for one in begun), default=None),
-    )
     refused = [
         RefusedAttempt(one.attempt.segment_id.id, partition, one.attempt.start_offset, one.error, one.message)
         for one in faulty
     ]
+    copies, left_out = _of_history([one.metadata for one in stored.values()], decision)
+    told, odd = stored_histories(storage, [one for one in finished if one.end_offset >= log_start], copies)
+    diverging = told.diverging()
+    if diverging is not None:
+        objection = StateConflictError(
+            f"the store has copies of a later history: {diverging}; nobody decided about it: see ./tiering skip"
+        )
+        refused += [refused_attempt(one, stored[one].metadata.start_offset, objection) for one in stored]
+        return PartitionAdoption(partition, highest, (), history, diverging), refused
+
+    continued = partial(
+        continued_log,
+        max(finished, key=lambda one: one.end_offset, default=None),
+        highest,
+        decisions=metadata.skipped_offsets(partition),
+        log_start_offset=log_start,
+        begun_offset=min((one.start_offset for one in begun), default=None),
+        followed_from=None
+        if finished or decision is None or decision.followed is None
+        else decision.followed.from_offset,
+    )
+    log = continued(told.copies)
+    if told.mixes(log.segments):
+        first = told.of_first_history()
+        left_out += [LeftOut(one, Obstacle.LATER_HISTORY) for one in told.copies if one not in first]
+        log = continued(first)
+    left_out += [*log.left_out, *(LeftOut(one, Obstacle.ODD_EPOCHS) for one in odd)]
     refused += [
         refused_attempt(one.segment.remote_log_segment_id, one.segment.start_offset, StateConflictError(_why(one)))
-        for one in log.left_out
+        for one in by_offset(left_out)
     ]
     segments = tuple(stored[one.remote_log_segment_id] for one in log.segments)
-    return PartitionAdoption(partition, highest, segments), refused
+    return PartitionAdoption(partition, highest, segments, history), refused
+
+
+def _of_history(
+    copies: Sequence[RemoteLogSegmentMetadata], decision: Divergence | None
+) -> tuple[list[RemoteLogSegmentMetadata], list[LeftOut]]:
+    """The copies that may be of the newest history, and the others."""
+    obstacles = [(one, None if decision is None else not_followed(one, decision)) for one in copies]
+    followed = [one for one, obstacle in obstacles if obstacle is None]
+    return followed, [LeftOut(one, obstacle) for one, obstacle in obstacles if obstacle is not None]
 
 
 def _why(one: LeftOut) -> str:

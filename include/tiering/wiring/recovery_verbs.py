@@ -18,7 +18,7 @@ from include.tiering.remote_storage.store_marker import StoreMarker
 from include.tiering.reports.configs import describe
 from include.tiering.reports.store_owner import DeletesBy, Relocation, TakeOver
 from include.tiering.tasks.adopt import Adoption, AdoptionReport
-from include.tiering.tasks.plan_adoption import AdoptionPlan, plan_adoption
+from include.tiering.tasks.plan_adoption import AdoptionPlan, plan_adoption, record_diverging
 from include.tiering.tasks.plan_rebuild import RebuildPlan, plan_rebuild
 from include.tiering.tasks.prove_place import prove_place
 from include.tiering.tasks.rebuild import Rebuild, RebuildReport
@@ -127,13 +127,19 @@ class RecoveryVerbs(WithdrawalVerbs):
 
     def take_over_store(self, found: StoreMarker, *, author: str) -> StoreMarker:
         """Let this database own the store whose marker is `found`; see the task. What uses the other database is
-        refused from then on."""
-        return self.store_claim().take_over(found, author=author)
+        refused from then on. Where the store has a later history than this database remembers, that is recorded before
+        anything else can go on behind the older one."""
+        marker = self.store_claim().take_over(found, author=author)
+        self.plan_adoption()
+        return marker
 
     def plan_adoption(self, ids: Collection[Uuid] | None = None) -> AdoptionPlan:
-        """Which complete copies without metadata may be adopted, of all or of these ids. Changes nothing."""
+        """Which complete copies without metadata may be adopted, of all or of these ids. Changes nothing, but records
+        where the store has a later history than the metadata know."""
         self.require_our_store()
-        return plan_adoption(self.storage, self.metadata, self.registry, ids)
+        plan = plan_adoption(self.storage, self.metadata, self.registry, ids)
+        record_diverging(plan, self.metadata)
+        return plan
 
     def adopt(
         self, plan: AdoptionPlan, run_id: str, *, author: str, observe: Callable[[StrEnum], None] = ignore

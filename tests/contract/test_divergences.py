@@ -109,6 +109,17 @@ def test_what_shows_later_is_added_and_the_first_sight_stays(metadata, engine, c
     assert record(metadata, copied, shallower) == wider
 
 
+def test_that_the_store_has_the_later_history_counts_from_where_it_differs(metadata, copied):
+    record(metadata, copied)
+    behind = SeenDivergence(OffsetRange(160, 299), (0, 4), (6,), SeenBy.STORE)
+    assert record(metadata, copied, behind).seen == SEEN
+    whole = SeenDivergence(OffsetRange(150, 299), (0, 4), (6,), SeenBy.STORE)
+    assert record(metadata, copied, whole).seen == whole
+    assert record(metadata, copied).seen == whole
+    deeper = SeenDivergence(OffsetRange(120, 299), (0, 4), (6,), SeenBy.PLAN)
+    assert record(metadata, copied, deeper).seen == deeper
+
+
 def test_while_it_is_open_nothing_finishes_for_the_first_time(metadata, copied, fence):
     late = segment_of(copied, 4, 300, 399, {6: 300})
     metadata.add_segment(late, fence=fence)

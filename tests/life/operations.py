@@ -44,6 +44,9 @@ def take_over(lab: Lab) -> dict[str, int]:
     for platform in lab.platforms:
         assert platform.run("take-over-store", "--approve").code == 0
         platform.run("adopt", "--all", "--approve")
+        held = platform.run("plan").document.get("held_back", ())
+        if platform.decide([one for one in held if one["follow_from"] is not None]):
+            platform.run("adopt", "--all", "--approve")
         platform.run("verify")
         lab.comparisons[platform.name].forget_what_was_served()
         audited = platform.run("audit")

@@ -125,7 +125,7 @@ def _objections(evidence: Evidence) -> Iterator[Refusal]:
             Guard.OLDER_DATABASE,
             f"the complete copy {printable(copy.key)} began at {copy.began_ms}, the newest that the database remembers"
             f" is of {memory.newest_ms} (UTC milliseconds): was the database restored from a backup? What it lost is in"
-            " the store: ./tiering adopt takes it back",
+            " the store: ./tiering adopt takes it back, or says why not",
             memory.newest_ms,
         )
     if evidence.rows_began_ms < evidence.listing_ended_ms:

@@ -4,7 +4,7 @@ A database that was set back has forgotten decisions, and the election behind th
 by their leader epochs, however far the source's log start has moved on: what they contradict was replaced.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from include.tiering.model.divergence import (
@@ -16,7 +16,7 @@ from include.tiering.model.divergence import (
     newest_history,
 )
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.recovered_histories import RecoveredHistories, recovered_histories
+from include.tiering.model.recovered_histories import RecoveredHistories, RecoveredHistory, recovered_histories
 from include.tiering.model.recovered_log import Obstacle
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.skipped_offsets import OffsetRange
@@ -41,10 +41,13 @@ class StoredHistories:
         return _replaced(found, self.known, later)
 
     def mixes(self, taken: _Segments) -> bool:
-        """Whether what is taken is of more than one history, though what is known is of one."""
-        if recovered_histories(self.known).decided:
-            return False
-        return bool(recovered_histories([*self.known, *taken], self.carried).decided)
+        """Whether some of what is taken is replaced by what else is taken."""
+        told = recovered_histories([*self.known, *self.copies], self.carried)
+        numbers = _numbers(told)
+        return any(
+            _gone(told, numbers, each, taken) and any(numbers[one] >= each.number for one in taken)
+            for each in told.decided
+        )
 
     def of_first_history(self) -> _Segments:
         """The copies that no later history has to be followed for."""
@@ -70,17 +73,28 @@ def not_followed(one: RemoteLogSegmentMetadata, decision: Divergence) -> Obstacl
 
 
 def _replaced(found: RecoveredHistories, known: _Segments, later: _Segments) -> SeenDivergence | None:
-    numbers = {one: number for number, copies in found.copies.items() for one in copies}
-    contradicting = set(found.contradicting)
-    for history in found.decided:
-        first, number = history.seen.offsets.first, history.number
-        gone = [one for one in known if one in contradicting and numbers[one] < number and one.end_offset >= first]
-        if not gone or not any(numbers[one] >= number for one in later):
-            continue
-        offsets = OffsetRange(first, max(one.end_offset for one in gone))
-        archived = {epoch for one in gone for epoch in epochs_of(one.segment_leader_epochs, offsets)}
-        source = {epoch for each in found.decided for epoch in each.seen.source_epochs} - archived
-        is_whole = history.from_offset == first and len(found.decided) == 1
-        seen_by = SeenBy.STORE if is_whole else SeenBy.ADOPTION
-        return SeenDivergence(offsets, tuple(sorted(archived)), tuple(sorted(source)), seen_by)
-    return None
+    numbers = _numbers(found)
+    begun = [each for each in found.decided if any(numbers[one] >= each.number for one in later)]
+    replaced_by = [(each, gone) for each in begun if (gone := _gone(found, numbers, each, known))]
+    if not replaced_by:
+        return None
+    first = min(each.seen.offsets.first for each, _ in replaced_by)
+    segments = {one for _, gone in replaced_by for one in gone}
+    offsets = OffsetRange(first, max(one.end_offset for one in segments))
+    archived = {epoch for one in segments for epoch in epochs_of(one.segment_leader_epochs, offsets)}
+    source = {epoch for each in found.decided for epoch in each.seen.source_epochs} - archived
+    is_whole = len(found.decided) == 1 and found.decided[0].from_offset == first
+    seen_by = SeenBy.STORE if is_whole else SeenBy.ADOPTION
+    return SeenDivergence(offsets, tuple(sorted(archived)), tuple(sorted(source)), seen_by)
+
+
+def _numbers(found: RecoveredHistories) -> Mapping[RemoteLogSegmentMetadata, int]:
+    return {one: number for number, copies in found.copies.items() for one in copies}
+
+
+def _gone(
+    found: RecoveredHistories, numbers: Mapping[RemoteLogSegmentMetadata, int], by: RecoveredHistory, among: _Segments
+) -> _Segments:
+    """What of these segments a history replaces: of an earlier one, and contradicting from where it differs on."""
+    first, contradicting = by.seen.offsets.first, set(found.contradicting)
+    return [one for one in among if one in contradicting and numbers[one] < by.number and one.end_offset >= first]

@@ -86,6 +86,14 @@ class Divergence:
         """Whether the partition waits for a decision about it."""
         return self.followed is None and self.is_remote
 
+    def is_stored_from(self, offset: int) -> bool:
+        """Whether the store has copies of the source's history from this offset on, which no metadata knows."""
+        return self.seen.seen_by is SeenBy.STORE and self.seen.offsets.first == offset
+
+    def begins_in_store(self, offset: int) -> bool:
+        """Whether the history that a decision began at this offset was in the store before the decision."""
+        return self.followed is not None and self.followed.from_offset == offset and self.is_stored_from(offset)
+
     def __str__(self) -> str:
         if self.followed is None:
             return f"{self.seen}; nobody decided about it"

@@ -83,7 +83,8 @@ def _summary(run: AuditRun) -> str:
         parts.append(f"not judged: {reasons}")
     if adoptable := kinds[FindingKind.ADOPTABLE]:
         parts.append(
-            f"{count(adoptable, 'complete copy', 'complete copies')} to adopt: ./tiering adopt --all --dry-run"
+            f"{count(adoptable, 'complete copy', 'complete copies')} without metadata:"
+            " ./tiering adopt --all --dry-run says which are taken, and why another is not"
         )
     if run.removal is not None:
         parts.append(_removal_summary(run.removal))

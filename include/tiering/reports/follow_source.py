@@ -1,8 +1,12 @@
 """The decision that an archive goes on with its source's history."""
 
+from typing import Final
+
 from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.reports.presentation import Document, Presentation, count, labels
 from include.tiering.tasks.follow_source import FollowSource
+
+_COPIED: Final = "the next copy goes on there"
 
 
 def present_follow(follow: FollowSource, refusal: str | None) -> Presentation:
@@ -10,7 +14,8 @@ def present_follow(follow: FollowSource, refusal: str | None) -> Presentation:
     if refusal is not None:
         summary = f"nothing is decided: {refusal}. {_meaning(follow)}"
     else:
-        summary = f"recorded: {_meaning(follow)}; the next copy goes on there"
+        goes_on = "./tiering adopt takes in what the store has from there on" if _is_stored(follow) else _COPIED
+        summary = f"recorded: {_meaning(follow)}; {goes_on}"
     return Presentation(lambda: _document(follow, refusal), lambda: (), summary, ok=refusal is None)
 
 
@@ -28,6 +33,10 @@ def _meaning(follow: FollowSource) -> str:
         text += f"; {count(follow.missing.size, 'offset')} of the source's history, {follow.missing}, will be missing"
         text += " from the archive for ever"
     return text
+
+
+def _is_stored(follow: FollowSource) -> bool:
+    return follow.decided is not None and follow.decided.begins_in_store(follow.from_offset)
 
 
 def _document(follow: FollowSource, refusal: str | None) -> Document:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from include.tiering.log_source.contract import Replica
+from include.tiering.model.adoptable_histories import newest_decision
 from include.tiering.model.divergence import (
     Divergence,
     SeenBy,
@@ -145,6 +146,14 @@ def undecided_offsets(
         return None
     decisions = metadata.skipped_offsets(partition)
     return next(iter(not_skipped(offset, following_offset - 1, decisions)), None)
+
+
+def way_on(partition: TopicIdPartition, offset: int, metadata: RemoteLogMetadata) -> str:
+    """What to do where the source has not any more what begins at this offset."""
+    decision = newest_decision(metadata.divergences(partition))
+    if decision is not None and decision.begins_in_store(offset):
+        return "the store has copies of them: ./tiering adopt first, then see ./tiering skip"
+    return "see ./tiering skip"
 
 
 def _epochs_in(parts: Iterable[tuple[RemoteLogSegmentMetadata, OffsetRange]], offsets: OffsetRange) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ def held_by_divergence(replica: Replica, highest: int | None, metadata: RemoteLo
     else:
         follow_from = follow_offset(replica, highest, undecided, fork)
         detail = f"{seen[0]}; from offset {follow_from} on the source can be followed, by decision: see ./tiering skip"
-        if undecided is not None and undecided.seen.seen_by is SeenBy.STORE:
+        if undecided is not None and undecided.is_stored_from(follow_from):
             detail += "; the store has copies of it, which ./tiering adopt takes in behind the decision"
     return HeldBackPartition(
         partition, first, HeldBack.FORK, detail, fork=fork, undecided=undecided, follow_from=follow_from

@@ -21,7 +21,7 @@ from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.contract import RemoteLogMetadata, SegmentRow, TopicRegistry
 from include.tiering.tasks.copy_begin import left_out
-from include.tiering.tasks.copy_fork import undecided_offsets
+from include.tiering.tasks.copy_fork import undecided_offsets, way_on
 from include.tiering.tasks.copy_plan import WAITING_CANNOT_HELP, CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.tasks.held_by_divergence import held_by_divergence
 from include.tiering.tasks.next_segments import NOTHING_FAILED, compacted_away, next_segments
@@ -253,7 +253,7 @@ def _refusal(
         return HeldBackPartition(partition, next_offset, HeldBack.STOPPED, stopped)
     gone = undecided_offsets(partition, next_offset, first.base_offset, metadata)
     if gone is not None:
-        detail = f"offsets {gone} are no longer in the source; see ./tiering skip"
+        detail = f"offsets {gone} are no longer in the source; {way_on(partition, gone.first, metadata)}"
         return HeldBackPartition(partition, gone.first, HeldBack.HOLE, detail, gone)
     return compacted
 

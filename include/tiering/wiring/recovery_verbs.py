@@ -127,11 +127,8 @@ class RecoveryVerbs(WithdrawalVerbs):
 
     def take_over_store(self, found: StoreMarker, *, author: str) -> StoreMarker:
         """Let this database own the store whose marker is `found`; see the task. What uses the other database is
-        refused from then on. Where the store has a later history than this database remembers, that is recorded before
-        anything else can go on behind the older one."""
-        marker = self.store_claim().take_over(found, author=author)
-        self.plan_adoption()
-        return marker
+        refused from then on."""
+        return self.store_claim().take_over(found, author=author)
 
     def plan_adoption(self, ids: Collection[Uuid] | None = None) -> AdoptionPlan:
         """Which complete copies without metadata may be adopted, of all or of these ids. Changes nothing, but records

@@ -61,7 +61,8 @@ def test_the_summary_says_what_was_not_judged_and_what_can_be_adopted() -> None:
     summary = present_audit(AuditRun(record, [recorded(FindingKind.ADOPTABLE)])).summary
     assert summary == (
         "33 objects compared with 10 segments: adoptable 1; not judged: young 3;"
-        " 1 complete copy to adopt: ./tiering adopt --all --dry-run"
+        " 1 complete copy without metadata: ./tiering adopt --all --dry-run says which are taken,"
+        " and why another is not"
     )
 
 

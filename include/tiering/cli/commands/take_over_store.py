@@ -22,6 +22,7 @@ def take_over_store(ctx: typer.Context, approve: Approve = False, as_json: Json 
     which `./tiering adopt` takes in, and `dangling-reference`, segments that were deleted since. It also shows what
     this database would delete by: retention, limits of deletions and pauses as they are in it, and until when it knows
     what was decided. Then it asks, and raises the store's generation. The other database is refused from then on.
+    Where the store has copies of a later history than this database remembers, that is recorded: `./tiering plan`.
 
     It works for a store of the same identity, whatever its generation. Another store: `./tiering rebuild`. Asks first;
     without a terminal it takes --approve.
@@ -32,6 +33,8 @@ def take_over_store(ctx: typer.Context, approve: Approve = False, as_json: Json 
         refusal = _refusal(planned, approve=approve, as_json=as_json)
         if refusal is None:
             marker = tiering.take_over_store(planned.found, author=author())
+            # Where the store has a later history than the metadata, it is recorded before anything goes on behind it.
+            tiering.plan_adoption()
     from include.tiering.reports.store_owner import present_take_over
 
     finish(present_take_over(planned, marker, refusal), as_json=as_json)

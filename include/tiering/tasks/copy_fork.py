@@ -11,7 +11,8 @@ it, and nothing is recorded.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from include.tiering.log_source.contract import Replica
+from include.tiering.errors import SourceChangedError
+from include.tiering.log_source.contract import LogSegment, Replica, ReplicaId
 from include.tiering.model.adoptable_histories import newest_decision
 from include.tiering.model.divergence import (
     Divergence,
@@ -154,6 +155,24 @@ def way_on(partition: TopicIdPartition, offset: int, metadata: RemoteLogMetadata
     if decision is not None and decision.begins_in_store(offset):
         return "the store has copies of them: ./tiering adopt first, then see ./tiering skip"
     return "see ./tiering skip"
+
+
+def require_same_end(
+    replica_id: ReplicaId, segment: LogSegment, highest_copied_offset: int | None, metadata: RemoteLogMetadata
+) -> None:
+    """The archive must end now where the copy was told that it ends. A decision to follow the source needs no lease, and
+    lets it end earlier: behind the old end a gap would be left. Asked of an attempt that has STARTED, as what is decided
+    after that keeps it from FINISHED.
+
+    Raises:
+        SourceChangedError
+    """
+    ends_now = metadata.highest_copied_offset(replica_id.topic_id_partition)
+    if ends_now != highest_copied_offset:
+        raise SourceChangedError(
+            f"{replica_id}, segment {segment.base_offset}",
+            f"what is copied goes up to offset {ends_now} by decision, not up to {highest_copied_offset} any more",
+        )
 
 
 def _epochs_in(parts: Iterable[tuple[RemoteLogSegmentMetadata, OffsetRange]], offsets: OffsetRange) -> tuple[int, ...]:

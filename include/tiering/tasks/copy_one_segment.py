@@ -23,7 +23,8 @@ A: whoever holds the partition's lease to copy next, before it copies anything: 
    elsewhere by then.
 B: the same, when it finds the planned offsets copied (outcome SKIPPED).
 STARTED: is in the database before the first byte is sent, and on its disk with FINISHED at the latest. A power failure
-   of the database's host may take the row of an attempt under way: its objects are orphans then, for the audit.
+   of the database's host may take the row of an attempt under way: its objects are orphans then, for the audit. Where
+   what is copied ends is asked again here: a decision of before may have changed it, one of later stops FINISHED.
 VERIFIED: a store that named its own checksum in its answer to each write has said it; any other is asked now.
 RECHECKED: the marker is read now, whenever it was read before. Where the store is not ours any more (its disk went
    away, another database took it over), abandoning stops at DELETE_SEGMENT_STARTED, as nothing may be deleted there:
@@ -61,6 +62,7 @@ from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata, T
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.tasks.check_ahead import SegmentOpener
 from include.tiering.tasks.copy_checks import require_no_fork, require_planned, require_replaceable, require_stored
+from include.tiering.tasks.copy_fork import require_same_end
 from include.tiering.work.contract import PlannedSegment
 
 _log: Final = get_logger(__name__)
@@ -145,14 +147,12 @@ class SegmentCopier:
             self._reached(CopyStep.CHECKED, replica_id, base_offset)
             attempt = self._new_attempt(replica_id, opened, checked)
             self.storage.require_copyable(attempt)
-            self.metadata.add_segment(
-                attempt,
-                fence=fence,
-                log_crc32c=checked.data.log_crc32c,
-                source_fingerprint=opened.fingerprint.as_text(),
-            )
+            fingerprint, crc32c = opened.fingerprint.as_text(), checked.data.log_crc32c
+            self.metadata.add_segment(attempt, fence=fence, log_crc32c=crc32c, source_fingerprint=fingerprint)
             self._reached(CopyStep.STARTED, replica_id, base_offset)
             try:
+                if failed is None:
+                    require_same_end(replica_id, opened.segment, highest_copied_offset, self.metadata)
                 supersedes = None if failed is None else failed.remote_log_segment_id
                 return self._send_and_finish(
                     attempt, opened, checked, supersedes=supersedes, fence=fence, limiter=limiter, on_sent=on_sent

@@ -25,7 +25,8 @@ class Sending:
     def __init__(self, watch: "Watch") -> None:
         self._watch = watch
         self._world = watch.world
-        self._spoiled: dict[str, tuple[Process, str]] = {}
+        self._spoiled: dict[str, tuple[Process, str, Any]] = {}
+        """By attempt: who sent it, what of its source had changed by then, and the source."""
         self._foreign_since_ms: int | None = None
         self._marker_read_ms: dict[Process, int] = {}
         self._sees_pause: dict[Process, frozenset[str]] = {}
@@ -74,14 +75,21 @@ class Sending:
         opened = self._world.opened.get((process, row.topic_id_partition, start))
         reason = None if opened is None else self._changed_since_opened(opened)
         if reason:
-            self._spoiled[segment_id] = (process, reason)
+            self._spoiled[segment_id] = (process, reason, opened)
+
+    def looked_again(self, process: Process) -> None:
+        """What had changed may be as it was when the segment was opened, file and all: a topic is compacted for a while,
+        and its log cleaner never came to the segment. Who looks then has looked."""
+        for segment_id, (sender, _, opened) in list(self._spoiled.items()):
+            if sender is process and self._changed_since_opened(opened) is None:
+                del self._spoiled[segment_id]
 
     def finished(self, row: Row, process: Any) -> None:
         """Whatever had changed when the last object was written must have been seen by who wrote it.
 
         Another one finishes what was left if the source has the same bytes, or nothing any more: see `rows`.
         """
-        sender, reason = self._spoiled.get(row.segment_id, (None, None))
+        sender, reason, _ = self._spoiled.get(row.segment_id, (None, None, None))
         if reason is not None and sender is process:
             self._watch.broken("the source is looked at after sending", f"{row} became FINISHED although {reason}")
         if process not in self._saw_ours:

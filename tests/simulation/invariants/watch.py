@@ -162,6 +162,8 @@ class Watch:
         if label == "source.open_segment":
             self.sending.opened(process, result)
             self.forks.opened(process, result)
+        elif label == "opened.recheck":
+            self.sending.looked_again(process)
         elif label == "registry.owner":
             self.sending.owner_seen(process, result)
         elif label == "source.scan":
@@ -201,11 +203,15 @@ class Watch:
             self.histories.look()
 
     def _skipped(self, partition: TopicIdPartition, offsets: Any) -> None:
-        """Or a log cleaner took some of."""
+        """Or a log cleaner took some of, or some of a segment that they are in: none is copied in part, so that its
+        last offsets may wait alone, where those before are remote already or below the log start. By the plan that
+        somebody decided about another replica may have led."""
         log = self.world.cluster.logs.get(partition)
         if log is None or log.leading is None or log.unclean:
             return
-        is_compacted = not log.cleaned_offsets.isdisjoint(range(offsets.first, offsets.last + 1))
+        files = [file for replica in log.replicas.values() for file in replica.files if file.is_compacted]
+        is_within = any(file.base_offset <= offsets.last and offsets.first < file.end for file in files)
+        is_compacted = is_within or not log.cleaned_offsets.isdisjoint(range(offsets.first, offsets.last + 1))
         if log.leading.log_start <= offsets.last and not is_compacted:
             self.broken(
                 "only what the source lost is skipped", f"{partition} {offsets}: it starts at {log.leading.log_start}"

@@ -3,6 +3,7 @@ decides, whatever the source's log start does later."""
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from include.tiering.log_source.contract import IneligibleReason, LogSegment, Re
 from include.tiering.model.divergence import SeenBy
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.quality.partition_rules import PARTITION_RULES
+from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.tasks.copy_plan import HeldBack
 from include.tiering.tasks.follow_source import FollowSource, follow_source, plan_follow
 from include.tiering.tasks.verify_partitions import verify_partitions
@@ -178,13 +180,44 @@ def test_a_batch_with_an_older_plan_records_what_it_meets(world: World, orders: 
     """The plan was made before the election: nobody else has seen it yet."""
     follow(world, orders, [(0, 0), (4, 50)], (*range(0, 80, 10), 90), 95)
     world.plan("before")
-    history = LeaderEpochs.of([(0, 0), (6, DIVERGES_AT)])
-    same = [replace(one, leader_epochs=history.range(one.base_offset, one.end_offset + 1)) for one in segments(world)]
-    world.source.change(orders, leader_epochs=history, segments=tuple(same))
+    elect_at_the_same_offsets(world, orders)
     (failed,) = world.batch("before", "before/0").failed
     assert "offsets 35..69 are remote under other leader epochs" in str(failed.item.message)
     (found,) = world.metadata.divergences(orders.topic_id_partition)
     assert (found.seen.seen_by, found.is_open) == (SeenBy.COPY, True)
+
+
+def test_a_decision_while_a_batch_begins_leaves_no_gap(
+    world: World, orders: ReplicaId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch has read where the archive ends, and goes on there; then somebody decides that it ends earlier."""
+    follow(world, orders, [(0, 0), (4, 50)], (*range(0, 80, 10), 90), 95)
+    world.plan("before")
+    elect_at_the_same_offsets(world, orders)
+    world.planned("seen")
+    is_continued = SqlRemoteLogMetadata.is_continued
+
+    def decided_first(metadata: SqlRemoteLogMetadata, *asked: Any) -> bool:
+        monkeypatch.undo()
+        decide(world, orders, DIVERGES_AT)
+        return is_continued(metadata, *asked)
+
+    monkeypatch.setattr(SqlRemoteLogMetadata, "is_continued", decided_first)
+    (failed,) = world.batch("before", "before/0").failed
+    assert (failed.item.segment.base_offset, failed.retriable) == (70, True)
+    assert "goes up to offset 34 by decision, not up to 69 any more" in str(failed.item.message)
+    copy_on(world)
+    rows = world.metadata.list_segments(orders.topic_id_partition)
+    followed = sorted(row.metadata.start_offset for row in rows if row.history == 1 and row.metadata.is_finished)
+    assert followed == [30, 40, 50, 60, 70]
+    assert findings(world) == []
+
+
+def elect_at_the_same_offsets(world: World, orders: ReplicaId) -> None:
+    """The new leader had 0..34, and its log rolls where the old one's did."""
+    history = LeaderEpochs.of([(0, 0), (6, DIVERGES_AT)])
+    same = [replace(one, leader_epochs=history.range(one.base_offset, one.end_offset + 1)) for one in segments(world)]
+    world.source.change(orders, leader_epochs=history, segments=tuple(same))
 
 
 def segments(world: World) -> tuple[LogSegment, ...]:

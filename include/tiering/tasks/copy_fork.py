@@ -160,9 +160,9 @@ def way_on(partition: TopicIdPartition, offset: int, metadata: RemoteLogMetadata
 def require_same_end(
     replica_id: ReplicaId, segment: LogSegment, highest_copied_offset: int | None, metadata: RemoteLogMetadata
 ) -> None:
-    """The archive must end now where the copy was told that it ends. A decision to follow the source needs no lease, and
-    lets it end earlier: behind the old end a gap would be left. Asked of an attempt that has STARTED, as what is decided
-    after that keeps it from FINISHED.
+    """The archive must end now where the copy was told that it ends. A decision to follow the source needs no lease,
+    and lets it end earlier: behind the old end a gap would be left. Asked of an attempt that has STARTED, as what is
+    decided after that keeps it from FINISHED.
 
     Raises:
         SourceChangedError

@@ -5,9 +5,10 @@ finished, where the source that was opened has them replaced.
 from typing import TYPE_CHECKING, Any
 
 from include.tiering.model.ids import TopicIdPartition
+from tests.simulation.invariants.retention import limits_of
 from tests.simulation.invariants.rows import Row
 from tests.simulation.kernel.scheduler import Process
-from tests.simulation.world.records import Record
+from tests.simulation.world.records import Record, size_of
 
 if TYPE_CHECKING:
     from tests.simulation.invariants.watch import Watch
@@ -65,5 +66,25 @@ class Forks:
             if highest is not None and not is_compacted:
                 self._watch.broken("what is whole is copied, whatever was decided", f"{row}: {first}..{last}")
             wanted = first if highest is None else max(first, highest + 1)
+            if highest is None and self._is_past_retention(row, first, last):
+                continue
             if is_compacted and not self._watch.rows.is_decided(row, wanted, last):
                 self._watch.broken("nobody goes on behind what was compacted by itself", f"{row}: {first}..{last}")
+
+    def _is_past_retention(self, row: Row, first: int, last: int) -> bool:
+        """A first copy begins behind what our retention would delete at once, compacted since or not: by a limit that
+        was in force at some time, as the plan may be an old one, and by what any replica has behind it now, which is
+        at least what there was then, unless it was cut off."""
+        log = self._watch.log_of(row.topic_id_partition)
+        if log is None:
+            return False
+        newest_ms = max((at_ms for (_, offset), at_ms in log.timestamps.items() if first <= offset <= last), default=0)
+        behind_bytes = max(
+            size_of(row.topic_id_partition, [record for record in replica.records() if record[1] > last])
+            for replica in log.replicas.values()
+        )
+        return any(
+            (ms is not None and newest_ms < self._watch.world.scheduler.now_ms - ms)
+            or (size is not None and behind_bytes >= size)
+            for ms, size in limits_of(self._watch, row.topic_id_partition, 0)
+        )

@@ -31,6 +31,8 @@ class Leases:
         self._watch = watch
         self._world = watch.world
         self._newest: dict[tuple[TopicIdPartition, LeaseRole], tuple[int, Process]] = {}
+        self._holders: dict[tuple[TopicIdPartition, LeaseRole, int], Process] = {}
+        """Who got which token."""
         self._highest: dict[tuple[TopicIdPartition, LeaseRole], int] = {}
         """Tokens of the database's life, which a restore begins anew."""
         self._given: set[tuple[TopicIdPartition, LeaseRole, int]] = set()
@@ -46,10 +48,15 @@ class Leases:
         self._found: dict[tuple[TopicIdPartition, LeaseRole], tuple[int, int, str, str]] = {}
 
     def forget(self) -> None:
-        """The database was restored: the rows may be others than before."""
+        """The database was restored: the rows may be others than before.
+
+        The newest holder is the one whom the backup knows. Leases that were given after it was taken are no more.
+        """
         self._version = -1
         self._of_before.update(process for _, process in self._newest.values())
         self._highest = {key: row[0] for key, row in self._rows().items()}
+        holders = {key: (token, self._holders.get((*key, token))) for key, token in self._highest.items()}
+        self._newest = {key: (token, holder) for key, (token, holder) in holders.items() if holder is not None}
 
     def is_of_before(self, process: Process | None) -> bool:
         """Its lease is from before a restore of the database, if it has one."""
@@ -145,6 +152,7 @@ class Leases:
                 self._watch.broken("a live lease is not given away", f"{fence.topic_id_partition} to {process.name}")
         self._require_new(key, fence.token)
         self._newest[key] = (fence.token, process)
+        self._holders[*key, fence.token] = process
         if self._world.db.rows(_OWNER, str(fence.topic_id_partition.topic_id)) == [("handing-over",)]:
             self._given_of_fenced.add((*key, fence.token))
 

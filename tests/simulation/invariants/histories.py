@@ -24,11 +24,14 @@ class Histories:
         """The newest decision: its number, and the offset from which its source is followed."""
         self._began_in: dict[str, int] = {}
         """By attempt, the newest decision when it began."""
+        self._all: list[tuple[_Place, int, int]] = []
+        """Every decision: its partition, its number, and from where its source is followed."""
 
     def look(self) -> None:
         """Take notice of decisions."""
         rows = self._watch.world.db.rows(_DECIDED)
         self._decided = {(topic_id, number): (count, offset) for topic_id, number, count, offset in rows}
+        self._all = [((topic_id, number), count, offset) for topic_id, number, count, offset in rows]
 
     def newest(self, place: _Place) -> tuple[int, int]:
         """Its number, and where it begins."""
@@ -48,6 +51,13 @@ class Histories:
             self._watch.broken("what began before a decision is not FINISHED after it", str(row))
         elif row.history != newest:
             self._watch.broken("what is copied is of the newest history", f"{row}: {row.history}, newest is {newest}")
+
+    def is_left(self, row: Row) -> bool:
+        """Whether a decision left something of it: damage to it stops nothing any more."""
+        return any(
+            place == row.place and number > row.history and offset <= row.end_offset
+            for place, number, offset in self._all
+        )
 
     def highest(self, place: _Place) -> int | None:
         """The last offset that was ever FINISHED of the history that is followed now, or the one before it begins."""

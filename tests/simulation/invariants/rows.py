@@ -250,7 +250,8 @@ class Rows:
             self._watch.broken("FINISHED ascends", f"{row} after an end at {highest}")
         if highest is not None and not self.is_decided(row, highest + 1, row.start_offset - 1):
             self._watch.broken("FINISHED leaves no gap", f"{row} after an end at {highest}")
-        failed = next((one for one in now.values() if one.place == row.place and one.stops), None)
+        stopping = (one for one in now.values() if one.place == row.place and one.stops)
+        failed = next((one for one in stopping if not self._watch.histories.is_left(one)), None)
         if failed is not None:
             self._watch.broken("a failed segment stops its partition", f"{row} came behind {failed}")
 

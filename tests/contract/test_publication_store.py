@@ -115,10 +115,19 @@ def test_how_far_was_read_never_falls(store: PublicationStore, fence: Fence) -> 
     assert journal.next_offset == 9
 
 
-def test_writing_down_the_same_again_is_harmless(store: PublicationStore, fence: Fence, now: AdjustableNow) -> None:
+def test_what_is_written_down_again_may_be_under_way_again(
+    store: PublicationStore, fence: Fence, now: AdjustableNow
+) -> None:
     first = store.intend(fence, 0, _intent(1))
     now.advance(5)
-    assert store.intend(fence, 0, _intent(1)) == first
+    again = store.intend(fence, 0, _intent(1))
+    assert again == replace(first, intended_at_ms=first.intended_at_ms + 5)
+    journal = store.journal(_PARTITION)
+    assert journal is not None
+    assert journal.pending == again
+    store.advance(fence, 1, found=0)
+    now.advance(5)
+    assert store.intend(fence, 0, _intent(1)) == replace(again, offset=0)
 
 
 def test_nothing_is_written_down_behind_a_pending_record(store: PublicationStore, fence: Fence) -> None:

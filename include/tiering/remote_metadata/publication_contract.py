@@ -33,7 +33,7 @@ class JournalRecord:
     """An intent with its place in the journal.
 
     Attributes:
-        intended_at_ms: when it was written down, by the database's clock.
+        intended_at_ms: when it was written down last, by the database's clock.
         offset: where in the metadata partition it was read back; None while it is pending.
     """
 
@@ -105,7 +105,7 @@ class PublicationStore(Protocol):
         ...
 
     def intend(self, fence: Fence, sequence: int, intent: Intent) -> JournalRecord:
-        """Write down what is to be sent next, before it is sent. Repeating the call is harmless.
+        """Write down what is to be sent next, before it is sent. A pending record is written down again, as of now.
 
         The topic's owner is read in the same transaction.
 

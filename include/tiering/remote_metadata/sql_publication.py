@@ -7,6 +7,7 @@
 | `advance` with `found`| a record whose offset is known                 | nobody has to                            |
 """
 
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, bindparam, delete, func, insert, select, update
@@ -44,6 +45,7 @@ _LAST: Final = (
 )
 _PENDING: Final = (in_partition(published_records), published_records.c.metadata_offset.is_(None))
 _FOUND: Final = update(published_records).where(*_PENDING).values(metadata_offset=bindparam("found_at"))
+_AGAIN: Final = update(published_records).where(*_PENDING).values(intended_at_ms=bindparam("again_at_ms"))
 _FORGET: Final = delete(published_records).where(*_PENDING)
 _MOVE: Final = (
     update(publications)
@@ -112,6 +114,9 @@ class SqlPublicationStore:
             row = connection.execute(_LAST, key).one_or_none()
             last = None if row is None else _record_from(row)
             if last is not None and last.sequence == sequence and last.intent == intent:
+                if last.offset is None:
+                    last = replace(last, intended_at_ms=self._now_ms(connection))
+                    connection.execute(_AGAIN, key | {"again_at_ms": last.intended_at_ms})
                 return last
             expected = 0 if last is None else last.sequence + 1
             if sequence != expected:

@@ -14,9 +14,11 @@ A: the next publisher of the partition, before it decides on anything. It waits 
    be under way (`settle_ms` after the record was written down), reads the topic from where the journal was read back
    to, and finds the pending record or not. If not, it sends the same bytes, so that one that comes late all the same
    says nothing new; or forgets it, if it is not to be sent any more.
+   Who sends it again writes it down again, so that the one after waits from then on.
 
 One writer for each partition: a lease of the role PUBLISH, proved in the transaction of each step. A writer that was
-asleep for longer than its lease sends nothing more.
+asleep for longer than its lease sends nothing more, nor does one whose record was written down too long ago: who took
+its lease away waits for that record no longer.
 """
 
 from collections.abc import Callable
@@ -44,6 +46,9 @@ from include.tiering.work.contract import ALL_TOPICS, PartitionLease, WorkStore
 
 LEASE_MS = 120_000
 """Longer than a record takes at most: appending, reading back, and the database."""
+SEND_WITHIN_MS = 5_000
+"""A request begins so soon after its record began to be written down, or never. With the time after which a request is
+given up, that is within the default of `settle_ms`."""
 
 
 class PublishStep(StrEnum):
@@ -191,10 +196,14 @@ class Publisher:
         before = journal.records[:-1] if pending is not None else journal.records
         sequence = len(before)
         intent = pending.intent if pending is not None else self._intent(journal, step)
+        send_by = min(deadline, self.clock.monotonic() + SEND_WITHIN_MS / 1000)
         record = self.journals.intend(lease.fence, sequence, intent)
         self.observe(PublishStep.INTENDED, partition, sequence)
-        if self.clock.monotonic() > deadline:
-            raise LeaseLostError(f"{partition}: this publisher was asleep for longer than its lease")
+        if self.clock.monotonic() > send_by:
+            raise LeaseLostError(
+                f"{partition}: this publisher was asleep for longer than its lease, or than the next one waits for its"
+                " record"
+            )
         offset = self.topic.append(journal.metadata_partition, intent.value)
         self.observe(PublishStep.SENT, partition, sequence)
         journal = replace(journal, records=(*before, record))

@@ -473,9 +473,10 @@ def test_a_lease_is_prolonged_while_it_works(
 ) -> None:
     world.copied(_PARTITION)
 
-    def work_on(*_: object) -> None:
-        clock.advance(20)
-        now.advance(20_000)
+    def work_on(step: PublishStep, _partition: object, _number: int) -> None:
+        if step is not PublishStep.INTENDED:
+            clock.advance(25)
+            now.advance(25_000)
 
     _publish(world.publisher(topic, clock, observe=work_on))
     assert _finished(topic) == list(RANGES)
@@ -531,3 +532,22 @@ def test_deletions_here_are_told_there(world: PublicationWorld, topic: MemoryMet
     )
     assert _publish(publisher, log_start_offset=200).records == 1
     assert _finished(topic) == list(RANGES[1:])
+
+
+def test_one_that_slept_so_long_that_the_next_one_no_longer_waits_for_its_record_sends_nothing(
+    world: PublicationWorld, topic: MemoryMetadataTopic, clock: ManualClock, now: AdjustableNow
+) -> None:
+    """Its lease may hold by its own clock: a process that goes on with the same batch takes it away, and waits
+    `settle_ms` from when the record was written down."""
+    world.copied(_PARTITION)
+
+    def sleep(step: PublishStep, _partition: object, number: int) -> None:
+        if (step, number) == (PublishStep.INTENDED, 3):
+            clock.advance(6)
+            now.advance(6_000)
+
+    with pytest.raises(LeaseLostError, match="asleep"):
+        _publish(world.publisher(topic, clock, observe=sleep, settle_ms=40_000))
+    assert len(records_about(topic, _PARTITION)) == 3
+    _publish(world.publisher(topic, clock))
+    assert _finished(topic) == list(RANGES)

@@ -92,18 +92,24 @@ class Closing:
     def _judged(self) -> bool:
         """All that passed is right; what is not is copied anew, or its partition stands still."""
         world = self._world
-        self._runs.judge(None, missing_is_real=bool(world.watch.rotten))
+        self._runs.judge(None, missing_is_real=self._is_missing_real())
         if not self._until_idle(_ENDS):
             return False
         if not self._rounds(self._runs.start_copy_run, "all eligible work finishes"):
             return False
-        self._runs.judge(None, missing_is_real=bool(world.watch.rotten))
+        self._runs.judge(None, missing_is_real=self._is_missing_real())
         if not self._until_idle(_ENDS):
             return False
         for row in world.watch.rows.known.values():
             if row.state == FINISHED and row.verdict == "none":
                 world.watch.broken("what was copied is judged", str(row))
         return True
+
+    def _is_missing_real(self) -> bool:
+        """Whether a person knows that objects are gone: what was there rotted, or it was deleted, and a restore brought
+        its rows back."""
+        watch = self._world.watch
+        return bool(watch.rotten) or any(watch.rows.was_removed(row) for row in watch.rows.known.values())
 
     def _audited(self) -> bool:
         """Old enough by now is whatever was left anywhere, and nobody works on it."""

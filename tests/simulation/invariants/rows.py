@@ -159,6 +159,10 @@ class Rows:
             if is_leftover and other.place == row.place and not is_removed and not self._may_stay(other, row):
                 self._watch.broken("leftovers go before anything is copied", f"{row} began beside {other}")
 
+    def was_removed(self, row: Row) -> bool:
+        """It is FINISHED again by a restore, and its objects went before that."""
+        return row.state == FINISHED and row.segment_id in self._removed
+
     def _may_stay(self, other: Row, beside: Row) -> bool:
         """A whole copy may be all that is left of its offsets; so may parts, where the source has another segment."""
         keys = (other.key(suffix) for suffix in SUFFIXES)

@@ -74,9 +74,9 @@ def counting_files(counted: Counted, patch: pytest.MonkeyPatch) -> Iterator[None
 def test_a_segment_costs_seven_transactions_and_ten_looks_at_the_root(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Writing: STARTED, FINISHED, the outcome. Reading: no divergence, where the archive ends, the owner, whom the store
-    belongs to. The root: before each of three objects is written and before it gets its name, as each is read back, and
-    for the marker."""
+    """Writing: STARTED, FINISHED, the outcome. Reading: no divergence, where the archive ends, the owner, whom the
+    store belongs to. The root: before each of three objects is written and before it gets its name, as each is read
+    back, and for the marker."""
     archive, counted = Archive.of(tmp_path), Counted()
     with open_tiering(settings_of(archive.config), observe=counted.observe) as tiering:
         tiering.plan_copy(RUN)

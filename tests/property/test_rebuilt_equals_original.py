@@ -22,7 +22,7 @@ from include.tiering.database.schema import (
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
-from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.model.skipped_offsets import OffsetRange, without
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
 from include.tiering.quota.contract import UnlimitedBytes
@@ -258,8 +258,16 @@ def comparable(engine: Engine) -> Iterator[tuple[str, Any]]:
     yield "partitions", _without("partitions", (row for row in rows["partitions"] if _partition(row) in of_partition))
     with_segments = {topic_id for topic_id, _ in of_partition}
     yield "topics", _without("topics", (row for row in rows["topics"] if row["topic_id"] in with_segments))
-    # A hole is seen where segments are on both sides of it.
-    holes = (row for row in rows["skipped_offsets"] if row["first_offset"] > firsts.get(_partition(row), 2**62))
+    # A hole is seen where segments are on both sides of it, and as far as no other one holds it after all.
+    behind = [row for row in rows["skipped_offsets"] if row["first_offset"] > firsts.get(_partition(row), 2**62)]
+    held: dict[tuple[Any, ...], list[OffsetRange]] = {}
+    for row in finished.values():
+        held.setdefault(_partition(row), []).append(OffsetRange(row["start_offset"], row["end_offset"]))
+    holes = (
+        {**row, "first_offset": left.first, "last_offset": left.last}
+        for row in behind
+        for left in without(OffsetRange(row["first_offset"], row["last_offset"]), held[_partition(row)])
+    )
     yield "skipped_offsets", _without("skipped_offsets", holes)
 
 

@@ -10,6 +10,7 @@ from include.tiering.database.schema import events
 from include.tiering.errors import StateConflictError
 from include.tiering.model.divergence import Divergence, Followed, SeenBy, SeenDivergence
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
@@ -30,6 +31,7 @@ from tests.doubles.segments import (
 )
 
 WHY, ME = "consumers read the new leader", "me@host"
+NEW_EPOCHS = LeaderEpochs.of([(0, 0), (6, 150)])
 SEEN = SeenDivergence(OffsetRange(150, 299), (0, 4), (6,), SeenBy.PLAN)
 
 
@@ -73,8 +75,14 @@ def record(
     return found
 
 
-def follow(metadata: RemoteLogMetadata, partition: TopicIdPartition, from_offset: int, number: int = 1) -> Divergence:
-    return metadata.follow_source(partition, number, from_offset, reason=WHY, author=ME)
+def follow(
+    metadata: RemoteLogMetadata,
+    partition: TopicIdPartition,
+    from_offset: int,
+    number: int = 1,
+    source_epochs: LeaderEpochs = NEW_EPOCHS,
+) -> Divergence:
+    return metadata.follow_source(partition, number, from_offset, source_epochs=source_epochs, reason=WHY, author=ME)
 
 
 def said(engine: Engine) -> list[tuple[str, str]]:
@@ -366,3 +374,31 @@ def test_a_copy_and_whoever_sees_a_divergence_do_not_miss_each_other(metadata, c
     with ThreadPoolExecutor(2) as threads:
         finished, found = threads.submit(copy), threads.submit(see)
         assert found.result().copied_from == (300 if finished.result() else None)
+
+
+def epochs_of(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> dict[int, int]:
+    return dict(metadata.partition_truth(partition).leader_epochs)
+
+
+def test_a_decision_makes_the_sources_leader_epochs_those_of_the_partition(metadata, copied, fence):
+    newer, older = NEW_EPOCHS, LeaderEpochs.of([(0, 0), (4, 200), (10, 250)])
+    record(metadata, copied)
+    metadata.merge_leader_epochs(copied, newer, 0)
+    follow(metadata, copied, 150)
+    finish(metadata, segment_of(copied, 4, 100, 299, {0: 100, 6: 150}), fence)
+    metadata.merge_leader_epochs(copied, older, 0)
+    assert epochs_of(metadata, copied) == {0: 0, 6: 150, 10: 250}
+    record(metadata, copied, SeenDivergence(OffsetRange(150, 299), (6,), (0, 4, 10), SeenBy.PLAN), history=1)
+    follow(metadata, copied, 150, number=2, source_epochs=older)
+    assert epochs_of(metadata, copied) == dict(older)
+    assert metadata.merge_leader_epochs(copied, newer, 0) == ()
+    assert epochs_of(metadata, copied) == dict(older), "an old leader's directory was read once more"
+
+
+def test_what_was_left_and_ends_at_the_same_offset_continues_nothing(metadata, copied, fence):
+    """The first history's epoch 4 reaches 299, and so does what has replaced it."""
+    record(metadata, copied)
+    follow(metadata, copied, 150)
+    finish(metadata, segment_of(copied, 4, 100, 299, {0: 100, 6: 150}), fence)
+    assert metadata.is_continued(copied, 6, 299)
+    assert not metadata.is_continued(copied, 4, 299)

@@ -8,6 +8,7 @@ from include.tiering.errors import StateConflictError, UnknownSegmentError
 from include.tiering.model.divergence import SeenBy, SeenDivergence
 from include.tiering.model.failed_copies import MEMORY_MS, by_partition
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.topic_owner import TopicOwner
@@ -139,7 +140,7 @@ def test_what_a_decision_left_is_said_to_be_and_stops_nothing(copies, metadata, 
     seen = SeenDivergence(OffsetRange(from_offset, 299), (0,), (6,), SeenBy.PLAN)
     metadata.record_divergence(partition, seen, history=0)
     assert [one.was_left for one in copies.all()] == [False], "nobody decided yet"
-    metadata.follow_source(partition, 1, from_offset, reason=WHY, author=ME)
+    metadata.follow_source(partition, 1, from_offset, source_epochs=LeaderEpochs(), reason=WHY, author=ME)
     assert (metadata.stopped_reason(partition) is None) is left[1]
     metadata.record_verdict(segments[0].remote_log_segment_id, Verdict.FAILED, detail="Q102: other bytes")
     assert [one.was_left for one in copies.all()] == left
@@ -150,7 +151,7 @@ def test_about_what_a_decision_left_nothing_is_decided(copies, metadata, engine,
     partition, second = fence.topic_id_partition, segments[1].remote_log_segment_id
     copies.note_losses(partition, {second: "gone"})
     metadata.record_divergence(partition, SeenDivergence(OffsetRange(150, 299), (0,), (6,), SeenBy.PLAN), history=0)
-    metadata.follow_source(partition, 1, 150, reason=WHY, author=ME)
+    metadata.follow_source(partition, 1, 150, source_epochs=LeaderEpochs(), reason=WHY, author=ME)
     with pytest.raises(StateConflictError, match="is of a history that a decision left: nothing waits for it"):
         copies.give_up(second, reason=WHY, author=ME)
     assert list(metadata.skipped_offsets(partition)) == []

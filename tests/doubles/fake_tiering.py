@@ -12,6 +12,7 @@ from include.tiering.log_source.topic_patterns import matches
 from include.tiering.model.divergence import Divergence, Followed, SeenBy, SeenDivergence
 from include.tiering.model.failed_copies import FailedCopy
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.sizes import PartitionSize
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.turn import Turn
@@ -114,7 +115,7 @@ class FakeTiering:
         self.skip = Skip(sample.ORDERS_0, OffsetRange(100, 199))
         seen = SeenDivergence(OffsetRange(150, 299), (0, 4), (6,), SeenBy.PLAN)
         held = HeldBackPartition(sample.ORDERS_0, 150, HeldBack.FORK, "details", follow_from=200)
-        self.follow = FollowSource(sample.ORDERS_0, 200, held, seen)
+        self.follow = FollowSource(sample.ORDERS_0, 200, held, seen, LeaderEpochs.of([(0, 0), (6, 200)]))
         self.fetched: list[FetchedSegment] = []
         self.answer: Callable[[PartitionFetch], FetchedRecords] = FetchedRecords.without_records
         self.configs = MemoryConfigStore()

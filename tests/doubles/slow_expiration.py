@@ -106,7 +106,10 @@ class SlowExpiration:
         return segment.end_offset < self.log_start_offset and latest <= min(self._epochs(), default=-1)
 
     def _is_within(self, segment: Segment) -> bool:
-        """Offset by offset: from the first one that is remembered, one epoch wrote it in both."""
+        """Offset by offset: from the first one that is remembered, one epoch wrote it in both. What a decision left is
+        not."""
+        if segment.remote_log_segment_id in self.given.left:
+            return False
         if self.given.log_end_offset is not None and segment.end_offset >= self.given.log_end_offset:
             return False
         remembered = self._remembered()

@@ -16,6 +16,7 @@ from tests.doubles.record_batches import record, record_batch
 WHY = "consumers read the new leader, agreed in OPS-12"
 OLD, OLD_BASES, OLD_END = [(0, 0), (4, 50)], tuple(range(0, 80, 10)), 75
 NEW, NEW_BASES, NEW_END = [(0, 0), (6, 35)], (0, 10, 20, 30, 40, 52, 65, 78, 91), 100
+BACK, BACK_BASES, BACK_END = [(0, 0), (4, 50), (10, 75)], (0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 115), 125
 FORK = "offsets 35..69 are remote under other leader epochs than the source has (epochs 0, 4; source: epoch 6)"
 
 
@@ -105,7 +106,7 @@ def batch(epoch: int, base: int, count: int) -> bytes:
 
 
 def every_batch() -> list[tuple[int, int, int]]:
-    logs = ((OLD, OLD_BASES, OLD_END), (NEW, NEW_BASES, NEW_END))
+    logs = ((OLD, OLD_BASES, OLD_END), (NEW, NEW_BASES, NEW_END), (BACK, (*BACK_BASES, 130), 140))
     return [one for epochs, bases, end in logs for pair in pairwise((*bases, end)) for one in plan_of(epochs, *pair)]
 
 

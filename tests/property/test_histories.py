@@ -6,25 +6,35 @@ from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.log_source.contract import IneligibleReason, LogSegment
+from include.tiering.model.divergence import open_divergence
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.verdict import Verdict
+from include.tiering.quality.partition_rules import PARTITION_RULES
 from include.tiering.quota.contract import NoQuotas
 from include.tiering.quota.fetch_admission import FetchAdmission
 from include.tiering.tasks.copy_plan import HeldBack
 from include.tiering.tasks.fetch_records import PartitionFetch, RecordReader
 from include.tiering.tasks.follow_source import follow_source, plan_follow
+from include.tiering.tasks.remember_epochs import remember_leader_epochs
+from include.tiering.tasks.verify_partitions import verify_partitions
 from tests.doubles.copy_world import World, copy_world
 from tests.doubles.manual_clock import ManualClock
+from tests.doubles.plain_judge import PlainJudge
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["write", "elect", "lose", "delete", "copy", "copy", "decide"]), st.integers(1, 9)),
+    st.tuples(
+        st.sampled_from(
+            ["write", "elect", "lose", "back", "lose and back", "delete", "copy", "copy", "decide", "verify"]
+        ),
+        st.integers(1, 9),
+    ),
     min_size=4,
-    max_size=24,
+    max_size=12,
 )
 
 
@@ -36,6 +46,7 @@ class Source:
     bases: list[int] = field(default_factory=lambda: [0])
     log_start: int = 0
     epoch: int = 0
+    left: list[tuple[list[int], list[int], int]] = field(default_factory=list)
 
     def write(self, records: int) -> None:
         """And roll."""
@@ -44,10 +55,19 @@ class Source:
 
     def lose(self, records: int) -> None:
         """An unclean election: the new leader has not the last ones, and writes others."""
+        self.left.append((self.epochs[:], self.bases[:], self.log_start))
         end = max(self.log_start, len(self.epochs) - records)
         del self.epochs[end:]
         self.bases = [base for base in self.bases if base < end] or [end]
         self.elect()
+
+    def back(self, number: int) -> None:
+        """A replica that an unclean election had left is elected: its log goes on where it was."""
+        if self.left:
+            self.left.append((self.epochs, self.bases, self.log_start))
+            epochs, bases, self.log_start = self.left.pop(number % (len(self.left) - 1))
+            self.epochs, self.bases = epochs[:], bases[:]
+            self.elect()
 
     def elect(self) -> None:
         self.epoch += 2
@@ -118,10 +138,16 @@ class Life:
         )
 
     def step(self, name: str, number: int) -> None:
+        if name == "lose and back":
+            for each in ("lose", "copy", "decide", "copy", "back", "copy", "decide", "copy", "verify"):
+                self.step(each, number)
+            return
         if name == "copy":
             self.copy()
         elif name == "decide":
             self.decide()
+        elif name == "verify":
+            self.verify()
         else:
             if name == "write":
                 self.source.write(number)
@@ -129,6 +155,8 @@ class Life:
                 self.source.elect()
             elif name == "lose":
                 self.source.lose(number)
+            elif name == "back":
+                self.source.back(number)
             else:
                 self.source.log_start = min(self.source.log_start + number, len(self.source.epochs) - 1)
             self.show()
@@ -136,6 +164,7 @@ class Life:
     def copy(self) -> None:
         self.runs += 1
         run_id = f"run-{self.runs}"
+        self.remember()
         plan = self.world.planned(run_id)
         for held in plan.held_back:
             if held.hole is not None:
@@ -154,6 +183,7 @@ class Life:
             self.oracle.copied(known[copied.start_offset])
 
     def decide(self) -> None:
+        self.remember()
         plan = self.world.planned("decide")
         (held,) = [one for one in plan.held_back if one.reason is HeldBack.FORK] or [None]
         if held is None:
@@ -164,6 +194,30 @@ class Life:
         follow_source(planned, metadata=self.world.metadata, reason="agreed", author="me")
         self.oracle.decided(held.follow_from, END)
         self.oracle.is_open = False
+        self.require_the_sources_epochs(held.follow_from)
+
+    def remember(self) -> None:
+        remember_leader_epochs(self.world.source.scan(), self.world.metadata, self.world.registry)
+
+    def require_the_sources_epochs(self, from_offset: int) -> None:
+        known = self.world.metadata.partition_truth(self.orders.topic_id_partition).leader_epochs
+        offsets = range(max(from_offset, self.source.log_start), len(self.source.epochs))
+        assert [known.epoch_for(one) for one in offsets] == [self.source.epochs[one] for one in offsets]
+
+    def verify(self) -> None:
+        """What it finds is of another history than the source's."""
+        self.remember()
+        partition = self.orders.topic_id_partition
+        verify_partitions(self.world.metadata, PlainJudge(PARTITION_RULES), [partition])
+        found = open_divergence(self.world.metadata.divergences(partition))
+        if found is None or self.oracle.is_open:
+            return
+        event("verification saw one")
+        offsets = range(found.seen.offsets.first, found.seen.offsets.last + 1)
+        answers = {one: self.oracle.expected(one) for one in offsets}
+        source = dict(enumerate(self.source.epochs))
+        assert any(answer not in (None, source.get(one)) for one, answer in answers.items())
+        self.oracle.is_open = True
 
     def require_one_history(self) -> None:
         partition = self.orders.topic_id_partition

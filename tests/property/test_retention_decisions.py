@@ -86,6 +86,7 @@ def inputs(draw: st.DrawFn) -> RetentionInput:
         under_live_work=frozenset(draw(st.lists(st.sampled_from(ids), max_size=1))),
         superseded_at_ms={one: draw(st.integers(0, NOW_MS + 5)) for one in begun if draw(st.booleans())},
         superseded_hold_ms=draw(st.integers(0, NOW_MS)),
+        left=frozenset(draw(st.lists(st.sampled_from(ids), max_size=2))),
     )
 
 

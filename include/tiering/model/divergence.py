@@ -10,7 +10,7 @@ on stays remote under its leader epochs and answers to nobody who does not ask f
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from include.tiering.model.leader_epochs import LeaderEpochs
@@ -43,11 +43,13 @@ class SeenDivergence:
     source_epochs: tuple[int, ...]
     seen_by: SeenBy
 
+    @property
+    def epochs(self) -> str:
+        """`epochs 0, 4; source: epoch 6`"""
+        return f"{_epochs(self.archive_epochs)}; source: {_epochs(self.source_epochs)}"
+
     def __str__(self) -> str:
-        return (
-            f"offsets {self.offsets} are remote under other leader epochs than the source has"
-            f" ({_epochs(self.archive_epochs)}; source: {_epochs(self.source_epochs)})"
-        )
+        return f"offsets {self.offsets} are remote under other leader epochs than the source has ({self.epochs})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,18 +145,45 @@ def same_before(history: int, later: int, divergences: Iterable[Divergence]) -> 
     return min((one.seen.offsets.first for one in between), default=0)
 
 
+def is_left(segment: RemoteLogSegmentMetadata, history: int, divergences: Iterable[Divergence]) -> bool:
+    """Whether a segment of this history reaches into what a later one answers for."""
+    last = last_offset_of(history, divergences)
+    return last is not None and segment.end_offset > last
+
+
 def said_of(offsets: OffsetRange, history: int, divergences: Iterable[Divergence]) -> tuple[str, ...]:
-    """What a reader of these offsets of this history must know; empty where there never was another one."""
-    said = []
+    """What a reader of these offsets of this history must know; empty where there never was another one.
+
+    An offset is replaced once: what a later divergence says of it is about the history that took its place.
+    """
+    said, left = [], [offsets]
     for one in divergences:
-        replaced = _both(offsets, one.seen.offsets)
-        if one.followed is None and one.is_remote and replaced is not None:
-            said.append(f"offsets {replaced}: {one}")
-        elif one.followed is not None and one.number > history and replaced is not None:
-            said.append(f"offsets {replaced} are of the history that the source has replaced: {one}")
-        elif one.followed is not None and one.number == history and offsets.last >= one.followed.from_offset:
-            said.append(f"from offset {one.followed.from_offset} on it is the history of the source: {one}")
+        if one.number < history or (one.followed is None and not one.is_remote):
+            continue
+        if one.number == history:
+            if one.followed is not None and offsets.last >= one.followed.from_offset:
+                said.append(_said_of_its_own(one, one.followed))
+            continue
+        replaced = (_both(part, one.seen.offsets) for part in left)
+        said += [_said_of_replaced(part, one) for part in replaced if part is not None]
+        left = [rest for part in left for rest in without(part, [one.seen.offsets])]
     return tuple(said)
+
+
+def _said_of_its_own(one: Divergence, decision: Followed) -> str:
+    return (
+        f"from offset {decision.from_offset} on it is the history of the source, followed, by {decision.author}"
+        f" ({decision.reason}); it has replaced offsets {one.seen.offsets} ({one.seen.epochs})"
+    )
+
+
+def _said_of_replaced(replaced: OffsetRange, one: Divergence) -> str:
+    if one.followed is None:
+        return str(replace(one, seen=replace(one.seen, offsets=replaced)))
+    return (
+        f"offsets {replaced} are of the history that the source has replaced ({one.seen.epochs}); from offset"
+        f" {one.followed.from_offset} on the source is followed, by {one.followed.author} ({one.followed.reason})"
+    )
 
 
 def remote_ends(parts: Iterable[tuple[RemoteLogSegmentMetadata, OffsetRange]]) -> Mapping[int, int]:

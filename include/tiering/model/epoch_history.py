@@ -12,6 +12,10 @@ the order in which they were seen:
 
 What remains are the entries that give way to no other. Therefore merging is commutative, associative and idempotent,
 and an epoch that a broker has forgotten never leaves the history. Nothing is deleted because of any of this.
+
+One thing takes epochs away: a decision to follow another history (`model.divergence`). An older replica that is elected
+again brings back what a later epoch had replaced, under an epoch that is later still: `followed` gives up the one
+between, which no merging does.
 """
 
 from collections.abc import Iterator
@@ -76,6 +80,45 @@ def merged(known: LeaderEpochs, seen: LeaderEpochs, seen_log_start: int) -> Merg
     result = LeaderEpochs(tuple(reversed(history)))
     contradictions.extend(_denied(result, seen, seen_log_start))
     return MergedHistory(result, tuple(sorted(contradictions, key=lambda one: one.entry, reverse=True)))
+
+
+def followed(known: LeaderEpochs, source: LeaderEpochs, from_offset: int) -> LeaderEpochs:
+    """`known` after a decision to go on with `source` from an offset (inclusive) on: from there it is the source's.
+
+    Pass only entries of `source` that start below the high watermark.
+    """
+    return merged(without_left(known, source, from_offset), source, from_offset).history
+
+
+def without_left(known: LeaderEpochs, source: LeaderEpochs, from_offset: int) -> LeaderEpochs:
+    """What of `known` may be of the history that `source` is of, when that one is followed from an offset (inclusive)
+    on: what begins below it with no later epoch than is there, and what is later than all that the source knows.
+
+    What the source has from the offset on is left out too: it says that itself.
+    """
+    if not source.entries:
+        return known
+    first, last = source.entries[0], source.entries[-1]
+    begin = max(from_offset, first.start_offset)
+    epoch = source.epoch_for(begin)
+    return LeaderEpochs(
+        tuple(
+            entry
+            for entry in known
+            if entry.epoch > last.epoch or (entry.start_offset < begin and (epoch is None or entry.epoch <= epoch))
+        )
+    )
+
+
+def of_followed(seen: LeaderEpochs, known: LeaderEpochs, from_offset: int) -> LeaderEpochs:
+    """What of `seen` may be of the history `known` that is followed from an offset (inclusive) on.
+
+    An epoch begins at one offset. So one that is known is of that history wherever `seen` lets it begin: where the
+    source had lost its beginning, a copy of before may know it.
+    """
+    kept = {*without_left(seen, known, from_offset)}
+    epochs = {entry.epoch for entry in known}
+    return LeaderEpochs(tuple(entry for entry in seen if entry in kept or entry.epoch in epochs))
 
 
 def _denied(history: LeaderEpochs, seen: LeaderEpochs, seen_log_start: int) -> Iterator[Contradiction]:

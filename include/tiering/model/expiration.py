@@ -8,7 +8,7 @@ The rules are those of Kafka's expiration task; where brokers changed one, the n
    A broker has no such rule.
 3. A scan: leader epochs ascending, the segments of each by start offset, each segment once (KAFKA-15479). It stops at
    a segment that somebody works on, and at the first one within the lineage that nothing breaches. Segments outside
-   the lineage are stepped over. Asked of each, in this order:
+   the lineage, and those of a history that a decision left, are stepped over. Asked of each, in this order:
    a. *log start*: wholly below it, and of no later epoch than the log start's;
    b. *time*: within the lineage, largest timestamp < now - retention.ms (strictly: KAFKA-20091; only if that is not
       negative: KAFKA-17995);
@@ -92,7 +92,7 @@ class _Scan:
             decision = self._decision(segment)
             if decision is not None:
                 found.append(decision)
-            elif self._lineage.holds(segment):
+            elif self._holds(segment):
                 break
         return [*found, *self._unreferenced()]
 
@@ -114,7 +114,7 @@ class _Scan:
                 end_offset=segment.end_offset,
                 log_start_offset=self._log_start_offset,
             )
-        if not self._lineage.holds(segment):
+        if not self._holds(segment):
             return None
         return self._by_time(segment) or self._by_size(segment)
 
@@ -160,6 +160,10 @@ class _Scan:
         first_epoch = self._lineage.first_epoch
         return first_epoch is not None and _last_epoch(segment) <= first_epoch and self._is_passed(segment)
 
+    def _holds(self, segment: RemoteLogSegmentMetadata) -> bool:
+        """Whether it is within the lineage, and no decision left it for another copy of the same offsets."""
+        return segment.remote_log_segment_id not in self._given.left and self._lineage.holds(segment)
+
     def _is_worked_on(self, segment: RemoteLogSegmentMetadata) -> bool:
         return segment.remote_log_segment_id in self._given.under_live_work
 
@@ -173,7 +177,7 @@ class _Scan:
         local_bytes = self._given.local_only_bytes or 0
         if limit is None or local_bytes + _bytes_of(finished) <= limit:
             return 0
-        self._counted = [one for one in finished if self._lineage.holds(one) and not self._is_below_log_start(one)]
+        self._counted = [one for one in finished if self._holds(one) and not self._is_below_log_start(one)]
         return max(0, local_bytes + _bytes_of(self._counted) - limit)
 
 

@@ -22,12 +22,14 @@ from enum import StrEnum
 from itertools import groupby
 
 from include.tiering.model.divergence import FIRST_HISTORY, part_of_history
+from include.tiering.model.epoch_history import followed, merged
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.recovered_histories import (
     NOTHING_KNOWN,
     RecoveredHistory,
     divergences_of,
+    lateness,
     recovered_histories,
 )
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
@@ -105,6 +107,21 @@ def recovered_log(copies: Iterable[RemoteLogSegmentMetadata], carried: LeaderEpo
         {one.remote_log_segment_id: number for number, one in numbered if number != FIRST_HISTORY},
         found.contradicting,
     )
+
+
+def followed_epochs(log: RecoveredLog, carried: LeaderEpochs = NOTHING_KNOWN) -> LeaderEpochs:
+    """The history of leader epochs to remember of a log that holds something: what the latest copy carries, completed
+    by what each says of itself. Each later history is followed from where it begins, as by decision."""
+    begins = {one.number: one.from_offset for one in log.decided}
+    latest = max(log.segments, key=lateness)
+    epochs = NOTHING_KNOWN
+    for number, copies in groupby(log.segments, key=lambda one: log.histories.get(one.remote_log_segment_id, 0)):
+        held = list(copies)
+        said = carried if latest in held else NOTHING_KNOWN
+        for one in held:
+            said = merged(said, one.segment_leader_epochs, one.start_offset).history
+        epochs = followed(epochs, said, begins[number]) if number in begins else merged(epochs, said, 0).history
+    return epochs
 
 
 def _in_order(

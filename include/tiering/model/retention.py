@@ -53,6 +53,8 @@ class RetentionInput:
         topic_deleted: it was decided that the remote data of this deleted topic goes.
         superseded_at_ms: when a new copy took the place of a failed segment, of those whose deletion waits for that.
         superseded_hold_ms: so long their objects are kept, whatever else would let them go.
+        left: segments of a history that a decision left: outside the lineage, though their leader epochs may be in it
+            again.
 
     Raises:
         ValueError: a negative limit, or a segment of another partition.
@@ -72,6 +74,7 @@ class RetentionInput:
     topic_deleted: bool = False
     superseded_at_ms: Mapping[RemoteLogSegmentId, int] = field(default_factory=dict)
     superseded_hold_ms: int = SUPERSEDED_HOLD_MS
+    left: frozenset[RemoteLogSegmentId] = frozenset()
 
     def __post_init__(self) -> None:
         for name in _NOT_NEGATIVE:

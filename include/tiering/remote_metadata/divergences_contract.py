@@ -5,6 +5,7 @@ from typing import Protocol
 
 from include.tiering.model.divergence import Divergence, SeenDivergence
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.leader_epochs import LeaderEpochs
 
 
 class Divergences(Protocol):
@@ -36,14 +37,25 @@ class Divergences(Protocol):
         ...
 
     def follow_source(
-        self, partition: TopicIdPartition, number: int, from_offset: int, *, reason: str, author: str
+        self,
+        partition: TopicIdPartition,
+        number: int,
+        from_offset: int,
+        *,
+        source_epochs: LeaderEpochs,
+        reason: str,
+        author: str,
     ) -> Divergence:
         """Decide about an open divergence, with an event: from `from_offset` (inclusive) on the archive follows the
         source. Nothing is deleted. Repeating a call is harmless.
 
         `highest_copied_offset` becomes the offset before, whatever is remote above it. If it lies below already, what
         is between is recorded as skipped. What was copied from the source before the divergence was noticed begins the
-        new history.
+        new history. The partition's history of leader epochs becomes the source's from there on
+        (`epoch_history.followed`).
+
+        Args:
+            source_epochs: the source's, up to its high watermark.
 
         Raises:
             StateConflictError: it is not open, was decided otherwise, or what was copied since begins at another

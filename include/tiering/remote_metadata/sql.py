@@ -11,7 +11,7 @@ from include.tiering.database.partition_rows import stopped_reason_of
 from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.model.divergence import Divergence, Followed, SeenDivergence
-from include.tiering.model.epoch_history import Contradiction, merged
+from include.tiering.model.epoch_history import Contradiction
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
@@ -19,6 +19,7 @@ from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.verdict import Verdict, VerdictTotal
 from include.tiering.remote_metadata import (
+    sql_continuation,
     sql_counters,
     sql_deletions,
     sql_divergences,
@@ -119,8 +120,7 @@ class SqlRemoteLogMetadata:
         self, partition: TopicIdPartition, seen: LeaderEpochs, seen_log_start: int
     ) -> Sequence[Contradiction]:
         with reading(self._engine) as connection:
-            known = sql_truth.truth_of(connection, self._cluster_id, partition).leader_epochs
-        found = merged(known, seen, seen_log_start)
+            known, found = sql_truth.learnt(connection, self._cluster_id, partition, seen, seen_log_start)
         if found.history == known:
             return found.contradictions
         with writing(self._engine) as connection:
@@ -179,7 +179,7 @@ class SqlRemoteLogMetadata:
 
     def is_continued(self, partition: TopicIdPartition, leader_epoch: int, highest_copied: int) -> bool:
         with reading(self._engine) as connection:
-            return sql_divergences.is_continued(connection, self._cluster_id, partition, leader_epoch, highest_copied)
+            return sql_continuation.is_continued(connection, self._cluster_id, partition, leader_epoch, highest_copied)
 
     def record_divergence(
         self, partition: TopicIdPartition, seen: SeenDivergence, *, history: int
@@ -189,11 +189,18 @@ class SqlRemoteLogMetadata:
             return sql_divergences.record(connection, self._cluster_id, partition, seen, history=history, now_ms=now_ms)
 
     def follow_source(
-        self, partition: TopicIdPartition, number: int, from_offset: int, *, reason: str, author: str
+        self,
+        partition: TopicIdPartition,
+        number: int,
+        from_offset: int,
+        *,
+        source_epochs: LeaderEpochs,
+        reason: str,
+        author: str,
     ) -> Divergence:
         with writing(self._engine) as connection:
             followed = Followed(from_offset, reason, author, self._now_ms(connection))
-            return sql_divergences.follow(connection, self._cluster_id, partition, number, followed)
+            return sql_divergences.follow(connection, self._cluster_id, partition, number, followed, source_epochs)
 
     def remote_log_size(self, partition: TopicIdPartition, leader_epoch: int) -> int:
         with reading(self._engine) as connection:

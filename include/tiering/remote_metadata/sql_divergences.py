@@ -10,11 +10,17 @@ began before a decision: what it read may be of the history that was left.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, bindparam, exists, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
 
 from include.tiering.database.events import record_event
 from include.tiering.database.partition_rows import in_partition, key_of, lock_partition
-from include.tiering.database.schema import PARTITION_TOTAL, divergences, partitions, segments, size_counters
+from include.tiering.database.schema import (
+    PARTITION_TOTAL,
+    divergences,
+    partitions,
+    segments,
+    size_counters,
+)
 from include.tiering.database.statements import stored_text
 from include.tiering.errors import StateConflictError
 from include.tiering.model.divergence import (
@@ -27,12 +33,14 @@ from include.tiering.model.divergence import (
     open_divergence,
 )
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets, not_skipped
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_metadata.sql_counters import highest_finished_offset
 from include.tiering.remote_metadata.sql_skipped_offsets import owner_of, skipped_of, store_decision
 from include.tiering.remote_metadata.sql_stops import refresh_stop
+from include.tiering.remote_metadata.sql_truth import follow_leader_epochs
 
 _KIND: Final = "divergence"
 _FINISHED: Final = segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
@@ -63,13 +71,6 @@ _OF_LEFT: Final = (
 _COPIED_SINCE: Final = select(func.min(segments.c.start_offset)).where(
     in_partition(segments), _FINISHED, _OF_HISTORY, segments.c.end_offset > bindparam("of_last")
 )
-_CONTINUED: Final = select(size_counters.c.leader_epoch).where(
-    in_partition(size_counters),
-    size_counters.c.leader_epoch == bindparam("of_epoch"),
-    size_counters.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED),
-    size_counters.c.highest_offset == bindparam("of_last"),
-    ~exists().where(in_partition(divergences), divergences.c.followed_from.is_(None)),
-)
 _ONE: Final = update(divergences).where(in_partition(divergences), divergences.c.number == bindparam("of_number"))
 _TO_NEW_HISTORY: Final = update(segments).where(
     in_partition(segments), _OF_HISTORY, segments.c.end_offset > bindparam("of_last")
@@ -87,14 +88,6 @@ def divergences_of(connection: Connection, cluster_id: str, partition: TopicIdPa
     rows = connection.execute(_OF_PARTITION, key).all()
     decided = {row.number: row.followed_from for row in rows if row.followed_from is not None}
     return [_divergence(connection, key, row, decided) for row in rows]
-
-
-def is_continued(
-    connection: Connection, cluster_id: str, partition: TopicIdPartition, leader_epoch: int, highest_copied: int
-) -> bool:
-    """See `Divergences.is_continued`. One that nobody decided about counts, though nothing of it be remote any more."""
-    key = key_of(cluster_id, partition) | {"of_epoch": leader_epoch, "of_last": highest_copied}
-    return connection.execute(_CONTINUED, key).one_or_none() is not None
 
 
 def require_one_history(connection: Connection, cluster_id: str, partition: TopicIdPartition, history: int) -> None:
@@ -138,7 +131,12 @@ def record(
 
 
 def follow(
-    connection: Connection, cluster_id: str, partition: TopicIdPartition, number: int, followed: Followed
+    connection: Connection,
+    cluster_id: str,
+    partition: TopicIdPartition,
+    number: int,
+    followed: Followed,
+    source_epochs: LeaderEpochs,
 ) -> Divergence:
     """See `Divergences.follow_source`."""
     owner = owner_of(connection, cluster_id, partition)
@@ -162,6 +160,7 @@ def follow(
         connection.execute(_TO_NEW_HISTORY, of_newest | {"history": number})
     else:
         _go_back(connection, cluster_id, partition, followed)
+    follow_leader_epochs(connection, cluster_id, partition, source_epochs, followed.from_offset)
     connection.execute(_ONE, key | {"of_number": number} | _decision(followed))
     refresh_stop(connection, cluster_id, partition)
     detail = f"{found.seen}: from offset {followed.from_offset} on the source is followed: {followed.reason}"

@@ -8,8 +8,8 @@ from sqlalchemy import Connection, select, update
 from include.tiering.database.clock import NowMs
 from include.tiering.database.events import record_event
 from include.tiering.database.partition_rows import in_partition, key_of, lock_or_create_partition
-from include.tiering.database.schema import partitions
-from include.tiering.model.epoch_history import Contradiction, merged
+from include.tiering.database.schema import divergences, partitions
+from include.tiering.model.epoch_history import Contradiction, MergedHistory, followed, merged, of_followed
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.remote_metadata.contract import PartitionTruth
@@ -18,6 +18,13 @@ from include.tiering.remote_metadata.sql_rows import decode_leader_epochs, encod
 _OBSERVER: Final = "what brokers and segments say"
 _TRUTH: Final = select(partitions.c.log_start_offset, partitions.c.leader_epochs).where(in_partition(partitions))
 _CHANGE: Final = update(partitions).where(in_partition(partitions))
+_NEWEST_BEGIN: Final = (
+    select(divergences.c.followed_from)
+    .where(in_partition(divergences), divergences.c.followed_from.is_not(None))
+    .order_by(divergences.c.number.desc())
+    .limit(1)
+)
+"""From where on the newest history is followed."""
 
 
 def truth_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> PartitionTruth:
@@ -56,20 +63,48 @@ def learn_leader_epochs(
     now_ms: NowMs,
 ) -> Sequence[Contradiction]:
     """See `RemoteLogMetadata.merge_leader_epochs`. Mostly nothing is new: then one row is read and none is locked."""
-    known = truth_of(connection, cluster_id, partition).leader_epochs
-    found = merged(known, seen, seen_log_start)
+    known, found = learnt(connection, cluster_id, partition, seen, seen_log_start)
     if found.history == known:
         return found.contradictions
     lock_or_create_partition(connection, cluster_id, partition)
-    found = merged(truth_of(connection, cluster_id, partition).leader_epochs, seen, seen_log_start)
-    learnt = {"leader_epochs": encode_leader_epochs(found.history)}
-    connection.execute(_CHANGE, key_of(cluster_id, partition) | learnt)
+    _, found = learnt(connection, cluster_id, partition, seen, seen_log_start)
+    _store(connection, cluster_id, partition, found.history)
     if found.contradictions:
         detail = "; ".join(map(str, found.contradictions))
         record_event(
             connection, cluster_id, "leader-epochs", _subject(partition), detail, _OBSERVER, now_ms(connection)
         )
     return found.contradictions
+
+
+def learnt(
+    connection: Connection, cluster_id: str, partition: TopicIdPartition, seen: LeaderEpochs, seen_log_start: int
+) -> tuple[LeaderEpochs, MergedHistory]:
+    """What is known, and what it becomes.
+
+    Behind a decision a source that is not as late as what is known is an old leader's directory, or a segment: what it
+    says from the decision's offset on is known already, or of a history that was left.
+    """
+    known = truth_of(connection, cluster_id, partition).leader_epochs
+    found = merged(known, seen, seen_log_start)
+    if found.history == known or not known.entries or seen.entries[-1].epoch > known.entries[-1].epoch:
+        return known, found
+    begin = connection.execute(_NEWEST_BEGIN, key_of(cluster_id, partition)).scalar_one_or_none()
+    if begin is None:
+        return known, found
+    return known, merged(known, of_followed(seen, known, begin), seen_log_start)
+
+
+def follow_leader_epochs(
+    connection: Connection, cluster_id: str, partition: TopicIdPartition, source: LeaderEpochs, from_offset: int
+) -> None:
+    """Go on with the source's leader epochs from the offset (inclusive) on. The caller holds the partition."""
+    known = truth_of(connection, cluster_id, partition).leader_epochs
+    _store(connection, cluster_id, partition, followed(known, source, from_offset))
+
+
+def _store(connection: Connection, cluster_id: str, partition: TopicIdPartition, history: LeaderEpochs) -> None:
+    connection.execute(_CHANGE, key_of(cluster_id, partition) | {"leader_epochs": encode_leader_epochs(history)})
 
 
 def _subject(partition: TopicIdPartition) -> str:

@@ -8,13 +8,14 @@ A source whose newest leader epoch is older than what is remote has no other his
 it, and nothing is recorded.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from include.tiering.errors import SourceChangedError
 from include.tiering.log_source.contract import LogSegment, Replica, ReplicaId
 from include.tiering.model.adoptable_histories import newest_decision
 from include.tiering.model.divergence import (
+    FIRST_HISTORY,
     Divergence,
     SeenBy,
     SeenDivergence,
@@ -23,6 +24,7 @@ from include.tiering.model.divergence import (
     open_divergence,
     part_of_history,
     remote_ends,
+    written,
 )
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
@@ -69,9 +71,13 @@ def fork_of(
         highest_copied: inclusive.
     """
     newest = None if highest_copied is None else leader_epochs.epoch_for(highest_copied)
-    if newest is None or metadata.highest_offset_for_epoch(partition, newest) == highest_copied:
+    if newest is None:
         return None
     divergences = metadata.divergences(partition)
+    # Behind a decision the highest offset may be that of a history that was left.
+    one_history = newest_history(divergences) == FIRST_HISTORY
+    if one_history and metadata.highest_offset_for_epoch(partition, newest) == highest_copied:
+        return None
     log_start = metadata.partition_truth(partition).log_start_offset
     parts = [
         (row.metadata, part)
@@ -85,7 +91,7 @@ def fork_of(
     offset = fork_offset(leader_epochs, log_end_offset, last, remote_ends(parts))
     if offset is None:
         return None
-    first = max(offset, min(part.first for _, part in parts))
+    first = min([max(offset, min(part.first for _, part in parts)), *_replaced_below(leader_epochs, parts)])
     replaced = next(iter(not_skipped(first, last, metadata.skipped_offsets(partition))), None)
     if replaced is None:
         return None
@@ -99,6 +105,17 @@ def fork_of(
         newest_history(divergences),
         is_behind=leader_epochs.entries[-1].epoch <= latest,
     )
+
+
+def _replaced_below(
+    leader_epochs: LeaderEpochs, parts: Iterable[tuple[RemoteLogSegmentMetadata, OffsetRange]]
+) -> Iterator[int]:
+    """Where what is remote below the source's history has a later epoch than that begins with: epochs never fall."""
+    first = leader_epochs.entries[0]
+    for segment, part in parts:
+        for epoch, offsets in written(segment.segment_leader_epochs, part):
+            if epoch > first.epoch and offsets.first < first.start_offset:
+                yield offsets.first
 
 
 def fork_offset(

@@ -17,6 +17,7 @@ from include.tiering.errors import SettingError, StateConflictError
 from include.tiering.log_source.contract import ScanReport
 from include.tiering.model.divergence import Divergence, SeenDivergence
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.remote_metadata.contract import RemoteLogMetadata
 from include.tiering.tasks.copy_plan import CopyPlan, HeldBackPartition
@@ -28,6 +29,7 @@ class FollowSource:
     """What may be decided: `from_offset` (inclusive) is where the source's history is gone on with.
 
     `seen` is the divergence as it was recorded, or as it shows now where nobody did.
+    `source_epochs` are the source's, as far as they are committed.
     `decided` is None as long as it is not.
     """
 
@@ -35,6 +37,7 @@ class FollowSource:
     from_offset: int
     waits: HeldBackPartition
     seen: SeenDivergence
+    source_epochs: LeaderEpochs
     decided: Divergence | None = None
 
     @property
@@ -59,7 +62,8 @@ def plan_follow(
         SettingError: no replica that a copy may read is found, or several topics had the name.
         StateConflictError: nothing waits for such a decision, or the source can be followed from another offset.
     """
-    partition = meant_replica(report, topic, number, topic_id).topic_id_partition
+    replica = meant_replica(report, topic, number, topic_id)
+    partition = replica.topic_id_partition
     held = [one for one in plan.held_back if one.topic_id_partition == partition]
     found = [(one, seen.seen) for one in held for seen in (one.undecided, one.fork) if seen is not None]
     if not found:
@@ -71,7 +75,7 @@ def plan_follow(
         raise StateConflictError(
             f"{partition}: the source can be followed from offset {waits.follow_from} on, not from {from_offset}"
         )
-    return FollowSource(partition, from_offset, waits, seen)
+    return FollowSource(partition, from_offset, waits, seen, replica.leader_epochs.range(-1, replica.high_watermark))
 
 
 def follow_source(planned: FollowSource, *, metadata: RemoteLogMetadata, reason: str, author: str) -> FollowSource:
@@ -89,6 +93,11 @@ def follow_source(planned: FollowSource, *, metadata: RemoteLogMetadata, reason:
     if undecided is None:
         raise StateConflictError(f"{partition}: what was shown is not so any more: ask again")
     decided = metadata.follow_source(
-        partition, undecided.number, planned.from_offset, reason=reason.strip(), author=author
+        partition,
+        undecided.number,
+        planned.from_offset,
+        source_epochs=planned.source_epochs,
+        reason=reason.strip(),
+        author=author,
     )
     return replace(planned, decided=decided)

@@ -7,12 +7,13 @@ broker began neither expire here nor count, whoever owns the topic. Planning cha
 caller, and each batch asks for the owner and the state of every segment again.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from include.tiering.log_source.contract import LogSegment, Replica, ReplicaId, ScanReport
 from include.tiering.log_source.topic_patterns import matches
+from include.tiering.model.divergence import is_left
 from include.tiering.model.expiration import decide_deletions
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.retention import (
@@ -187,7 +188,13 @@ class ExpirationPlanner:
                 if row.superseded_by is not None and row.delete_started_at_ms is not None
             },
             superseded_hold_ms=self.superseded_hold_ms,
+            left=self._left(partition, rows),
         )
+
+    def _left(self, partition: TopicIdPartition, rows: Iterable[SegmentRow]) -> frozenset[RemoteLogSegmentId]:
+        divergences = self.metadata.divergences(partition)
+        left = (row.metadata for row in rows if is_left(row.metadata, row.history, divergences))
+        return frozenset(one.remote_log_segment_id for one in left)
 
     def _sure(self, replica: Replica | None, retention: TopicRetention) -> tuple[Replica | None, list[str]]:
         """The replica with segments whose sizes may count, and what is wrong with the others."""

@@ -23,11 +23,17 @@ from itertools import groupby
 
 from include.tiering.clock import Clock
 from include.tiering.errors import ForeignStoreError
-from include.tiering.model.epoch_history import merged
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.recovered_histories import RecoveredHistory, is_odd, lateness
-from include.tiering.model.recovered_log import LeftOut, Obstacle, RecoveredLog, by_offset, recovered_log
+from include.tiering.model.recovered_log import (
+    LeftOut,
+    Obstacle,
+    RecoveredLog,
+    by_offset,
+    followed_epochs,
+    recovered_log,
+)
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.remote_metadata.recovery_contract import MetadataRecovery, RecoveredPartition, StoredSegment
@@ -178,7 +184,7 @@ class Rebuild:
             not_taken=len(log.left_out) + len(faulty),
         )
         if self.recovery is not None:
-            epochs, detail = _leader_epochs(log, carried), _detail(rebuilt)
+            epochs, detail = followed_epochs(log, carried), _detail(rebuilt)
             recovered = RecoveredPartition(partition, segments, epochs, log.holes, detail, log.decided, log.histories)
             self.recovery.add_partition(recovered, author=self.author)
             self.observe(RebuildStep.PARTITION_ADDED)
@@ -200,15 +206,6 @@ class Rebuild:
                 return replace(log, left_out=by_offset([*log.left_out, *odd])), carried
             odd += [LeftOut(one, Obstacle.ODD_EPOCHS) for one in found]
             left = [one for one in left if one not in found]
-
-
-def _leader_epochs(log: RecoveredLog, carried: LeaderEpochs) -> LeaderEpochs:
-    """What the latest copy carries, completed by what each says of itself."""
-    first = carried.entries[0].start_offset if carried.entries else 0
-    epochs = merged(LeaderEpochs(), carried, first).history
-    for segment in log.segments:
-        epochs = merged(epochs, segment.segment_leader_epochs, segment.start_offset).history
-    return epochs
 
 
 def _stored_before(plan: RebuildPlan, known: Mapping[TopicIdPartition, int]) -> Iterator[RebuiltPartition]:

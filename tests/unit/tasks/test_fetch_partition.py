@@ -84,6 +84,7 @@ def test_what_lies_wholly_below_the_log_start_is_named_and_not_fetched(tmp_path:
     assert found.refused is None
 
 
+SEEN_AT, REPLACED = "offsets 150..199", "the history that the source has replaced"
 SEEN = SeenDivergence(OffsetRange(150, 199), (0,), (6,), SeenBy.PLAN)
 
 
@@ -97,9 +98,10 @@ def test_of_one_start_both_histories_are_files_and_the_followed_one_has_the_brok
     found = read_back(tmp_path, row(199), replace(row(169), history=1), followed_from=150)
     names = [(one.row.history, one.path.name if one.path else None) for one in found]
     assert names == [(1, f"{0:020d}.log"), (0, f"{0:020d}.history-0.log")]
-    assert [one.said[0].split(":")[0] for one in found] == [
-        "from offset 150 on it is the history of the source",
-        "offsets 150..199 are of the history that the source has replaced",
+    epochs, follows = "(epoch 0; source: epoch 6)", "followed, by me (agreed)"
+    assert [one.said for one in found] == [
+        (f"from offset 150 on it is the history of the source, {follows}; it has replaced {SEEN_AT} {epochs}",),
+        (f"{SEEN_AT} are of {REPLACED} {epochs}; from offset 150 on the source is {follows}",),
     ]
 
 

@@ -39,7 +39,9 @@ def copy_round(world: HandoverWorld) -> int:
 
 
 def follow_source(world: HandoverWorld) -> None:
-    world.copying.metadata.follow_source(world.partitions[0], 1, 5, reason="agreed", author="ada")
+    world.copying.metadata.follow_source(
+        world.partitions[0], 1, 5, source_epochs=LeaderEpochs(), reason="agreed", author="ada"
+    )
 
 
 def require_refused(world: HandoverWorld, why: str) -> None:

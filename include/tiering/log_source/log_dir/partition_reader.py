@@ -210,7 +210,9 @@ class PartitionReader:
         segment whose `.log` is missing beside its indexes was not deleted by a broker: the log may start there.
 
         Epochs that begin above the first batch mean a raised log start only if that batch has an epoch itself: a log
-        that was begun by an old broker has none there.
+        that was begun by an old broker has none there. Epochs that begin with the first batch, behind where its file
+        begins, are those of a replica that was fetched after a log cleaner had taken all before: the log starts where
+        it did.
         """
         first = listing.logs[0]
         log_start = max(checkpoint, min([first.base_offset, *listing.lost]))
@@ -218,5 +220,7 @@ class PartitionReader:
             return log_start
         with directory.file(offset_file(first.base_offset, FileKind.LOG)) as log, in_file(log.path):
             for batch in iter_headers(log):
-                return epochs.entries[0].start_offset if batch.header.partition_leader_epoch >= 0 else log_start
+                begin = epochs.entries[0].start_offset
+                was_cleaned = first.base_offset < batch.header.base_offset == begin
+                return log_start if was_cleaned or batch.header.partition_leader_epoch < 0 else begin
         return log_start

@@ -241,6 +241,21 @@ def test_batches_from_before_there_were_epochs_are_not_below_the_log_start(tmp_p
     assert _reasons(report) == [IneligibleReason.NO_LEADER_EPOCH, None, ACTIVE]
 
 
+def test_a_replica_that_was_fetched_of_a_cleaned_log_begins_where_its_file_does(tmp_path: Path) -> None:
+    """Its leader epochs begin with the first batch that it was given. What lay before was compacted away, and nobody
+    raised the log start over it."""
+    log_dir = BrokerLogDir(tmp_path / "data")
+    log_dir.create_topic()
+    partition = log_dir.partition(epochs=((4, 7),))
+    partition.segment(0, [record_batch(7, count=3, leader_epoch=4)], next_base=10)
+    partition.segment(10, [record_batch(10, count=10, leader_epoch=4)], next_base=20)
+    partition.segment(20, [])
+    log_dir.all_current({"orders-0": 20})
+    assert _source(log_dir).scan().replicas[0].log_start_offset == 0
+    log_dir.checkpoint(LOG_STARTS, {"orders-0": 7})
+    assert _source(log_dir).scan().replicas[0].log_start_offset == 7
+
+
 def test_old_magic_is_found_by_a_deep_look_and_is_no_damage(tmp_path: Path) -> None:
     log_dir = BrokerLogDir(tmp_path / "data")
     log_dir.create_topic()

@@ -157,6 +157,11 @@ class Closing:
         """Whatever people did wrong is put right."""
         world = self._world
         world.facts.is_away = False
+        # As in `store_comes_back`: what one of these sent elsewhere would be of a copy whose marker, which is read
+        # behind its last object, is the store's again.
+        for process in world.alive() if not world.places.may_come_back() else ():
+            if process in world.places.strayed:
+                world.scheduler.kill(process)
         world.places.comes_back()
         world.places.settings = world.places.right
         world.store.hidden, world.store.hides_all_since = frozenset(), None

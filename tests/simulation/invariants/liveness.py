@@ -296,15 +296,15 @@ class Closing:
         if world.tempers.audits:
             self._require_audited(keys, owners)
             return
-        gone_ids = {row.segment_id for row in watch.rows.known.values() if row.state == GONE}
+        # What stays is for an audit: see `_require_audited`, which excuses neither.
+        stays = watch.wrote_late | watch.deleted_elsewhere
+        gone_ids = {row.segment_id for row in watch.rows.known.values() if row.state == GONE} - stays
         for key in sorted(set(world.store.objects) - keys):
-            if key.rpartition("/")[2][21:43] in gone_ids - watch.wrote_late:
+            if key.rpartition("/")[2][21:43] in gone_ids:
                 watch.broken("abandoned objects are cleaned", key)
         for upload in world.store.uploads:
-            if upload.key in watch.sending.hidden_uploads:
-                continue
-            row = watch.rows.known.get(upload.key.rpartition("/")[2][21:43])
-            if row is not None and row.state == GONE and upload.listed and row.segment_id not in watch.wrote_late:
+            is_hidden = upload.key in watch.sending.hidden_uploads
+            if upload.listed and not is_hidden and upload.key.rpartition("/")[2][21:43] in gone_ids:
                 watch.broken("abandoned uploads are cleaned", upload.key)
 
     def _is_nowhere_else(self, row: Row) -> bool:

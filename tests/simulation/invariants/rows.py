@@ -204,8 +204,11 @@ class Rows:
             self._removed.add(row.segment_id)
             left = [suffix for suffix in SUFFIXES if row.key(suffix) in self._world.store.objects]
             excused = self._watch.may_leave_objects | self._watch.wrote_late
-            # What is deleted elsewhere stays where it is: an orphan.
-            is_elsewhere = process in self._world.places.strayed
+            # What is deleted elsewhere stays where it is: an orphan. A directory is held open, so nothing of it is.
+            places = self._world.places
+            is_elsewhere = not places.is_directory and process in places.strayed
+            if is_elsewhere:
+                self._watch.deleted_elsewhere.add(row.segment_id)
             if left and row.segment_id not in excused and not is_elsewhere:
                 self._watch.broken("objects go before their row", f"{row} still has {', '.join(left)}")
 

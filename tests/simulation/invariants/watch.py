@@ -74,6 +74,8 @@ class Watch:
         """Ids of attempts whose objects were damaged after they were FINISHED, or were said to be."""
         self.wrote_late: set[str] = set()
         """Attempts of which a write arrived when their row was gone already: an orphan, which an audit finds."""
+        self.deleted_elsewhere: set[str] = set()
+        """Attempts whose objects, or uploads, were to be deleted where a bucket's name led in that moment: orphans."""
         self.never_begun: set[str] = set()
         """Attempts whose beginning a power failure took back."""
         self.foreign_history = False

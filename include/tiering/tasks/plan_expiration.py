@@ -224,7 +224,9 @@ class ExpirationPlanner:
 def _local_bytes_left(planned: PlannedExpiration, given: RetentionInput) -> int | None:
     if planned.local_bytes is None:
         return None
-    copied = [one for one in given.segments if one.is_finished and one.end_offset > planned.local_behind_offset]
+    # What a decision left was archived before it: nothing of it was among the local bytes, wherever it lies.
+    finished = [one for one in given.segments if one.is_finished and one.remote_log_segment_id not in given.left]
+    copied = [one for one in finished if one.end_offset > planned.local_behind_offset]
     return max(0, planned.local_bytes - sum(one.segment_size_bytes for one in copied))
 
 

@@ -8,9 +8,11 @@ import pytest
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.log_source.contract import Replica, ScanReport
+from include.tiering.model.divergence import FIRST_HISTORY, SeenBy, SeenDivergence
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
 from include.tiering.quota.topic_retention import TopicRetention
@@ -64,9 +66,12 @@ class World:
         self.metadata.add_segment(segment, fence=lease.fence)
         return lease
 
+    @property
+    def planner(self) -> ExpirationPlanner:
+        return ExpirationPlanner(self.metadata, self.registry, self.work, self.retentions, DAY_MS, self.standings)
+
     def plan(self, report: ScanReport | None = None, *, now_ms: int = NOW_MS, patterns=()) -> ExpirationPlan:
-        planner = ExpirationPlanner(self.metadata, self.registry, self.work, self.retentions, DAY_MS, self.standings)
-        return planner.plan("run", planner.partitions(patterns), report, now_ms=now_ms)
+        return self.planner.plan("run", self.planner.partitions(patterns), report, now_ms=now_ms)
 
 
 @pytest.fixture
@@ -177,6 +182,27 @@ class TestLocalBytes:
         assert bases(plan) == []
         assert [one.topic_id_partition for one in plan.unknowns] == [ORDERS]
         assert bases(world.plan(ScanReport("cluster", (old,), ()))) != []
+
+    def test_what_a_decision_left_was_not_copied_since(self, world, replica):
+        """Offsets 100..299 are remote under epoch 0, and local under epoch 6: their source is followed from 100 on."""
+        seen = SeenDivergence(OffsetRange(100, 299), (0,), (6,), SeenBy.PLAN)
+        number = world.metadata.record_divergence(ORDERS, seen, history=FIRST_HISTORY).number
+        epochs = LeaderEpochs.of([(0, 0), (6, 100)])
+        world.metadata.follow_source(ORDERS, number, 100, source_epochs=epochs, reason="agreed", author="me")
+        world.retentions["orders"] = TopicRetention(retention_bytes=2_000)
+        local = replace(replica.segments[0], base_offset=100, end_offset=299, size_bytes=2_000)
+        leader = replace(
+            replica,
+            replica_id=replace(replica.replica_id, topic_id_partition=ORDERS),
+            segments=(local,),
+            leader_epochs=epochs,
+        )
+        plan = world.plan(ScanReport("cluster", (leader,), ()))
+        assert bases(plan) == [("orders-0", [0])]
+        assert world.planner.plan_again(plan.expirations[0], now_ms=NOW_MS) == plan.expirations[0]
+        copied = segment_of(ORDERS, 9, 100, 199, {6: 100}, size_bytes=500)
+        finish(world.metadata, copied, lease_of(world.engine, ORDERS, "copy-on").fence)
+        assert world.planner.plan_again(plan.expirations[0], now_ms=NOW_MS) == plan.expirations[0]
 
 
 def test_only_topics_with_a_size_are_scanned(world):

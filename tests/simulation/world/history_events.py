@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from include.tiering.tasks.copy_plan import HeldBack, HeldBackPartition
+from include.tiering.tasks.copy_plan import HeldBackPartition
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.event_source import EventSource
 
@@ -73,5 +73,6 @@ class HistoryEvents(EventSource):
 
 
 def is_asked(held: HeldBackPartition) -> bool:
-    """Whether a person can end it by a decision."""
-    return held.follow_from is not None or held.hole is not None or held.reason is HeldBack.LOST
+    """Whether a person can end it by a decision: failed segments may be given up though the source still has them, if
+    their new copies fail each time."""
+    return held.follow_from is not None or held.hole is not None or bool(held.lost)

@@ -41,7 +41,7 @@ class DecisionClosing:
         self._world.cluster.changed()
         events = HistoryEvents(self._world, self._runs)
         for _ in range(_ROUNDS):
-            if not self._rounds(self._runs.start_copy_run, "all eligible work finishes"):
+            if not self._copied():
                 return False
             asked = [held for held in self._runs.held_back if is_asked(held)]
             if not asked:
@@ -55,3 +55,13 @@ class DecisionClosing:
                 self._world.watch.broken(_WHAT, f"{held.topic_id_partition}: {held}")
                 return False
         return True
+
+    def _copied(self) -> bool:
+        """All that can be. What stops a partition and lies below our log start is nobody's question: it expires."""
+        if not self._rounds(self._runs.start_copy_run, "all eligible work finishes"):
+            return False
+        if all(held.reason is not HeldBack.STOPPED for held in self._runs.held_back):
+            return True
+        return self._rounds(self._runs.start_expire_run, "all that expires goes") and self._rounds(
+            self._runs.start_copy_run, "all eligible work finishes"
+        )

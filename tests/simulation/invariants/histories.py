@@ -60,12 +60,20 @@ class Histories:
         )
 
     def highest(self, place: _Place) -> int | None:
-        """The last offset that was ever FINISHED of the history that is followed now, or the one before it begins."""
-        number, begins = self.newest(place)
+        """The last offset that was ever FINISHED of the history that is followed now, or of one before it, below where
+        later ones begin.
+
+        A history that begins behind all that was FINISHED goes back to nothing: what is between is skipped, which is a
+        permission. Of that a source which has it again is copied first, and only then what the history begins with.
+        """
         ever = self._watch.ever_finished.get(place, {}).values()
         known = self._watch.rows.known
-        ends = [one.end_offset for one in ever if known.get(one.segment_id, one).history >= number]
-        return max([*ends, begins - 1] if number else ends, default=None)
+        ends = [(known.get(one.segment_id, one).history, one.end_offset) for one in ever]
+        begins = {number: offset for of, number, offset in self._all if of == place}
+        return max(
+            (min([end, *(offset - 1 for number, offset in begins.items() if number > of)]) for of, end in ends),
+            default=None,
+        )
 
     def was_remote(self, place: _Place, first: int, last: int) -> bool:
         """Whether some of these offsets was ever FINISHED in the history that is followed now, or below its begin."""

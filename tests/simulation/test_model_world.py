@@ -40,6 +40,21 @@ def test_what_a_process_knows_of_before_an_election_is_not_what_others_are_told(
         assert not opened.segment.eligible
 
 
+def test_a_size_that_was_mended_since_the_scan_is_in_doubt() -> None:
+    cluster, log = cluster_of_two_brokers()
+    log.produce(8)
+    source, _ = source_of(cluster, FactsFeed(cluster))
+    damaged, active = log.replicas[1].files[0], log.replicas[1].files[-1]
+    damaged.claimed_bytes = active.claimed_bytes = 1 << 40
+    seen = next(one for one in source.scan().replicas if one.replica_id.broker_id == 1)
+    damaged.claimed_bytes = active.claimed_bytes = 0
+    cluster.changed()
+
+    doubts = source.size_doubts(seen.replica_id, seen.segments)
+
+    assert set(doubts) == {damaged.base_offset, active.base_offset}
+
+
 def test_a_transaction_is_not_open_in_a_history_that_never_had_it() -> None:
     _, log = cluster_of_two_brokers()
     log.produce(8)

@@ -6,6 +6,7 @@ Which replica may be read and which segments are eligible is judged by the produ
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
+from typing import Final
 
 from include.tiering.broker_files.names import DirectoryState
 from include.tiering.cluster.contract import TopicFacts
@@ -35,6 +36,9 @@ from include.tiering.model.segment_data import LogSegmentData
 from include.tiering.remote_storage.bodies import BytesSource
 from tests.simulation.world.brokers import Cluster, PartitionLog, ReplicaLog, SegmentFile
 from tests.simulation.world.records import SNAPSHOT, Record, bytes_of, crc32c, epoch_text, index_bytes, size_of
+
+_SPARSE_BYTES: Final = 1 << 20
+"""An active segment may grow, and is in doubt where more than this is on no disk."""
 
 
 class FactsView:
@@ -133,9 +137,20 @@ class ModelSource:
         return list(takewhile(lambda one: one.base_offset in compacted, segments))
 
     def size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:
-        _, on_disk, _ = self._located(replica_id)
-        claimed = {file.base_offset for file in on_disk.files if file.claimed_bytes}
-        return {one.base_offset: "it is longer than its batches" for one in segments if one.base_offset in claimed}
+        """Of the sizes that a scan told, by what is there now, as the adapter of log directories."""
+        log, on_disk, _ = self._located(replica_id)
+        files = {file.base_offset: file for file in on_disk.files}
+        doubts = {}
+        for one in segments:
+            file = files.get(one.base_offset)
+            too_much = one.size_bytes - (0 if file is None else size_of(log.partition, file.records))
+            if file is None:
+                doubts[one.base_offset] = "it cannot be read: it is gone"
+            elif file.claimed_bytes:
+                doubts[one.base_offset] = "it is longer than its batches"
+            elif too_much > _SPARSE_BYTES if one.active else too_much:
+                doubts[one.base_offset] = f"when it was listed it had {too_much} bytes more"
+        return doubts
 
     def unfinished_transactions(self, replica_id: ReplicaId) -> Sequence[UnfinishedTransaction]:
         log, _, _ = self._located(replica_id)

@@ -66,7 +66,7 @@ from tests.simulation.world.quotas import ModelQuotas
 from tests.simulation.world.sides import CLUSTER_ID
 
 MIN_BYTES: Final = 60
-TOTAL_MAX_BYTES: Final = 90
+TOTAL_MAX_BYTES: Final = 70
 MOST_MISSING: Final = 1
 """So many segments of a partition are believed to be lost singly."""
 SOMEBODY_ELSES: Final = StoreMarker(CLUSTER_ID, "another-store", 1)

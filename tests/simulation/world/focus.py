@@ -223,6 +223,7 @@ WRONG_PLACES: Final = Focus(
     {
         **_ANY_MISTAKE,
         "store_goes_away": 14,
+        "store_goes_away_from_a_copy": 14,
         "store_comes_back": 16,
         "store_hides": 14,
         "failure_and_store_hides": 8,
@@ -269,6 +270,8 @@ NAMES_AND_CLOCKS: Final = Focus(
         "facts_go_away": 12,
         "clock_goes_wrong": 8,
         "clock_is_mended": 12,
+        "clock_jumps_before_a_run": 6,
+        "all_retentions_are_shortened": 10,
         "retention_is_mended_in_a_pause": 24,
         "deletion_is_paused": 24,
         "file_is_extended": 8,

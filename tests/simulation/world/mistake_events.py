@@ -13,6 +13,7 @@ from include.tiering.remote_storage.marker import MARKER_KEY, marker_from_bytes,
 from tests.simulation.invariants.rows import DELETING, FINISHED
 from tests.simulation.kernel.choices import Menu
 from tests.simulation.world.database import another_database, database
+from tests.simulation.world.deployment import MIN_BYTES
 from tests.simulation.world.event_source import EventSource
 from tests.simulation.world.operator_events import take_over
 from tests.simulation.world.places import StoreSettings
@@ -26,8 +27,11 @@ _OFF_MS: Final = Menu(
 )
 _SHORT_MS: Final = Menu((0, 50), (5_000, 50))
 _MENDED_MS: Final = Menu((None, 60), (400 * 24 * _HOUR_MS, 40))
+_MONTH_MS: Final = 30 * 24 * _HOUR_MS
+_FAR_AHEAD_MS: Final = 400 * 24 * _HOUR_MS
 _RECORDS: Final = 8
 _HUGE_BYTES: Final = 1 << 40
+_SENDS: Final = ("store.put",)
 _ABOUT_TO_DELETE: Final = ("quota.take request", "clock.sleep", "wait")
 
 
@@ -66,6 +70,9 @@ class MistakeEvents(EventSource):
             self.retention_is_mended_in_a_pause,
             self.deletion_is_paused,
             self.file_is_extended,
+            self.clock_jumps_before_a_run,
+            self.all_retentions_are_shortened,
+            self.store_goes_away_from_a_copy,
         )
 
     # Where the store is.
@@ -77,6 +84,11 @@ class MistakeEvents(EventSource):
             is_old = self._choices.number(4) == 3
             places.goes_away(self._old_marker if is_old else None)
             self._tell("the store goes away", "", "with an old marker in its place" if is_old else "nothing is there")
+
+    def store_goes_away_from_a_copy(self) -> None:
+        """While it sends: its marker was read before."""
+        if any(task.label.startswith(_SENDS) for one in self._world.alive("copier") for task in one.tasks):
+            self.store_goes_away()
 
     def store_comes_back(self) -> None:
         places = self._world.places
@@ -242,6 +254,16 @@ class MistakeEvents(EventSource):
             scheduler.database_ahead_ms = off_ms
             self._tell("the database's clock goes wrong", "", f"by {off_ms // _HOUR_MS} hours")
 
+    def clock_jumps_before_a_run(self) -> None:
+        """Topics keep a month, by which nothing is old; a host comes up with a clock that is a year ahead, and the next
+        run of expiration begins."""
+        scheduler = self._world.scheduler
+        if not scheduler.database_ahead_ms:
+            self._set(self._topics(), _MONTH_MS)
+            scheduler.database_ahead_ms = _FAR_AHEAD_MS
+            self._tell("the database's clock goes wrong", "", f"by {_FAR_AHEAD_MS // _HOUR_MS} hours")
+            self._runs.start_expire_run()
+
     def clock_is_mended(self) -> None:
         """And what it dated while it was ahead is told about, as the refusals say."""
         scheduler = self._world.scheduler
@@ -256,7 +278,7 @@ class MistakeEvents(EventSource):
     def retention_is_mended_in_a_pause(self) -> None:
         """A retention that is too short, a pause, the right retention, and on it goes: one of these at a time."""
         if not self._mending:
-            names = sorted({*self._world.cluster.names.values(), "orders"})
+            names = self._topics()
             topic = names[self._choices.number(len(names))]
             topics = names if self._choices.number(3) == 2 else [topic]
             self._mending = [
@@ -266,6 +288,21 @@ class MistakeEvents(EventSource):
             ]
         self._mending.pop(0)()
 
+    def all_retentions_are_shortened(self) -> None:
+        """So that each topic loses its first few segments: too little of one for a question."""
+        watch = self._world.watch
+        for topic in self._topics():
+            partitions = [one for one in self._world.cluster.logs if one.topic == topic]
+            there = max(partitions, key=watch.bytes_there, default=None)
+            if there is None:
+                continue
+            goes = 0
+            for row in sorted(watch.live_rows(there), key=lambda one: one.start_offset):
+                if row.state == FINISHED and goes + row.size_bytes <= MIN_BYTES:
+                    goes += row.size_bytes
+            self._set([topic], None, watch.bytes_there(there) - goes)
+        self._runs.start_expire_run()
+
     def deletion_is_paused(self) -> None:
         """Somebody sees a batch delete, pauses it and mends the retention; then it may go on."""
         if self._is_held:
@@ -273,7 +310,7 @@ class MistakeEvents(EventSource):
             self._resume()
         elif any(task.label.startswith(_ABOUT_TO_DELETE) for one in self._world.alive("deleter") for task in one.tasks):
             self._is_held = True
-            self._pause_and_set(sorted({*self._world.cluster.names.values(), "orders"}), None)
+            self._pause_and_set(self._topics(), None)
 
     def file_is_extended(self) -> None:
         """A local file has the size that a damaged file system gives it."""
@@ -285,13 +322,18 @@ class MistakeEvents(EventSource):
             self._world.cluster.changed()
             self._tell("a local file is longer than what it holds", log.partition, f"on {replica.broker_id}")
 
-    def _set(self, topics: Sequence[str], retention_ms: Any) -> None:
-        value = None if retention_ms is None else str(retention_ms)
+    def _topics(self) -> list[str]:
+        return sorted({*self._world.cluster.names.values(), "orders"})
+
+    def _set(self, topics: Sequence[str], retention_ms: Any, retention_bytes: int | None = None) -> None:
+        limits = {"retention.ms": retention_ms, "retention.bytes": retention_bytes}
+        changes = {name: None if value is None else str(value) for name, value in limits.items()}
         for topic in topics:
-            entity = ConfigEntity(EntityType.TOPICS, topic)
-            self._world.admin_configs.alter(entity, {"retention.ms": value, "retention.bytes": None}, author="operator")
-            self._world.settings_history.append((self._world.scheduler.now_ms, topic, retention_ms, None))
-            self._tell("retention is changed", topic, f"retention.ms {retention_ms}, retention.bytes None")
+            self._world.admin_configs.alter(ConfigEntity(EntityType.TOPICS, topic), changes, author="operator")
+            history = (self._world.scheduler.now_ms, topic, retention_ms, retention_bytes)
+            self._world.settings_history.append(history)
+            said = f"retention.ms {retention_ms}, retention.bytes {retention_bytes}"
+            self._tell("retention is changed", topic, said)
 
     def _pause_and_set(self, topics: Sequence[str], retention_ms: Any) -> None:
         self._world.admin_work.pause(None, author="operator")

@@ -94,7 +94,7 @@ class Tempers:
             hands_over=bool(focus.temper("hands_over", 0)),
             mistakes=bool(focus.temper("mistakes", 0)),
             decides=bool(focus.temper("decides", 0)),
-            two_topics=bool(focus.temper("two_topics", 0)) and choices.number(3) == 1,
+            two_topics=bool(focus.temper("two_topics", 0)) and choices.number(3) != 0,
             store_is_directory=bool(focus.temper("mistakes", 0)) and choices.number(2) == 1,
             forgets_removals=bool(focus.temper("mistakes", 0)) and choices.number(2) == 1,
         )

@@ -1,15 +1,24 @@
 """Mutants of what a person decides: to follow another history, to go on behind what was compacted away."""
 
+from dataclasses import replace
 from itertools import dropwhile
 from typing import Any
 
+from include.tiering.errors import StateConflictError
 from include.tiering.log_source.contract import IneligibleReason
+from include.tiering.model.divergence import newest_history, open_divergence
 from include.tiering.model.skipped_offsets import OffsetRange
-from include.tiering.remote_metadata import sql_divergences
-from include.tiering.tasks import copy_fork, plan_copy
+from include.tiering.remote_metadata import sql_changes, sql_divergences, sql_skipped_offsets
+from include.tiering.tasks import copy_fork, copy_one_segment, next_segments, plan_copy
+from include.tiering.tasks.copy_plan import HeldBack
 from include.tiering.tasks.next_segments import uncopied
-from include.tiering.wiring import name_parts
-from tests.simulation.mutants.mutant import Mutant, Patch, nothing, otherwise
+from include.tiering.wiring import name_parts, tiering
+from tests.simulation.mutants.mutant import Call, Mutant, Patch, nothing, otherwise, refused
+
+_records = sql_divergences.record
+_skips = sql_skipped_offsets.skip
+_goes_on = plan_copy.next_segments
+_plans_skip = tiering.plan_skip
 
 
 def _never_back() -> list[Patch]:
@@ -33,6 +42,83 @@ def _behind_compacted() -> list[Patch]:
         return list(dropwhile(lambda one: one.reason is IneligibleReason.COMPACTED_SEGMENT, pending))
 
     return [(plan_copy, "next_segments", instead)]
+
+
+def _end_of_before() -> list[Patch]:
+    return [(copy_one_segment, "require_same_end", nothing)]
+
+
+def _recorded_late() -> list[Patch]:
+    """A record of before a decision is taken for one of after it."""
+
+    def instead(connection: Any, cluster_id: str, partition: Any, seen: Any, *, history: int, now_ms: int) -> Any:
+        newest = newest_history(sql_divergences.divergences_of(connection, cluster_id, partition))
+        return _records(connection, cluster_id, partition, seen, history=newest, now_ms=now_ms)
+
+    return [(sql_divergences, "record", instead)]
+
+
+def _found_nothing(call: Call) -> bool:
+    return call.error is None and call.result is None
+
+
+def _finished_across() -> list[Patch]:
+    """Only what waits for a decision keeps a copy from FINISHED."""
+
+    def instead(connection: Any, cluster_id: str, partition: Any, _history: int) -> None:
+        undecided = open_divergence(sql_divergences.divergences_of(connection, cluster_id, partition))
+        if undecided is not None:
+            raise StateConflictError(f"{partition}: {undecided}")
+
+    return [(sql_changes, "require_one_history", instead)]
+
+
+def _is_of_before(call: Call) -> bool:
+    return "follows another history" in str(call.error)
+
+
+def _decided_is_left_out() -> list[Patch]:
+    """Where it was compacted and where it is whole."""
+
+    def instead(replica: Any, highest: int | None, metadata: Any) -> list[Any]:
+        if not replica.was_compacted:
+            return _goes_on(replica, highest, metadata)
+        pending = uncopied(replica.segments, highest, replica.log_start_offset)
+        decisions = metadata.skipped_offsets(replica.topic_id_partition)
+        return list(dropwhile(lambda one: not next_segments._undecided(replica, one, highest, decisions), pending))
+
+    return [(plan_copy, "next_segments", instead)]
+
+
+def _of_a_compacted_log(call: Call) -> bool:
+    return bool(call.result) and call.args[0].was_compacted
+
+
+def _compacted_is_missing() -> list[Patch]:
+    """What a log cleaner took is a file that is missing, as in any other topic."""
+
+    def instead(report: Any, plan: Any, *rest: Any) -> Any:
+        held_back = [
+            replace(one, reason=HeldBack.HOLE) if one.reason is HeldBack.COMPACTED else one for one in plan.held_back
+        ]
+        return _plans_skip(report, replace(plan, held_back=tuple(held_back)), *rest)
+
+    return [(tiering, "plan_skip", instead)]
+
+
+def _is_compacted(call: Call) -> bool:
+    return call.result is not None and call.result.is_compacted
+
+
+def _never_first() -> list[Patch]:
+    def instead(*args: Any, may_be_first: bool = False) -> Any:
+        return _skips(*args)
+
+    return [(sql_skipped_offsets, "skip", instead)]
+
+
+def _may_be_first(call: Call) -> bool:
+    return bool(call.kwargs.get("may_be_first"))
 
 
 FOLLOWING = (
@@ -60,5 +146,47 @@ FOLLOWING = (
         "a plan goes on by itself",
         _behind_compacted,
         otherwise,
+    ),
+    Mutant(
+        "end-of-before",
+        "a copy begins where the archive ends when it has STARTED",
+        "where it ended when the batch began",
+        _end_of_before,
+        refused,
+    ),
+    Mutant(
+        "recorded-late",
+        "what was seen before a decision is not recorded after it",
+        "it is",
+        _recorded_late,
+        _found_nothing,
+    ),
+    Mutant(
+        "finished-across",
+        "what began before a decision is not FINISHED after it",
+        "an open divergence alone is asked for",
+        _finished_across,
+        _is_of_before,
+    ),
+    Mutant(
+        "decided-is-left-out",
+        "what is whole where it is read is copied, whatever was decided",
+        "what was decided is left out",
+        _decided_is_left_out,
+        _of_a_compacted_log,
+    ),
+    Mutant(
+        "compacted-is-missing",
+        "a person may go on without segments that were compacted away",
+        "they are missing files",
+        _compacted_is_missing,
+        _is_compacted,
+    ),
+    Mutant(
+        "never-first",
+        "a first copy may begin behind what was compacted away",
+        "something must have been copied",
+        _never_first,
+        _may_be_first,
     ),
 )

@@ -1,11 +1,18 @@
 """What a person decides where a source has another history than what is archived, or has lost what comes next."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from include.tiering.tasks.copy_plan import HeldBackPartition
-from tests.simulation.kernel.scheduler import Process
+from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.remote_metadata.contract import LeaseRole
+from include.tiering.tasks.copy_plan import HeldBack, HeldBackPartition
+from tests.simulation.kernel.scheduler import Process, Task
+from tests.simulation.world.brokers import PartitionLog, ReplicaLog
 from tests.simulation.world.event_source import EventSource
+
+_CALLS: Final = ("metadata.update_segment", "source.open_segment")
+_RECORDS: Final = "metadata.record_divergence"
+_MOST_HELD_STEPS: Final = 200
 
 
 class HistoryEvents(EventSource):
@@ -13,7 +20,14 @@ class HistoryEvents(EventSource):
 
     def events(self) -> tuple[Callable[[], None], ...]:
         """All of them."""
-        return (self.another_history, self.follow, self.skip_what_is_named)
+        return (
+            self.another_history,
+            self.follow,
+            self.skip_what_is_named,
+            self.decided_meanwhile,
+            self.recorded_late,
+            self.whole_replica_leads,
+        )
 
     def another_history(self) -> None:
         """A broker without the last of what is remote leads and writes on; at times its log begins behind the archive's
@@ -52,7 +66,104 @@ class HistoryEvents(EventSource):
         if asked:
             self.decide(asked[self._choices.number(len(asked))])
 
-    def decide(self, held: HeldBackPartition) -> None:
+    def decided_meanwhile(self) -> None:
+        """There is more to copy. When a copier gets so far, its source goes on with another history, and a person
+        follows it before the copier goes on: it is about to record FINISHED, or to open what comes next."""
+        world, label = self._world, _CALLS[self._choices.number(len(_CALLS))]
+
+        def comes(process: Process, found: str) -> None:
+            log, task = self._copied_by(process), world.scheduler.current
+            if found == label and log is not None and task is not None and self._loses_what_is_remote(log):
+                world.at_call = lambda *_: None
+                self._decide_before(task)
+
+        world.at_call = comes
+        for log in world.cluster.logs.values():
+            log.produce(12)
+            log.replicate()
+            for replica in log.replicas.values():
+                log.checkpoint(replica)
+        world.cluster.changed()
+        self._tell("there is more to copy", "", f"until {label}")
+        self._runs.start_copy_run()
+
+    def _copied_by(self, process: Process) -> PartitionLog | None:
+        """The log whose lease it got last, if it copies at all."""
+        newest, logs = self._world.watch.leases.newest, self._world.cluster.logs.values()
+        return next((log for log in logs if newest(log.partition, LeaseRole.COPY) is process), None)
+
+    def _loses_what_is_remote(self, log: PartitionLog) -> bool:
+        """Its leader crashes, loses the last of what is remote and writes on, in segments as before; if it can."""
+        leader, highest = log.leading, self._world.watch.highest_copied(log.partition)
+        first = -1 if leader is None else max(leader.log_start, leader.files[0].base_offset)
+        if leader is None or highest < first:
+            return False
+        end = leader.end
+        log.truncate(leader, max(first, highest - self._choices.number(6)))
+        log.elect(leader.broker_id, clean=False)
+        log.unclean = True
+        log.produce(end - leader.end + 1 + self._choices.number(4))
+        for replica in log.replicas.values():
+            log.checkpoint(replica)
+        self._world.cluster.changed()
+        self._tell("a leader goes on with another history", log.partition, f"epoch {log.leader_epoch}")
+        return True
+
+    def recorded_late(self) -> None:
+        """Somebody who saw a divergence takes so long to record it that a person has decided about it."""
+        tasks = [task for process in self._world.alive() for task in process.tasks]
+        found = [task for task in tasks if task.label == _RECORDS and not task.done]
+        if found:
+            waiting = found[self._choices.number(len(found))]
+            self._tell("a divergence is recorded late", waiting.process.name)
+            self._decide_before(waiting)
+
+    def whole_replica_leads(self) -> None:
+        """Somebody goes on without what a broker's log cleaner took; then one leads whose own never came to it."""
+        logs = self._world.cluster.logs
+        asked = [
+            (held, logs[held.topic_id_partition], broker)
+            for held in self._runs.held_back
+            if held.reason is HeldBack.COMPACTED and held.hole is not None and held.topic_id_partition in logs
+            for broker in logs[held.topic_id_partition].isr
+            if _has_whole(logs[held.topic_id_partition].replicas[broker], held.hole)
+        ]
+        if not asked:
+            return
+        held, log, broker = asked[self._choices.number(len(asked))]
+
+        def leads() -> None:
+            if log.partition not in logs or broker not in log.isr:
+                return
+            if broker != log.leader:
+                log.elect(broker, clean=True)
+            log.produce(4)
+            log.replicate()
+            for replica in log.replicas.values():
+                log.checkpoint(replica)
+            self._world.cluster.changed()
+            self._tell("a broker leads that has all of it", log.partition, f"{broker}")
+            self._runs.start_copy_run()
+
+        self.decide(held, then=leads)
+
+    def _decide_before(self, waiting: Task) -> None:
+        """Whoever decides asks for a plan, and follows what it names."""
+        waiting.held_until = self._world.scheduler.steps + _MOST_HELD_STEPS
+
+        def body(tiering: Any, _process: Process) -> None:
+            try:
+                for held in tiering.plan_copy("asked", dry_run=True).held_back:
+                    if held.follow_from is not None:
+                        one = held.topic_id_partition
+                        planned = tiering.plan_follow(one.topic, one.partition, held.follow_from, str(one.topic_id))
+                        tiering.follow_source(planned, reason="lost elsewhere, too", author="operator")
+            finally:
+                waiting.held_until = 0
+
+        self._world.start("operator", body)
+
+    def decide(self, held: HeldBackPartition, then: Callable[[], None] = lambda: None) -> None:
         """As what holds it back asks."""
         partition, from_offset = held.topic_id_partition, held.follow_from
         named = (partition.topic, partition.partition)
@@ -64,6 +175,7 @@ class HistoryEvents(EventSource):
         def skips(tiering: Any, _process: Process) -> None:
             planned = tiering.plan_skip(*named, str(partition.topic_id))
             tiering.skip_offsets(planned, reason="lost", author="operator")
+            then()
 
         self._world.start("operator", skips if from_offset is None else follows)
         if from_offset is None:
@@ -76,3 +188,10 @@ def is_asked(held: HeldBackPartition) -> bool:
     """Whether a person can end it by a decision: failed segments may be given up though the source still has them, if
     their new copies fail each time."""
     return held.follow_from is not None or held.hole is not None or bool(held.lost)
+
+
+def _has_whole(replica: ReplicaLog, offsets: OffsetRange) -> bool:
+    """All segments that these offsets are in."""
+    files = [file for file in replica.files if file.base_offset <= offsets.last and offsets.first < file.end]
+    is_there = bool(files) and files[0].base_offset <= offsets.first and files[-1].end > offsets.last
+    return is_there and not any(file.is_compacted for file in files)

@@ -81,6 +81,8 @@ class World:
         """The step from which on this one is the rightful one."""
         self.watch = Watch(self)
         self.disturbances: Callable[[], None] = lambda: None
+        self.at_call: Callable[[Process, str], None] = lambda *_: None
+        """What an event has the world do before some call."""
         self._starts = 0
         deploy(self, Process(self.scheduler, "set-up", side=self.side)).migrate()
 
@@ -223,6 +225,8 @@ class World:
         return ", ".join([_short(value) for value in args] + named)
 
     def before_call(self, process: Process, label: str) -> None:
+        if not self.scheduler.quiet:
+            self.at_call(process, label)
         if self.is_watched(process):
             self.watch.before_call(process, label)
 

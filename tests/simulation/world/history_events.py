@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.tasks.copy_plan import HeldBack, HeldBackPartition
 from tests.simulation.kernel.scheduler import Process, Task
-from tests.simulation.world.brokers import PartitionLog, ReplicaLog
+from tests.simulation.world.brokers import PartitionLog, ReplicaLog, SegmentFile
 from tests.simulation.world.event_source import EventSource
 
 _CALLS: Final = ("metadata.update_segment", "source.open_segment")
@@ -79,11 +78,7 @@ class HistoryEvents(EventSource):
 
         world.at_call = comes
         for log in world.cluster.logs.values():
-            log.produce(12)
-            log.replicate()
-            for replica in log.replicas.values():
-                log.checkpoint(replica)
-        world.cluster.changed()
+            self._writes_on(log, 12)
         self._tell("there is more to copy", "", f"until {label}")
         self._runs.start_copy_run()
 
@@ -119,33 +114,44 @@ class HistoryEvents(EventSource):
             self._decide_before(waiting)
 
     def whole_replica_leads(self) -> None:
-        """Somebody goes on without what a broker's log cleaner took; then one leads whose own never came to it."""
-        logs = self._world.cluster.logs
-        asked = [
-            (held, logs[held.topic_id_partition], broker)
-            for held in self._runs.held_back
-            if held.reason is HeldBack.COMPACTED and held.hole is not None and held.topic_id_partition in logs
-            for broker in logs[held.topic_id_partition].isr
-            if _has_whole(logs[held.topic_id_partition].replicas[broker], held.hole)
-        ]
-        if not asked:
+        """A topic was compacted for a while: the leader's log cleaner took some of what would be copied next, and a
+        person goes on without; then a broker leads whose own log cleaner never came to it."""
+        log = self._log()
+        if log is None or log.leading is None:
             return
-        held, log, broker = asked[self._choices.number(len(asked))]
+        self._writes_on(log, 12)
+        leader, highest = log.leading, self._world.watch.highest_copied(log.partition)
+        files = [one for one in leader.files[:-1] if one.end > highest + 1 and len(one.records) > 1]
+        brokers = [one for one in log.isr if one != log.leader and files and _has_whole(log.replicas[one], files[0])]
+        if not brokers or files[0].end > log.last_stable_offset:
+            return
+        broker = brokers[self._choices.number(len(brokers))]
+        self._world.cluster.configs[log.partition.topic_id]["cleanup.policy"] = "delete"
+        log.clean(leader, files[0], files[0].records[::2])
+        self._world.cluster.changed()
+        self._tell("a log cleaner runs", log.partition, f"on {log.leader}, from {files[0].base_offset}")
 
         def leads() -> None:
-            if log.partition not in logs or broker not in log.isr:
-                return
-            if broker != log.leader:
+            if log.partition in self._world.cluster.logs and broker in log.isr:
                 log.elect(broker, clean=True)
-            log.produce(4)
-            log.replicate()
-            for replica in log.replicas.values():
-                log.checkpoint(replica)
-            self._world.cluster.changed()
-            self._tell("a broker leads that has all of it", log.partition, f"{broker}")
-            self._runs.start_copy_run()
+                self._writes_on(log, 4)
+                self._tell("a broker leads that has all of it", log.partition, f"{broker}")
+                self._runs.start_copy_run()
 
-        self.decide(held, then=leads)
+        def body(tiering: Any, process: Process) -> None:
+            for held in tiering.plan_copy("asked", dry_run=True).held_back:
+                if held.topic_id_partition == log.partition and held.reason is HeldBack.COMPACTED and held.hole:
+                    self._skip(tiering, held)
+                    leads()
+
+        self._world.start("operator", body)
+
+    def _writes_on(self, log: PartitionLog, count: int) -> None:
+        log.produce(count)
+        log.replicate()
+        for replica in log.replicas.values():
+            log.checkpoint(replica)
+        self._world.cluster.changed()
 
     def _decide_before(self, waiting: Task) -> None:
         """Whoever decides asks for a plan, and follows what it names."""
@@ -155,33 +161,35 @@ class HistoryEvents(EventSource):
             try:
                 for held in tiering.plan_copy("asked", dry_run=True).held_back:
                     if held.follow_from is not None:
-                        one = held.topic_id_partition
-                        planned = tiering.plan_follow(one.topic, one.partition, held.follow_from, str(one.topic_id))
-                        tiering.follow_source(planned, reason="lost elsewhere, too", author="operator")
+                        self._follow(tiering, held)
             finally:
                 waiting.held_until = 0
 
         self._world.start("operator", body)
 
-    def decide(self, held: HeldBackPartition, then: Callable[[], None] = lambda: None) -> None:
+    def decide(self, held: HeldBackPartition) -> None:
         """As what holds it back asks."""
         partition, from_offset = held.topic_id_partition, held.follow_from
-        named = (partition.topic, partition.partition)
 
-        def follows(tiering: Any, _process: Process) -> None:
-            planned = tiering.plan_follow(*named, from_offset, str(partition.topic_id))
-            tiering.follow_source(planned, reason="lost elsewhere, too", author="operator")
+        def decides(tiering: Any, _process: Process) -> None:
+            (self._skip if from_offset is None else self._follow)(tiering, held)
 
-        def skips(tiering: Any, _process: Process) -> None:
-            planned = tiering.plan_skip(*named, str(partition.topic_id))
-            tiering.skip_offsets(planned, reason="lost", author="operator")
-            then()
-
-        self._world.start("operator", skips if from_offset is None else follows)
+        self._world.start("operator", decides)
         if from_offset is None:
             self._tell("what is named is skipped", partition, str(held.reason))
         else:
             self._tell("the source is followed", partition, f"from {from_offset}")
+
+    def _follow(self, tiering: Any, held: HeldBackPartition) -> None:
+        partition = held.topic_id_partition
+        topic_id = str(partition.topic_id)
+        planned = tiering.plan_follow(partition.topic, partition.partition, held.follow_from, topic_id)
+        tiering.follow_source(planned, reason="lost elsewhere, too", author="operator")
+
+    def _skip(self, tiering: Any, held: HeldBackPartition) -> None:
+        partition = held.topic_id_partition
+        planned = tiering.plan_skip(partition.topic, partition.partition, str(partition.topic_id))
+        tiering.skip_offsets(planned, reason="lost", author="operator")
 
 
 def is_asked(held: HeldBackPartition) -> bool:
@@ -190,8 +198,8 @@ def is_asked(held: HeldBackPartition) -> bool:
     return held.follow_from is not None or held.hole is not None or bool(held.lost)
 
 
-def _has_whole(replica: ReplicaLog, offsets: OffsetRange) -> bool:
-    """All segments that these offsets are in."""
-    files = [file for file in replica.files if file.base_offset <= offsets.last and offsets.first < file.end]
-    is_there = bool(files) and files[0].base_offset <= offsets.first and files[-1].end > offsets.last
+def _has_whole(replica: ReplicaLog, wanted: SegmentFile) -> bool:
+    """All segments that the offsets of another replica's are in."""
+    files = [file for file in replica.files if file.base_offset < wanted.end and wanted.base_offset < file.end]
+    is_there = bool(files) and files[0].base_offset <= wanted.base_offset and files[-1].end >= wanted.end
     return is_there and not any(file.is_compacted for file in files)

@@ -65,10 +65,16 @@ def next_segments(replica: Replica, highest_copied: int | None, metadata: Remote
 
 
 def compacted_away(
-    replica: Replica, pending: Sequence[LogSegment], highest_copied: int | None, *, is_next: bool
+    replica: Replica,
+    pending: Sequence[LogSegment],
+    highest_copied: int | None,
+    metadata: RemoteLogMetadata,
+    *,
+    is_next: bool,
 ) -> HeldBackPartition | None:
     """How the partition waits before the first of the `pending` segments; None if that one was not compacted. It can be
-    decided about once it `is_next`: nothing before it is still to be copied."""
+    decided about once it `is_next`: nothing before it is still to be copied. What somebody decided about already, where
+    another replica rolled its segments elsewhere, is not asked about again."""
     if not pending or not _is_compacted(pending[0]):
         return None
     last = pending[0]
@@ -76,9 +82,11 @@ def compacted_away(
         if not _is_compacted(segment) or segment.base_offset != last.end_offset + 1:
             break
         last = segment
-    offsets = OffsetRange(_first_wanted(replica, pending[0], highest_copied), last.end_offset)
-    detail = f"offsets {offsets}" + ("; see ./tiering skip" if is_next else "")
     partition: TopicIdPartition = replica.topic_id_partition
+    offsets = OffsetRange(_first_wanted(replica, pending[0], highest_copied), last.end_offset)
+    for undecided in not_skipped(*offsets, metadata.skipped_offsets(partition))[:1]:
+        offsets = OffsetRange(undecided.first, last.end_offset)
+    detail = f"offsets {offsets}" + ("; see ./tiering skip" if is_next else "")
     return HeldBackPartition(partition, offsets.first, HeldBack.COMPACTED, detail, offsets if is_next else None)
 
 

@@ -224,7 +224,7 @@ def _new(
     waits = [_past_retention(partition, doomed)] if doomed else []
     if len(leading) < len(pending):
         behind = pending[len(leading) :]
-        compacted = compacted_away(replica, behind, highest, is_next=False)
+        compacted = compacted_away(replica, behind, highest, metadata, is_next=False)
         waits.append(compacted or _not_eligible(partition, behind[0]))
     return [_planned(segment) for segment in leading[len(doomed) :]], waits
 
@@ -242,7 +242,7 @@ def _refusal(
     next_offset = first.base_offset if highest is None else highest + 1
     if not metadata.is_ready(partition):
         return HeldBackPartition(partition, next_offset, HeldBack.NOT_READY, "./tiering ready")
-    compacted = compacted_away(replica, pending, highest, is_next=True)
+    compacted = compacted_away(replica, pending, highest, metadata, is_next=True)
     if not first.eligible and not first.active and compacted is None:
         return _not_eligible(partition, first)
     owner = owner_seen(replica, registry.owner(partition.topic_id))

@@ -84,13 +84,33 @@ def test_all_that_lie_behind_each_other_are_one_decision(
 ) -> None:
     made = source(*reasons)
     known: Any = Known(copied)
-    held = compacted_away(made, next_segments(made, copied, known), copied, is_next=True)
+    held = compacted_away(made, next_segments(made, copied, known), copied, known, is_next=True)
     assert held is not None
     assert (held.reason, held.next_offset, held.hole) == (HeldBack.COMPACTED, offsets[0], offsets)
-    behind = compacted_away(made, next_segments(made, copied, known), copied, is_next=False)
+    behind = compacted_away(made, next_segments(made, copied, known), copied, known, is_next=False)
     assert behind is not None
     assert behind.hole is None
-    assert compacted_away(made, made.segments[2:], copied, is_next=True) is None or reasons[2] is COMPACTED
+    assert compacted_away(made, made.segments[2:], copied, known, is_next=True) is None or reasons[2] is COMPACTED
+
+
+@pytest.mark.parametrize(
+    ("copied", "skipped", "offsets"),
+    [
+        (None, [(0, 39)], (40, 199)),
+        (19, [(20, 39)], (40, 199)),
+        (None, [(0, 39), (60, 79)], (40, 199)),
+        (None, [(150, 199)], (0, 199)),
+    ],
+)
+def test_what_is_decided_of_the_first_segment_already_is_not_asked_about_again(
+    copied: int | None, skipped: list[tuple[int, int]], offsets: tuple[int, int]
+) -> None:
+    """The replica that led then rolled its segments elsewhere: a decision has to begin behind that one."""
+    made, known = source(COMPACTED, COMPACTED, None), Known(copied, *skipped)
+    metadata: Any = known
+    held = compacted_away(made, next_segments(made, copied, metadata), copied, metadata, is_next=True)
+    assert held is not None
+    assert (held.next_offset, held.hole) == (offsets[0], offsets)
 
 
 def looked(

@@ -5,10 +5,13 @@ from typing import Any
 
 from include.tiering.model import expiration
 from include.tiering.model.epoch_history import MergedHistory
-from include.tiering.remote_metadata import sql_truth
+from include.tiering.model.retention import DeletionReason
+from include.tiering.remote_metadata import sql, sql_truth
+from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.tasks import plan_expiration
 from include.tiering.tasks.delete_batch import DeleteBatch
 from include.tiering.tasks.delete_segments import SegmentDeleter
+from include.tiering.tasks.require_replacement import ReplacementCheck
 from include.tiering.tasks.topic_standing import TopicWatch
 from include.tiering.work.deletion_contract import DeletionRun
 from tests.simulation.mutants.mutant import Call, Instead, Mutant, Patch, otherwise, said
@@ -16,6 +19,7 @@ from tests.simulation.mutants.mutant import Call, Instead, Mutant, Patch, otherw
 _begins = SegmentDeleter.begin
 _deletes = SegmentDeleter.delete
 _plans = plan_expiration.decide_deletions
+_covers_it = ReplacementCheck.require_covered
 
 
 def _log_start_late() -> list[Patch]:
@@ -180,7 +184,7 @@ def _shortened_history() -> list[Patch]:
     def instead(_known: Any, seen: Any, _seen_log_start: int) -> MergedHistory:
         return MergedHistory(seen)
 
-    return [(sql_truth, "merged", instead)]
+    return [(sql, "merged", instead), (sql_truth, "merged", instead)]
 
 
 def _brokers_log_start() -> list[Patch]:
@@ -216,15 +220,36 @@ def _absence_is_proof() -> list[Patch]:
 
 
 def _copies_taken_for_abandoned() -> list[Patch]:
-    """A copy is abandoned at once, whoever works on it."""
+    """A copy that somebody works on is abandoned at once. Nor is it asked whether something else has its offsets, which
+    alone would keep it."""
+    worked_on: set[Any] = set()
 
     def decide(given: Any) -> Any:
+        if not given.under_live_work:
+            return _plans(given)
         return _plans(replace(given, unfinished_copy_expiry_ms=0, under_live_work=frozenset()))
 
     def begin(self: Any, lease: Any, planned: Any) -> Any:
+        if self.work.holder(planned.topic_id_partition, LeaseRole.COPY) is not None:
+            worked_on.update(one.segment_id for one in planned.deletions)
         return _begins(replace(self, work=Instead(self.work, holder=lambda *_args: None)), lease, planned)
 
-    return [(plan_expiration, "decide_deletions", decide), (SegmentDeleter, "begin", begin)]
+    def covered(self: Any, unfinished: Any) -> None:
+        if unfinished.remote_log_segment_id not in worked_on:
+            _covers_it(self, unfinished)
+
+    return [
+        (plan_expiration, "decide_deletions", decide),
+        (SegmentDeleter, "begin", begin),
+        (ReplacementCheck, "require_covered", covered),
+    ]
+
+
+def _of_somebody(call: Call) -> bool:
+    """One is worked on when it is planned, or perhaps when it is deleted."""
+    if isinstance(call.args[0], SegmentDeleter):
+        return any(one.reason == DeletionReason.ABANDONED_COPY for one in call.args[2].deletions)
+    return bool(getattr(call.args[0], "under_live_work", ()))
 
 
 def _never_held() -> list[Patch]:
@@ -257,7 +282,8 @@ EXPIRING = (
     Mutant(
         "no-live-work",
         "what somebody works on is not abandoned",
-        "every copy is abandoned at once",
+        "it is, at once",
         _copies_taken_for_abandoned,
+        _of_somebody,
     ),
 )

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from include.tiering.database.fencing import FenceHolder
+from include.tiering.database.fencing_tokens import RANDOM_BITS, token_after
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.remote_metadata import sql_publication
@@ -61,13 +62,15 @@ def _another_record() -> list[Patch]:
 
 
 def _no_lease() -> list[Patch]:
+    """Who has none is given a token as if."""
+
     def held(_connection: Any, _cluster_id: str, _fence: Any) -> FenceHolder:
         return FenceHolder("run", "batch")
 
     def claim(self: Any, partition: Any, *, run_id: str, batch_id: str, lease_ms: int) -> Any:
         now_ms = self.now_ms()
         given = _claims(self, partition, run_id=run_id, batch_id=batch_id, lease_ms=lease_ms)
-        fence = Fence(partition, now_ms, LeaseRole.PUBLISH)
+        fence = Fence(partition, token_after(now_ms << RANDOM_BITS, 0), LeaseRole.PUBLISH)
         return given or PartitionLease(run_id=run_id, batch_id=batch_id, fence=fence, expires_at_ms=now_ms + lease_ms)
 
     def renewed(_self: Any, lease: Any) -> Any:

@@ -12,6 +12,7 @@ from include.tiering.quota.config_store import ConfigEntity, EntityType
 from include.tiering.remote_storage.marker import MARKER_KEY, marker_from_bytes, marker_to_bytes
 from tests.simulation.invariants.rows import DELETING, FINISHED
 from tests.simulation.kernel.choices import Menu
+from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.database import another_database, database
 from tests.simulation.world.deployment import MIN_BYTES
 from tests.simulation.world.event_source import EventSource
@@ -30,8 +31,8 @@ _MENDED_MS: Final = Menu((None, 60), (400 * 24 * _HOUR_MS, 40))
 _MONTH_MS: Final = 30 * 24 * _HOUR_MS
 _FAR_AHEAD_MS: Final = 400 * 24 * _HOUR_MS
 _RECORDS: Final = 8
+_HIDDEN_STEPS: Final = 60
 _HUGE_BYTES: Final = 1 << 40
-_SENDS: Final = ("store.put",)
 _ABOUT_TO_DELETE: Final = ("quota.take request", "clock.sleep", "wait")
 
 
@@ -86,9 +87,16 @@ class MistakeEvents(EventSource):
             self._tell("the store goes away", "", "with an old marker in its place" if is_old else "nothing is there")
 
     def store_goes_away_from_a_copy(self) -> None:
-        """While it sends: its marker was read before."""
-        if any(task.label.startswith(_SENDS) for one in self._world.alive("copier") for task in one.tasks):
-            self.store_goes_away()
+        """Once a copier has begun to send the next segment, and has read the marker."""
+        world = self._world
+
+        def comes(process: Process, label: str) -> None:
+            if label == "store.upload" and process.name.startswith("copier"):
+                world.at_call = lambda *_: None
+                self.store_goes_away()
+
+        world.at_call = comes
+        self._runs.start_copy_run()
 
     def store_comes_back(self) -> None:
         places = self._world.places
@@ -99,6 +107,9 @@ class MistakeEvents(EventSource):
     def store_hides(self) -> None:
         """Answers deny for a while what is there: all of it, or one segment."""
         store = self._world.store
+        since = store.hides_all_since
+        if since is not None and self._world.scheduler.steps < since + _HIDDEN_STEPS:
+            return
         if store.hidden:
             store.hidden, store.hides_all_since = frozenset(), None
             self._tell("what was hidden is seen again", "")

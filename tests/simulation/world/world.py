@@ -82,7 +82,7 @@ class World:
         self.watch = Watch(self)
         self.disturbances: Callable[[], None] = lambda: None
         self.at_call: Callable[[Process, str], None] = lambda *_: None
-        """What an event has the world do before some call."""
+        """What an event has the world do before some call, or in the midst of an upload."""
         self._starts = 0
         deploy(self, Process(self.scheduler, "set-up", side=self.side)).migrate()
 
@@ -274,8 +274,13 @@ class World:
         self.watch.ownership.marker_read(process)
 
     def upload_begun(self, key: str, state: StoreState) -> None:
-        if state is self.store and key != MARKER_KEY and self.is_watched(self.scheduler.current_process()):
+        if state is not self.store or key == MARKER_KEY:
+            return
+        process = self.scheduler.current_process()
+        if self.is_watched(process):
             self.watch.sending.upload_begun(key)
+        if not self.scheduler.quiet:
+            self.at_call(process, "store.upload")
 
     def upload_hidden(self, key: str) -> None:
         self.watch.sending.hidden_uploads.add(key)

@@ -226,7 +226,7 @@ WRONG_PLACES: Final = Focus(
         "store_goes_away_from_a_copy": 12,
         "store_comes_back": 16,
         "store_hides": 14,
-        "failure_and_store_hides": 14,
+        "failure_and_store_hides": 34,
         "new_copy_is_lost": 16,
         "migrates": 10,
         "settings_go_wrong": 8,

@@ -6,7 +6,7 @@ from typing import Any
 from include.tiering.model import expiration
 from include.tiering.model.epoch_history import MergedHistory
 from include.tiering.model.retention import DeletionReason
-from include.tiering.remote_metadata import sql, sql_truth
+from include.tiering.remote_metadata import sql_truth
 from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.tasks import plan_expiration
 from include.tiering.tasks.delete_batch import DeleteBatch
@@ -184,7 +184,7 @@ def _shortened_history() -> list[Patch]:
     def instead(_known: Any, seen: Any, _seen_log_start: int) -> MergedHistory:
         return MergedHistory(seen)
 
-    return [(sql, "merged", instead), (sql_truth, "merged", instead)]
+    return [(sql_truth, "merged", instead)]
 
 
 def _brokers_log_start() -> list[Patch]:

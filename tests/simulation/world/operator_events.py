@@ -173,8 +173,8 @@ class OperatorEvents(EventSource):
 
 def take_over(tiering: Any, process: Process) -> None:
     """A person lets this database go on with the store, after its own audit. Who reads there that nothing is left of
-    what the database knows looks where the store is first."""
-    wanted = tiering.plan_take_over("take-over")
+    what the database knows looks where the store is first. Each try is an audit of its own."""
+    wanted = tiering.plan_take_over(f"take-over-{process.name}")
     missing = {one.finding.segment_id for one in wanted.findings if one.finding.kind is FindingKind.DANGLING_REFERENCE}
     known = process.side.finished_ids()
     if known and known <= missing and not process.scheduler.world.places.is_right:

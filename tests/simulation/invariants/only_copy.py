@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionReason
+from include.tiering.work.contract import ALL_TOPICS
 from tests.simulation.invariants.retention import is_due, limits_of
 from tests.simulation.invariants.rows import FINISHED, Row
 from tests.simulation.kernel.scheduler import Process
@@ -44,6 +45,7 @@ class OnlyCopy:
         self._asked_ms: dict[Process, int] = {}
         """Since when what is set counts for a batch: it took a partition, or a pause was over."""
         self._paused_ms: dict[Process, int] = {}
+        self._taken: dict[Process, TopicIdPartition] = {}
         self._history_since = 0
         """The step at which the rightful database became another one, or an older one."""
 
@@ -59,13 +61,16 @@ class OnlyCopy:
         place = (str(partition.topic_id), partition.partition)
         self._decided[place] = max(self._decided[place], log_start_offset)
 
-    def takes(self, process: Process) -> None:
-        """A partition."""
+    def takes(self, process: Process, partition: TopicIdPartition) -> None:
         self._asked_ms[process] = self._world.scheduler.now_ms
+        self._taken[process] = partition
+        self._paused_ms.pop(process, None)
 
-    def pause_seen(self, process: Process) -> None:
-        """It is still on."""
-        self._paused_ms[process] = self._world.scheduler.now_ms
+    def pause_seen(self, process: Process, paused: frozenset[str]) -> None:
+        """It is still on. What of another topic is paused does not stop the batch."""
+        taken = self._taken.get(process)
+        if taken is not None and paused & {ALL_TOPICS, taken.topic}:
+            self._paused_ms[process] = self._world.scheduler.now_ms
 
     def goes_on(self, process: Process) -> None:
         """To the next group: what it began before a pause it may end."""

@@ -172,10 +172,9 @@ class Watch:
             self._scanned(process)
         elif label == "work.paused_topics":
             self.sending.pause_seen(process, result)
-            if result:
-                self.only_copy.pause_seen(process)
+            self.only_copy.pause_seen(process, result)
         elif label == "deletions.claim" and result is not None:
-            self.only_copy.takes(process)
+            self.only_copy.takes(process, result.fence.topic_id_partition)
             self._local_bytes[process] = {one: self.bytes_local_now(one) for one in self.partitions()}
         elif label == "deletions.save_plan":
             self._planned_deletions(process, *args[:2])

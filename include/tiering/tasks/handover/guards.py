@@ -20,9 +20,9 @@ from dataclasses import replace
 from typing import Final
 
 from include.tiering.cluster.brokers_contract import BrokerConfig, ConfigSource
-from include.tiering.errors import BrokersUnavailableError, UnknownTopicError
+from include.tiering.errors import BrokersUnavailableError, StateConflictError, UnknownTopicError
 from include.tiering.model.handover import HandoverStep
-from include.tiering.tasks.handover.ports import DONE, HandoverRun, StepResult
+from include.tiering.tasks.handover.ports import DONE, REMOTE_STORAGE, HandoverRun, StepResult
 from include.tiering.work.handover_contract import GuardValue
 
 RETENTION_GUARDS: Final = {"retention.bytes": "-1", "retention.ms": "-1"}
@@ -84,11 +84,16 @@ def hold_guards(run: HandoverRun) -> None:
         run.told(f"somebody put {', '.join(sorted(one.key for one in found))} back: held again")
 
 
-def restore_guards(run: HandoverRun, keys: Collection[str]) -> None:
+def restore_guards(run: HandoverRun, keys: Collection[str], *, is_off: bool = False) -> None:
     """Put the old values of these configs back, and note it once the brokers say so. What is restored stays so, and
     what somebody has set since, too.
 
+    Args:
+        is_off: whether remote storage has to be off still, by the same answer that is compared. Behind a switch a
+            limited retention takes records that nobody else knows of.
+
     Raises:
+        StateConflictError: it is on.
         BrokersUnavailableError
         UnknownTopicError: the topic of this name is another one by now, or gone.
     """
@@ -98,7 +103,10 @@ def restore_guards(run: HandoverRun, keys: Collection[str]) -> None:
     _require_same_topic(run)
     # The last step lowers local retention itself: what is found then is ours.
     may_be_theirs = [one for one in left if run.handover.step is not HandoverStep.LOCAL_RETENTION]
-    changed = _changed_since(may_be_theirs, run.ports.brokers.topic_configs(run.handover.topic))
+    configs = run.ports.brokers.topic_configs(run.handover.topic)
+    if is_off and _own_value(configs, REMOTE_STORAGE) == "true":
+        raise StateConflictError(f"{run.handover.topic}: remote storage was switched on meanwhile; --resume follows it")
+    changed = _changed_since(may_be_theirs, configs)
     if changed:
         run.ports.handovers.save_guards(run.drive, changed)
         left = _held(run, keys)

@@ -64,10 +64,13 @@ def undo(run: HandoverRun) -> Undo:
     planned = possible_undo(ports, handover)
     ends_as = planned.ends_as
     if ends_as is None:
-        raise StateConflictError(f"{handover.topic} cannot be given back: {planned.reason}")
+        raise _stopped(run, f"{handover.topic} cannot be given back: {planned.reason}")
     ports.handovers.set_state(run.drive, HandoverState.UNDOING, detail=planned.reason or "undone by a person")
     if UndoAction.RESTORE_GUARDS in planned.actions and _topic(ports, handover) is not None:
-        restore_guards(run, GUARDS)
+        try:
+            restore_guards(run, GUARDS, is_off=True)
+        except StateConflictError as error:
+            raise _stopped(run, str(error)) from error
     if UndoAction.OWNER_TO_PLATFORM in planned.actions:
         _set_owner(run, TopicOwner.PLATFORM, expected=TopicOwner.HANDING_OVER)
         if (by_now := possible_undo(ports, handover)).ends_as is HandoverState.PARKED:
@@ -76,6 +79,13 @@ def undo(run: HandoverRun) -> Undo:
         _set_owner(run, TopicOwner.HANDING_OVER, expected=TopicOwner.PLATFORM)
     ports.handovers.set_state(run.drive, ends_as, detail=planned.reason or "undone by a person")
     return planned
+
+
+def _stopped(run: HandoverRun, why: str) -> StateConflictError:
+    """What an undo that was begun cannot go on with, a person can go on with forwards: it is not undoing any more."""
+    if run.handover.state is HandoverState.UNDOING:
+        run.ports.handovers.set_state(run.drive, HandoverState.STOPPED, detail=why)
+    return StateConflictError(why)
 
 
 def _set_owner(run: HandoverRun, owner: TopicOwner, *, expected: TopicOwner) -> None:

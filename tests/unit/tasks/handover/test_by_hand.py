@@ -4,6 +4,7 @@ import pytest
 from sqlalchemy import select
 
 from include.tiering.database.schema import events
+from include.tiering.errors import BrokersUnavailableError, StateConflictError
 from include.tiering.model.handover import HandoverState, HandoverStep
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.topic_owner import TopicOwner
@@ -88,3 +89,41 @@ def test_switched_by_hand_just_before_we_do_it_goes_on_as_ours(world):
     world.switch_by_hand()
     assert world.carry_on().state is HandoverState.DONE
     assert not [line for line in world.told if "by hand" in line]
+
+
+def test_in_the_midst_of_an_undo_nothing_is_put_back_and_a_resumed_one_follows(world):
+    """It is off when the undo begins, and on when the configs are read that it is about to change."""
+    go_to(world, HandoverStep.GATE)
+    seen = []
+
+    def switch_while_undoing(_name):
+        if world.handover.state is HandoverState.UNDOING and not seen:
+            seen.append(True)
+            world.switch_by_hand()
+
+    world.at = switch_while_undoing
+    with pytest.raises(StateConflictError, match="remote storage was switched on meanwhile; --resume follows it"):
+        world.undo()
+    assert world.configs["retention.bytes"] == "-1"
+    assert world.handover.state is HandoverState.STOPPED
+    waiting = world.carry_on(resume=True)
+    assert (waiting.step, world.owner) == (HandoverStep.WATCH, TopicOwner.BROKER)
+
+
+def test_an_undo_that_was_cut_short_before_the_switch_can_be_resumed_forwards(world):
+    go_to(world, HandoverStep.GATE)
+
+    def die_while_undoing(_name):
+        if world.handover.state is HandoverState.UNDOING:
+            raise BrokersUnavailableError("gone")
+
+    world.at = die_while_undoing
+    with pytest.raises(BrokersUnavailableError):
+        world.undo()
+    world.at = lambda _name: None
+    assert world.handover.state is HandoverState.UNDOING
+    world.switch_by_hand()
+    with pytest.raises(StateConflictError, match="cannot be given back"):
+        world.carry_on(resume=True)
+    waiting = world.carry_on(resume=True)
+    assert (waiting.step, world.owner) == (HandoverStep.WATCH, TopicOwner.BROKER)

@@ -207,6 +207,23 @@ def test_a_replacement_is_of_the_history_of_what_it_replaces(metadata, copied, f
     assert metadata.segment(new.remote_log_segment_id).history == 0
 
 
+def test_a_replacement_that_finishes_behind_a_decision_moves_neither_the_end_nor_the_history(metadata, copied, fence):
+    """What it replaces was left: behind its end offsets of the source would be missing, and nobody would know."""
+    (old,) = [row.metadata for row in metadata.list_segments(copied) if row.metadata.start_offset == 200]
+    metadata.record_verdict(old.remote_log_segment_id, Verdict.FAILED)
+    new = segment_of(copied, 9, 200, 299, dict(old.segment_leader_epochs.entries))
+    metadata.add_segment(new, fence=fence)
+    record(metadata, copied)
+    follow(metadata, copied, 150)
+    known = metadata.partition_truth(copied)
+    metadata.update_segment(
+        update_of(new, FINISHED), expected=STARTED, fence=fence, supersedes=old.remote_log_segment_id
+    )
+    assert metadata.highest_copied_offset(copied) == 149
+    assert metadata.partition_truth(copied) == known
+    assert metadata.segment_for_offset(copied, 4, 250).remote_log_segment_id == new.remote_log_segment_id
+
+
 def test_all_of_the_source_may_be_followed(metadata, copied, fence):
     record(metadata, copied, SeenDivergence(OffsetRange(0, 299), (0, 4), (6,), SeenBy.PLAN))
     follow(metadata, copied, 0)

@@ -37,7 +37,7 @@ from include.tiering.model.segment_state import RemoteLogSegmentState, is_legal_
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import Fence, SegmentRow
 from include.tiering.remote_metadata.sql_counters import count_in, count_out, highest_finished_offset
-from include.tiering.remote_metadata.sql_divergences import NEWEST_HISTORY, require_one_history
+from include.tiering.remote_metadata.sql_divergences import NEWEST_HISTORY, lower_highest, require_one_history
 from include.tiering.remote_metadata.sql_queries import find_segment
 from include.tiering.remote_metadata.sql_rows import epoch_values_of, values_of
 from include.tiering.remote_metadata.sql_stops import refresh_stop
@@ -130,9 +130,7 @@ class SegmentChanges:
             if supersedes is None:
                 self._require_next(known, stopped_reason)
             else:
-                replaced = self._known(supersedes)
-                self._supersede(replaced, known, change, fence, holder.batch_id)
-                return self._write(known, change, fence, history=replaced.history)
+                return self._take_place(self._known(supersedes), known, change, fence, holder.batch_id)
         return self._write(known, change, fence)
 
     def _known(self, segment_id: RemoteLogSegmentId) -> SegmentRow:
@@ -153,6 +151,19 @@ class SegmentChanges:
         if highest is not None and segment.end_offset <= highest:
             offsets = f"{segment.start_offset}..{segment.end_offset}"
             raise StateConflictError(f"{partition}: {offsets} may not finish, offsets up to {highest} did already")
+
+    def _take_place(
+        self, old: SegmentRow, new: SegmentRow, change: RemoteLogSegmentMetadataUpdate, fence: Fence, author: str
+    ) -> RemoteLogSegmentMetadata:
+        """FINISHED, of the old one's history. Where the archive ends stays as it is: by a decision to follow another
+        history it may lie below what is replaced."""
+        partition = old.metadata.topic_id_partition
+        highest = highest_finished_offset(self._connection, self._cluster_id, partition)
+        self._supersede(old, new, change, fence, author)
+        written = self._write(new, change, fence, history=old.history)
+        if highest is not None:
+            lower_highest(self._connection, self._cluster_id, partition, highest)
+        return written
 
     def _supersede(
         self, old: SegmentRow, new: SegmentRow, change: RemoteLogSegmentMetadataUpdate, fence: Fence, author: str

@@ -180,7 +180,7 @@ def add_decided(
     holds the partition."""
     values = _values(seen) | _decision(followed) | {"seen_at_ms": followed.decided_at_ms}
     connection.execute(insert(divergences).values(**_key(cluster_id, partition, number), **values))
-    _lower_highest(connection, cluster_id, partition, followed.from_offset - 1)
+    lower_highest(connection, cluster_id, partition, followed.from_offset - 1)
     detail = f"{seen}: from offset {followed.from_offset} on the later one is followed: {followed.reason}"
     _say(connection, cluster_id, partition, detail, followed.author, followed.decided_at_ms)
 
@@ -189,7 +189,7 @@ def _go_back(connection: Connection, cluster_id: str, partition: TopicIdPartitio
     """The next copy begins at the decision's offset, or behind what the source has not any more."""
     highest = highest_finished_offset(connection, cluster_id, partition)
     if highest is not None and followed.from_offset <= highest:
-        _lower_highest(connection, cluster_id, partition, followed.from_offset - 1)
+        lower_highest(connection, cluster_id, partition, followed.from_offset - 1)
         return
     known = skipped_of(connection, cluster_id, partition)
     for gone in not_skipped((-1 if highest is None else highest) + 1, followed.from_offset - 1, known):
@@ -197,7 +197,8 @@ def _go_back(connection: Connection, cluster_id: str, partition: TopicIdPartitio
         store_decision(connection, cluster_id, partition, skipped)
 
 
-def _lower_highest(connection: Connection, cluster_id: str, partition: TopicIdPartition, offset: int) -> None:
+def lower_highest(connection: Connection, cluster_id: str, partition: TopicIdPartition, offset: int) -> None:
+    """The archive ends at this offset (inclusive), or below. The caller holds the partition."""
     lowered = _HIGHEST.where(size_counters.c.highest_offset > offset)
     connection.execute(lowered, key_of(cluster_id, partition) | {"highest_offset": offset})
 

@@ -61,13 +61,20 @@ def learn_leader_epochs(
     seen: LeaderEpochs,
     seen_log_start: int,
     now_ms: NowMs,
+    *,
+    is_followed: bool = True,
 ) -> Sequence[Contradiction]:
-    """See `RemoteLogMetadata.merge_leader_epochs`. Mostly nothing is new: then one row is read and none is locked."""
-    known, found = learnt(connection, cluster_id, partition, seen, seen_log_start)
+    """See `RemoteLogMetadata.merge_leader_epochs`. Mostly nothing is new: then one row is read and none is locked.
+
+    Args:
+        is_followed: whether it is certain that what says it is of the history that is followed, as of a segment that
+            becomes FINISHED.
+    """
+    known, found = learnt(connection, cluster_id, partition, seen, seen_log_start, is_followed=is_followed)
     if found.history == known:
         return found.contradictions
     lock_or_create_partition(connection, cluster_id, partition)
-    _, found = learnt(connection, cluster_id, partition, seen, seen_log_start)
+    _, found = learnt(connection, cluster_id, partition, seen, seen_log_start, is_followed=is_followed)
     _store(connection, cluster_id, partition, found.history)
     if found.contradictions:
         detail = "; ".join(map(str, found.contradictions))
@@ -78,16 +85,23 @@ def learn_leader_epochs(
 
 
 def learnt(
-    connection: Connection, cluster_id: str, partition: TopicIdPartition, seen: LeaderEpochs, seen_log_start: int
+    connection: Connection,
+    cluster_id: str,
+    partition: TopicIdPartition,
+    seen: LeaderEpochs,
+    seen_log_start: int,
+    *,
+    is_followed: bool,
 ) -> tuple[LeaderEpochs, MergedHistory]:
     """What is known, and what it becomes.
 
-    Behind a decision a source that is not as late as what is known is an old leader's directory, or a segment: what it
-    says from the decision's offset on is known already, or of a history that was left.
+    Behind a decision a source that is not as late as what is known is an old leader's directory: what it says from the
+    decision's offset on is known already, or of a history that was left. A segment says what nobody else may know: the
+    store's copies of a history that is followed, where the source has lost its beginning.
     """
     known = truth_of(connection, cluster_id, partition).leader_epochs
     found = merged(known, seen, seen_log_start)
-    if found.history == known or not known.entries or seen.entries[-1].epoch > known.entries[-1].epoch:
+    if is_followed or found.history == known or not known.entries or seen.entries[-1].epoch > known.entries[-1].epoch:
         return known, found
     begin = connection.execute(_NEWEST_BEGIN, key_of(cluster_id, partition)).scalar_one_or_none()
     if begin is None:

@@ -9,7 +9,7 @@ import pytest
 from include.tiering.quality.partition_rules import PARTITION_RULES
 from include.tiering.wiring.quality_verbs import QualityVerbs
 from tests.doubles.plain_judge import PlainJudge
-from tests.doubles.two_histories import Cluster
+from tests.doubles.two_histories import BACK, BACK_BASES, BACK_END, Cluster
 
 pytestmark = pytest.mark.integration
 
@@ -70,3 +70,17 @@ def adopted(
     code, document = cluster.run("adopt", "--all", "--approve")
     assert code == 0
     return [one["start_offset"] for one in document["adopted"]]
+
+
+def test_an_old_directory_brings_nothing_back_between_two_decisions(cluster: Cluster) -> None:
+    cluster.elect_unclean()
+    follow(cluster, 35)
+    cluster.writes(BACK, BACK_BASES, BACK_END)
+    follow(cluster, 35)
+    again = [*BACK, (12, 100)]
+    cluster.writes(again, (*BACK_BASES, 130), 140)
+    follow(cluster, 100)
+    cluster.elect_unclean()
+    assert cluster.run("copy")[0] == 1
+    cluster.writes(again, (*BACK_BASES, 130), 140)
+    require_quiet(cluster)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, func, select, update
 
 from include.tiering.database.clock import NowMs
 from include.tiering.database.events import record_event
@@ -18,13 +18,8 @@ from include.tiering.remote_metadata.sql_rows import decode_leader_epochs, encod
 _OBSERVER: Final = "what brokers and segments say"
 _TRUTH: Final = select(partitions.c.log_start_offset, partitions.c.leader_epochs).where(in_partition(partitions))
 _CHANGE: Final = update(partitions).where(in_partition(partitions))
-_NEWEST_BEGIN: Final = (
-    select(divergences.c.followed_from)
-    .where(in_partition(divergences), divergences.c.followed_from.is_not(None))
-    .order_by(divergences.c.number.desc())
-    .limit(1)
-)
-"""From where on the newest history is followed."""
+_FIRST_BEGIN: Final = select(func.min(divergences.c.followed_from)).where(in_partition(divergences))
+"""From where on somebody has decided which leader epochs hold; None: nobody has."""
 
 
 def truth_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> PartitionTruth:
@@ -96,14 +91,14 @@ def learnt(
     """What is known, and what it becomes.
 
     Behind a decision a source that is not as late as what is known is an old leader's directory: what it says from the
-    decision's offset on is known already, or of a history that was left. A segment says what nobody else may know: the
-    store's copies of a history that is followed, where the source has lost its beginning.
+    first decision's offset on is known already, or of a history that was left. A segment says what nobody else may
+    know: the store's copies of a history that is followed, where the source has lost its beginning.
     """
     known = truth_of(connection, cluster_id, partition).leader_epochs
     found = merged(known, seen, seen_log_start)
     if is_followed or found.history == known or not known.entries or seen.entries[-1].epoch > known.entries[-1].epoch:
         return known, found
-    begin = connection.execute(_NEWEST_BEGIN, key_of(cluster_id, partition)).scalar_one_or_none()
+    begin = connection.execute(_FIRST_BEGIN, key_of(cluster_id, partition)).scalar_one()
     if begin is None:
         return known, found
     return known, merged(known, of_followed(seen, known, begin), seen_log_start)

@@ -84,3 +84,19 @@ def test_an_old_directory_brings_nothing_back_between_two_decisions(cluster: Clu
     assert cluster.run("copy")[0] == 1
     cluster.writes(again, (*BACK_BASES, 130), 140)
     require_quiet(cluster)
+
+
+def test_what_was_decided_about_is_not_asked_about_again(cluster: Cluster) -> None:
+    """The first history's leader came back without its beginning; behind the decision another one is elected."""
+    cluster.elect_unclean()
+    follow(cluster, 35)
+    cluster.writes(BACK, BACK_BASES, BACK_END, 60)
+    follow(cluster, 60)
+    assert cluster.run("verify")[0] == 0
+    cluster.writes([*BACK, (12, 100)], (*BACK_BASES, 130), 140, 60)
+    (held,) = cluster.run("plan")[1]["held_back"]
+    assert (held["next_offset"], held["follow_from"]) == (100, 100)
+    assert held["detail"].startswith("offsets 100..114 are remote under other leader epochs")
+    code, said = cluster.decide(100, "--approve")
+    assert code == 0
+    assert "35" not in said, said

@@ -15,7 +15,6 @@ from include.tiering.errors import SourceChangedError
 from include.tiering.log_source.contract import LogSegment, Replica, ReplicaId
 from include.tiering.model.adoptable_histories import newest_decision
 from include.tiering.model.divergence import (
-    FIRST_HISTORY,
     Divergence,
     SeenBy,
     SeenDivergence,
@@ -70,14 +69,12 @@ def fork_of(
         leader_epochs: the source's, up to `log_end_offset` (exclusive).
         highest_copied: inclusive.
     """
-    newest = None if highest_copied is None else leader_epochs.epoch_for(highest_copied)
-    if newest is None:
+    if highest_copied is None:
+        return None
+    newest = leader_epochs.epoch_for(highest_copied)
+    if newest is None or metadata.is_continued(partition, newest, highest_copied):
         return None
     divergences = metadata.divergences(partition)
-    # Behind a decision the highest offset may be that of a history that was left.
-    one_history = newest_history(divergences) == FIRST_HISTORY
-    if one_history and metadata.highest_offset_for_epoch(partition, newest) == highest_copied:
-        return None
     log_start = metadata.partition_truth(partition).log_start_offset
     rows = [
         (row, part)

@@ -194,14 +194,14 @@ class Life:
         follow_source(planned, metadata=self.world.metadata, reason="agreed", author="me")
         self.oracle.decided(held.follow_from, END)
         self.oracle.is_open = False
-        self.require_the_sources_epochs(held.follow_from)
+        self.require_the_sources_epochs()
 
     def remember(self) -> None:
         remember_leader_epochs(self.world.source.scan(), self.world.metadata, self.world.registry)
 
-    def require_the_sources_epochs(self, from_offset: int) -> None:
+    def require_the_sources_epochs(self) -> None:
         known = self.world.metadata.partition_truth(self.orders.topic_id_partition).leader_epochs
-        offsets = range(max(from_offset, self.source.log_start), len(self.source.epochs))
+        offsets = range(self.source.log_start, len(self.source.epochs))
         assert [known.epoch_for(one) for one in offsets] == [self.source.epochs[one] for one in offsets]
 
     def verify(self) -> None:

@@ -83,11 +83,24 @@ def merged(known: LeaderEpochs, seen: LeaderEpochs, seen_log_start: int) -> Merg
 
 
 def followed(known: LeaderEpochs, source: LeaderEpochs, from_offset: int) -> LeaderEpochs:
-    """`known` after a decision to go on with `source` from an offset (inclusive) on: from there it is the source's.
+    """`known` after a decision to go on with `source` from an offset (inclusive) on.
+
+    The source says all of its history from its first entry on, and below the offset the archive has it too: what was
+    replaced there for a while, and is back, counts again. Where the source has lost its beginning, nothing is known
+    from the offset up to there: what is adopted of the store says it.
 
     Pass only entries of `source` that start below the high watermark.
     """
-    return merged(without_left(known, source, from_offset), source, from_offset).history
+    if not source.entries:
+        return known
+    first, last = source.entries[0], source.entries[-1]
+    begin = min(from_offset, first.start_offset)
+    kept = (
+        entry
+        for entry in known
+        if entry.epoch > last.epoch or (entry.start_offset < begin and entry.epoch <= first.epoch)
+    )
+    return merged(LeaderEpochs(tuple(kept)), source, from_offset).history
 
 
 def without_left(known: LeaderEpochs, source: LeaderEpochs, from_offset: int) -> LeaderEpochs:

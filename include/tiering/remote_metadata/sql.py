@@ -120,12 +120,14 @@ class SqlRemoteLogMetadata:
         self, partition: TopicIdPartition, seen: LeaderEpochs, seen_log_start: int
     ) -> Sequence[Contradiction]:
         with reading(self._engine) as connection:
-            known, found = sql_truth.learnt(connection, self._cluster_id, partition, seen, seen_log_start)
+            known, found = sql_truth.learnt(
+                connection, self._cluster_id, partition, seen, seen_log_start, is_followed=False
+            )
         if found.history == known:
             return found.contradictions
         with writing(self._engine) as connection:
             return sql_truth.learn_leader_epochs(
-                connection, self._cluster_id, partition, seen, seen_log_start, self._now_ms
+                connection, self._cluster_id, partition, seen, seen_log_start, self._now_ms, is_followed=False
             )
 
     def segment(self, segment_id: RemoteLogSegmentId) -> SegmentRow | None:

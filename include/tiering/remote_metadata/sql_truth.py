@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, func, select, update
 
 from include.tiering.database.clock import NowMs
 from include.tiering.database.events import record_event
@@ -18,13 +18,8 @@ from include.tiering.remote_metadata.sql_rows import decode_leader_epochs, encod
 _OBSERVER: Final = "what brokers and segments say"
 _TRUTH: Final = select(partitions.c.log_start_offset, partitions.c.leader_epochs).where(in_partition(partitions))
 _CHANGE: Final = update(partitions).where(in_partition(partitions))
-_NEWEST_BEGIN: Final = (
-    select(divergences.c.followed_from)
-    .where(in_partition(divergences), divergences.c.followed_from.is_not(None))
-    .order_by(divergences.c.number.desc())
-    .limit(1)
-)
-"""From where on the newest history is followed."""
+_FIRST_BEGIN: Final = select(func.min(divergences.c.followed_from)).where(in_partition(divergences))
+"""From where on somebody has decided which leader epochs hold; None: nobody has."""
 
 
 def truth_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> PartitionTruth:
@@ -61,13 +56,20 @@ def learn_leader_epochs(
     seen: LeaderEpochs,
     seen_log_start: int,
     now_ms: NowMs,
+    *,
+    is_followed: bool = True,
 ) -> Sequence[Contradiction]:
-    """See `RemoteLogMetadata.merge_leader_epochs`. Mostly nothing is new: then one row is read and none is locked."""
-    known, found = learnt(connection, cluster_id, partition, seen, seen_log_start)
+    """See `RemoteLogMetadata.merge_leader_epochs`. Mostly nothing is new: then one row is read and none is locked.
+
+    Args:
+        is_followed: whether it is certain that what says it is of the history that is followed, as of a segment that
+            becomes FINISHED.
+    """
+    known, found = learnt(connection, cluster_id, partition, seen, seen_log_start, is_followed=is_followed)
     if found.history == known:
         return found.contradictions
     lock_or_create_partition(connection, cluster_id, partition)
-    _, found = learnt(connection, cluster_id, partition, seen, seen_log_start)
+    _, found = learnt(connection, cluster_id, partition, seen, seen_log_start, is_followed=is_followed)
     _store(connection, cluster_id, partition, found.history)
     if found.contradictions:
         detail = "; ".join(map(str, found.contradictions))
@@ -78,18 +80,25 @@ def learn_leader_epochs(
 
 
 def learnt(
-    connection: Connection, cluster_id: str, partition: TopicIdPartition, seen: LeaderEpochs, seen_log_start: int
+    connection: Connection,
+    cluster_id: str,
+    partition: TopicIdPartition,
+    seen: LeaderEpochs,
+    seen_log_start: int,
+    *,
+    is_followed: bool,
 ) -> tuple[LeaderEpochs, MergedHistory]:
     """What is known, and what it becomes.
 
-    Behind a decision a source that is not as late as what is known is an old leader's directory, or a segment: what it
-    says from the decision's offset on is known already, or of a history that was left.
+    Behind a decision a source that is not as late as what is known is an old leader's directory: what it says from the
+    first decision's offset on is known already, or of a history that was left. A segment says what nobody else may
+    know: the store's copies of a history that is followed, where the source has lost its beginning.
     """
     known = truth_of(connection, cluster_id, partition).leader_epochs
     found = merged(known, seen, seen_log_start)
-    if found.history == known or not known.entries or seen.entries[-1].epoch > known.entries[-1].epoch:
+    if is_followed or found.history == known or not known.entries or seen.entries[-1].epoch > known.entries[-1].epoch:
         return known, found
-    begin = connection.execute(_NEWEST_BEGIN, key_of(cluster_id, partition)).scalar_one_or_none()
+    begin = connection.execute(_FIRST_BEGIN, key_of(cluster_id, partition)).scalar_one()
     if begin is None:
         return known, found
     return known, merged(known, of_followed(seen, known, begin), seen_log_start)

@@ -8,14 +8,13 @@ A source whose newest leader epoch is older than what is remote has no other his
 it, and nothing is recorded.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from include.tiering.errors import SourceChangedError
 from include.tiering.log_source.contract import LogSegment, Replica, ReplicaId
 from include.tiering.model.adoptable_histories import newest_decision
 from include.tiering.model.divergence import (
-    FIRST_HISTORY,
     Divergence,
     SeenBy,
     SeenDivergence,
@@ -29,8 +28,8 @@ from include.tiering.model.divergence import (
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange, not_skipped
-from include.tiering.remote_metadata.contract import RemoteLogMetadata
+from include.tiering.model.skipped_offsets import OffsetRange, not_skipped, without
+from include.tiering.remote_metadata.contract import RemoteLogMetadata, SegmentRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,28 +69,28 @@ def fork_of(
         leader_epochs: the source's, up to `log_end_offset` (exclusive).
         highest_copied: inclusive.
     """
-    newest = None if highest_copied is None else leader_epochs.epoch_for(highest_copied)
-    if newest is None:
+    if highest_copied is None:
+        return None
+    newest = leader_epochs.epoch_for(highest_copied)
+    if newest is None or metadata.is_continued(partition, newest, highest_copied):
         return None
     divergences = metadata.divergences(partition)
-    # Behind a decision the highest offset may be that of a history that was left.
-    one_history = newest_history(divergences) == FIRST_HISTORY
-    if one_history and metadata.highest_offset_for_epoch(partition, newest) == highest_copied:
-        return None
     log_start = metadata.partition_truth(partition).log_start_offset
-    parts = [
-        (row.metadata, part)
+    rows = [
+        (row, part)
         for row in metadata.list_segments(partition)
-        if row.metadata.is_finished and (part := part_of_history(row.metadata, row.history, divergences)) is not None
+        if row.metadata.is_finished
+        and (part := part_of_history(row.metadata, row.history, divergences)) is not None
+        and part.last >= log_start
     ]
-    parts = [(segment, part) for segment, part in parts if part.last >= log_start]
+    parts = [(row.metadata, part) for row, part in rows]
     if not parts:
         return None
     last = max(part.last for _, part in parts)
     offset = fork_offset(leader_epochs, log_end_offset, last, remote_ends(parts))
     if offset is None:
         return None
-    first = min([max(offset, min(part.first for _, part in parts)), *_replaced_below(leader_epochs, parts)])
+    first = min([max(offset, min(part.first for _, part in parts)), *_replaced_below(leader_epochs, rows, divergences)])
     replaced = next(iter(not_skipped(first, last, metadata.skipped_offsets(partition))), None)
     if replaced is None:
         return None
@@ -108,14 +107,16 @@ def fork_of(
 
 
 def _replaced_below(
-    leader_epochs: LeaderEpochs, parts: Iterable[tuple[RemoteLogSegmentMetadata, OffsetRange]]
+    leader_epochs: LeaderEpochs, rows: Iterable[tuple[SegmentRow, OffsetRange]], divergences: Sequence[Divergence]
 ) -> Iterator[int]:
-    """Where what is remote below the source's history has a later epoch than that begins with: epochs never fall."""
+    """Where what is remote below the source's history has a later epoch than that begins with: epochs never fall. What
+    somebody decided about is left out: a history that was left answers there still."""
     first = leader_epochs.entries[0]
-    for segment, part in parts:
-        for epoch, offsets in written(segment.segment_leader_epochs, part):
-            if epoch > first.epoch and offsets.first < first.start_offset:
-                yield offsets.first
+    for row, part in rows:
+        decided = [one.seen.offsets for one in divergences if one.followed is not None and one.number > row.history]
+        for epoch, offsets in written(row.metadata.segment_leader_epochs, part):
+            if epoch > first.epoch:
+                yield from (left.first for left in without(offsets, decided) if left.first < first.start_offset)
 
 
 def fork_offset(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.model.epoch_history import Contradiction, merged
+from include.tiering.model.epoch_history import Contradiction, followed, merged
 from include.tiering.model.leader_epochs import LeaderEpochEntry, LeaderEpochs
 from tests.doubles.epoch_worlds import MOST_OFFSET, EpochWorld, cut_views, epoch_worlds
 
@@ -139,3 +139,16 @@ def test_views_of_one_log_in_any_order_never_contradict_and_never_lose(data: st.
 def test_after_an_unclean_election_the_later_epochs_say_who_wrote_each_offset(world: EpochWorld) -> None:
     history = merged(world.branch, world.main, 0).history
     assert all(history.epoch_for(offset) == world.main.epoch_for(offset) for offset in range(MOST_OFFSET + 2))
+
+
+def test_a_source_that_is_followed_says_its_history_below_the_offset_too() -> None:
+    """An unclean leader's epoch was seen, and the leader of before is back: nothing of it was replaced after all."""
+    known, source = LeaderEpochs.of([(0, 0), (6, 35)]), LeaderEpochs.of([(0, 0), (4, 50), (8, 75)])
+    assert dict(followed(known, source, 75)) == {0: 0, 4: 50, 8: 75}
+    assert dict(followed(known, source.truncated_from_start(60), 75)) == {0: 0, 4: 60, 8: 75}
+
+
+def test_where_a_followed_source_has_lost_its_beginning_nothing_is_known_of_what_was_left() -> None:
+    known, source = LeaderEpochs.of([(0, 0), (6, 35)]), LeaderEpochs.of([(10, 110)])
+    assert dict(followed(known, source, 35)) == {0: 0, 10: 110}
+    assert dict(followed(known, source, 110)) == {0: 0, 6: 35, 10: 110}

@@ -50,6 +50,9 @@ class Metadata:
     def highest_offset_for_epoch(self, partition, leader_epoch):
         return self.highest
 
+    def is_continued(self, partition, leader_epoch, highest_copied):
+        return self.highest == highest_copied
+
     def partition_truth(self, partition):
         return self.truth
 

@@ -1,6 +1,7 @@
 """A divergence of histories is a fact of the archive: what was seen once holds the partition back until a person
 decides, whatever the source's log start does later."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from include.tiering.log_source.contract import IneligibleReason, LogSegment, Re
 from include.tiering.model.divergence import SeenBy
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.quality.partition_rules import PARTITION_RULES
+from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.tasks.copy_plan import HeldBack
 from include.tiering.tasks.follow_source import FollowSource, follow_source, plan_follow
@@ -211,6 +213,24 @@ def test_a_decision_while_a_batch_begins_leaves_no_gap(
     followed = sorted(row.metadata.start_offset for row in rows if row.history == 1 and row.metadata.is_finished)
     assert followed == [30, 40, 50, 60, 70]
     assert findings(world) == []
+
+
+def test_a_source_that_continues_what_is_followed_costs_no_list_of_segments(
+    world: World, orders: ReplicaId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elect_unclean(world, orders)
+    decide(world, orders, DIVERGES_AT)
+    copy_on(world)
+    listed: list[object] = []
+    list_segments = SqlRemoteLogMetadata.list_segments
+
+    def spied(metadata: SqlRemoteLogMetadata, *asked: Any) -> Sequence[SegmentRow]:
+        listed.append(asked)
+        return list_segments(metadata, *asked)
+
+    monkeypatch.setattr(SqlRemoteLogMetadata, "list_segments", spied)
+    assert held(world) == []
+    assert listed == []
 
 
 def elect_at_the_same_offsets(world: World, orders: ReplicaId) -> None:

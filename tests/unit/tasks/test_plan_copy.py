@@ -95,6 +95,9 @@ class Known:
     def highest_offset_for_epoch(self, partition: TopicIdPartition, leader_epoch: int) -> int | None:
         return self._copied if self._by_epoch is None else self._by_epoch.get(leader_epoch)
 
+    def is_continued(self, partition: TopicIdPartition, leader_epoch: int, highest_copied: int) -> bool:
+        return self.highest_offset_for_epoch(partition, leader_epoch) == highest_copied
+
     def divergences(self, partition: TopicIdPartition) -> Sequence[Divergence]:
         return ()
 

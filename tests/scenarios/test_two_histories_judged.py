@@ -1,0 +1,102 @@
+"""Which leader epochs an archive is judged by behind decisions: after a database was restored, and whoever is read
+in between."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from include.tiering.quality.partition_rules import PARTITION_RULES
+from include.tiering.wiring.quality_verbs import QualityVerbs
+from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.two_histories import BACK, BACK_BASES, BACK_END, Cluster
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setattr(QualityVerbs, "segment_judge", lambda *_: PlainJudge())
+    monkeypatch.setattr(QualityVerbs, "partition_judge", lambda *_: PlainJudge(PARTITION_RULES))
+    return Cluster(tmp_path)
+
+
+def follow(cluster: Cluster, from_offset: int) -> None:
+    assert cluster.run("plan")[0] == 1
+    code, said = cluster.decide(from_offset, "--approve")
+    assert code == 0, said
+    assert cluster.run("copy")[0] == 0
+
+
+def require_quiet(cluster: Cluster) -> None:
+    code, report = cluster.run("verify")
+    assert (code, report["warnings"]) == (0, [])
+    for command in ("plan", "copy"):
+        code, document = cluster.run(command)
+        assert (code, document["held_back"]) == (0, [])
+
+
+LATER_BASES, LATER_END = (0, 10, 20, 30, 40, 52, 65, 78, 91), 100
+
+
+@pytest.mark.parametrize("later", [[(0, 0), (6, 35), (7, 50)], [(0, 0), (6, 35), (7, 50), (8, 80)]])
+def test_what_is_adopted_says_which_history_it_is_of(cluster: Cluster, later: list[tuple[int, int]]) -> None:
+    """The source has lost where its epochs began; only the store's copies know it."""
+    with_set_back(cluster, later, LATER_BASES, LATER_END)
+    assert adopted(cluster, later, LATER_BASES, LATER_END, log_start=80) == [30, 40, 52, 65, 78]
+    require_quiet(cluster)
+
+
+def with_set_back(cluster: Cluster, epochs: list[tuple[int, int]], bases: tuple[int, ...], end: int) -> None:
+    """A decision to follow these epochs from offset 35 on, and what was copied behind it, are forgotten."""
+    directory = cluster.directory
+    shutil.copy(directory / "metadata.sqlite", directory / "backup.sqlite")
+    cluster.writes(epochs, bases, end)
+    follow(cluster, 35)
+    require_quiet(cluster)
+    for path in directory.glob("metadata.sqlite*"):
+        path.unlink()
+    shutil.copy(directory / "backup.sqlite", directory / "metadata.sqlite")
+
+
+def adopted(
+    cluster: Cluster, epochs: list[tuple[int, int]], bases: tuple[int, ...], end: int, log_start: int
+) -> list[int]:
+    """First offsets of the copies that are taken in once somebody has decided again."""
+    cluster.writes(epochs, bases, end, log_start)
+    assert cluster.run("take-over-store", "--approve")[0] == 0
+    code, said = cluster.decide(35, "--approve")
+    assert code == 0, said
+    code, document = cluster.run("adopt", "--all", "--approve")
+    assert code == 0
+    return [one["start_offset"] for one in document["adopted"]]
+
+
+def test_an_old_directory_brings_nothing_back_between_two_decisions(cluster: Cluster) -> None:
+    cluster.elect_unclean()
+    follow(cluster, 35)
+    cluster.writes(BACK, BACK_BASES, BACK_END)
+    follow(cluster, 35)
+    again = [*BACK, (12, 100)]
+    cluster.writes(again, (*BACK_BASES, 130), 140)
+    follow(cluster, 100)
+    cluster.elect_unclean()
+    assert cluster.run("copy")[0] == 1
+    cluster.writes(again, (*BACK_BASES, 130), 140)
+    require_quiet(cluster)
+
+
+def test_what_was_decided_about_is_not_asked_about_again(cluster: Cluster) -> None:
+    """The first history's leader came back without its beginning; behind the decision another one is elected."""
+    cluster.elect_unclean()
+    follow(cluster, 35)
+    cluster.writes(BACK, BACK_BASES, BACK_END, 60)
+    follow(cluster, 60)
+    assert cluster.run("verify")[0] == 0
+    cluster.writes([*BACK, (12, 100)], (*BACK_BASES, 130), 140, 60)
+    (held,) = cluster.run("plan")[1]["held_back"]
+    assert (held["next_offset"], held["follow_from"]) == (100, 100)
+    assert held["detail"].startswith("offsets 100..114 are remote under other leader epochs")
+    code, said = cluster.decide(100, "--approve")
+    assert code == 0
+    assert "35" not in said, said

@@ -127,10 +127,10 @@ class SegmentChanges:
         if known.metadata.state is not expected:
             raise StateConflictError(f"{segment_id} is {known.metadata.state.name}, not {expected.name}")
         if change.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED and expected is not change.state:
-            if supersedes is None:
-                self._require_next(known, stopped_reason)
-            else:
+            if supersedes is not None:
                 return self._take_place(self._known(supersedes), known, change, fence, holder.batch_id)
+            self._require_next(known, stopped_reason)
+            return self._finish(known, change, fence)
         return self._write(known, change, fence)
 
     def _known(self, segment_id: RemoteLogSegmentId) -> SegmentRow:
@@ -152,11 +152,26 @@ class SegmentChanges:
             offsets = f"{segment.start_offset}..{segment.end_offset}"
             raise StateConflictError(f"{partition}: {offsets} may not finish, offsets up to {highest} did already")
 
+    def _finish(
+        self, known: SegmentRow, change: RemoteLogSegmentMetadataUpdate, fence: Fence
+    ) -> RemoteLogSegmentMetadata:
+        """What becomes the newest of the history that is followed says leader epochs of it."""
+        written = self._write(known, change, fence)
+        learn_leader_epochs(
+            self._connection,
+            self._cluster_id,
+            written.topic_id_partition,
+            written.segment_leader_epochs,
+            written.start_offset,
+            self._now_ms,
+        )
+        return written
+
     def _take_place(
         self, old: SegmentRow, new: SegmentRow, change: RemoteLogSegmentMetadataUpdate, fence: Fence, author: str
     ) -> RemoteLogSegmentMetadata:
-        """FINISHED, of the old one's history. Where the archive ends stays as it is: by a decision to follow another
-        history it may lie below what is replaced."""
+        """FINISHED, of the old one's history, which said its leader epochs. Where the archive ends stays as it is: by a
+        decision to follow another history it may lie below what is replaced."""
         partition = old.metadata.topic_id_partition
         highest = highest_finished_offset(self._connection, self._cluster_id, partition)
         self._supersede(old, new, change, fence, author)
@@ -202,15 +217,6 @@ class SegmentChanges:
         if after.state is not before.state:
             count_out(self._connection, self._cluster_id, before)
             count_in(self._connection, self._cluster_id, after)
-            if after.is_finished:
-                learn_leader_epochs(
-                    self._connection,
-                    self._cluster_id,
-                    after.topic_id_partition,
-                    after.segment_leader_epochs,
-                    after.start_offset,
-                    self._now_ms,
-                )
             if known.verdict is Verdict.FAILED:
                 refresh_stop(self._connection, self._cluster_id, segment_id.topic_id_partition)
         return after

@@ -13,7 +13,7 @@ from typing import Final
 
 from include.tiering.log_source.contract import LogSegment, Replica, ReplicaId, ScanReport
 from include.tiering.log_source.topic_patterns import matches
-from include.tiering.model.divergence import is_left
+from include.tiering.model.divergence import FIRST_HISTORY, is_left, newest_history
 from include.tiering.model.expiration import decide_deletions
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.retention import (
@@ -99,8 +99,9 @@ class ExpirationPlanner:
                 continue
             retention = FOR_EVER if reasons & _LIMITS_WAIT else self.retentions.get(partition.topic, FOR_EVER)
             replica, doubts = self._sure(replicas.get(partition), retention)
-            # Before the input is read: what is copied in between counts as copied since.
+            # Before the input is read: what is copied or decided in between counts as copied or decided since.
             highest = None if replica is None else self.metadata.highest_copied_offset(partition)
+            history = FIRST_HISTORY if replica is None else self._newest_history(partition)
             given = self._input(partition, replica, retention, now_ms)
             outcome = decide_deletions(given)
             unknowns.extend(Unknown(partition, sentence) for sentence in doubts)
@@ -116,6 +117,7 @@ class ExpirationPlanner:
                         deletions,
                         given.local_only_bytes,
                         -1 if highest is None else highest,
+                        history,
                     )
                 )
         return ExpirationPlan(run_id, tuple(expirations), tuple(unknowns), tuple(waiting), tuple(held))
@@ -129,7 +131,8 @@ class ExpirationPlanner:
             return None
         retention = FOR_EVER if reasons & _LIMITS_WAIT else self.retentions.get(partition.topic, FOR_EVER)
         given = self._input(partition, None, retention, now_ms)
-        outcome = decide_deletions(replace(given, local_only_bytes=_local_bytes_left(planned, given)))
+        local_bytes = _local_bytes_left(planned, given, self._newest_history(partition))
+        outcome = decide_deletions(replace(given, local_only_bytes=local_bytes))
         return replace(
             planned,
             log_start_before=given.log_start_offset,
@@ -191,6 +194,9 @@ class ExpirationPlanner:
             left=self._left(partition, rows),
         )
 
+    def _newest_history(self, partition: TopicIdPartition) -> int:
+        return newest_history(self.metadata.divergences(partition))
+
     def _left(self, partition: TopicIdPartition, rows: Iterable[SegmentRow]) -> frozenset[RemoteLogSegmentId]:
         divergences = self.metadata.divergences(partition)
         left = (row.metadata for row in rows if is_left(row.metadata, row.history, divergences))
@@ -221,10 +227,12 @@ class ExpirationPlanner:
         return self.standings.get(partition.topic_id, UNKNOWN_STANDING)
 
 
-def _local_bytes_left(planned: PlannedExpiration, given: RetentionInput) -> int | None:
-    if planned.local_bytes is None:
+def _local_bytes_left(planned: PlannedExpiration, given: RetentionInput, history: int) -> int | None:
+    """None if that is not known: also once another history is followed than was when they were counted, as the log that
+    they were of is not the source's any more."""
+    if planned.local_bytes is None or planned.local_history != history:
         return None
-    # What a decision left was archived before it: nothing of it was among the local bytes, wherever it lies.
+    # What a decision left before was not among them, wherever it lies.
     finished = [one for one in given.segments if one.is_finished and one.remote_log_segment_id not in given.left]
     copied = [one for one in finished if one.end_offset > planned.local_behind_offset]
     return max(0, planned.local_bytes - sum(one.segment_size_bytes for one in copied))

@@ -2,8 +2,7 @@
 
 A run is one plan. It is released when the deletion limit let it pass, or when a person approved exactly this plan,
 known by its hash; before that nobody can claim anything of it. A run that was withdrawn is never released again, and
-what it held is taken from it. Batches of the run pull partitions, each under a lease in the role EXPIRE, beside a batch
-that copies into the same partition.
+what it held is taken from it. Batches of the run pull partitions, each under a lease in the role EXPIRE.
 """
 
 import hashlib
@@ -41,7 +40,7 @@ class PlannedExpiration:
     """What goes of one partition, in order, and where its log starts behind it.
 
     `local_bytes` were with the broker alone when this was planned, None if that was not known or counted for nothing;
-    behind `local_behind_offset` (inclusive, -1: all).
+    behind `local_behind_offset` (inclusive, -1: all), when history `local_history` was followed.
     """
 
     topic_id_partition: TopicIdPartition
@@ -50,6 +49,7 @@ class PlannedExpiration:
     deletions: tuple[PlannedDeletion, ...]
     local_bytes: int | None = None
     local_behind_offset: int = -1
+    local_history: int = 0
 
     @property
     def size_bytes(self) -> int:

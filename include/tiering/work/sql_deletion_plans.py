@@ -10,6 +10,7 @@ from include.tiering.database.partition_rows import in_partition, key_of, partit
 from include.tiering.database.schema import planned_deletions, planned_expirations, runs, segments
 from include.tiering.database.statements import stored_text
 from include.tiering.errors import RunWithdrawnError, StateConflictError
+from include.tiering.model.divergence import FIRST_HISTORY
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.remote_metadata.contract import LeaseRole
@@ -47,6 +48,7 @@ _WITH_PARTITION: Final = (
         planned_expirations.c.log_start_offset,
         planned_expirations.c.local_bytes,
         planned_expirations.c.local_behind_offset,
+        planned_expirations.c.local_history,
     )
     .join(planned_expirations, _SAME_PARTITION)
     .order_by(
@@ -208,7 +210,15 @@ def _expiration_of(
     row: Row[Any], partition: TopicIdPartition, deletions: tuple[PlannedDeletion, ...]
 ) -> PlannedExpiration:
     behind = -1 if row.local_behind_offset is None else row.local_behind_offset
-    return PlannedExpiration(partition, row.log_start_before, row.log_start_offset, deletions, row.local_bytes, behind)
+    return PlannedExpiration(
+        partition,
+        row.log_start_before,
+        row.log_start_offset,
+        deletions,
+        row.local_bytes,
+        behind,
+        row.local_history or FIRST_HISTORY,
+    )
 
 
 def _expiration_values(cluster_id: str, run_id: str, planned: PlannedExpiration) -> dict[str, Any]:
@@ -223,6 +233,7 @@ def _expiration_values(cluster_id: str, run_id: str, planned: PlannedExpiration)
         "log_start_offset": planned.log_start_offset,
         "local_bytes": planned.local_bytes,
         "local_behind_offset": planned.local_behind_offset,
+        "local_history": planned.local_history,
     }
 
 

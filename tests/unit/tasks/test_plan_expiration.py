@@ -200,6 +200,8 @@ class TestLocalBytes:
         plan = world.plan(ScanReport("cluster", (leader,), ()))
         assert bases(plan) == [("orders-0", [0])]
         assert world.planner.plan_again(plan.expirations[0], now_ms=NOW_MS) == plan.expirations[0]
+        known = replace(plan.expirations[0], local_history=FIRST_HISTORY)
+        assert world.planner.plan_again(known, now_ms=NOW_MS).deletions == (), "decided since: another log was counted"
         copied = segment_of(ORDERS, 9, 100, 199, {6: 100}, size_bytes=500)
         finish(world.metadata, copied, lease_of(world.engine, ORDERS, "copy-on").fence)
         assert world.planner.plan_again(plan.expirations[0], now_ms=NOW_MS) == plan.expirations[0]

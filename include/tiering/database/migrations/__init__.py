@@ -18,7 +18,7 @@ from include.tiering.database.statements import serialise_writers
 from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import MetadataUnavailableError, SettingError
 
-HEAD: Final = "r0023"
+HEAD: Final = "r0024"
 """Written out, so that a check works where the library was imported from an archive and no directory can be listed."""
 
 _HERE: Final = Path(__file__).parent

@@ -19,6 +19,7 @@ planned_expirations: Final = Table(
     Column("log_start_offset", BigInteger, nullable=False, comment="as it is to be before anything is deleted"),
     Column("local_bytes", BigInteger, comment="with the broker alone when it was planned; null: not known"),
     Column("local_behind_offset", BigInteger, comment="the highest offset (inclusive) remote then; -1: none"),
+    Column("local_history", Integer, comment="the number of the history that was followed then; null: 0"),
     ForeignKeyConstraint(_RUN, [f"runs.{name}" for name in _RUN]),
     Index("ix_planned_expirations_run", *_RUN),
     comment="partitions of which a run deletes something, or whose log start it raises",

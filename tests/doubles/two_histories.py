@@ -6,11 +6,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from include.tiering.cli.app import app
+from include.tiering.quality.partition_rules import PARTITION_RULES
+from include.tiering.wiring.quality_verbs import QualityVerbs
 from tests.doubles.log_dirs import LOG_STARTS, ORDERS, BrokerLogDir
 from tests.doubles.metadata_records import partition_record, topic_record
+from tests.doubles.plain_judge import PlainJudge
 from tests.doubles.record_batches import record, record_batch
 
 WHY = "consumers read the new leader, agreed in OPS-12"
@@ -75,6 +79,21 @@ include = ["orders"]
         asked = ("skip", "orders", "--partition", "0", "--follow-source-from", str(from_offset), "--reason", WHY)
         return self.text(*asked, *options)
 
+    def follow(self, from_offset: int) -> None:
+        """What waits is decided, and copied."""
+        assert self.run("plan")[0] == 1
+        code, said = self.decide(from_offset, "--approve")
+        assert code == 0, said
+        assert self.run("copy")[0] == 0
+
+    def require_quiet(self) -> None:
+        """Source and archive agree, and nothing waits."""
+        code, report = self.run("verify")
+        assert (code, report["warnings"]) == (0, [])
+        for command in ("plan", "copy"):
+            code, document = self.run(command)
+            assert (code, document["held_back"]) == (0, [])
+
     def read(self, offset: int, *options: str) -> tuple[list[tuple[int, int]], dict[str, Any]]:
         """(epoch, first offset) of the batches that a fetch from the offset writes, and its document."""
         target = self.directory / "read"
@@ -87,6 +106,12 @@ include = ["orders"]
             found.append(known[content[:size]])
             content = content[size:]
         return found, document
+
+
+def judge_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verifications apply the rules without Great Expectations."""
+    monkeypatch.setattr(QualityVerbs, "segment_judge", lambda *_: PlainJudge())
+    monkeypatch.setattr(QualityVerbs, "partition_judge", lambda *_: PlainJudge(PARTITION_RULES))
 
 
 def plan_of(epochs: list[tuple[int, int]], base: int, end: int) -> list[tuple[int, int, int]]:

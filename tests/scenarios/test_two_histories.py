@@ -6,18 +6,14 @@ from pathlib import Path
 import pytest
 
 from include.tiering.cli.session import author
-from include.tiering.quality.partition_rules import PARTITION_RULES
-from include.tiering.wiring.quality_verbs import QualityVerbs
-from tests.doubles.plain_judge import PlainJudge
-from tests.doubles.two_histories import FORK, WHY, Cluster, offsets
+from tests.doubles.two_histories import FORK, WHY, Cluster, judge_plainly, offsets
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    monkeypatch.setattr(QualityVerbs, "segment_judge", lambda *_: PlainJudge())
-    monkeypatch.setattr(QualityVerbs, "partition_judge", lambda *_: PlainJudge(PARTITION_RULES))
+    judge_plainly(monkeypatch)
     return Cluster(tmp_path)
 
 

@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from include.tiering.quality.partition_rules import PARTITION_RULES
-from include.tiering.wiring.quality_verbs import QualityVerbs
-from tests.doubles.plain_judge import PlainJudge
-from tests.doubles.two_histories import NEW, NEW_BASES, Cluster, offsets
+from tests.doubles.two_histories import NEW, NEW_BASES, Cluster, judge_plainly, offsets
 
 pytestmark = pytest.mark.integration
 
@@ -17,8 +14,7 @@ pytestmark = pytest.mark.integration
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """The source is followed from offset 35 on; both histories are copied and verified."""
-    monkeypatch.setattr(QualityVerbs, "segment_judge", lambda *_: PlainJudge())
-    monkeypatch.setattr(QualityVerbs, "partition_judge", lambda *_: PlainJudge(PARTITION_RULES))
+    judge_plainly(monkeypatch)
     cluster = Cluster(tmp_path)
     cluster.elect_unclean()
     cluster.run("plan")
@@ -101,8 +97,7 @@ def test_below_where_the_source_is_followed_its_other_records_answer_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Followed from 56 on by a segment of 52..64: for 53 the record of the left history was the answer, and is gone."""
-    monkeypatch.setattr(QualityVerbs, "segment_judge", lambda *_: PlainJudge())
-    monkeypatch.setattr(QualityVerbs, "partition_judge", lambda *_: PlainJudge(PARTITION_RULES))
+    judge_plainly(monkeypatch)
     cluster = Cluster(tmp_path)
     cluster.elect_unclean()
     cluster.run("plan")
@@ -161,8 +156,7 @@ def test_a_rebuild_names_what_is_missing_of_the_history_that_was_left(cluster: C
 def test_damage_before_a_decision_is_no_loss_of_what_will_be_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(QualityVerbs, "segment_judge", lambda *_: PlainJudge())
-    monkeypatch.setattr(QualityVerbs, "partition_judge", lambda *_: PlainJudge(PARTITION_RULES))
+    judge_plainly(monkeypatch)
     cluster = Cluster(tmp_path)
     damage(cluster, 40)
     assert verify_deeply(cluster)[0] == 1

@@ -6,34 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.quality.partition_rules import PARTITION_RULES
-from include.tiering.wiring.quality_verbs import QualityVerbs
-from tests.doubles.plain_judge import PlainJudge
-from tests.doubles.two_histories import BACK, BACK_BASES, BACK_END, Cluster
+from tests.doubles.two_histories import BACK, BACK_BASES, BACK_END, Cluster, judge_plainly
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    monkeypatch.setattr(QualityVerbs, "segment_judge", lambda *_: PlainJudge())
-    monkeypatch.setattr(QualityVerbs, "partition_judge", lambda *_: PlainJudge(PARTITION_RULES))
+    judge_plainly(monkeypatch)
     return Cluster(tmp_path)
-
-
-def follow(cluster: Cluster, from_offset: int) -> None:
-    assert cluster.run("plan")[0] == 1
-    code, said = cluster.decide(from_offset, "--approve")
-    assert code == 0, said
-    assert cluster.run("copy")[0] == 0
-
-
-def require_quiet(cluster: Cluster) -> None:
-    code, report = cluster.run("verify")
-    assert (code, report["warnings"]) == (0, [])
-    for command in ("plan", "copy"):
-        code, document = cluster.run(command)
-        assert (code, document["held_back"]) == (0, [])
 
 
 LATER_BASES, LATER_END = (0, 10, 20, 30, 40, 52, 65, 78, 91), 100
@@ -44,7 +25,7 @@ def test_what_is_adopted_says_which_history_it_is_of(cluster: Cluster, later: li
     """The source has lost where its epochs began; only the store's copies know it."""
     with_set_back(cluster, later, LATER_BASES, LATER_END)
     assert adopted(cluster, later, LATER_BASES, LATER_END, log_start=80) == [30, 40, 52, 65, 78]
-    require_quiet(cluster)
+    cluster.require_quiet()
 
 
 def with_set_back(cluster: Cluster, epochs: list[tuple[int, int]], bases: tuple[int, ...], end: int) -> None:
@@ -52,8 +33,8 @@ def with_set_back(cluster: Cluster, epochs: list[tuple[int, int]], bases: tuple[
     directory = cluster.directory
     shutil.copy(directory / "metadata.sqlite", directory / "backup.sqlite")
     cluster.writes(epochs, bases, end)
-    follow(cluster, 35)
-    require_quiet(cluster)
+    cluster.follow(35)
+    cluster.require_quiet()
     for path in directory.glob("metadata.sqlite*"):
         path.unlink()
     shutil.copy(directory / "backup.sqlite", directory / "metadata.sqlite")
@@ -74,24 +55,24 @@ def adopted(
 
 def test_an_old_directory_brings_nothing_back_between_two_decisions(cluster: Cluster) -> None:
     cluster.elect_unclean()
-    follow(cluster, 35)
+    cluster.follow(35)
     cluster.writes(BACK, BACK_BASES, BACK_END)
-    follow(cluster, 35)
+    cluster.follow(35)
     again = [*BACK, (12, 100)]
     cluster.writes(again, (*BACK_BASES, 130), 140)
-    follow(cluster, 100)
+    cluster.follow(100)
     cluster.elect_unclean()
     assert cluster.run("copy")[0] == 1
     cluster.writes(again, (*BACK_BASES, 130), 140)
-    require_quiet(cluster)
+    cluster.require_quiet()
 
 
 def test_what_was_decided_about_is_not_asked_about_again(cluster: Cluster) -> None:
     """The first history's leader came back without its beginning; behind the decision another one is elected."""
     cluster.elect_unclean()
-    follow(cluster, 35)
+    cluster.follow(35)
     cluster.writes(BACK, BACK_BASES, BACK_END, 60)
-    follow(cluster, 60)
+    cluster.follow(60)
     assert cluster.run("verify")[0] == 0
     cluster.writes([*BACK, (12, 100)], (*BACK_BASES, 130), 140, 60)
     (held,) = cluster.run("plan")[1]["held_back"]

@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 
-from include.tiering.quality.partition_rules import PARTITION_RULES
-from include.tiering.wiring.quality_verbs import QualityVerbs
-from tests.doubles.plain_judge import PlainJudge
-from tests.doubles.two_histories import FORK, WHY, Cluster, offsets
+from tests.doubles.two_histories import FORK, WHY, Cluster, judge_plainly, offsets
 
 pytestmark = pytest.mark.integration
 
@@ -57,8 +54,7 @@ class SetBack(Cluster):
 
 @pytest.fixture(autouse=True)
 def _judges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(QualityVerbs, "segment_judge", lambda *_: PlainJudge())
-    monkeypatch.setattr(QualityVerbs, "partition_judge", lambda *_: PlainJudge(PARTITION_RULES))
+    judge_plainly(monkeypatch)
 
 
 @pytest.mark.parametrize("log_start", [0, 56, 80])

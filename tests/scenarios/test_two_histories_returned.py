@@ -5,10 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.quality.partition_rules import PARTITION_RULES
-from include.tiering.wiring.quality_verbs import QualityVerbs
-from tests.doubles.plain_judge import PlainJudge
-from tests.doubles.two_histories import BACK, BACK_BASES, BACK_END, Cluster
+from tests.doubles.two_histories import BACK, BACK_BASES, BACK_END, Cluster, judge_plainly
 
 pytestmark = pytest.mark.integration
 
@@ -18,19 +15,11 @@ SECOND_FORK, SECOND_BASES = [(0, 0), (6, 35), (8, 60)], (0, 10, 20, 30, 40, 52, 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """The new leader's history is followed from 35 on, and copied."""
-    monkeypatch.setattr(QualityVerbs, "segment_judge", lambda *_: PlainJudge())
-    monkeypatch.setattr(QualityVerbs, "partition_judge", lambda *_: PlainJudge(PARTITION_RULES))
+    judge_plainly(monkeypatch)
     cluster = Cluster(tmp_path)
     cluster.elect_unclean()
-    follow(cluster, 35)
+    cluster.follow(35)
     return cluster
-
-
-def follow(cluster: Cluster, from_offset: int) -> None:
-    assert cluster.run("plan")[0] == 1
-    code, said = cluster.decide(from_offset, "--approve")
-    assert code == 0, said
-    assert cluster.run("copy")[0] == 0
 
 
 def elect_older(cluster: Cluster, log_start: int = 0) -> None:
@@ -38,11 +27,7 @@ def elect_older(cluster: Cluster, log_start: int = 0) -> None:
 
 
 def require_agreement(cluster: Cluster) -> None:
-    code, report = cluster.run("verify")
-    assert (code, report["warnings"]) == (0, [])
-    for command in ("plan", "copy"):
-        code, document = cluster.run(command)
-        assert (code, document["held_back"]) == (0, [])
+    cluster.require_quiet()
     code, said = cluster.text("doctor", "orders")
     assert code == 0, said
     cluster.writes(BACK, (*BACK_BASES, 130), 140)
@@ -52,7 +37,7 @@ def require_agreement(cluster: Cluster) -> None:
 
 def test_what_was_decided_on_is_what_verification_judges_by(cluster: Cluster) -> None:
     elect_older(cluster)
-    follow(cluster, 35)
+    cluster.follow(35)
     require_agreement(cluster)
     found, document = cluster.read(0)
     assert ({epoch for epoch, _ in found}, document["next_offset"]) == ({0}, 35)
@@ -67,7 +52,7 @@ def test_where_the_older_leader_had_lost_its_beginning(cluster: Cluster) -> None
     (held,) = document["held_back"]
     assert (code, held["follow_from"]) == (1, 60)
     assert "offsets 35..90 are remote under other leader epochs" in held["detail"]
-    follow(cluster, 60)
+    cluster.follow(60)
     code, report = cluster.run("verify")
     assert (code, report["warnings"]) == (0, [])
     assert cluster.run("plan")[0] == 0
@@ -76,7 +61,7 @@ def test_where_the_older_leader_had_lost_its_beginning(cluster: Cluster) -> None
 
 def test_an_old_directory_that_is_read_once_more_brings_nothing_back(cluster: Cluster) -> None:
     elect_older(cluster)
-    follow(cluster, 35)
+    cluster.follow(35)
     cluster.elect_unclean()
     assert cluster.run("copy")[0] == 1
     elect_older(cluster)
@@ -85,9 +70,9 @@ def test_an_old_directory_that_is_read_once_more_brings_nothing_back(cluster: Cl
 
 def test_a_rebuild_remembers_the_history_that_it_follows(cluster: Cluster) -> None:
     cluster.writes(SECOND_FORK, SECOND_BASES, 120)
-    follow(cluster, 60)
+    cluster.follow(60)
     elect_older(cluster)
-    follow(cluster, 35)
+    cluster.follow(35)
     cluster.config.write_text(cluster.config.read_text().replace("metadata.sqlite", "new.sqlite"))
     code, report = cluster.run("rebuild", "--approve")
     assert (code, [one["from_offset"] for one in report["partitions"][0]["followed"]]) == (1, [60, 35])
@@ -96,7 +81,7 @@ def test_a_rebuild_remembers_the_history_that_it_follows(cluster: Cluster) -> No
 
 def test_a_reader_is_told_once_which_decision_replaced_what_it_reads(cluster: Cluster) -> None:
     cluster.writes(SECOND_FORK, SECOND_BASES, 120)
-    follow(cluster, 60)
+    cluster.follow(60)
     assert cluster.run("verify")[0] == 0
     found, document = cluster.read(60, "--epoch", "4")
     assert {epoch for epoch, _ in found} == {4}
@@ -109,7 +94,7 @@ def test_size_counts_the_history_that_is_followed_alone(cluster: Cluster) -> Non
     """The first history's copies of 35..69 are of leader epochs that are in the lineage again: counted twice, they
     would expire the beginning of what is within the limit."""
     elect_older(cluster)
-    follow(cluster, 35)
+    cluster.follow(35)
     assert cluster.run("verify")[0] == 0
     (scanned,) = cluster.run("scan")[1]["partitions"]
     sizes = [one["size_bytes"] for one in scanned["segments"]]

@@ -1,12 +1,13 @@
 """What consumers were promised, through the switch and after it: every record that retention keeps can be read."""
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from include.tiering.model.ids import TopicIdPartition
 from tests.simulation.world.admin import TOPIC_DEFAULTS
 from tests.simulation.world.brokers import PartitionLog
 from tests.simulation.world.records import size_of
-from tests.simulation.world.remote_cache import FINISHED
+from tests.simulation.world.remote_cache import FINISHED, Known
 from tests.simulation.world.remote_managers import epoch_of
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ class Promises:
         self._watch = watch
         self._world = watch.world
         self._from: dict[TopicIdPartition, int] = {}
+        self._passed: dict[TopicIdPartition, set[str]] = defaultdict(set)
+        """Remote segments below a log start that somebody raised while a limited retention was in force."""
 
     def begin(self, log: PartitionLog) -> None:
         """What is there when the brokers begin to tier it."""
@@ -27,8 +30,13 @@ class Promises:
             self._from[log.partition] = log.leading.log_start
 
     def released(self, log: PartitionLog) -> None:
-        """Somebody deleted records."""
-        if log.partition in self._from:
+        """Somebody deleted records. While retention is limited nobody can keep a broker from counting what it passed
+        (`_passed_bytes`). While a hand-over holds it back, nothing is excused: there is time until it goes back."""
+        if log.partition in self._from and log.leading is not None:
+            before = self._from[log.partition]
+            if int(self._configs(log)["retention.bytes"]) >= 0:
+                passed = [one for one in self._finished(log) if before <= one.end_offset < log.leading.log_start]
+                self._passed[log.partition].update(one.segment_id for one in passed)
             self.begin(log)
 
     def raised_to_first_remote(self, log: PartitionLog, offset: int) -> None:
@@ -40,7 +48,7 @@ class Promises:
 
     def raised_by_retention(self, log: PartitionLog, offset: int) -> None:
         """A leader expires what is below."""
-        configs = {**TOPIC_DEFAULTS, **self._world.cluster.configs[log.partition.topic_id]}
+        configs = self._configs(log)
         handing_over = self._watch.handing_over
         if self._is_excused(log) or handing_over.is_disturbed(log.partition.topic_id) or handing_over.is_led_anew(log):
             self._from[log.partition] = offset
@@ -49,7 +57,7 @@ class Promises:
         going = [time for (_, at), time in log.timestamps.items() if self._from[log.partition] <= at < offset]
         by_time = retention_ms >= 0 and max(going, default=0) <= self._world.scheduler.now_ms - retention_ms
         kept = self._kept_bytes(log, offset)
-        if not by_time and not 0 <= retention_bytes <= kept:
+        if not by_time and not 0 <= retention_bytes <= kept + self._passed_bytes(log):
             self._watch.broken(
                 "what is within retention stays",
                 f"{log.partition}: the log start rises to {offset}, {kept} bytes stay, retention.bytes"
@@ -72,11 +80,23 @@ class Promises:
 
     def _kept_bytes(self, log: PartitionLog, offset: int) -> int:
         """Remote, and local of what is not remote."""
-        remote = [one for one in self._world.managers.cache(log.partition).live() if one.state == FINISHED]
+        remote = self._finished(log)
         highest = max((one.end_offset for one in remote), default=-1)
         assert log.leading is not None
         local = [record for record in log.leading.records() if record[1] > max(highest, offset - 1)]
         return sum(one.size_bytes for one in remote if one.end_offset >= offset) + size_of(log.partition, local)
+
+    def _passed_bytes(self, log: PartitionLog) -> int:
+        """What a broker counts though its log start has passed it: its expiration sums up first, and then what lies
+        below the log start goes without making the excess less (ADR 22)."""
+        passed = self._passed[log.partition]
+        return sum(one.size_bytes for one in self._finished(log) if one.segment_id in passed)
+
+    def _finished(self, log: PartitionLog) -> list[Known]:
+        return [one for one in self._world.managers.cache(log.partition).live() if one.state == FINISHED]
+
+    def _configs(self, log: PartitionLog) -> dict[str, str]:
+        return {**TOPIC_DEFAULTS, **self._world.cluster.configs[log.partition.topic_id]}
 
     def _is_rotten(self, log: PartitionLog, offset: int) -> bool:
         """What answers for it was damaged in the store."""

@@ -78,6 +78,15 @@ class TestAddSegment:
         assert row.metadata.topic_id_partition.topic == "orders"
         assert (row.log_crc32c, row.source_fingerprint, row.verdict) == (0xFFFFFFFF, "inode 5", Verdict.NONE)
 
+    def test_says_where_the_archive_ends(self, metadata, partition, fence):
+        """FINISHED segments of the partition count, also under epochs that the new one has not."""
+        first, second = segment_of(partition, 1, 0, 99, {4: 0}), segment_of(partition, 2, 100, 199, {5: 100})
+        assert metadata.add_segment(first, fence=fence) is None
+        finished = update_of(first, FINISHED)
+        metadata.update_segment(finished, expected=STARTED, fence=fence)
+        assert metadata.add_segment(second, fence=fence) == 99
+        assert metadata.add_segment(second, fence=fence) == 99
+
     def test_repeating_is_harmless(self, metadata, partition, fence):
         segment = segment_of(partition, 1, 0, 99)
         metadata.add_segment(segment, fence=fence, log_crc32c=7)

@@ -61,8 +61,10 @@ class RemoteLogMetadata(Divergences, Protocol):
         fence: Fence,
         log_crc32c: int | None = None,
         source_fingerprint: str | None = None,
-    ) -> None:
+    ) -> int | None:
         """Record a new attempt in COPY_SEGMENT_STARTED. Repeating the same call is harmless.
+
+        Returns `highest_copied_offset` of the same moment: where the archive ends as the attempt begins.
 
         Raises:
             IllegalTransitionError: another state, or an id that is known with other values, was deleted, or is

@@ -52,11 +52,12 @@ class SqlRemoteLogMetadata:
         fence: Fence,
         log_crc32c: int | None = None,
         source_fingerprint: str | None = None,
-    ) -> None:
+    ) -> int | None:
         # What a power failure may take back here names no object that anybody relies on.
         with writing(self._engine, durable=False) as connection:
             changes = SegmentChanges(connection, self._cluster_id, self._now_ms)
             changes.add(metadata, fence, log_crc32c, source_fingerprint)
+            return sql_counters.highest_finished_offset(connection, self._cluster_id, metadata.topic_id_partition)
 
     def update_segment(
         self,

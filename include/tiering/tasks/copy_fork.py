@@ -176,20 +176,19 @@ def way_on(partition: TopicIdPartition, offset: int, metadata: RemoteLogMetadata
 
 
 def require_same_end(
-    replica_id: ReplicaId, segment: LogSegment, highest_copied_offset: int | None, metadata: RemoteLogMetadata
+    replica_id: ReplicaId, segment: LogSegment, highest_copied_offset: int | None, ends_at: int | None
 ) -> None:
-    """The archive must end now where the copy was told that it ends. A decision to follow the source needs no lease,
-    and lets it end earlier: behind the old end a gap would be left. Asked of an attempt that has STARTED, as what is
-    decided after that keeps it from FINISHED.
+    """The archive must end where the copy was told that it ends. A decision to follow the source needs no lease, and
+    lets it end earlier: behind the old end a gap would be left. `ends_at` is where it ended as the attempt was
+    recorded; what is decided after that keeps the attempt from FINISHED.
 
     Raises:
         SourceChangedError
     """
-    ends_now = metadata.highest_copied_offset(replica_id.topic_id_partition)
-    if ends_now != highest_copied_offset:
+    if ends_at != highest_copied_offset:
         raise SourceChangedError(
             f"{replica_id}, segment {segment.base_offset}",
-            f"what is copied goes up to offset {ends_now} by decision, not up to {highest_copied_offset} any more",
+            f"what is copied goes up to offset {ends_at} by decision, not up to {highest_copied_offset} any more",
         )
 
 

@@ -24,7 +24,7 @@ A: whoever holds the partition's lease to copy next, before it copies anything: 
 B: the same, when it finds the planned offsets copied (outcome SKIPPED).
 STARTED: is in the database before the first byte is sent, and on its disk with FINISHED at the latest. A power failure
    of the database's host may take the row of an attempt under way: its objects are orphans then, for the audit. Where
-   what is copied ends is asked again here: a decision of before may have changed it, one of later stops FINISHED.
+   the archive ends is told again here: a decision of before may have changed it, one of later stops FINISHED.
 VERIFIED: a store that named its own checksum in its answer to each write has said it; any other is asked now.
 RECHECKED: the marker is read now, whenever it was read before. Where the store is not ours any more (its disk went
    away, another database took it over), abandoning stops at DELETE_SEGMENT_STARTED, as nothing may be deleted there:
@@ -148,11 +148,11 @@ class SegmentCopier:
             attempt = self._new_attempt(replica_id, opened, checked)
             self.storage.require_copyable(attempt)
             fingerprint, crc32c = opened.fingerprint.as_text(), checked.data.log_crc32c
-            self.metadata.add_segment(attempt, fence=fence, log_crc32c=crc32c, source_fingerprint=fingerprint)
+            ends_at = self.metadata.add_segment(attempt, fence=fence, log_crc32c=crc32c, source_fingerprint=fingerprint)
             self._reached(CopyStep.STARTED, replica_id, base_offset)
             try:
                 if failed is None:
-                    require_same_end(replica_id, opened.segment, highest_copied_offset, self.metadata)
+                    require_same_end(replica_id, opened.segment, highest_copied_offset, ends_at)
                 supersedes = None if failed is None else failed.remote_log_segment_id
                 return self._send_and_finish(
                     attempt, opened, checked, supersedes=supersedes, fence=fence, limiter=limiter, on_sent=on_sent

@@ -69,8 +69,13 @@ def _started_after_sending() -> list[Patch]:
 
     def instead(self: Any, replica_id: Any, planned: Any, highest: Any, **rest: Any) -> Any:
         held: list[Any] = []
-        late = Instead(self.metadata, add_segment=lambda *args, **kwargs: held.append((args, kwargs)))
         real = self.metadata
+
+        def add(*args: Any, **kwargs: Any) -> int | None:
+            held.append((args, kwargs))
+            return real.highest_copied_offset(replica_id.topic_id_partition)
+
+        late = Instead(real, add_segment=add)
 
         def update(*args: Any, **kwargs: Any) -> Any:
             for one, named in held:

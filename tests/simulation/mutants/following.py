@@ -1,11 +1,10 @@
 """Mutants of what a person decides: to follow another history, to go on behind what was compacted away."""
 
-from contextlib import suppress
 from dataclasses import replace
 from itertools import dropwhile
 from typing import Any
 
-from include.tiering.errors import SourceChangedError, StateConflictError
+from include.tiering.errors import StateConflictError
 from include.tiering.log_source.contract import IneligibleReason
 from include.tiering.model.divergence import newest_history, open_divergence
 from include.tiering.model.skipped_offsets import OffsetRange
@@ -17,7 +16,6 @@ from include.tiering.wiring import name_parts, tiering
 from tests.simulation.mutants.mutant import Call, Mutant, Patch, nothing, otherwise, refused
 
 _records = sql_divergences.record
-_same_end = copy_one_segment.require_same_end
 _skips = sql_skipped_offsets.skip
 _goes_on = plan_copy.next_segments
 _plans_skip = tiering.plan_skip
@@ -47,13 +45,7 @@ def _behind_compacted() -> list[Patch]:
 
 
 def _end_of_before() -> list[Patch]:
-    """The right one is asked all the same: it reads."""
-
-    def instead(*args: Any) -> None:
-        with suppress(SourceChangedError):
-            _same_end(*args)
-
-    return [(copy_one_segment, "require_same_end", instead)]
+    return [(copy_one_segment, "require_same_end", nothing)]
 
 
 def _recorded_late() -> list[Patch]:

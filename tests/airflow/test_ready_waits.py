@@ -27,12 +27,15 @@ from alembic.script import ScriptDirectory
 
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import HEAD, migration_config
+from include.tiering.database.schema import stores
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.database.transactions import writing
 from include.tiering.log_source.log_dir.dirs import LogDir, identify
 from include.tiering.model.ids import Uuid
 from include.tiering.pools.contract import COPIER_POOL, EXPIRATION_POOL, READER_POOL
 from include.tiering.remote_storage import file as file_storage
+from include.tiering.remote_storage.marker import marker_to_bytes
+from include.tiering.remote_storage.store_marker import StoreMarker
 from include.tiering.settings import load_settings
 from include.tiering.wiring import open_tiering
 from plugins.tiering_airflow.errors import NotReadyError
@@ -159,6 +162,18 @@ def _behind(world: World) -> Mend:
     engine.dispose()
     with open_tiering(settings) as tiering:
         tiering.unguarded_storage.create_marker(identity)
+    return world.migrate
+
+
+def _between(world: World) -> Mend:
+    """A `migrate` of this version has brought the schema here, and has not recorded where keys lie."""
+    world.migrate()
+    with open_tiering(load_settings(world.deployed.config)) as tiering, writing(tiering.engine) as connection:
+        names = ("generation_token", "url", "layout", "key_prefix", "conditional_writes")
+        owned = tiering.generations.accepted().current
+        connection.execute(stores.update().values(dict.fromkeys(names)))
+    before = StoreMarker(owned.cluster_id, owned.store_id, owned.generation)
+    (world.deployed.remote / "_tiering-store.json").write_bytes(marker_to_bytes(before))
     return world.migrate
 
 
@@ -375,6 +390,7 @@ def test_every_dag_that_works_on_segments_begins_with_a_look() -> None:
     ("hurt", "reason", "goes_on"),
     [
         (_behind, f", this version needs {HEAD}: ./tiering migrate", ()),
+        (_between, "does not say where the keys of its store lie: run ./tiering migrate", ()),
         (_full, "needed: free space there or name another store", ()),
         (_no_space, "no space is left: free some or name another store", ()),
         (_read_only, "the file system is mounted read-only", ()),

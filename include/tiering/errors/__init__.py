@@ -36,6 +36,7 @@ TieringError
 |   |-- CustomMetadataTooLargeError  more than the brokers take
 |   |-- StoreInDoubtError            more is missing from the store than is lost singly
 |   `-- ForeignStoreError            the store's marker is not the one this database knows
+|       `-- StorePlaceUnknownError   the database does not say where keys lie: `migrate` records it
 |-- RemoteMetadataError
 |   |-- IllegalTransitionError       not an edge of the segment state machine
 |   |-- StateConflictError           the segment's state is not the expected one
@@ -128,6 +129,7 @@ from include.tiering.errors.remote_storage import (
     SegmentKeyError,
     StoredChunkError,
     StoreInDoubtError,
+    StorePlaceUnknownError,
 )
 from include.tiering.errors.root import (
     TieringError,
@@ -242,6 +244,7 @@ __all__ = [
     "SourceVanishedError",
     "StateConflictError",
     "StoreInDoubtError",
+    "StorePlaceUnknownError",
     "StoredChunkError",
     "TieringError",
     "UnknownSegmentError",

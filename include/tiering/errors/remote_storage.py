@@ -63,3 +63,8 @@ class StoreInDoubtError(RemoteStorageError):
 class ForeignStoreError(RemoteStorageError):
     """The store is not this database's: its marker names another cluster, store or generation, or keys lie in another
     place than the settings name. Nothing is written or deleted."""
+
+
+class StorePlaceUnknownError(ForeignStoreError):
+    """The database does not say where keys lie, as a version before this one left it: `./tiering migrate` records it.
+    Nothing is written or deleted until then."""

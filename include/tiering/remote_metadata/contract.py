@@ -62,9 +62,8 @@ class RemoteLogMetadata(Divergences, Protocol):
         log_crc32c: int | None = None,
         source_fingerprint: str | None = None,
     ) -> int | None:
-        """Record a new attempt in COPY_SEGMENT_STARTED. Repeating the same call is harmless.
-
-        Returns `highest_copied_offset` of the same moment: where the archive ends as the attempt begins.
+        """Record a new attempt in COPY_SEGMENT_STARTED; returns `highest_copied_offset` of the same moment. Repeating
+        the same call is harmless.
 
         Raises:
             IllegalTransitionError: another state, or an id that is known with other values, was deleted, or is

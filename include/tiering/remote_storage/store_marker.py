@@ -8,7 +8,7 @@ is refused from then on.
 from dataclasses import dataclass, field
 from typing import Final
 
-from include.tiering.errors import ForeignStoreError, printable
+from include.tiering.errors import ForeignStoreError, StorePlaceUnknownError, printable
 from include.tiering.units import format_utc
 
 NOT_RECORDED: Final = (
@@ -96,13 +96,13 @@ class AcceptedMarkers:
         """Compare where the settings say that keys lie with what the database says; `place` None: with nothing.
 
         Raises:
-            ForeignStoreError: they differ, the database does not say it, or a move to another place was begun and has
-                not come to its end.
+            StorePlaceUnknownError: the database does not say it.
+            ForeignStoreError: they differ, or a move to another place was begun and has not come to its end.
         """
         if place is None or place in self.places:
             return
         if not self.places:
-            raise ForeignStoreError(NOT_RECORDED)
+            raise StorePlaceUnknownError(NOT_RECORDED)
         raise ForeignStoreError(elsewhere(self.places[0], place))
 
     def require(self, found: StoreMarker | None, place: StorePlace | None) -> None:

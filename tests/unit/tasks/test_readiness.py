@@ -12,6 +12,7 @@ from include.tiering.errors import (
     RemoteStoreMissingError,
     SettingError,
     SourceUnreadableError,
+    StorePlaceUnknownError,
     TieringError,
 )
 from include.tiering.tasks.readiness import Check, Readiness, run_checks
@@ -32,6 +33,7 @@ def fails(error: TieringError) -> Callable[[], str]:
         (RemoteStorageUnavailableError("busy"), True),
         (SourceUnreadableError("/d", "gone"), True),
         (ForeignStoreError("theirs"), False),
+        (StorePlaceUnknownError("run migrate"), True),
         (RemoteStoreMissingError("no bucket"), False),
         (SettingError("wrong"), False),
     ],

@@ -92,7 +92,7 @@ def _sections(layout: Layout, port: int) -> dict[str, dict[str, str]]:
     }
 
 
-def platform_environment(layout: Layout, java: Mapping[str, str], tiering: Mapping[str, str]) -> dict[str, str]:
+def platform_environment(layout: Layout, java: Mapping[str, str], app: Mapping[str, str]) -> dict[str, str]:
     """What every process of the platform gets; `tiering` are the `TIERING_...` variables of the library."""
     inherited = {
         name: value
@@ -103,7 +103,7 @@ def platform_environment(layout: Layout, java: Mapping[str, str], tiering: Mappi
     return {
         **inherited,
         **java,
-        **tiering,
+        **app,
         "PATH": f"{binaries}:{inherited.get('PATH', '/usr/bin:/bin')}",
         "PYTHONPATH": str(ROOT),
         "PYSPARK_PYTHON": str(binaries / "python"),

@@ -12,7 +12,7 @@ from local.ports import LOOPBACK
 
 def assemble(
     layout: Layout,
-    tiering: Mapping[str, str],
+    app: Mapping[str, str],
     *,
     port: int,
     say: Callable[[str], None],
@@ -25,7 +25,7 @@ def assemble(
     """
     base_url = f"http://{LOOPBACK}:{port}"
     airflow = {"TIERING_AIRFLOW__URL": base_url, "TIERING_AIRFLOW__LOGIN_FILE": str(layout.operator_login)}
-    environment = platform_environment(layout, java_environment(), {**tiering, **airflow})
+    environment = platform_environment(layout, java_environment(), {**app, **airflow})
     write_airflow_home(
         layout,
         port=port,

@@ -18,11 +18,11 @@ from typing import Final
 
 from rich.console import Console
 
+from include.tiering.app import App, open_app
 from include.tiering.errors import TieringError
 from include.tiering.pools.airflow_api import AirflowApi, Login
 from include.tiering.settings import load_settings
 from include.tiering.units import KIB
-from include.tiering.wiring import Tiering, open_tiering
 from local.assembly import assemble
 from local.expiry import faults, holdings, limit_retention
 from local.expiry import table as expiry_table
@@ -84,9 +84,9 @@ def _demo(console: Console, layout: Layout, say: Callable[[str], None]) -> bool:
     demo = _Demo(console, layout, say)
     with (
         AirflowApi(platform.base_url, Login(ADMIN, password_of(layout, ADMIN))) as api,
-        open_tiering(load_settings(layout.tiering_toml)) as tiering,
+        open_app(load_settings(layout.tiering_toml)) as app,
     ):
-        return demo.copies(api, tiering) and demo.expires(api, tiering)
+        return demo.copies(api, app) and demo.expires(api, app)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class _Demo:
     layout: Layout
     say: Callable[[str], None]
 
-    def copies(self, api: AirflowApi, tiering: Tiering) -> bool:
+    def copies(self, api: AirflowApi, app: App) -> bool:
         self.say("waiting for Airflow to know the DAGs")
         for dag_id in (_COPY_DAG, _SIZES_DAG, _EXPIRATION_DAG):
             wait_for_dag(api, dag_id, seconds=_DAG_SECONDS)
@@ -108,20 +108,20 @@ class _Demo:
         self.say(f"waiting for {_SIZES_DAG}, which the copy woke")
         sized = self._succeeds(api, _SIZES_DAG, None, _SIZES_SECONDS)
         self.say("waiting for every copied segment to be read back and compared with the broker's file")
-        found = outcomes(tiering, sample_log_dirs(self.layout), self.layout.state / "read-back")
+        found = outcomes(app, sample_log_dirs(self.layout), self.layout.state / "read-back")
         self.console.print(table(found))
         self._complain(line for outcome in found for line in outcome.differences)
         copied = sum(len(outcome.rows) for outcome in found)
         return sized and copied > 0 and all(outcome.held for outcome in found)
 
-    def expires(self, api: AirflowApi, tiering: Tiering) -> bool:
-        before = holdings(tiering)
+    def expires(self, api: AirflowApi, app: App) -> bool:
+        before = holdings(app)
         self.say(f"retention.bytes of {_EXPIRED_TOPIC} is {_RETENTION_BYTES} from now on, for each partition")
-        limit_retention(tiering, _EXPIRED_TOPIC, _RETENTION_BYTES)
+        limit_retention(app, _EXPIRED_TOPIC, _RETENTION_BYTES)
         run_id = trigger(api, _EXPIRATION_DAG, {})
         self.say(f"waiting for {_EXPIRATION_DAG}: plan, brake, one Spark job (about half a minute)")
         succeeded = self._succeeds(api, _EXPIRATION_DAG, run_id, _EXPIRATION_SECONDS)
-        after = holdings(tiering)
+        after = holdings(app)
         self.console.print(expiry_table(before, after, _EXPIRED_TOPIC))
         found = list(faults(before, after, _EXPIRED_TOPIC))
         self._complain(found)

@@ -12,7 +12,7 @@ from include.tiering.quota.config_store import ConfigEntity, EntityType
 from include.tiering.remote_storage.marker import MARKER_KEY
 
 if TYPE_CHECKING:
-    from include.tiering.wiring import Tiering
+    from include.tiering.app import App
 
 OBJECTS_OF_A_SEGMENT: Final = 3
 """Of the layout `aiven`: log, indexes, manifest."""
@@ -39,16 +39,16 @@ class Holdings:
         return sum(stored.segments for stored in self.partitions.values())
 
 
-def holdings(tiering: "Tiering") -> Holdings:
+def holdings(app: "App") -> Holdings:
     """Raises TieringError."""
-    stored = {size.topic_id_partition: _stored(tiering, size) for size in tiering.sizes()}
-    return Holdings(stored, sum(1 for key, _ in tiering.storage.list_objects() if key != MARKER_KEY))
+    stored = {size.topic_id_partition: _stored(app, size) for size in app.sizes.partition_sizes()}
+    return Holdings(stored, sum(1 for key, _ in app.adapters.storage.list_objects() if key != MARKER_KEY))
 
 
-def limit_retention(tiering: "Tiering", topic: str, retention_bytes: int) -> None:
+def limit_retention(app: "App", topic: str, retention_bytes: int) -> None:
     """As `./tiering configs` does. Raises TieringError."""
     changes = {"retention.bytes": str(retention_bytes)}
-    tiering.alter_configs(ConfigEntity(EntityType.TOPICS, topic), changes, author="demo")
+    app.configs.alter(ConfigEntity(EntityType.TOPICS, topic), changes, author="demo")
 
 
 def faults(before: Holdings, after: Holdings, topic: str) -> Iterator[str]:
@@ -85,6 +85,6 @@ def table(before: Holdings, after: Holdings, topic: str) -> Table:
     return shown
 
 
-def _stored(tiering: "Tiering", size: PartitionSize) -> Stored:
-    truth = tiering.metadata.partition_truth(size.topic_id_partition)
+def _stored(app: "App", size: PartitionSize) -> Stored:
+    truth = app.adapters.stores.metadata.partition_truth(size.topic_id_partition)
     return Stored(size.segments, size.size_bytes, truth.log_start_offset)

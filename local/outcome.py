@@ -16,7 +16,7 @@ from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.units import format_bytes
 
 if TYPE_CHECKING:
-    from include.tiering.wiring import Tiering
+    from include.tiering.app import App
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,26 +51,26 @@ class PartitionOutcome:
         return self.eligible == len(self.rows) == self.verdicts[Verdict.PASSED] and not self.differences
 
 
-def outcomes(tiering: "Tiering", log_dirs: Mapping[int, Path], into: Path) -> list[PartitionOutcome]:
+def outcomes(app: "App", log_dirs: Mapping[int, Path], into: Path) -> list[PartitionOutcome]:
     """One outcome per partition with a replica to copy from, segments read back into `into`. Raises TieringError."""
-    sizes = {size.topic_id_partition: size for size in tiering.sizes()}
+    sizes = {size.topic_id_partition: size for size in app.sizes.partition_sizes()}
     found = []
-    for replica in tiering.scan().replicas:
+    for replica in app.copying.scan().replicas:
         partition = replica.topic_id_partition
         if not replica.chosen:
             continue
-        rows = [row for row in tiering.metadata.list_segments(partition) if row.metadata.is_finished]
+        rows = [row for row in app.adapters.stores.metadata.list_segments(partition) if row.metadata.is_finished]
         size = sizes.get(partition)
         epoch_bytes = {epoch.leader_epoch: epoch.size_bytes for epoch in size.leader_epochs} if size else {}
         source = log_dirs[replica.replica_id.broker_id] / str(partition)
-        differences = tuple(_differences(tiering, partition, source, into)) if rows else ()
+        differences = tuple(_differences(app, partition, source, into)) if rows else ()
         found.append(PartitionOutcome(partition, replica, rows, epoch_bytes, differences))
     return found
 
 
-def _differences(tiering: "Tiering", partition: TopicIdPartition, source: Path, into: Path) -> Iterable[str]:
+def _differences(app: "App", partition: TopicIdPartition, source: Path, into: Path) -> Iterable[str]:
     """One line for each segment that does not read back as the broker's file."""
-    for item in tiering.fetch_partition(partition, into):
+    for item in app.reading.fetch_partition(partition, into):
         metadata = item.row.metadata
         where = f"{partition} from offset {metadata.start_offset}"
         original = source / f"{metadata.start_offset:020d}.log"

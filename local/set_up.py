@@ -16,8 +16,8 @@ def main() -> int:
     upgradedb()
     created = create_missing_pools(suitable_slots(os.cpu_count() or 1))
     print(f"pools created: {', '.join(created) or 'none, all exist'}")
-    with TieringHook().open() as tiering:
-        tiering.migrate()
+    with TieringHook().open() as app:
+        app.set_up.migrate()
     return 0
 
 

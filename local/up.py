@@ -40,11 +40,11 @@ def main() -> int:
     own = {name: value for name, value in os.environ.items() if name.startswith("TIERING_")}
     has_settings = bool({CONFIG_VARIABLE, "TIERING_LOG_DIRS"} & own.keys())
     port = free_port(arguments.port)
-    tiering = own if has_settings else {**own, **sample_settings(layout, airflow_port=port)}
+    app = own if has_settings else {**own, **sample_settings(layout, airflow_port=port)}
     try:
         platform = assemble(
             layout,
-            tiering,
+            app,
             port=port,
             say=partial(console.print, soft_wrap=True),
             copy_schedule=arguments.copy_schedule,

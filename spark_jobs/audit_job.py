@@ -28,12 +28,12 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from include.tiering.app import App, open_app
 from include.tiering.audit.context import no_manifest
 from include.tiering.audit.whole import require_marker
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.errors import TieringError
 from include.tiering.settings import load_settings
-from include.tiering.wiring import Tiering, open_tiering
 from spark_jobs.audit_read import manifests_of_the_store, write_facts, write_listing, written
 from spark_jobs.audit_record import record
 from spark_jobs.audit_summary import exit_code, kinds_of, passed_over_of, totals_of
@@ -82,7 +82,7 @@ class Steps:
         self._began = now
 
 
-def audit(session: SparkSession, tiering: Tiering, options: argparse.Namespace) -> dict[str, Any]:
+def audit(session: SparkSession, app: App, options: argparse.Namespace) -> dict[str, Any]:
     """List, read, judge; returns the summary.
 
     Raises:
@@ -92,10 +92,10 @@ def audit(session: SparkSession, tiering: Tiering, options: argparse.Namespace) 
     """
     steps = Steps()
     session.conf.set("spark.sql.shuffle.partitions", str(options.ranges))
-    tiering.require_our_store()
-    listing = tiering.listing_of(options.inventory)
-    facts_of_listing, began_at_ms = listing.facts(), tiering.segment_facts.now_ms()
-    moment = tiering.audit_moment(facts_of_listing)
+    app.ownership.require()
+    listing = app.audit.listing_of(options.inventory)
+    facts_of_listing, began_at_ms = listing.facts(), app.adapters.stores.segment_facts.now_ms()
+    moment = app.audit.moment(facts_of_listing)
     parts = listing.parts(options.parts)
     listed = write_listing(session, parts, options.inventory, options.output / "listing", config=options.config)
     objects, object_bytes, has_marker = totals_of(listed)
@@ -103,8 +103,8 @@ def audit(session: SparkSession, tiering: Tiering, options: argparse.Namespace) 
     listing_ended_ms = int(time.monotonic() * 1000)
     steps.done("listing")
     rows_began_ms = int(time.monotonic() * 1000)
-    facts = write_facts(session, tiering, options.ranges, options.output / "segments", config=options.config)
-    context = replace(tiering.audit_context(moment), read_manifest=no_manifest)
+    facts = write_facts(session, app, options.ranges, options.output / "segments", config=options.config)
+    context = replace(app.audit.context(moment), read_manifest=no_manifest)
     rows = facts.count()
     steps.done("rows")
     manifests = manifests_of_the_store(options.config)
@@ -130,7 +130,7 @@ def audit(session: SparkSession, tiering: Tiering, options: argparse.Namespace) 
     }
     if options.record is not None:
         recorded = record(
-            tiering,
+            app,
             options.record,
             options.output,
             facts_of_listing,
@@ -150,8 +150,8 @@ def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any
     """Audit and store the summary; a setting, a lost task or an output that cannot be written is an outcome too."""
     try:
         options.output.mkdir(parents=True, exist_ok=True)
-        with open_tiering(load_settings(options.config)) as tiering:
-            summary = audit(session, tiering, options)
+        with open_app(load_settings(options.config)) as app:
+            summary = audit(session, app, options)
         (options.output / "summary.json").write_text(json.dumps(summary, indent=2))
     except TaskStoppedError as error:
         return _refusal(str(error), error.exit_code)

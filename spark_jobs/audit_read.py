@@ -12,9 +12,9 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from include.tiering.app import App, open_app
 from include.tiering.audit.context import ManifestReader
 from include.tiering.settings import load_settings
-from include.tiering.wiring import Tiering, open_tiering
 from spark_jobs.audit_frames import (
     FACTS,
     FACTS_SCHEMA,
@@ -43,8 +43,8 @@ def write_listing(
     """
     work = (*parts, _UPLOADS)
 
-    def read(mine: Sequence[Any], tiering: Tiering) -> Batches:
-        listing = tiering.listing_of(inventory)
+    def read(mine: Sequence[Any], app: App) -> Batches:
+        listing = app.audit.listing_of(inventory)
         for part in mine:
             if part is _UPLOADS:
                 pages = ([upload_row(upload) for upload in page] for page in listing.open_uploads())
@@ -55,20 +55,18 @@ def write_listing(
     return written(_spread(session, work, LISTED, LISTED_SCHEMA, read, config), target)
 
 
-def write_facts(
-    session: SparkSession, tiering: Tiering, ranges: int, target: Path, *, config: Path | None
-) -> DataFrame:
+def write_facts(session: SparkSession, app: App, ranges: int, target: Path, *, config: Path | None) -> DataFrame:
     """`FACTS` of every segment of now, tombstones included.
 
     Raises:
         TaskStoppedError: a range could not be read.
     """
 
-    def read(mine: Sequence[Any], reader: Tiering) -> Batches:
-        pages = (page for key_range in mine for page in reader.segment_facts.export(key_range))
+    def read(mine: Sequence[Any], reader: App) -> Batches:
+        pages = (page for key_range in mine for page in reader.adapters.stores.segment_facts.export(key_range))
         yield from (batch_of(page, FACTS_SCHEMA) for page in pages)
 
-    work = tiering.segment_facts.split(ranges)
+    work = app.adapters.stores.segment_facts.split(ranges)
     return written(_spread(session, work, FACTS, FACTS_SCHEMA, read, config), target)
 
 
@@ -78,12 +76,12 @@ def manifests_of_the_store(config: Path | None) -> OpenManifests:
     @contextmanager
     def opened() -> Iterator[ManifestReader]:
         with ParentWatch(), ExitStack() as stack:
-            found: list[Tiering] = []
+            found: list[App] = []
 
             def read(key: str) -> bytes | None:
                 if not found:
-                    found.append(stack.enter_context(open_tiering(load_settings(config))))
-                return found[0].strays.manifest(key)
+                    found.append(stack.enter_context(open_app(load_settings(config))))
+                return found[0].adapters.strays.manifest(key)
 
             yield read
 
@@ -95,14 +93,14 @@ def _spread(
     work: Sequence[Any],
     columns: str,
     schema: pa.Schema,
-    read: Callable[[Sequence[Any], Tiering], Batches],
+    read: Callable[[Sequence[Any], App], Batches],
     config: Path | None,
 ) -> DataFrame:
     def of_task(numbers: Batches) -> Batches:
         mine = [work[number] for batch in numbers for number in batch.column("id").to_pylist()]
         if mine:
-            with ParentWatch(), open_tiering(load_settings(config)) as tiering:
-                yield from read(mine, tiering)
+            with ParentWatch(), open_app(load_settings(config)) as app:
+                yield from read(mine, app)
 
     tasks = max(1, len(work))
     numbers = session.range(0, len(work), 1, numPartitions=tasks)

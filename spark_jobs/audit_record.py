@@ -5,13 +5,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from include.tiering.app import App
 from include.tiering.audit.context import PassedOver
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.record_contract import AuditSource
+from include.tiering.audit.service import covered_kinds, seen_at_ms
 from include.tiering.remote_storage.listing import ListingFacts
 from include.tiering.tasks.conclude_audit import SeenByAudit
-from include.tiering.wiring import Tiering
-from include.tiering.wiring.audit_verbs import covered_kinds, seen_at_ms
 from spark_jobs.audit_summary import read_findings
 
 MOST_RECORDED: Final = 100_000
@@ -19,7 +19,7 @@ MOST_RECORDED: Final = 100_000
 
 
 def record(
-    tiering: Tiering,
+    app: App,
     run_id: str,
     output: Path,
     facts: ListingFacts,
@@ -39,7 +39,7 @@ def record(
     findings = tuple(islice(stored, MOST_RECORDED))
     left_out = sum(1 for _ in stored)
     covers: frozenset[FindingKind] = frozenset() if left_out else covered_kinds(facts)
-    report = tiering.conclude_audit(
+    report = app.audit.conclude(
         SeenByAudit(
             run_id=run_id,
             source=AuditSource.LISTING if facts.taken_at_ms is None else AuditSource.INVENTORY,

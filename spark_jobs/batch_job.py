@@ -26,12 +26,12 @@ from spark_jobs.parent_watch import ParentWatch
 from spark_jobs.single_attempt import require_single_attempt
 
 if TYPE_CHECKING:
-    from include.tiering.wiring import Tiering
+    from include.tiering.app import App
 
 _GRACE_SECONDS: Final = 2.0
 now_ms: Final = SystemClock().now_ms
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-RunBatch = Callable[["Tiering", Callable[[], bool]], dict[str, Any]]
+RunBatch = Callable[["App", Callable[[], bool]], dict[str, Any]]
 """Runs the batch, given the library and what tells whether the parent process lives; returns the outcome."""
 
 _OUTCOME: Final = pa.schema([("outcome", pa.string())])
@@ -62,16 +62,16 @@ def as_task(run_batch: RunBatch, config: Path | None) -> Task:
 
 def _run_where_the_task_is(run_batch: RunBatch, config: Path | None, watch: ParentWatch) -> dict[str, Any]:
     # The driver needs neither; where the task runs, importing them is part of its start.
+    from include.tiering.app import open_app
     from include.tiering.settings import load_settings
-    from include.tiering.wiring import open_tiering
 
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
         return _refusal("Spark started the task again: the batch runs once", ExitCode.RETRY)
     try:
-        with open_tiering(load_settings(config)) as tiering:
+        with open_app(load_settings(config)) as app:
             began_ms = now_ms()
-            outcome = run_batch(tiering, watch.parents_alive)
+            outcome = run_batch(app, watch.parents_alive)
     except TieringError as error:
         return _refusal(f"{type(error).__name__}: {error}", code_of(error))
     return {**outcome, "batch_began_ms": began_ms}

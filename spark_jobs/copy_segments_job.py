@@ -18,7 +18,7 @@ from include.tiering.work.contract import ANYWHERE, Placement
 from spark_jobs.batch_job import Task, as_task, batch_parser, exit_code_of, run_job
 
 if TYPE_CHECKING:
-    from include.tiering.wiring import Tiering
+    from include.tiering.app import App
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -33,9 +33,9 @@ def batch_task(
 ) -> Task:
     """The function of the one task."""
 
-    def run_batch(tiering: "Tiering", parent_alive: Callable[[], bool]) -> dict[str, Any]:
+    def run_batch(app: "App", parent_alive: Callable[[], bool]) -> dict[str, Any]:
         return outcome_of(
-            tiering.copy_batch(run_id, batch_id, pool=pool, placement=placement, parent_alive=parent_alive)
+            app.copying.run_batch(run_id, batch_id, pool=pool, placement=placement, parent_alive=parent_alive)
         )
 
     return as_task(run_batch, config)

@@ -17,7 +17,7 @@ from include.tiering.tasks.delete_batch import DeleteResult
 from spark_jobs.batch_job import Task, as_task, batch_parser, exit_code_of, run_job
 
 if TYPE_CHECKING:
-    from include.tiering.wiring import Tiering
+    from include.tiering.app import App
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -27,8 +27,8 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 def batch_task(run_id: str, batch_id: str, pool: str | None, config: Path | None) -> Task:
     """The function of the one task."""
 
-    def run_batch(tiering: "Tiering", parent_alive: Callable[[], bool]) -> dict[str, Any]:
-        return outcome_of(tiering.delete_batch(run_id, batch_id, pool=pool, parent_alive=parent_alive))
+    def run_batch(app: "App", parent_alive: Callable[[], bool]) -> dict[str, Any]:
+        return outcome_of(app.expiration.run_batch(run_id, batch_id, pool=pool, parent_alive=parent_alive))
 
     return as_task(run_batch, config)
 

@@ -14,13 +14,13 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from include.tiering.app import open_app
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.errors import TieringError
 from include.tiering.model.depth import Depth
 from include.tiering.quality.measures import SegmentMeasure
 from include.tiering.settings import load_settings
 from include.tiering.tasks.verify_planned import MeasureAll, ToMeasure
-from include.tiering.wiring import open_tiering
 from spark_jobs.parent_watch import ParentWatch
 from spark_jobs.spread import spread
 
@@ -64,9 +64,9 @@ def measured_by_tasks(session: SparkSession, *, tasks: int, config: Path | None)
 
 def _measured(mine: Sequence[ToMeasure], config: Path | None) -> Iterator[pa.RecordBatch]:
     try:
-        with open_tiering(load_settings(config)) as tiering:
+        with open_app(load_settings(config)) as app:
             for one in mine:
-                measure = tiering.measure_planned(one)
+                measure = app.verification.measure_planned(one)
                 if measure is not None:
                     yield _row(measure=measure_to_json(measure))
     except TieringError as error:

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession, functions
 
+from include.tiering.app import App, open_app
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.clock import SystemClock
 from include.tiering.errors import TieringError
@@ -31,7 +32,6 @@ from include.tiering.model.sizes import overlapping_bytes
 from include.tiering.settings import load_settings
 from include.tiering.tasks.compare_stored import Suspicion, settle_stored
 from include.tiering.tasks.recompute_sizes import compare_sizes
-from include.tiering.wiring import Tiering, open_tiering
 from spark_jobs import stored_segments
 from spark_jobs.lost_task import is_lost_task
 from spark_jobs.parent_watch import ParentWatch
@@ -68,7 +68,7 @@ def _at_least_one(text: str) -> int:
     return number
 
 
-def recount(session: SparkSession, tiering: Tiering, options: argparse.Namespace) -> dict[str, Any]:
+def recount(session: SparkSession, app: App, options: argparse.Namespace) -> dict[str, Any]:
     """Write the sizes, read them back, compare, keep them; returns the summary.
 
     Raises:
@@ -77,24 +77,26 @@ def recount(session: SparkSession, tiering: Tiering, options: argparse.Namespace
     now_ms = SystemClock().now_ms()
     began = time.monotonic()
     session.conf.set("spark.sql.shuffle.partitions", str(options.ranges))
-    names = tiering.remote_log_sizes.topic_names()
+    names = app.adapters.stores.remote_log_sizes.topic_names()
     target = options.output / "sizes"
-    partial = read_partial_sizes(session, tiering, ranges=options.ranges, config=options.config)
+    partial = read_partial_sizes(session, app, ranges=options.ranges, config=options.config)
     sizes = named(remote_log_sizes(partial), names)
     sizes.write.mode("overwrite").parquet(str(target))
     computation_ms = round((time.monotonic() - began) * 1000)
     written = session.read.parquet(str(target)).orderBy("topic_id", "partition", "state", "leader_epoch")
     totals = Totals()
     recounted = totals.counting(recounted_partitions(written.toLocalIterator(), names))
-    comparison = compare_sizes(recounted, tiering.remote_log_sizes, tiering.metadata, tiering.size_judge())
+    comparison = compare_sizes(
+        recounted, app.adapters.stores.remote_log_sizes, app.adapters.stores.metadata, app.adapters.size_judge()
+    )
     history = append_run(
-        tiering.size_history_dir(options.output), target, now_ms, keep_days=tiering.settings.sizes.history_days
+        app.sizes.history_dir(options.output), target, now_ms, keep_days=app.settings.sizes.history_days
     )
     summary = {
         **totals.document(),
         **differences_document(comparison),
-        "overlaps": [overlap_document(tiering, partition) for partition in totals.not_contiguous],
-        "stored": compare_with_store(session, tiering, options, names) if options.from_storage else None,
+        "overlaps": [overlap_document(app, partition) for partition in totals.not_contiguous],
+        "stored": compare_with_store(session, app, options, names) if options.from_storage else None,
         "computation_ms": computation_ms,
         "history": str(history),
     }
@@ -109,14 +111,14 @@ def named(sizes: DataFrame, names: Mapping[Uuid, str]) -> DataFrame:
     return with_name.select("topic", *sizes.columns)
 
 
-def overlap_document(tiering: Tiering, partition: TopicIdPartition) -> dict[str, Any]:
+def overlap_document(app: App, partition: TopicIdPartition) -> dict[str, Any]:
     """Bytes of the partition that are remote more than once; few partitions have any."""
-    rows = tiering.metadata.list_segments(partition)
+    rows = app.adapters.stores.metadata.list_segments(partition)
     return {**labels(partition), "bytes": overlapping_bytes(row.metadata for row in rows)}
 
 
 def compare_with_store(
-    session: SparkSession, tiering: Tiering, options: argparse.Namespace, names: Mapping[Uuid, str]
+    session: SparkSession, app: App, options: argparse.Namespace, names: Mapping[Uuid, str]
 ) -> dict[str, Any]:
     """The listing first, then the rows, then what looks unlike is asked about again.
 
@@ -124,9 +126,9 @@ def compare_with_store(
         RemoteStorageError
     """
     target = options.output / "listing.parquet"
-    stored_segments.write_listing(tiering.storage, target)
-    stored = stored_segments.stored_segments(session.read.parquet(str(target)), tiering.storage.required_kinds)
-    rows = read_segments(session, tiering, ranges=options.ranges, config=options.config)
+    stored_segments.write_listing(app.adapters.storage, target)
+    stored = stored_segments.stored_segments(session.read.parquet(str(target)), app.adapters.storage.required_kinds)
+    rows = read_segments(session, app, ranges=options.ranges, config=options.config)
     compared = stored_segments.beside_rows(stored, rows)
     suspects = stored_segments.listed_suspects(compared, names, options.config)
     if options.from_storage == MANIFESTS:
@@ -137,7 +139,7 @@ def compare_with_store(
         (RemoteLogSegmentId(_partition_of(row, names), Uuid.parse(row.segment_id)), Suspicion(row.suspicion))
         for row in found[:most]
     ]
-    differences = settle_stored(asked, tiering.metadata, tiering.storage, tiering.stored_judge())
+    differences = settle_stored(asked, app.adapters.stores.metadata, app.adapters.storage, app.adapters.stored_judge())
     counted = stored.agg(
         functions.sum("objects").alias("objects"),
         functions.count(functions.lit(1)).alias("segments"),
@@ -156,8 +158,8 @@ def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any
     """Recount and store the summary; a setting, a lost task or an output that cannot be written is an outcome too."""
     try:
         options.output.mkdir(parents=True, exist_ok=True)
-        with open_tiering(load_settings(options.config)) as tiering:
-            summary = recount(session, tiering, options)
+        with open_app(load_settings(options.config)) as app:
+            summary = recount(session, app, options)
         (options.output / "summary.json").write_text(json.dumps(summary, indent=2))
     except TieringError as error:
         return _refusal(f"{type(error).__name__}: {error}", code_of(error))

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
+from include.tiering.app import App, open_app
 from include.tiering.remote_metadata.sizes_contract import SizeRow
 from include.tiering.settings import load_settings
-from include.tiering.wiring import Tiering, open_tiering
 from spark_jobs.parent_watch import ParentWatch
 from spark_jobs.remote_log_sizes_transform import PARTIAL_SIZES, added_up
 
@@ -45,14 +45,14 @@ _BATCHES_TOGETHER: Final = 10
 Batches = Iterator[pa.RecordBatch]
 
 
-def read_segments(session: SparkSession, tiering: Tiering, *, ranges: int, config: Path | None) -> DataFrame:
+def read_segments(session: SparkSession, app: App, *, ranges: int, config: Path | None) -> DataFrame:
     """All segments of now that are not tombstones, as `SEGMENTS`."""
-    return _read(session, tiering, ranges, config, SEGMENTS, lambda batches: batches)
+    return _read(session, app, ranges, config, SEGMENTS, lambda batches: batches)
 
 
-def read_partial_sizes(session: SparkSession, tiering: Tiering, *, ranges: int, config: Path | None) -> DataFrame:
+def read_partial_sizes(session: SparkSession, app: App, *, ranges: int, config: Path | None) -> DataFrame:
     """What these segments add up to, as `PARTIAL_SIZES`."""
-    return _read(session, tiering, ranges, config, PARTIAL_SIZES, partial_sizes)
+    return _read(session, app, ranges, config, PARTIAL_SIZES, partial_sizes)
 
 
 def partial_sizes(batches: Batches) -> Batches:
@@ -71,20 +71,20 @@ def batch_of(page: Sequence[SizeRow]) -> pa.RecordBatch:
 
 def _read(
     session: SparkSession,
-    tiering: Tiering,
+    app: App,
     ranges: int,
     config: Path | None,
     schema: str,
     transformed: Callable[[Batches], Batches],
 ) -> DataFrame:
-    key_ranges = tiering.segment_ranges(ranges)
+    key_ranges = app.sizes.segment_ranges(ranges)
 
     def read(numbers: Batches) -> Batches:
         mine = [key_ranges[number] for batch in numbers for number in batch.column("id").to_pylist()]
         if not mine:
             return
-        with ParentWatch(), open_tiering(load_settings(config)) as reader:
-            pages = (page for key_range in mine for page in reader.export_segments(key_range))
+        with ParentWatch(), open_app(load_settings(config)) as reader:
+            pages = (page for key_range in mine for page in reader.sizes.export_segments(key_range))
             yield from transformed(map(batch_of, pages))
 
     # As many tasks as Spark has room for at once: each opens the library, which takes longer than many a range.

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, functions
 
+from include.tiering.app import App, open_app
 from include.tiering.errors import RemoteResourceNotFoundError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
@@ -20,7 +21,6 @@ from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, SegmentObject
 from include.tiering.settings import load_settings
 from include.tiering.tasks.compare_stored import Suspicion, explains_length, manifest_suspicion
-from include.tiering.wiring import Tiering, open_tiering
 from spark_jobs.parent_watch import ParentWatch
 
 MOST_SUSPECTS: Final = 10_000
@@ -107,9 +107,9 @@ def _asked(
     """`SUSPECTS` among these segments, each with its manifest."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with ParentWatch(), open_tiering(load_settings(config)) as tiering:
+        with ParentWatch(), open_app(load_settings(config)) as app:
             for batch in batches:
-                found = [_suspect(row, names, tiering, suspicion_of) for row in batch.to_pylist()]
+                found = [_suspect(row, names, app, suspicion_of) for row in batch.to_pylist()]
                 yield pa.RecordBatch.from_pylist([row for row in found if row is not None], schema=_SUSPECT)
 
     names_of_columns = ("topic", *_KEY, "start_offset", "end_offset", "size_bytes", "log_bytes", "epoch_starts")
@@ -153,12 +153,12 @@ def _manifest_suspicion(
 def _suspect(
     row: Mapping[str, Any],
     names: Mapping[Uuid, str],
-    tiering: Tiering,
+    app: App,
     suspicion_of: SuspicionOf,
 ) -> dict[str, Any] | None:
     metadata = _metadata_of(row, names)
     try:
-        manifest = tiering.storage.fetch_manifest(metadata)
+        manifest = app.adapters.storage.fetch_manifest(metadata)
     except RemoteResourceNotFoundError:
         suspicion: Suspicion | None = Suspicion.MISSING
     else:

@@ -22,11 +22,11 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from include.tiering.app import App, open_app
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.errors import TieringError
 from include.tiering.settings import load_settings
 from include.tiering.tasks.verify_segments import VerifyReport
-from include.tiering.wiring import Tiering, open_tiering
 from include.tiering.work.contract import BatchProgress
 from include.tiering.work.verification_contract import VerificationOutcome
 from spark_jobs.lost_task import is_lost_task
@@ -54,14 +54,14 @@ def _at_least_one(text: str) -> int:
     return number
 
 
-def verify(session: SparkSession, tiering: Tiering, options: argparse.Namespace) -> dict[str, Any]:
+def verify(session: SparkSession, app: App, options: argparse.Namespace) -> dict[str, Any]:
     """Verify what is left of the run; returns the outcome."""
-    report = tiering.verify_planned(
+    report = app.verification.run_planned(
         options.run_id,
         measure_all=measured_by_tasks(session, tasks=options.tasks, config=options.config),
         streams=options.tasks,
         results_dir=options.results_dir,
-        on_group=progress_of(tiering, options.run_id),
+        on_group=progress_of(app, options.run_id),
     )
     return outcome_of(report)
 
@@ -79,15 +79,15 @@ def outcome_of(report: VerifyReport) -> dict[str, Any]:
     }
 
 
-def progress_of(tiering: Tiering, run_id: str) -> Callable[[], None]:
+def progress_of(app: App, run_id: str) -> Callable[[], None]:
     """Tells whoever asks how much of the plan is done, after each group."""
-    began = tiering.clock.monotonic()
-    before = _done_bytes(tiering, run_id)[0]
+    began = app.adapters.clock.monotonic()
+    before = _done_bytes(app, run_id)[0]
 
     def report() -> None:
-        done_bytes, planned_bytes = _done_bytes(tiering, run_id)
-        seconds = max(tiering.clock.monotonic() - began, 0.001)
-        tiering.work.report_progress(
+        done_bytes, planned_bytes = _done_bytes(app, run_id)
+        seconds = max(app.adapters.clock.monotonic() - began, 0.001)
+        app.adapters.stores.work.report_progress(
             BatchProgress(
                 run_id=run_id,
                 batch_id=run_id,
@@ -105,9 +105,9 @@ def progress_of(tiering: Tiering, run_id: str) -> Callable[[], None]:
     return report
 
 
-def _done_bytes(tiering: Tiering, run_id: str) -> tuple[int, int]:
+def _done_bytes(app: App, run_id: str) -> tuple[int, int]:
     """Of the planned bytes: those of segments with an outcome, and all."""
-    totals = {total.outcome: total.planned_bytes for total in tiering.verifications.totals(run_id)}
+    totals = {total.outcome: total.planned_bytes for total in app.adapters.stores.verifications.totals(run_id)}
     planned_bytes = sum(totals.values())
     return planned_bytes - totals[VerificationOutcome.PLANNED], planned_bytes
 
@@ -115,8 +115,8 @@ def _done_bytes(tiering: Tiering, run_id: str) -> tuple[int, int]:
 def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any]:
     """The outcome; a setting, a store that is away or a lost task is one too, an error in the code is not."""
     try:
-        with open_tiering(load_settings(options.config)) as tiering:
-            return verify(session, tiering, options)
+        with open_app(load_settings(options.config)) as app:
+            return verify(session, app, options)
     except MeasuringStoppedError as error:
         return _refusal(str(error), error.exit_code)
     except TieringError as error:

@@ -20,7 +20,7 @@ from plugins.tiering_airflow.hook import TieringHook
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from include.tiering.wiring import Tiering
+    from include.tiering.app import App
 
 
 class PlanApprovalOperator(ApprovalOperator):
@@ -45,8 +45,8 @@ class PlanApprovalOperator(ApprovalOperator):
 
     def execute(self, context: "Context") -> Any:
         """Raises StateConflictError if no task of this run has something to ask."""
-        with TieringHook().open() as tiering:
-            asked = tiering.plan_questions.show(asked_in(context))
+        with TieringHook().open() as app:
+            asked = app.adapters.stores.plan_questions.show(asked_in(context))
         self.subject, self.body = asked.headline, asked.body
         return super().execute(context)
 
@@ -54,8 +54,8 @@ class PlanApprovalOperator(ApprovalOperator):
         if "error" not in event:
             user, at = event["responded_by_user"], event["responded_at"]
             answer = Answer.APPROVED if event["chosen_options"] == [self.APPROVE] else Answer.REJECTED
-            with TieringHook().open() as tiering:
-                tiering.answer_question(
+            with TieringHook().open() as app:
+                app.questions.answer(
                     asked_in(context),
                     answer,
                     user_id=user and str(user["id"]),
@@ -69,19 +69,17 @@ def asked_in(context: "Context") -> str:
     return f"{context['dag_run'].dag_id} {context['run_id']}"
 
 
-def put_question(
-    tiering: "Tiering", context: "Context", question: ApprovalQuestion, *, subject: str, plan_hash: str
-) -> None:
+def put_question(app: "App", context: "Context", question: ApprovalQuestion, *, subject: str, plan_hash: str) -> None:
     """Leave it in the database for the task that asks. Raises StateConflictError if this run asked about another."""
-    tiering.plan_questions.put(
+    app.adapters.stores.plan_questions.put(
         asked_in(context), subject=subject, plan_hash=plan_hash, headline=question.subject, body=question.body
     )
 
 
-def approved_by(tiering: "Tiering", context: "Context", *, subject: str, plan_hash: str | None) -> str:
+def approved_by(app: "App", context: "Context", *, subject: str, plan_hash: str | None) -> str:
     """Who approved exactly this plan in this run. Raises ApprovalRequiredError, AnswerRefusedError."""
     return approval_author(
-        tiering.plan_questions.find(asked_in(context)),
+        app.adapters.stores.plan_questions.find(asked_in(context)),
         asked_in=asked_in(context),
         subject=subject,
         plan_hash=plan_hash,
@@ -89,7 +87,7 @@ def approved_by(tiering: "Tiering", context: "Context", *, subject: str, plan_ha
     )
 
 
-def nobody_answered(tiering: "Tiering", context: "Context") -> bool:
+def nobody_answered(app: "App", context: "Context") -> bool:
     """Whether this run asked, and the time for an answer went by."""
-    found: PlanQuestion | None = tiering.plan_questions.find(asked_in(context))
+    found: PlanQuestion | None = app.adapters.stores.plan_questions.find(asked_in(context))
     return found is not None and found.given is not None and found.given.user_id is None

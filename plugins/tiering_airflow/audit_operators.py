@@ -90,8 +90,8 @@ class AuditFindingsOperator(BaseOperator):
 
     def execute(self, context: "Context") -> dict[str, int]:
         """Raises StateConflictError if another audit has looked since."""
-        with TieringHook().open() as tiering:
-            run = AuditRun(tiering.audits.audit(self.audit_run_id), tiering.audit_findings(self.audit_run_id))
+        with TieringHook().open() as app:
+            run = AuditRun(app.adapters.stores.audits.audit(self.audit_run_id), app.audit.findings(self.audit_run_id))
         for line in as_text(present_audit(run)).splitlines():
             self.log.info("%s", line)
         for refusal in run.record.refusals:
@@ -114,9 +114,9 @@ class AuditAlarmOperator(BaseOperator):
 
     def execute(self, context: "Context") -> None:
         """Raises AuditAlarmError with one line for each."""
-        with TieringHook().open() as tiering:
-            audit = tiering.audits.audit(self.audit_run_id)
-            found = tiering.audits.findings((FindingState.OPEN,))
+        with TieringHook().open() as app:
+            audit = app.adapters.stores.audits.audit(self.audit_run_id)
+            found = app.adapters.stores.audits.findings((FindingState.OPEN,))
         lines = [f"{refusal.guard}: {refusal.sentence}" for refusal in audit.refusals]
         lines += [
             f"{one.finding.kind} {printable(one.finding.key)}: {one.finding.message} (finding {one.finding_id})"
@@ -144,8 +144,8 @@ class PlanRemovalsOperator(BaseOperator):
         if not params[DELETE_ORPHANS]:
             raise AirflowSkipException("a dry run: nothing was asked to be removed")
         run_id = f"{PREFIX}remove-{planned_run_id(context['run_id'], context['ti'].try_number)}"
-        with TieringHook().open() as tiering:
-            plan = tiering.plan_removals(run_id, self.audit_run_id, with_versions=params[OLD_VERSIONS])
+        with TieringHook().open() as app:
+            plan = app.audit.plan_removals(run_id, self.audit_run_id, with_versions=params[OLD_VERSIONS])
         for refusal in plan.refusals:
             self.log.warning("Nothing may be removed, %s: %s", refusal.guard, refusal.sentence)
         for why, number in plan.spared.items():
@@ -170,11 +170,11 @@ class RemovalBrakeOperator(BaseBranchOperator):
         if not self.planned_run_id:
             self.log.info("There is nothing to remove")
             return None
-        with TieringHook().open() as tiering:
-            plan = tiering.stored_removals(self.planned_run_id, self.audit_run_id)
-            brake = tiering.removal_brake(self.planned_run_id)
-            question = removal_question(plan, brake, tiering.loosened_since_approval())
-            put_question(tiering, context, question, subject=brake.run_id, plan_hash=brake.plan_hash)
+        with TieringHook().open() as app:
+            plan = app.audit.stored_removals(self.planned_run_id, self.audit_run_id)
+            brake = app.audit.apply_removal_limits(self.planned_run_id)
+            question = removal_question(plan, brake, app.questions.loosened_since_approval())
+            put_question(app, context, question, subject=brake.run_id, plan_hash=brake.plan_hash)
         for line in question.body.splitlines():
             self.log.info("%s", line)
         return APPROVAL_TASK_ID
@@ -192,10 +192,10 @@ class RemovalReleaseOperator(BaseOperator):
 
     def execute(self, context: "Context") -> None:
         """Raises ApprovalRequiredError, AnswerRefusedError."""
-        with TieringHook().open() as tiering:
-            plan_hash = tiering.removals.run(self.planned_run_id).plan_hash
-            author = approved_by(tiering, context, subject=self.planned_run_id, plan_hash=plan_hash)
-            tiering.approve_removals(self.planned_run_id, plan_hash, author=author)
+        with TieringHook().open() as app:
+            plan_hash = app.adapters.stores.removals.run(self.planned_run_id).plan_hash
+            author = approved_by(app, context, subject=self.planned_run_id, plan_hash=plan_hash)
+            app.audit.approve_removals(self.planned_run_id, plan_hash, author=author)
         self.log.info("Plan %s was approved by %s", plan_hash, author)
 
 
@@ -214,9 +214,9 @@ class RemoveStraysOperator(BaseOperator):
         # The same id in every try: it takes over the lease of its dead self at once.
         batch_id = f"{self.planned_run_id}/0"
         ended, waiting = BatchEnd.TIME_OVER, 0
-        with TieringHook().open() as tiering, mirrored_pools():
+        with TieringHook().open() as app, mirrored_pools():
             while ended is BatchEnd.TIME_OVER and not waiting:
-                result = tiering.remove_batch(self.planned_run_id, batch_id, pool=EXPIRATION_POOL)
+                result = app.audit.run_removal_batch(self.planned_run_id, batch_id, pool=EXPIRATION_POOL)
                 ended, waiting = result.ended, len(result.waiting)
                 for item in result.items:
                     counts[item.outcome.value] += 1
@@ -238,18 +238,21 @@ class AuditOutcomeOperator(BaseOperator):
 
     def execute(self, context: "Context") -> None:
         """Raises ApprovalMissingError, DeletionFailedError."""
-        with TieringHook().open() as tiering:
-            unanswered = nobody_answered(tiering, context)
+        with TieringHook().open() as app:
+            unanswered = nobody_answered(app, context)
         if unanswered:
             raise ApprovalMissingError(
                 f"nobody said whether {self.planned_run_id} may remove anything: nothing was, the next run asks again"
             )
         if not self.planned_run_id:
             raise AirflowSkipException("nothing was planned")
-        with TieringHook().open() as tiering:
-            plan = tiering.stored_removals(self.planned_run_id, self.audit_run_id)
-            items, brake = tiering.removals.items(self.planned_run_id), tiering.removal_brake(self.planned_run_id)
-            record = tiering.audits.audit(self.audit_run_id)
+        with TieringHook().open() as app:
+            plan = app.audit.stored_removals(self.planned_run_id, self.audit_run_id)
+            items, brake = (
+                app.adapters.stores.removals.items(self.planned_run_id),
+                app.audit.apply_removal_limits(self.planned_run_id),
+            )
+            record = app.adapters.stores.audits.audit(self.audit_run_id)
         run = RemovalRun(plan, brake, items)
         for line in as_text(present_audit(AuditRun(record, (), removal=run))).splitlines():
             self.log.info("%s", line)
@@ -263,6 +266,6 @@ class AuditOutcomeOperator(BaseOperator):
 
 def _ended(run_id: str) -> bool:
     """Whether this audit came to its end: a job with findings did, one with a wrong setting did not."""
-    with TieringHook().open() as tiering:
-        last = tiering.audits.last_audit()
+    with TieringHook().open() as app:
+        last = app.adapters.stores.audits.last_audit()
     return last is not None and last.run_id == run_id

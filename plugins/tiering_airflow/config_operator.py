@@ -50,13 +50,15 @@ class AlterConfigOperator(BaseOperator):
     def execute(self, context: "Context") -> dict[str, int]:
         """Raises SettingError, ConfigRefusedError, LimitRefusedError, ConfigNotTakenError, MetadataUnavailableError."""
         request = ConfigRequest.from_params(context["params"])
-        with TieringHook().open() as tiering:
-            tiering.require_schema()
-            altered = tiering.alter_configs(
+        with TieringHook().open() as app:
+            app.operations.require_schema()
+            altered = app.configs.alter(
                 request.entity,
                 {request.name: request.value},
                 author=author(context["dag_run"]),
-                check=_LimitCheck(context["dag_run"], tiering.settings, tiering.configs.history(request.entity)),
+                check=_LimitCheck(
+                    context["dag_run"], app.settings, app.adapters.stores.configs.history(request.entity)
+                ),
             )
         for change in altered.changes:
             self.log.info("%s: %s: %s -> %s", change.entity, change.name, change.old_value, change.new_value)

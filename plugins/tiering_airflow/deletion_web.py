@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
+    from include.tiering.app import App
     from include.tiering.reports.deletion_page import ShownPlan
-    from include.tiering.wiring import Tiering
 
 URL_PREFIX: Final = "/tiering/expiration"
 DAG_ID: Final = "tiering_expiration"
@@ -56,9 +56,9 @@ def make_application() -> "FastAPI":
             method="PUT", access_entity=DagAccessEntity.RUN, details=DagDetails(id=dag_id), user=user
         )
         try:
-            with TieringHook().open() as tiering:
-                plans = _plans(tiering, run_id) if dag_id == DAG_ID else []
-                names = tiering.shared_names() if plans else ()
+            with TieringHook().open() as app:
+                plans = _plans(app, run_id) if dag_id == DAG_ID else []
+                names = app.topic_names.shared_names() if plans else ()
         except TieringError as error:
             return Response(str(error), HTTPStatus.SERVICE_UNAVAILABLE, _HEADERS, "text/plain")
         content = deletion_page(run_id, plans, withdraw_at=_address(dag_id) if withdraws else None, shared_names=names)
@@ -132,21 +132,21 @@ def _withdraw(dag_run_id: str, run_id: str, user: str) -> tuple[HTTPStatus, str]
     from plugins.tiering_airflow.hook import TieringHook
 
     try:
-        with TieringHook().open() as tiering:
-            if run_id not in tiering.deletions.tries_of(_planned(dag_run_id)):
+        with TieringHook().open() as app:
+            if run_id not in app.adapters.stores.deletions.tries_of(_planned(dag_run_id)):
                 return HTTPStatus.NOT_FOUND, "this run has no such plan"
-            withdrawn = tiering.withdraw_run(run_id, author=f"{user} (page of {DAG_ID} {dag_run_id})")
+            withdrawn = app.expiration.withdraw(run_id, author=f"{user} (page of {DAG_ID} {dag_run_id})")
     except TieringError as error:
         status = HTTPStatus.SERVICE_UNAVAILABLE if error.retriable else HTTPStatus.CONFLICT
         return status, str(error)
     return HTTPStatus.OK, present_withdrawal(withdrawn).summary
 
 
-def _plans(tiering: "Tiering", dag_run_id: str) -> "list[ShownPlan]":
+def _plans(app: "App", dag_run_id: str) -> "list[ShownPlan]":
     from include.tiering.reports.deletion_page import ShownPlan
     from include.tiering.tasks.brake import WINDOW_MS
 
-    store, asked = tiering.deletions, tiering.plan_questions.find(f"{DAG_ID} {dag_run_id}")
+    store, asked = app.adapters.stores.deletions, app.adapters.stores.plan_questions.find(f"{DAG_ID} {dag_run_id}")
     return [
         ShownPlan(
             store.run(run_id),

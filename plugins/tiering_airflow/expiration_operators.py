@@ -33,7 +33,7 @@ from plugins.tiering_airflow.spark import SparkJobOperator
 if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
 
-    from include.tiering.wiring import Tiering
+    from include.tiering.app import App
 
 RELEASE_TASK_ID: Final = "release"
 
@@ -49,11 +49,11 @@ class PlanExpirationOperator(BaseOperator):
         # Runs of all DAGs share one table, and two DAGs may start at the same second.
         run_id = f"{PREFIX}{planned_run_id(context['run_id'], context['ti'].try_number)}"
         topics, dry_run = tuple(context["params"]["topics"] or ()), context["params"]["dry_run"]
-        with TieringHook().open() as tiering:
+        with TieringHook().open() as app:
             # What a dry run shows is all there is.
-            in_hand = {} if dry_run else topics_in_hand(tiering, self.dag_id, context)
-            plan = tiering.plan_expiration(run_id, topics=topics, leave_out=in_hand, dry_run=dry_run)
-            if dry_run and (objection := tiering.objection_to_expire()) is not None:
+            in_hand = {} if dry_run else topics_in_hand(app, self.dag_id, context)
+            plan = app.expiration.plan(run_id, topics=topics, leave_out=in_hand, dry_run=dry_run)
+            if dry_run and (objection := app.guards.objection()) is not None:
                 self.log.warning("%s", objection)
         for topic_id, why in in_hand.items():
             self.log.info("Topic %s is left out: %s", topic_id, why)
@@ -94,16 +94,25 @@ class BrakeOperator(BaseBranchOperator):
             self.log.info("Nothing expires")
             return None
         dry_run = context["params"]["dry_run"]
-        with TieringHook().open() as tiering:
-            brake = tiering.brake(self.planned_run_id, dry_run=dry_run)
-            expirations, items = tiering.deletions.plan(brake.run_id), tiering.deletions.items(brake.run_id)
+        with TieringHook().open() as app:
+            brake = app.expiration.apply_limits(self.planned_run_id, dry_run=dry_run)
+            expirations, items = (
+                app.adapters.stores.deletions.plan(brake.run_id),
+                app.adapters.stores.deletions.items(brake.run_id),
+            )
             run = ExpireRun(
-                tiering.deletions.run(brake.run_id), expirations, items, brake, shared_names=tiering.shared_names()
+                app.adapters.stores.deletions.run(brake.run_id),
+                expirations,
+                items,
+                brake,
+                shared_names=app.topic_names.shared_names(),
             )
             asks = brake.needs_approval and not dry_run
             if asks:
-                question = approval_question(brake, expirations, run.shared_names, tiering.loosened_since_approval())
-                put_question(tiering, context, question, subject=brake.run_id, plan_hash=brake.plan_hash)
+                question = approval_question(
+                    brake, expirations, run.shared_names, app.questions.loosened_since_approval()
+                )
+                put_question(app, context, question, subject=brake.run_id, plan_hash=brake.plan_hash)
         for line in as_text(present_expire(run)).splitlines():
             self.log.info("%s", line)
         if dry_run:
@@ -132,25 +141,25 @@ class ReleaseOperator(BaseOperator):
     def execute(self, context: "Context") -> list[dict[str, int]]:
         """Raises RunWithdrawnError, DatabaseSetBackError, PlanWithdrawnError, ApprovalRequiredError,
         AnswerRefusedError."""
-        with TieringHook().open() as tiering:
-            run = tiering.deletions.run(self.planned_run_id)
+        with TieringHook().open() as app:
+            run = app.adapters.stores.deletions.run(self.planned_run_id)
             run.require_not_withdrawn()
-            tiering.require_expiration_allowed()
+            app.guards.require_expiration_allowed()
             if not run.is_released:
-                self._approve(tiering, run.plan_hash, context)
-            max_batches = tiering.effective_settings().expiration.max_batches
-            partitions = len(tiering.deletions.plan(self.planned_run_id))
+                self._approve(app, run.plan_hash, context)
+            max_batches = app.effective_configs.settings().expiration.max_batches
+            partitions = len(app.adapters.stores.deletions.plan(self.planned_run_id))
         return [{"batch": number} for number in range(min(partitions, max_batches))]
 
-    def _approve(self, tiering: "Tiering", plan_hash: str, context: "Context") -> None:
-        author = approved_by(tiering, context, subject=self.planned_run_id, plan_hash=plan_hash)
-        if kept := tiering.withdrawn(self.planned_run_id):
+    def _approve(self, app: "App", plan_hash: str, context: "Context") -> None:
+        author = approved_by(app, context, subject=self.planned_run_id, plan_hash=plan_hash)
+        if kept := app.expiration.withdrawn(self.planned_run_id):
             first = kept[0]
             raise PlanWithdrawnError(
                 f"{len(kept)} segments of plan {plan_hash} would stay now, such as {first.segment_id} with offsets "
                 f"{first.start_offset}..{first.end_offset}: nothing was deleted. The next run plans and asks again"
             )
-        tiering.approve(self.planned_run_id, plan_hash, author=author)
+        app.expiration.approve(self.planned_run_id, plan_hash, author=author)
         self.log.info("Plan %s was approved by %s", plan_hash, author)
 
 
@@ -173,8 +182,8 @@ class DeleteBatchOperator(SparkJobOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
-        with TieringHook().open() as tiering:
-            has_work = tiering.deletions.has_work(self.planned_run_id)
+        with TieringHook().open() as app:
+            has_work = app.adapters.stores.deletions.has_work(self.planned_run_id)
         if not has_work:
             self.log.info("No work left for this batch")
             return
@@ -195,10 +204,12 @@ class ExpirationSummaryOperator(BaseOperator):
     def execute(self, context: "Context") -> dict[str, Any]:
         if not self.planned_run_id:
             raise AirflowSkipException("nothing expires")
-        with TieringHook().open() as tiering:
-            store = tiering.deletions
+        with TieringHook().open() as app:
+            store = app.adapters.stores.deletions
             expirations, items = store.plan(self.planned_run_id), store.items(self.planned_run_id)
-            run = ExpireRun(store.run(self.planned_run_id), expirations, items, shared_names=tiering.shared_names())
+            run = ExpireRun(
+                store.run(self.planned_run_id), expirations, items, shared_names=app.topic_names.shared_names()
+            )
         deleted = run.of(DeletionOutcome.DELETED)
         if not deleted:
             raise AirflowSkipException(f"nothing was deleted of {planned_sentence(run)}")
@@ -225,17 +236,20 @@ class ExpirationOutcomeOperator(BaseOperator):
 
     def execute(self, context: "Context") -> None:
         """Raises ApprovalMissingError, PlanWithdrawnError, DeletionFailedError."""
-        with TieringHook().open() as tiering:
-            self.log.info("Tombstones forgotten: %d", tiering.forget_tombstones())
-            unanswered = nobody_answered(tiering, context)
+        with TieringHook().open() as app:
+            self.log.info("Tombstones forgotten: %d", app.expiration.forget_tombstones())
+            unanswered = nobody_answered(app, context)
         if unanswered:
             raise ApprovalMissingError(
                 f"nobody said whether {self.planned_run_id} may delete: nothing was deleted, the next run asks again"
             )
         if not self.planned_run_id:
             return
-        with TieringHook().open() as tiering:
-            run, items = tiering.deletions.run(self.planned_run_id), tiering.deletions.items(self.planned_run_id)
+        with TieringHook().open() as app:
+            run, items = (
+                app.adapters.stores.deletions.run(self.planned_run_id),
+                app.adapters.stores.deletions.items(self.planned_run_id),
+            )
         if run.withdrawal is not None:
             gone = sum(item.outcome is DeletionOutcome.DELETED for item in items)
             raise PlanWithdrawnError(

@@ -25,7 +25,7 @@ from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from include.tiering.wiring import Tiering
+    from include.tiering.app import App
 
 BEGIN_TASK_ID: Final = "begin"
 ASK_TASK_ID: Final = "ask"
@@ -44,13 +44,13 @@ class BeginHandoverOperator(BaseOperator):
         if topic is None:
             raise SettingError("say which topic is to be handed over")
         wanted = LocalRetention(params["local_retention_ms"], params["local_retention_bytes"])
-        with TieringHook().open() as tiering:
-            found = tiering.handover_of(topic)
+        with TieringHook().open() as app:
+            found = app.handover.latest_of(topic)
             if found is None or found.state.has_ended:
-                found = tiering.begin_handover(topic, wanted, author=author(context["dag_run"]))
+                found = app.handover.begin(topic, wanted, author=author(context["dag_run"]))
             else:
                 self.log.info("A hand-over is %s at %s: going on", found.state, found.step)
-                found = tiering.carry_handover_on(
+                found = app.handover.carry_on(
                     found.handover_id, until=HandoverStep.PRECONDITIONS, resume=True, driver=driver(context)
                 )
         context["ti"].xcom_push(key=HANDOVER_KEY, value=str(found.handover_id))
@@ -69,15 +69,15 @@ class HandoverStepOperator(BaseOperator):
 
     def execute(self, context: "Context") -> dict[str, str]:
         """Raises HandoverRefusedError, HandoverWaitsError (retriable), LeaseLostError (retriable)."""
-        with TieringHook().open() as tiering:
-            done = tiering.carry_handover_on(
+        with TieringHook().open() as app:
+            done = app.handover.carry_on(
                 Uuid.parse(self.handover_id),
                 until=self.step,
                 driver=driver(context),
                 on_step=lambda one: self.log.info("%s", step_line(one)),
                 told=lambda line: self.log.info("    %s", line),
             )
-            view = view_of(tiering, done)
+            view = view_of(app, done)
         for line in as_text(present_handover(view)).splitlines():
             self.log.info("%s", line)
         _require_done(done, self.step)
@@ -95,13 +95,13 @@ class AskApprovalOperator(BaseBranchOperator):
 
     def choose_branch(self, context: "Context") -> str:
         """Raises HandoverRefusedError, HandoverWaitsError."""
-        with TieringHook().open() as tiering:
+        with TieringHook().open() as app:
             handover_id = Uuid.parse(self.handover_id)
-            found = tiering.carry_handover_on(handover_id, until=HandoverStep.APPROVAL, driver=driver(context))
+            found = app.handover.carry_on(handover_id, until=HandoverStep.APPROVAL, driver=driver(context))
             waits = found.state is HandoverState.ACTIVE and found.step is HandoverStep.APPROVAL
             if waits and found.plan_hash is not None:
-                question = handover_question(view_of(tiering, found))
-                put_question(tiering, context, question, subject=self.handover_id, plan_hash=found.plan_hash)
+                question = handover_question(view_of(app, found))
+                put_question(app, context, question, subject=self.handover_id, plan_hash=found.plan_hash)
                 return APPROVAL_TASK_ID
         _require_done(found, HandoverStep.APPROVAL)
         return AGREED_TASK_ID
@@ -120,13 +120,13 @@ class HandoverAgreedOperator(BaseOperator):
     def execute(self, context: "Context") -> None:
         """Raises ApprovalRequiredError, AnswerRefusedError."""
         handover_id = Uuid.parse(self.handover_id)
-        with TieringHook().open() as tiering:
-            found = tiering.handovers.handover(handover_id)
+        with TieringHook().open() as app:
+            found = app.adapters.stores.handovers.handover(handover_id)
             if found.approval is not None or is_before(HandoverStep.APPROVAL, found.step):
                 self.log.info("Approved before")
                 return
-            who = approved_by(tiering, context, subject=self.handover_id, plan_hash=found.plan_hash)
-            tiering.approve_handover(handover_id, str(found.plan_hash), author=who)
+            who = approved_by(app, context, subject=self.handover_id, plan_hash=found.plan_hash)
+            app.handover.approve(handover_id, str(found.plan_hash), author=who)
         self.log.info("Plan %s was approved by %s", found.plan_hash, who)
 
 
@@ -141,9 +141,9 @@ class HandoverOutcomeOperator(BaseOperator):
 
     def execute(self, context: "Context") -> dict[str, str]:
         """Raises ApprovalMissingError, HandoverRefusedError."""
-        with TieringHook().open() as tiering:
-            found = tiering.handovers.handover(Uuid.parse(self.handover_id))
-            unanswered = nobody_answered(tiering, context)
+        with TieringHook().open() as app:
+            found = app.adapters.stores.handovers.handover(Uuid.parse(self.handover_id))
+            unanswered = nobody_answered(app, context)
         if found.state is HandoverState.DONE:
             self.log.info("%s is handed over", found.topic)
             return {"topic": found.topic, "state": found.state.value}
@@ -163,9 +163,9 @@ class ForgottenHandoversOperator(BaseOperator):
 
     def execute(self, context: "Context") -> dict[str, int]:
         """Raises HandoverForgottenError with one line for each."""
-        with TieringHook().open() as tiering:
-            under_way = tiering.handovers.open_handovers()
-            forgotten = tiering.forgotten_handovers()
+        with TieringHook().open() as app:
+            under_way = app.adapters.stores.handovers.open_handovers()
+            forgotten = app.handover.forgotten()
         if forgotten:
             raise HandoverForgottenError("\n".join(one.message for one in forgotten))
         return {"under_way": len(under_way)}
@@ -176,9 +176,9 @@ def driver(context: "Context") -> str:
     return f"{context['dag_run'].dag_id} {context['run_id']}"
 
 
-def view_of(tiering: "Tiering", handover: Handover) -> HandoverView:
+def view_of(app: "App", handover: Handover) -> HandoverView:
     """With all that was stored about it."""
-    store, handover_id = tiering.handovers, handover.handover_id
+    store, handover_id = app.adapters.stores.handovers, handover.handover_id
     checks = latest_checks(store, handover)
     return HandoverView(handover, checks, store.guards(handover_id), store.seed(handover_id))
 

@@ -10,8 +10,8 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from plugins.tiering_airflow import configuration
 
 if TYPE_CHECKING:
+    from include.tiering.app import App
     from include.tiering.settings import TieringSettings
-    from include.tiering.wiring import Tiering
 
 REMOTE_STORAGE_CONNECTION: Final = "tiering_remote_storage"
 METADATA_CONNECTION: Final = "tiering_metadata"
@@ -38,11 +38,11 @@ class TieringHook(BaseHook):
 
         return _with_airflow(load_settings(overrides=connection_settings()))
 
-    def open(self) -> "AbstractContextManager[Tiering]":
+    def open(self) -> "AbstractContextManager[App]":
         """All parts of the library, wired; closed when the context ends. Raises TieringError."""
-        from include.tiering.wiring import open_tiering
+        from include.tiering.app import open_app
 
-        return open_tiering(self.settings())
+        return open_app(self.settings())
 
     def job_environment(self) -> dict[str, str]:
         """`TIERING_...` variables with which a job on another machine has the same settings. Holds secrets.

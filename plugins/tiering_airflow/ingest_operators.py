@@ -36,12 +36,12 @@ class IngestOperator(BaseOperator):
     def execute(self, context: "Context") -> None:
         """Raises TieringError; IngestUnfinishedError where a partition has to be tried again."""
         author = f"{self.dag_id} {context['run_id']}"
-        with TieringHook().open() as tiering:
-            if not tiering.has_brokers:
+        with TieringHook().open() as app:
+            if not app.adapters.has_brokers:
                 raise AirflowSkipException("cluster.bootstrap_servers is not set: there is no metadata topic to read")
             if context["params"][FROM_BEGINNING]:
-                tiering.read_metadata_topic_again(author=author)
-            report = tiering.ingest(author=author)
+                app.ingestion.read_again(author=author)
+            report = app.ingestion.run(author=author)
         for line in as_text(present_ingest(report)).splitlines():
             self.log.info("%s", line)
         for finding in report.findings:

@@ -63,9 +63,9 @@ class PlanCopyOperator(BaseOperator):
         """Raises TieringError."""
         request = CopyRequest.from_params(context["params"])
         run_id = planned_run_id(context["run_id"], context["ti"].try_number)
-        with TieringHook().open() as tiering:
-            max_batches = tiering.effective_settings().copier.max_batches
-            plan = tiering.plan_copy(
+        with TieringHook().open() as app:
+            max_batches = app.effective_configs.settings().copier.max_batches
+            plan = app.copying.plan(
                 run_id, topics=request.topics, limit_bytes=request.limit_bytes, dry_run=request.dry_run
             )
         for error in plan.errors:
@@ -156,9 +156,9 @@ class CopyBatchOperator(SparkJobOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
-        with TieringHook().open() as tiering:
+        with TieringHook().open() as app:
             placement = Placement(self.reads_queue, self.spark_resource)
-            has_work = tiering.work.has_work(self.planned_run_id, placement)
+            has_work = app.adapters.stores.work.has_work(self.planned_run_id, placement)
         if not has_work:
             self.log.info("No work left for this batch")
             return
@@ -177,8 +177,8 @@ class CopySummaryOperator(BaseOperator):
         self.outlet = outlet
 
     def execute(self, context: "Context") -> dict[str, Any]:
-        with TieringHook().open() as tiering:
-            run = tiering.copy_run(self.planned_run_id)
+        with TieringHook().open() as app:
+            run = app.copying.run_report(self.planned_run_id)
         copied, failed = run.of(SegmentOutcome.COPIED), run.of(SegmentOutcome.FAILED)
         for line in as_text(present_copy(run)).splitlines():
             self.log.info("%s", line)
@@ -206,8 +206,8 @@ class RunOutcomeOperator(BaseOperator):
             raise PlanFindingsError(f"{self.findings} items need a person: see the warnings of the task {PLAN_TASK_ID}")
         if not self.planned_run_id:
             return
-        with TieringHook().open() as tiering:
-            unexplained = tiering.copy_run(self.planned_run_id).unexplained
+        with TieringHook().open() as app:
+            unexplained = app.copying.run_report(self.planned_run_id).unexplained
         if unexplained:
             where = ", ".join(str(one.topic_id_partition) for one in unexplained[:_MOST_NAMED])
             raise PlanFindingsError(

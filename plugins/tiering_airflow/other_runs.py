@@ -15,7 +15,7 @@ from plugins.tiering_airflow.operators import PLAN_TASK_ID, PLANNED_RUN_KEY
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from include.tiering.wiring import Tiering
+    from include.tiering.app import App
 
 PREFIX: Final = "expire-"
 BRAKE_TASK_ID: Final = "brake"
@@ -27,11 +27,13 @@ ENDED: Final = frozenset({"success", "failed", "skipped", "upstream_failed", "re
 WAITS_FOR_A_PERSON: Final = "awaiting_input"
 
 
-def topics_in_hand(tiering: "Tiering", dag_id: str, context: "Context") -> dict[Uuid, str]:
+def topics_in_hand(app: "App", dag_id: str, context: "Context") -> dict[Uuid, str]:
     """Topics that this run has to leave alone, each with a sentence why. Raises TieringError."""
     ti: Any = context["ti"]
     wait_ms = int(configuration.expiration_approval_wait().total_seconds() * 1000)
-    planned = tiering.deletions.runs_with_work(since_ms=tiering.deletions.now_ms() - wait_ms - _DAY_MS)
+    planned = app.adapters.stores.deletions.runs_with_work(
+        since_ms=app.adapters.stores.deletions.now_ms() - wait_ms - _DAY_MS
+    )
     candidates = sorted(set(_dag_runs(planned)) - {context["run_id"]})
     if not candidates:
         return {}
@@ -46,7 +48,7 @@ def topics_in_hand(tiering: "Tiering", dag_id: str, context: "Context") -> dict[
             question = ti.xcom_pull(task_ids=BRAKE_TASK_ID, key=QUESTION_KEY, run_id=dag_run)
             found |= dict.fromkeys(map(Uuid.parse, question["topic_ids"]), f"{dag_run} asks whether it may go")
         elif planned_run := ti.xcom_pull(task_ids=PLAN_TASK_ID, key=PLANNED_RUN_KEY, run_id=dag_run):
-            topic_ids = {one.topic_id_partition.topic_id for one in tiering.deletions.plan(planned_run)}
+            topic_ids = {one.topic_id_partition.topic_id for one in app.adapters.stores.deletions.plan(planned_run)}
             found |= dict.fromkeys(topic_ids, f"{dag_run} deletes it now")
     return found
 

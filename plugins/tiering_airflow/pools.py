@@ -94,7 +94,7 @@ class PoolMirroring:
 @contextmanager
 def mirrored_pools() -> Iterator[None]:
     """While the context lasts, the work of this task goes by the pools' sizes of now. Raises TieringError."""
-    with TieringHook().open() as tiering, PoolMirroring(tiering.mirror_pools).running():
+    with TieringHook().open() as app, PoolMirroring(app.configs.mirror_pools).running():
         yield
 
 

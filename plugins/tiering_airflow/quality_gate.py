@@ -38,17 +38,17 @@ class QualityGateOperator(BaseOperator):
         if not self.planned_run_id:
             raise AirflowSkipException("nothing was planned")
         run_id = context["run_id"]
-        with TieringHook().open() as tiering:
-            docs, began_at_ms = data_docs(tiering.settings), tiering.clock.now_ms()
+        with TieringHook().open() as app:
+            docs, began_at_ms = data_docs(app.settings), app.adapters.clock.now_ms()
             results = docs.begin(self.dag_id, run_id)
-            verified = tiering.verify(self.planned_run_id, depth=_DEPTH, results_dir=results)
-            not_copied = [_line(item) for item in tiering.copy_run(self.planned_run_id).of(SegmentOutcome.FAILED)]
+            verified = app.verification.verify_run(self.planned_run_id, depth=_DEPTH, results_dir=results)
+            not_copied = [_line(item) for item in app.copying.run_report(self.planned_run_id).of(SegmentOutcome.FAILED)]
             run = QualityRun(
                 origin=self.dag_id,
                 run_id=run_id,
                 depth=_DEPTH,
                 began_at_ms=began_at_ms,
-                ended_at_ms=tiering.clock.now_ms(),
+                ended_at_ms=app.adapters.clock.now_ms(),
                 segments=verified.segments,
                 bytes_read=verified.bytes_read,
                 failed=verified.failed,

@@ -36,12 +36,12 @@ from plugins.tiering_airflow.spark import SparkJobOperator
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from include.tiering.app import App
     from include.tiering.model.ids import TopicIdPartition
     from include.tiering.quality.data_docs.run_summary import RunSummary
     from include.tiering.quality.judge import QualityFinding
     from include.tiering.tasks.plan_verification import Sample
     from include.tiering.tasks.verify_partitions import PartitionReport
-    from include.tiering.wiring import Tiering
 
 VERIFY_TASK_ID: Final = "verify"
 PREFIX: Final = "verify-"
@@ -76,7 +76,7 @@ class VerificationRequest:
             params["dry_run"],
         )
 
-    def sample(self, tiering: "Tiering", share: float) -> "Sample":
+    def sample(self, app: "App", share: float) -> "Sample":
         from include.tiering.tasks.plan_verification import Sample
 
         if self.which == ALL:
@@ -84,7 +84,7 @@ class VerificationRequest:
         if self.which == FAILED:
             return Sample(failed=True, topics=self.topics)
         wanted = share if self.share is None else self.share
-        return Sample(due=True, turn=tiering.turn_of_now(wanted), topics=self.topics)
+        return Sample(due=True, turn=app.verification.turn_of_now(wanted), topics=self.topics)
 
 
 DUE, FAILED, ALL = "due", "failed", "all"
@@ -101,17 +101,17 @@ class PlanVerificationOperator(BaseOperator):
         # Runs of all DAGs share one table, and two DAGs may start at the same second.
         run_id = f"{PREFIX}{planned_run_id(context['run_id'], context['ti'].try_number)}"
         request = VerificationRequest.from_params(context["params"])
-        with TieringHook().open() as tiering:
-            settings = tiering.effective_settings().verify
-            plan = tiering.plan_verification(
+        with TieringHook().open() as app:
+            settings = app.effective_configs.settings().verify
+            plan = app.verification.plan(
                 run_id,
-                request.sample(tiering, settings.share),
+                request.sample(app, settings.share),
                 depth=request.depth,
                 limit_bytes=request.limit_bytes or settings.max_bytes,
                 dry_run=request.dry_run,
             )
-            docs, began_at_ms = data_docs(tiering.settings), tiering.clock.now_ms()
-            tiering.publish_verdicts()
+            docs, began_at_ms = data_docs(app.settings), app.adapters.clock.now_ms()
+            app.verification.publish_verdicts()
         for line in as_text(present_plan(plan)).splitlines():
             self.log.info("%s", line)
         if request.dry_run:
@@ -160,9 +160,9 @@ class VerifySegmentsOperator(SparkJobOperator):
 
     def _tasks_of_what_is_left(self) -> int | None:
         """Among how many tasks the job spreads it; None if nothing is left."""
-        with TieringHook().open() as tiering:
-            pending = tiering.verifications.pending(self.planned_run_id, at_most=1)
-            return tiering.effective_settings().verify.tasks if pending else None
+        with TieringHook().open() as app:
+            pending = app.adapters.stores.verifications.pending(self.planned_run_id, at_most=1)
+            return app.effective_configs.settings().verify.tasks if pending else None
 
 
 class VerificationSummaryOperator(BaseOperator):
@@ -193,12 +193,12 @@ class VerificationSummaryOperator(BaseOperator):
         """Raises TieringError."""
         if not self.planned_run_id:
             raise AirflowSkipException("nothing to verify")
-        with TieringHook().open() as tiering:
-            partitions = tiering.verify_partitions(self._partitions(tiering), results_dir=Path(self.results_dir))
-            run = self._run(tiering, partitions, context["run_id"])
-            left = _left(tiering, self.planned_run_id)
-            summary = publish(data_docs(tiering.settings), run)
-            tiering.publish_verdicts()
+        with TieringHook().open() as app:
+            partitions = app.verification.verify_partitions(self._partitions(app), results_dir=Path(self.results_dir))
+            run = self._run(app, partitions, context["run_id"])
+            left = _left(app, self.planned_run_id)
+            summary = publish(data_docs(app.settings), run)
+            app.verification.publish_verdicts()
         for line in lines_of_summary(summary):
             self.log.info("%s", line)
         self.log.info("Read %s. Report: %s", format_bytes(run.bytes_read), report_url(run.origin, run.run_id))
@@ -206,20 +206,20 @@ class VerificationSummaryOperator(BaseOperator):
             self.log.warning("%d segments of the plan are left; the next run takes up what is due", left)
         return failed_segments(summary)
 
-    def _partitions(self, tiering: "Tiering") -> list["TopicIdPartition"]:
+    def _partitions(self, app: "App") -> list["TopicIdPartition"]:
         planned = (
             one
             for outcome in VerificationOutcome
-            for one in tiering.verifications.planned(self.planned_run_id, outcome)
+            for one in app.adapters.stores.verifications.planned(self.planned_run_id, outcome)
         )
         return sorted(
             {one.segment_id.topic_id_partition for one in planned}, key=lambda each: (each.topic, each.partition)
         )
 
-    def _run(self, tiering: "Tiering", partitions: "PartitionReport", run_id: str) -> QualityRun:
-        totals = {total.outcome: total for total in tiering.verifications.totals(self.planned_run_id)}
+    def _run(self, app: "App", partitions: "PartitionReport", run_id: str) -> QualityRun:
+        totals = {total.outcome: total for total in app.adapters.stores.verifications.totals(self.planned_run_id)}
         judged = [totals[VerificationOutcome.PASSED], totals[VerificationOutcome.FAILED]]
-        found = tiering.findings_of(self.planned_run_id)
+        found = app.verification.findings_of(self.planned_run_id)
         failed = [finding for severity, finding in found if severity is Severity.CRITICAL]
         warnings = [finding for severity, finding in found if severity is Severity.WARNING]
         return QualityRun(
@@ -227,7 +227,7 @@ class VerificationSummaryOperator(BaseOperator):
             run_id=run_id,
             depth=self.depth,
             began_at_ms=int(self.began_at_ms),
-            ended_at_ms=tiering.clock.now_ms(),
+            ended_at_ms=app.adapters.clock.now_ms(),
             segments=sum(total.segments for total in judged),
             bytes_read=sum(total.read_bytes for total in totals.values()),
             failed=together(failed, partitions.failed),
@@ -267,6 +267,6 @@ def together(found: Iterable["QualityFinding"], of_partitions: Iterable["Quality
     return sorted(by_rule.values(), key=lambda one: (one.topic, one.partition, one.start_offset, one.rule))
 
 
-def _left(tiering: "Tiering", run_id: str) -> int:
-    totals = tiering.verifications.totals(run_id)
+def _left(app: "App", run_id: str) -> int:
+    totals = app.adapters.stores.verifications.totals(run_id)
     return next(total.segments for total in totals if total.outcome is VerificationOutcome.PLANNED)

@@ -70,10 +70,10 @@ class SizeSummaryOperator(BaseOperator):
 
     def execute(self, context: "Context") -> None:
         counted = context["ti"].xcom_pull(task_ids=SIZES_TASK_ID, key=COUNTED_KEY)
-        with TieringHook().open() as tiering:
-            report = tiering.size_report()
+        with TieringHook().open() as app:
+            report = app.sizes.report()
             if counted is not None:
-                tiering.publish_recount(
+                app.sizes.publish_recount(
                     milliseconds=counted["computation_ms"],
                     differences=counted["findings"],
                     duplicate_bytes=counted["duplicates"],

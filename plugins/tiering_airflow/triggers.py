@@ -97,11 +97,11 @@ def what_is_missing(slot_pool: str, topics: list[str] | None) -> tuple[dict[str,
     partition that is not ready], "remarks": [one line per thing that is missing and that this work does without]}`.
     """
     try:
-        with TieringHook().open() as tiering:
+        with TieringHook().open() as app:
             # Airflow away: the sizes seen last count. A database that is away is what the checks below speak about.
             with contextlib.suppress(AirflowApiError, MetadataUnavailableError):
-                tiering.mirror_pools()
-            readiness = tiering.readiness(pool=slot_pool, topics=topics)
+                app.configs.mirror_pools()
+            readiness = app.operations.ready(pool=slot_pool, topics=topics)
     except TieringError as error:
         return _event([str(error)], "", [], []), error.retriable
     waiting = waiting_lines(readiness)

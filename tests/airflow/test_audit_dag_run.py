@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 
+from include.tiering.app import open_app
 from include.tiering.settings import load_settings
-from include.tiering.wiring import open_tiering
 from tests.doubles.airflow_home import deployment, task_environment
 from tests.doubles.airflow_person import person_says
 from tests.doubles.source_tree import ROOT
@@ -23,9 +23,9 @@ def test_orphans_go_by_a_persons_word_and_a_missing_object_sounds_the_alarm(
     for name, value in task_environment(made).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AIRFLOW__TIERING__EXPIRATION_APPROVERS", "olga")
-    with open_tiering(load_settings(made.config)) as tiering:
-        tiering.plan_copy("copy", topics=["audit_log"])
-        tiering.copy_batch("copy", "copy/0")
+    with open_app(load_settings(made.config)) as app:
+        app.copying.plan("copy", topics=["audit_log"])
+        app.copying.run_batch("copy", "copy/0")
     missing = min(made.remote.rglob("*.rsm-manifest"))
     missing.unlink()
     before = stored_files(made.remote)
@@ -39,9 +39,11 @@ def test_orphans_go_by_a_persons_word_and_a_missing_object_sounds_the_alarm(
     ((subject, body),) = olga.questions
     assert subject.startswith("Remove 2 objects")
     assert "audit_log" in body
-    with open_tiering(load_settings(made.config)) as tiering:
-        found = {(one.finding.kind.value, one.finding.key): one.state.value for one in tiering.audits.findings()}
-        approval = tiering.removals.run(f"audit-remove-{run.run_id}").approval
+    with open_app(load_settings(made.config)) as app:
+        found = {
+            (one.finding.kind.value, one.finding.key): one.state.value for one in app.adapters.stores.audits.findings()
+        }
+        approval = app.adapters.stores.removals.run(f"audit-remove-{run.run_id}").approval
     assert found == {("dangling-reference", missing.relative_to(made.remote).as_posix()): "open"}
     assert approval is not None
     assert approval.author.startswith("olga (tiering_audit ")

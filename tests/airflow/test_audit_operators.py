@@ -8,12 +8,12 @@ import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
+from include.tiering.app import open_app
 from include.tiering.audit.removal_contract import RemovalOutcome
 from include.tiering.database.schema import segment_epochs, segments
 from include.tiering.errors import AnswerRefusedError, ApprovalRequiredError, RemoteStorageUnavailableError
 from include.tiering.remote_storage.strays import StoredStrays, StrayFailure
 from include.tiering.settings import load_settings
-from include.tiering.wiring import open_tiering
 from plugins.tiering_airflow.audit_operators import (
     AUDIT_RUN_KEY,
     AuditAlarmOperator,
@@ -71,8 +71,8 @@ class Run:
         def job(self: Any, context: Any) -> None:
             arguments.extend(self.application_args)
             if ends:
-                with open_tiering(load_settings()) as tiering:
-                    tiering.audit(operator.audit_run_id(DAG_RUN, 1))
+                with open_app(load_settings()) as app:
+                    app.audit.run(operator.audit_run_id(DAG_RUN, 1))
             if error is not None:
                 raise error
 
@@ -119,9 +119,9 @@ def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AIRFLOW__TIERING__WORK_DIR", str(tmp_path / "work"))
-    with open_tiering(load_settings(made.config)) as tiering:
-        tiering.plan_copy("copy", topics=["audit_log"])
-        tiering.copy_batch("copy", "copy/0")
+    with open_app(load_settings(made.config)) as app:
+        app.copying.plan("copy", topics=["audit_log"])
+        app.copying.run_batch("copy", "copy/0")
     return made
 
 
@@ -165,13 +165,15 @@ def test_a_missing_object_is_an_alarm_until_somebody_accepts_it(dry: Run, deploy
     dry.audit()
     with pytest.raises(AuditAlarmError, match=manifest.name):
         dry.of_audit(AuditAlarmOperator)
-    with open_tiering(load_settings(deployed.config)) as tiering:
-        tiering.audits.accept([one.finding_id for one in tiering.audits.findings()], author="me")
+    with open_app(load_settings(deployed.config)) as app:
+        app.adapters.stores.audits.accept(
+            [one.finding_id for one in app.adapters.stores.audits.findings()], author="me"
+        )
     dry.of_audit(AuditAlarmOperator)
 
 
 def test_a_guard_that_objects_is_an_alarm_and_nothing_is_planned(asked: Run, deployed: Deployment) -> None:
-    with open_tiering(load_settings(deployed.config)) as tiering, tiering.engine.begin() as connection:
+    with open_app(load_settings(deployed.config)) as app, app.adapters.engine.begin() as connection:
         for table in (segment_epochs, segments):
             connection.execute(table.delete())
     asked.audit()
@@ -193,8 +195,8 @@ def test_nothing_is_planned_unless_the_form_asks(dry: Run, deployed: Deployment)
 def test_an_approved_plan_is_removed(asked: Run, deployed: Deployment) -> None:
     before = stored_files(deployed.remote)
     asked.up_to_the_question()
-    with open_tiering(load_settings(deployed.config)) as tiering:
-        question = tiering.plan_questions.find(f"{DAG_ID} {DAG_RUN}")
+    with open_app(load_settings(deployed.config)) as app:
+        question = app.adapters.stores.plan_questions.find(f"{DAG_ID} {DAG_RUN}")
     assert question is not None
     assert "audit_log" in question.body
     with pytest.raises(ApprovalRequiredError):
@@ -205,8 +207,8 @@ def test_an_approved_plan_is_removed(asked: Run, deployed: Deployment) -> None:
     assert asked.of_plan(RemoveStraysOperator)["removed"] == 2
     asked.outcome()
     assert len(before) - len(stored_files(deployed.remote)) == 2
-    with open_tiering(load_settings(deployed.config)) as tiering:
-        approval = tiering.removals.run(asked.planned_run).approval
+    with open_app(load_settings(deployed.config)) as app:
+        approval = app.adapters.stores.removals.run(asked.planned_run).approval
     assert approval is not None
     assert approval.author.startswith("olga (")
 
@@ -238,8 +240,8 @@ def test_the_answer_counts_for_the_plan_that_was_shown_and_for_those_who_may_app
     with pytest.raises(AnswerRefusedError, match="approved by olga, who is not among"):
         asked.of_plan(RemovalReleaseOperator)
     monkeypatch.setenv("AIRFLOW__TIERING__EXPIRATION_APPROVERS", "per,olga")
-    with open_tiering(load_settings(deployed.config)) as tiering:
-        tiering.plan_removals("another", asked.instance.pushed[AUDIT_RUN_KEY])
+    with open_app(load_settings(deployed.config)) as app:
+        app.audit.plan_removals("another", asked.instance.pushed[AUDIT_RUN_KEY])
     with pytest.raises(AnswerRefusedError, match="of another"):
         RemovalReleaseOperator(task_id="release", planned_run_id="another").execute(asked.context)
 

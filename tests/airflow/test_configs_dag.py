@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import ParamValidationError
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
+from include.tiering.app import open_app
 from include.tiering.database.migrations import HEAD, migration_config
 from include.tiering.database.transactions import writing
 from include.tiering.errors import (
@@ -26,7 +27,6 @@ from include.tiering.quota.config_store import ALL_BROKERS, ConfigChange, Config
 from include.tiering.quota.contract import QuotaWorker
 from include.tiering.settings import load_settings
 from include.tiering.tasks.alter_configs import AlteredConfigs
-from include.tiering.wiring import open_tiering
 from plugins.tiering_airflow.config_operator import AlterConfigOperator, ConfigRequest, counts
 from tests.doubles.airflow_home import Deployment, airflow_database, deployment
 from tests.doubles.source_tree import ROOT
@@ -78,13 +78,13 @@ def test_a_database_one_migration_behind_takes_no_change(deployed: Deployment) -
 
 
 def _say_revision(deployed: Deployment, revision: str) -> None:
-    with open_tiering(load_settings(deployed.config)) as tiering, writing(tiering.engine) as connection:
+    with open_app(load_settings(deployed.config)) as app, writing(app.adapters.engine) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})
 
 
 def _history(deployed: Deployment) -> list[ConfigChange]:
-    with open_tiering(load_settings(deployed.config)) as tiering:
-        return list(tiering.configs.history())
+    with open_app(load_settings(deployed.config)) as app:
+        return list(app.adapters.stores.configs.history())
 
 
 def test_a_change_is_stored_with_who_triggered_it(deployed: Deployment, capfd: pytest.CaptureFixture[str]) -> None:
@@ -103,11 +103,11 @@ def test_a_change_is_stored_with_who_triggered_it(deployed: Deployment, capfd: p
 def test_a_change_claims_the_store_and_is_made_without_it(
     deployed: Deployment, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with open_tiering(load_settings(deployed.config)) as tiering:
-        before = tiering.generations.accepted().current.generation
+    with open_app(load_settings(deployed.config)) as app:
+        before = app.adapters.stores.generations.accepted().current.generation
     _alter()
-    with open_tiering(load_settings(deployed.config)) as tiering:
-        assert tiering.generations.accepted().current.generation == before + 1
+    with open_app(load_settings(deployed.config)) as app:
+        assert app.adapters.stores.generations.accepted().current.generation == before + 1
     deployed.remote.rename(deployed.remote.with_name("unmounted"))
     assert _alter(value="1048576")["changed"] == 1
     assert _history(deployed)[-1].new_value == "1048576"

@@ -8,10 +8,10 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from sqlalchemy import select
 
+from include.tiering.app import open_app
 from include.tiering.database.schema import leases, planned_partitions
 from include.tiering.quality.data_docs.site import DataDocs
 from include.tiering.settings import load_settings
-from include.tiering.wiring import open_tiering
 from include.tiering.work.contract import SegmentOutcome
 from tests.doubles.airflow_home import Deployment, deployment, task_environment
 from tests.doubles.source_tree import ROOT
@@ -67,8 +67,8 @@ def test_each_partition_is_copied_by_a_batch_of_its_placement(placed: Deployment
     copies = [task for task in run.get_task_instances() if task.task_id.startswith("copy")]
     assert {(task.task_id, task.queue) for task in copies} == {("copy", "default"), ("copy_rack-a", "rack-a")}
     task_of_batch = {f"{run.run_id}/{task.rendered_map_index.split()[1]}": task.task_id for task in copies}
-    with open_tiering(load_settings(placed.config)) as tiering, tiering.engine.connect() as connection:
-        assert {item.outcome for item in tiering.work.items(run.run_id)} == {SegmentOutcome.COPIED}
+    with open_app(load_settings(placed.config)) as app, app.adapters.engine.connect() as connection:
+        assert {item.outcome for item in app.adapters.stores.work.items(run.run_id)} == {SegmentOutcome.COPIED}
         batch_of = {row.partition: row.batch_id for row in connection.execute(select(leases))}
         partitions = connection.execute(select(planned_partitions)).all()
     where = [(row.broker_id, task_of_batch[batch_of[row.partition]]) for row in partitions]

@@ -7,8 +7,8 @@ import pytest
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowSkipException
 
+from include.tiering.app import open_app
 from include.tiering.settings import load_settings
-from include.tiering.wiring import open_tiering
 from plugins.tiering_airflow.errors import PlanFindingsError, QualityGateError
 from plugins.tiering_airflow.operators import (
     FINDINGS_KEY,
@@ -73,8 +73,8 @@ def _plan(instance: _TaskInstance | None = None, **form: Any) -> tuple[list[dict
 
 
 def _copy_inline(deployed: Deployment) -> None:
-    with open_tiering(load_settings(deployed.config)) as tiering:
-        tiering.copy_batch(RUN_ID, "0.1")
+    with open_app(load_settings(deployed.config)) as app:
+        app.copying.run_batch(RUN_ID, "0.1")
 
 
 def _gate() -> dict[str, int]:
@@ -99,13 +99,15 @@ def test_work_that_was_left_without_a_reason_decides_it_too(deployed: Deployment
     _plan(topics=["audit_log"])
     with pytest.raises(PlanFindingsError, match=r"segments of 2 partitions were left, nothing says why.*: audit_log-"):
         outcome.execute({})
-    with open_tiering(load_settings(deployed.config)) as tiering:
-        tiering.plan_copy("another", topics=["audit_log"])
-        leases = [tiering.work.claim("another", f"another/{number}", lease_ms=60_000) for number in range(2)]
+    with open_app(load_settings(deployed.config)) as app:
+        app.copying.plan("another", topics=["audit_log"])
+        leases = [
+            app.adapters.stores.work.claim("another", f"another/{number}", lease_ms=60_000) for number in range(2)
+        ]
         outcome.execute({})
         for lease in leases:
             assert lease is not None
-            tiering.work.release(lease)
+            app.adapters.stores.work.release(lease)
     _copy_inline(deployed)
     outcome.execute({})
 
@@ -127,8 +129,8 @@ def test_a_limit_takes_whole_segments(deployed: Deployment, capfd: pytest.Captur
 def test_a_dry_run_plans_and_starts_nothing(deployed: Deployment, capfd: pytest.CaptureFixture[str]) -> None:
     assert _plan(dry_run=True)[0] == []
     assert "Dry run: 43 segments of 11 partitions" in capfd.readouterr().out
-    with open_tiering(load_settings(deployed.config)) as tiering:
-        assert tiering.work.items(RUN_ID) == []
+    with open_app(load_settings(deployed.config)) as app:
+        assert app.adapters.stores.work.items(RUN_ID) == []
 
 
 def test_with_nothing_left_the_plan_says_so(deployed: Deployment, capfd: pytest.CaptureFixture[str]) -> None:

@@ -67,7 +67,7 @@ def test_parsing_imports_the_project_the_standard_library_and_nothing_else(file:
     """Which is why it takes a fraction of a second, of whatever machine."""
     light = {"airflow", "include", "plugins"} | sys.stdlib_module_names
     assert {name.partition(".")[0] for name in _parsed(file)["modules"]} <= light
-    assert "include.tiering.wiring" not in _parsed(file)["modules"]
+    assert "include.tiering.app" not in _parsed(file)["modules"]
 
 
 @pytest.mark.parametrize("file", DAG_FILES, ids=DAG_IDS)
@@ -114,7 +114,7 @@ def test_each_queue_of_the_settings_has_a_task_of_its_own(racks: Path) -> None:
 def test_queues_cost_one_look_at_the_settings_file(racks: Path) -> None:
     parsed = _parsed(COPY_DAG, racks)
     assert parsed["touched"] == [f"open {str(racks)!r}"]
-    assert "include.tiering.wiring" not in parsed["modules"]
+    assert "include.tiering.app" not in parsed["modules"]
 
 
 def test_the_metadata_topic_is_read_on_a_schedule_where_there_are_brokers(monkeypatch: pytest.MonkeyPatch) -> None:

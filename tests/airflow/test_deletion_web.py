@@ -10,11 +10,11 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from include.tiering.app import open_app
 from include.tiering.errors import RunWithdrawnError
 from include.tiering.quota.config_store import ConfigEntity, EntityType
 from include.tiering.reports.deletion_page import POLICY, SCRIPT
 from include.tiering.settings import load_settings
-from include.tiering.wiring import open_tiering
 from include.tiering.work.deletion_contract import DeletionOutcome, DeletionRun
 from plugins.tiering_airflow import deletion_web
 from plugins.tiering_airflow.deletion_web import DAG_ID, DeletionPlanPlugin, refused
@@ -62,14 +62,14 @@ def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("TIERING_EXPIRATION__MIN__BYTES", "0")
-    with open_tiering(load_settings(made.config)) as tiering:
-        tiering.plan_copy("copy", topics=["audit_log"])
-        tiering.copy_batch("copy", "copy/0")
-        tiering.alter_configs(ConfigEntity(EntityType.TOPICS, "audit_log"), {"retention.bytes": "0"}, author="test")
-        tiering.plan_expiration(RUN_ID)
-        brake = tiering.brake(RUN_ID)
+    with open_app(load_settings(made.config)) as app:
+        app.copying.plan("copy", topics=["audit_log"])
+        app.copying.run_batch("copy", "copy/0")
+        app.configs.alter(ConfigEntity(EntityType.TOPICS, "audit_log"), {"retention.bytes": "0"}, author="test")
+        app.expiration.plan(RUN_ID)
+        brake = app.expiration.apply_limits(RUN_ID)
         assert brake.needs_approval
-        tiering.plan_questions.put(
+        app.adapters.stores.plan_questions.put(
             f"{DAG_ID} {DAG_RUN}", subject=RUN_ID, plan_hash=brake.plan_hash, headline="Delete?", body="All."
         )
     return made
@@ -97,8 +97,8 @@ def ask(planned: Deployment, token: Callable[[str | None], dict[str, str]]) -> I
 
 
 def _run(made: Deployment) -> DeletionRun:
-    with open_tiering(load_settings(made.config)) as tiering:
-        return tiering.deletions.run(RUN_ID)
+    with open_app(load_settings(made.config)) as app:
+        return app.adapters.stores.deletions.run(RUN_ID)
 
 
 def test_the_page_shows_the_plan_and_changes_nothing(ask: Ask, planned: Deployment) -> None:
@@ -210,11 +210,11 @@ def test_nobody_reads_without_airflows_permission(ask: Ask) -> None:
 
 
 def test_a_later_try_has_a_plan_of_its_own_on_the_same_page(ask: Ask, planned: Deployment) -> None:
-    with open_tiering(load_settings(planned.config)) as tiering:
+    with open_app(load_settings(planned.config)) as app:
         for run_id in (f"{RUN_ID}.2", f"{RUN_ID}.x", f"{RUN_ID}2", f"{RUN_ID}.2.1"):
-            tiering.plan_expiration(run_id)
-        assert tiering.deletions.tries_of(RUN_ID) == [RUN_ID, f"{RUN_ID}.2"]
-        assert tiering.deletions.tries_of(f"{RUN_ID}.2") == [f"{RUN_ID}.2.1"]
+            app.expiration.plan(run_id)
+        assert app.adapters.stores.deletions.tries_of(RUN_ID) == [RUN_ID, f"{RUN_ID}.2"]
+        assert app.adapters.stores.deletions.tries_of(f"{RUN_ID}.2") == [f"{RUN_ID}.2.1"]
     text = " ".join(parsed(ask(PAGE).content).text)
     assert f"{RUN_ID}.2" in text
     assert f"{RUN_ID}.x" not in text
@@ -230,8 +230,8 @@ def test_an_answer_after_the_withdrawal_releases_nothing(ask: Ask, planned: Depl
         ReleaseOperator(task_id="release", planned_run_id=RUN_ID).execute(context)
     with pytest.raises(PlanWithdrawnError, match="withdrawn by a user"):
         ExpirationOutcomeOperator(task_id="outcome", planned_run_id=RUN_ID).execute(context)
-    with open_tiering(load_settings(planned.config)) as tiering:
-        assert {item.outcome for item in tiering.deletions.items(RUN_ID)} == {DeletionOutcome.SKIPPED}
+    with open_app(load_settings(planned.config)) as app:
+        assert {item.outcome for item in app.adapters.stores.deletions.items(RUN_ID)} == {DeletionOutcome.SKIPPED}
 
 
 def test_a_database_that_is_away_is_said(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,13 +13,13 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from sqlalchemy import MetaData
 
+from include.tiering.app import App, open_app
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.quota.config_store import ConfigEntity, EntityType
 from include.tiering.settings import load_settings
 from include.tiering.tasks.delete_segments import DeleteStep
-from include.tiering.wiring import Tiering, open_tiering
 from include.tiering.work.deletion_contract import DeletionOutcome
 from tests.doubles.airflow_home import Deployment, deployment, task_environment
 from tests.doubles.airflow_person import person_says, turns_with_tasks
@@ -41,10 +41,10 @@ def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
     made = deployment(tmp_path)
     for name, value in task_environment(made).items():
         monkeypatch.setenv(name, value)
-    with _library(made) as tiering:
-        tiering.plan_copy("copy", topics=[TOPIC])
-        tiering.copy_batch("copy", "copy/0")
-        tiering.verify("copy")
+    with _library(made) as app:
+        app.copying.plan("copy", topics=[TOPIC])
+        app.copying.run_batch("copy", "copy/0")
+        app.verification.verify_run("copy")
     return made
 
 
@@ -57,14 +57,14 @@ def careful(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> Deployment
 
 
 @contextmanager
-def _library(made: Deployment) -> Iterator[Tiering]:
-    with open_tiering(load_settings(made.config)) as tiering:
-        yield tiering
+def _library(made: Deployment) -> Iterator[App]:
+    with open_app(load_settings(made.config)) as app:
+        yield app
 
 
 def _set_retention(made: Deployment, changes: dict[str, str | None]) -> None:
-    with _library(made) as tiering:
-        tiering.alter_configs(ConfigEntity(EntityType.TOPICS, TOPIC), changes, author="test")
+    with _library(made) as app:
+        app.configs.alter(ConfigEntity(EntityType.TOPICS, TOPIC), changes, author="test")
 
 
 def _dag() -> DAG:
@@ -87,7 +87,7 @@ def _picture(made: Deployment) -> dict[str, Any]:
         for path in made.remote.rglob("*")
         if path.is_file() and path.name != MARKER
     }
-    with _library(made) as tiering, tiering.engine.connect() as connection:
+    with _library(made) as app, app.adapters.engine.connect() as connection:
         tables = MetaData()
         tables.reflect(connection)
         rows = {
@@ -99,8 +99,8 @@ def _picture(made: Deployment) -> dict[str, Any]:
 
 
 def _items(made: Deployment, dag_run_id: str) -> list[DeletionOutcome]:
-    with _library(made) as tiering:
-        return [item.outcome for item in tiering.deletions.items(f"expire-{dag_run_id}")]
+    with _library(made) as app:
+        return [item.outcome for item in app.adapters.stores.deletions.items(f"expire-{dag_run_id}")]
 
 
 def test_nothing_expires_by_itself(deployed: Deployment) -> None:
@@ -131,9 +131,13 @@ def test_what_a_dead_batch_left_is_deleted_by_the_next_run(deployed: Deployment)
     assert str(run.state) == "success"
     assert tasks.pop("approval") == {"skipped"}
     assert set().union(*tasks.values()) == {"success"}
-    with _library(deployed) as tiering:
-        items = tiering.deletions.items(f"expire-{run.run_id}")
-        left = [row.metadata for one in tiering.metadata.partitions() for row in tiering.metadata.list_segments(one)]
+    with _library(deployed) as app:
+        items = app.adapters.stores.deletions.items(f"expire-{run.run_id}")
+        left = [
+            row.metadata
+            for one in app.adapters.stores.metadata.partitions()
+            for row in app.adapters.stores.metadata.list_segments(one)
+        ]
     assert {item.planned.segment_id for item in items} == begun
     assert {(item.planned.reason, item.outcome) for item in items} == {
         (DeletionReason.UNFINISHED_DELETE, DeletionOutcome.DELETED)
@@ -149,12 +153,16 @@ def _die_after_a_deletion_began(made: Deployment) -> set[RemoteLogSegmentId]:
         if step is DeleteStep.DELETE_STARTED:
             raise KeyboardInterrupt
 
-    with open_tiering(load_settings(made.config), observe=observe) as tiering:
-        tiering.plan_expiration("dead")
-        tiering.brake("dead")
+    with open_app(load_settings(made.config), observe=observe) as app:
+        app.expiration.plan("dead")
+        app.expiration.apply_limits("dead")
         with pytest.raises(KeyboardInterrupt):
-            tiering.delete_batch("dead", "dead/0")
-        rows = [row.metadata for one in tiering.metadata.partitions() for row in tiering.metadata.list_segments(one)]
+            app.expiration.run_batch("dead", "dead/0")
+        rows = [
+            row.metadata
+            for one in app.adapters.stores.metadata.partitions()
+            for row in app.adapters.stores.metadata.list_segments(one)
+        ]
     begun = {row.remote_log_segment_id for row in rows if row.state is RemoteLogSegmentState.DELETE_SEGMENT_STARTED}
     assert 0 < len(begun) < len(rows)
     return begun
@@ -215,8 +223,8 @@ def test_an_approval_goes_on_with_the_plan_that_was_shown(careful: Deployment) -
     assert _items(careful, run.run_id) == [DeletionOutcome.DELETED] * 3
     assert person.refused == [("mallory", 403)]
     ((subject, body),) = person.questions
-    with _library(careful) as tiering:
-        stored = tiering.deletions.run(f"expire-{run.run_id}")
+    with _library(careful) as app:
+        stored = app.adapters.stores.deletions.run(f"expire-{run.run_id}")
     assert stored.approval is not None
     assert stored.approval.plan_hash == stored.plan_hash
     assert stored.approval.author.startswith(f"olga (tiering_expiration {run.run_id}, answered 20")
@@ -234,5 +242,5 @@ def test_an_approval_of_what_would_stay_now_is_not_enough(careful: Deployment) -
     assert (str(run.state), tasks["release"]) == ("failed", {"failed"})
     assert _items(careful, run.run_id) == [DeletionOutcome.PLANNED] * 3
     assert _picture(careful)["objects"] == before["objects"]
-    with _library(careful) as tiering:
-        assert tiering.deletions.run(f"expire-{run.run_id}").approval is None
+    with _library(careful) as app:
+        assert app.adapters.stores.deletions.run(f"expire-{run.run_id}").approval is None

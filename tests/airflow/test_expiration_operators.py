@@ -10,6 +10,7 @@ from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowSkipException
 from sqlalchemy import update
 
+from include.tiering.app import open_app
 from include.tiering.audit.guards import Guard, Refusal
 from include.tiering.audit.record_contract import AuditRecord, AuditSource
 from include.tiering.database.schema import planned_deletions
@@ -23,7 +24,6 @@ from include.tiering.errors import (
 )
 from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from include.tiering.settings import load_settings
-from include.tiering.wiring import open_tiering
 from include.tiering.work.deletion_contract import DeletionOutcome
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.approval import PlanApprovalOperator
@@ -70,16 +70,16 @@ def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
     made = deployment(tmp_path)
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
-    with open_tiering(load_settings(made.config)) as tiering:
-        tiering.plan_copy("copy", topics=TOPICS)
-        tiering.copy_batch("copy", "copy/0")
+    with open_app(load_settings(made.config)) as app:
+        app.copying.plan("copy", topics=TOPICS)
+        app.copying.run_batch("copy", "copy/0")
     return made
 
 
 def _expires(made: Deployment, *topics: str, retention_bytes: str | None = "0") -> None:
-    with open_tiering(load_settings(made.config)) as tiering:
+    with open_app(load_settings(made.config)) as app:
         for topic in topics:
-            tiering.alter_configs(
+            app.configs.alter(
                 ConfigEntity(EntityType.TOPICS, topic), {"retention.bytes": retention_bytes}, author="test"
             )
 
@@ -138,17 +138,17 @@ def test_within_the_limits_the_run_is_released_with_no_more_batches_than_partiti
 
 def test_a_dry_run_claims_no_store_and_is_never_released(deployed: Deployment) -> None:
     _expires(deployed, TOPICS[0])
-    with open_tiering(load_settings(deployed.config)) as tiering:
-        before = tiering.generations.accepted()
+    with open_app(load_settings(deployed.config)) as app:
+        before = app.adapters.stores.generations.accepted()
     instance = _TaskInstance()
     assert _plan(instance, dry_run=True)["segments"]
     assert _branch(instance, dry_run=True) is None
-    with open_tiering(load_settings(deployed.config)) as tiering:
-        assert tiering.generations.accepted() == before
-        run = tiering.deletions.run(RUN_ID)
+    with open_app(load_settings(deployed.config)) as app:
+        assert app.adapters.stores.generations.accepted() == before
+        run = app.adapters.stores.deletions.run(RUN_ID)
         assert (run.needs_approval, run.is_released) == (None, False)
         with pytest.raises(ApprovalRequiredError):
-            tiering.delete_batch(RUN_ID, f"{RUN_ID}/0")
+            app.expiration.run_batch(RUN_ID, f"{RUN_ID}/0")
 
 
 def test_more_than_one_topic_that_loses_everything_is_asked_about(deployed: Deployment) -> None:
@@ -164,8 +164,8 @@ def test_a_run_that_was_withdrawn_fails_with_what_had_gone(deployed: Deployment)
     instance = _TaskInstance()
     _plan(instance)
     _branch(instance)
-    with open_tiering(load_settings(deployed.config)) as tiering:
-        tiering.withdraw_run(RUN_ID, author="olga")
+    with open_app(load_settings(deployed.config)) as app:
+        app.expiration.withdraw(RUN_ID, author="olga")
     with pytest.raises(RunWithdrawnError):
         _release(instance)
     with pytest.raises(PlanWithdrawnError, match=r"withdrawn by olga: of \d+ segments 0 had gone already"):
@@ -186,15 +186,15 @@ def asked(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> _TaskInstanc
 
 
 def _is_released(made: Deployment) -> bool:
-    with open_tiering(load_settings(made.config)) as tiering:
-        return tiering.deletions.run(RUN_ID).is_released
+    with open_app(load_settings(made.config)) as app:
+        return app.adapters.stores.deletions.run(RUN_ID).is_released
 
 
 def test_an_approval_counts_as_airflow_handed_it_over(asked: _TaskInstance, deployed: Deployment) -> None:
     _answers("per")
     assert _release(asked)
-    with open_tiering(load_settings(deployed.config)) as tiering:
-        approval = tiering.deletions.run(RUN_ID).approval
+    with open_app(load_settings(deployed.config)) as app:
+        approval = app.adapters.stores.deletions.run(RUN_ID).approval
     assert approval is not None
     assert approval.author.startswith(f"per (tiering_expiration {DAG_RUN}, answered 20")
     assert _release(asked), "a second try finds it approved"
@@ -220,9 +220,9 @@ def test_who_may_approve_is_asked_again_at_the_release(
 
 def test_an_approval_of_another_plan_releases_nothing(asked: _TaskInstance, deployed: Deployment) -> None:
     _answers("olga")
-    with open_tiering(load_settings(deployed.config)) as tiering:
-        tiering.plan_expiration("another", topics=TOPICS)
-        tiering.brake("another")
+    with open_app(load_settings(deployed.config)) as app:
+        app.expiration.plan("another", topics=TOPICS)
+        app.expiration.apply_limits("another")
     with pytest.raises(AnswerRefusedError, match=r"not about plan .* of another"):
         ReleaseOperator(task_id="release", planned_run_id="another").execute(_context(asked))
     assert not _is_released(deployed)
@@ -270,11 +270,11 @@ def test_a_guard_that_an_audit_raised_stops_every_task(
     asked: _TaskInstance, deployed: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _answers("olga")
-    with open_tiering(load_settings(deployed.config)) as tiering:
-        now_ms = tiering.audits.now_ms()
+    with open_app(load_settings(deployed.config)) as app:
+        now_ms = app.adapters.stores.audits.now_ms()
         refusal = Refusal(Guard.OLDER_DATABASE, "a copy is younger than all that is remembered", 1)
         record = AuditRecord("audit", AuditSource.LISTING, now_ms, now_ms, 1, 1, (refusal,))
-        tiering.audits.record(record, [], covers=())
+        app.adapters.stores.audits.record(record, [], covers=())
     for task in (_release, _branch, _plan):
         with pytest.raises(DatabaseSetBackError, match="the guard older-database stands, since 20"):
             task(asked)
@@ -289,14 +289,14 @@ def test_a_guard_that_an_audit_raised_stops_every_task(
 
 
 def _generation(made: Deployment) -> int:
-    with open_tiering(load_settings(made.config)) as tiering:
-        return tiering.generations.accepted().current.generation
+    with open_app(load_settings(made.config)) as app:
+        return app.adapters.stores.generations.accepted().current.generation
 
 
 def test_a_question_that_is_asked_again_has_no_answer_yet(asked: _TaskInstance, deployed: Deployment) -> None:
     _answers("olga")
-    with open_tiering(load_settings(deployed.config)) as tiering:
-        tiering.plan_questions.show(f"tiering_expiration {DAG_RUN}")
+    with open_app(load_settings(deployed.config)) as app:
+        app.adapters.stores.plan_questions.show(f"tiering_expiration {DAG_RUN}")
     with pytest.raises(ApprovalRequiredError, match="has handed none"):
         _release(asked)
 
@@ -311,15 +311,15 @@ def test_the_question_names_limits_that_were_loosened_since_the_last_approval(
 ) -> None:
     _answers("olga")
     _release(asked)
-    with open_tiering(load_settings(deployed.config)) as tiering:
-        tiering.alter_configs(ALL_BROKERS, {"tiering.expiration.max.share": "0.3"}, author="second@laptop")
-        tiering.alter_configs(ALL_BROKERS, {"tiering.expiration.max.share": "0.1"}, author="per@laptop")
-        tiering.plan_expiration("expire-later", topics=TOPICS)
+    with open_app(load_settings(deployed.config)) as app:
+        app.configs.alter(ALL_BROKERS, {"tiering.expiration.max.share": "0.3"}, author="second@laptop")
+        app.configs.alter(ALL_BROKERS, {"tiering.expiration.max.share": "0.1"}, author="per@laptop")
+        app.expiration.plan("expire-later", topics=TOPICS)
     context = _context(_TaskInstance())
     context["dag_run"].run_id = context["run_id"] = "later"
     assert BrakeOperator(task_id="brake", planned_run_id="expire-later").choose_branch(context) == APPROVAL_TASK_ID
-    with open_tiering(load_settings(deployed.config)) as tiering:
-        question = tiering.plan_questions.find("tiering_expiration later")
+    with open_app(load_settings(deployed.config)) as app:
+        question = app.adapters.stores.plan_questions.find("tiering_expiration later")
     assert question is not None
     assert "`tiering.expiration.max.share` 0.2 -> 0.3, by second@laptop at 20" in question.body
     assert "per@laptop" not in question.body
@@ -349,8 +349,8 @@ def test_a_batch_without_work_ends_before_spark_starts_and_the_summary_wakes_the
     summary = ExpirationSummaryOperator(task_id="summary", outlet=OUTLET, planned_run_id=RUN_ID)
     with pytest.raises(AirflowSkipException, match="nothing was deleted of 3 segments"):
         summary.execute(_context(instance))
-    with open_tiering(load_settings(deployed.config)) as tiering:
-        tiering.delete_batch(RUN_ID, f"{RUN_ID}/0")
+    with open_app(load_settings(deployed.config)) as app:
+        app.expiration.run_batch(RUN_ID, f"{RUN_ID}/0")
     monkeypatch.setenv("PATH", "")  # spark-submit would not be found
     DeleteBatchOperator(task_id="delete", batch=1, planned_run_id=RUN_ID).execute(_context(instance))
     assert "No work left for this batch" in capfd.readouterr().out
@@ -376,7 +376,7 @@ def test_a_segment_that_could_not_be_deleted_fails_the_run(deployed: Deployment)
     instance = _TaskInstance()
     _plan(instance)
     failed = update(planned_deletions).values(outcome=DeletionOutcome.FAILED, message="access denied")
-    with open_tiering(load_settings(deployed.config)) as tiering, tiering.engine.begin() as connection:
+    with open_app(load_settings(deployed.config)) as app, app.adapters.engine.begin() as connection:
         connection.execute(failed.where(planned_deletions.c.position == 0))
     with pytest.raises(DeletionFailedError, match="access denied"):
         _outcome(instance)
@@ -387,7 +387,7 @@ def test_the_outcome_names_what_was_kept(deployed: Deployment, monkeypatch: pyte
     instance = _TaskInstance()
     _plan(instance)
     kept = update(planned_deletions).values(outcome=DeletionOutcome.SKIPPED, message="its name is taken")
-    with open_tiering(load_settings(deployed.config)) as tiering, tiering.engine.begin() as connection:
+    with open_app(load_settings(deployed.config)) as app, app.adapters.engine.begin() as connection:
         connection.execute(kept)
     operator = ExpirationOutcomeOperator(task_id="outcome", planned_run_id=RUN_ID)
     said: list[str] = []

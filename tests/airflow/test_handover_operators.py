@@ -31,7 +31,7 @@ from plugins.tiering_airflow.handover_operators import (
 )
 from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID
 from tests.doubles.airflow_answer import answers
-from tests.doubles.handover_tiering import WorldTiering
+from tests.doubles.handover_tiering import WorldApp
 from tests.doubles.handover_world import OLD_RETENTION, TOPIC, handover_world
 from tests.doubles.source_tree import ROOT
 
@@ -82,9 +82,9 @@ class _Run:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with handover_world(tmp_path, partitions=1, segments=2) as made:
-        tiering = WorldTiering(made)
+        app = WorldApp(made)
         for module in (handover_operators, approval):
-            monkeypatch.setattr(module, "TieringHook", lambda: SimpleNamespace(open=tiering.opened))
+            monkeypatch.setattr(module, "TieringHook", lambda: SimpleNamespace(open=app.opened))
         yield made
 
 

@@ -11,10 +11,10 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import TaskInstanceState
 
+from include.tiering.app import App, open_app
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.quota.config_store import ConfigEntity, EntityType
 from include.tiering.settings import load_settings
-from include.tiering.wiring import Tiering, open_tiering
 from include.tiering.work.deletion_contract import DeletionOutcome
 from plugins.tiering_airflow.expiration_operators import (
     RELEASE_TASK_ID,
@@ -43,18 +43,18 @@ def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
     made = deployment(tmp_path)
     for name, value in (made.environment | _LIMITS).items():
         monkeypatch.setenv(name, value)
-    with _library(made) as tiering:
-        tiering.plan_copy("copy", topics=(LARGE, SMALL))
-        tiering.copy_batch("copy", "copy/0")
+    with _library(made) as app:
+        app.copying.plan("copy", topics=(LARGE, SMALL))
+        app.copying.run_batch("copy", "copy/0")
         for topic in (LARGE, SMALL):
-            tiering.alter_configs(ConfigEntity(EntityType.TOPICS, topic), {"retention.bytes": "0"}, author="test")
+            app.configs.alter(ConfigEntity(EntityType.TOPICS, topic), {"retention.bytes": "0"}, author="test")
     return made
 
 
 @contextmanager
-def _library(made: Deployment) -> Iterator[Tiering]:
-    with open_tiering(load_settings(made.config)) as tiering:
-        yield tiering
+def _library(made: Deployment) -> Iterator[App]:
+    with open_app(load_settings(made.config)) as app:
+        yield app
 
 
 @cache
@@ -123,9 +123,9 @@ class _Run:
 
     def release_and_delete(self, made: Deployment) -> None:
         batches = ReleaseOperator(task_id=RELEASE_TASK_ID, planned_run_id=self.planned_run_id).execute(self.context())
-        with _library(made) as tiering:
+        with _library(made) as app:
             for batch in batches:
-                tiering.delete_batch(self.planned_run_id, f"{self.planned_run_id}/{batch['batch']}")
+                app.expiration.run_batch(self.planned_run_id, f"{self.planned_run_id}/{batch['batch']}")
 
     def end(self, state: str) -> None:
         self.airflow.states[self.run_id][OUTCOME_TASK_ID] = state
@@ -137,19 +137,19 @@ def airflow() -> _Airflow:
 
 
 def _planned(made: Deployment, run: _Run) -> set[str]:
-    with _library(made) as tiering:
-        return {one.topic_id_partition.topic for one in tiering.deletions.plan(run.planned_run_id)}
+    with _library(made) as app:
+        return {one.topic_id_partition.topic for one in app.adapters.stores.deletions.plan(run.planned_run_id)}
 
 
 def _left(made: Deployment) -> set[str]:
-    with _library(made) as tiering:
-        return {one.topic_id_partition.topic for one in tiering.sizes()}
+    with _library(made) as app:
+        return {one.topic_id_partition.topic for one in app.sizes.partition_sizes()}
 
 
 def _outcomes(made: Deployment, run: _Run) -> dict[str, set[tuple[DeletionOutcome, str | None]]]:
     found: dict[str, set[tuple[DeletionOutcome, str | None]]] = {}
-    with _library(made) as tiering:
-        for item in tiering.deletions.items(run.planned_run_id):
+    with _library(made) as app:
+        for item in app.adapters.stores.deletions.items(run.planned_run_id):
             topic = item.planned.segment_id.topic_id_partition.topic
             found.setdefault(topic, set()).add((item.outcome, item.message))
     return found
@@ -162,8 +162,8 @@ def test_what_is_below_the_brake_goes_while_the_rest_waits_for_its_answer(
     asking.plan()
     assert _planned(deployed, asking) == {LARGE, SMALL}
     assert asking.brake() == APPROVAL_TASK_ID
-    with _library(deployed) as tiering:
-        shown = tiering.deletions.run(asking.planned_run_id).plan_hash
+    with _library(deployed) as app:
+        shown = app.adapters.stores.deletions.run(asking.planned_run_id).plan_hash
 
     later = _Run(airflow, "scheduled__2")
     assert later.plan()["topics_left_out"] == 1
@@ -178,8 +178,8 @@ def test_what_is_below_the_brake_goes_while_the_rest_waits_for_its_answer(
     asking.answer("Approve")
     asking.release_and_delete(deployed)
     assert _left(deployed) == set()
-    with _library(deployed) as tiering:
-        approval = tiering.deletions.run(asking.planned_run_id).approval
+    with _library(deployed) as app:
+        approval = app.adapters.stores.deletions.run(asking.planned_run_id).approval
     assert approval is not None
     assert approval.plan_hash == shown
     assert _outcomes(deployed, asking) == {
@@ -234,8 +234,8 @@ def test_a_dry_run_shows_everything_and_a_plan_made_again_is_its_own(deployed: D
 def test_runs_of_the_command_line_are_not_looked_for_in_airflow(
     deployed: Deployment, airflow: _Airflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with _library(deployed) as tiering:
-        tiering.plan_expiration("cli-20260101T000000Z-abcdef")
+    with _library(deployed) as app:
+        app.expiration.plan("cli-20260101T000000Z-abcdef")
     monkeypatch.setattr(_Run, "get_task_states", None)
     assert _Run(airflow, "scheduled__1").plan()["topics_left_out"] == 0
 
@@ -249,25 +249,25 @@ def test_states_are_airflows_own() -> None:
 
 def test_two_released_plans_of_the_same_segments_delete_each_once(deployed: Deployment) -> None:
     """What leases and states guarantee by themselves, should two plans ever name the same segments."""
-    with _library(deployed) as tiering:
+    with _library(deployed) as app:
         for run_id in ("one", "two"):
-            tiering.plan_expiration(run_id, topics=[SMALL])
-            tiering.brake(run_id)
-        partition = tiering.deletions.plan("one")[0].topic_id_partition
-        lease = tiering.deletions.claim("one", "one/0", lease_ms=600_000)
+            app.expiration.plan(run_id, topics=[SMALL])
+            app.expiration.apply_limits(run_id)
+        partition = app.adapters.stores.deletions.plan("one")[0].topic_id_partition
+        lease = app.adapters.stores.deletions.claim("one", "one/0", lease_ms=600_000)
         assert lease is not None
-        assert _claimed(tiering, "two") not in (None, lease.fence.topic_id_partition, partition)
-        tiering.work.release(lease)
-        first, second = (tiering.delete_batch(run_id, f"{run_id}/0") for run_id in ("one", "two"))
+        assert _claimed(app, "two") not in (None, lease.fence.topic_id_partition, partition)
+        app.adapters.stores.work.release(lease)
+        first, second = (app.expiration.run_batch(run_id, f"{run_id}/0") for run_id in ("one", "two"))
         assert len(first.deleted) == len(second.deleted) == 3
-        assert {item.message for item in tiering.deletions.items("two")} == {"was gone already"}
+        assert {item.message for item in app.adapters.stores.deletions.items("two")} == {"was gone already"}
     assert _left(deployed) == {LARGE}
 
 
-def _claimed(tiering: Tiering, run_id: str) -> TopicIdPartition | None:
+def _claimed(app: App, run_id: str) -> TopicIdPartition | None:
     """The partition that another run gets meanwhile; given back."""
-    lease = tiering.deletions.claim(run_id, f"{run_id}/x", lease_ms=600_000)
+    lease = app.adapters.stores.deletions.claim(run_id, f"{run_id}/x", lease_ms=600_000)
     if lease is None:
         return None
-    tiering.work.release(lease)
+    app.adapters.stores.work.release(lease)
     return lease.fence.topic_id_partition

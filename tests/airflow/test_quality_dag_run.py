@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 
+from include.tiering.app import open_app
 from include.tiering.model.verdict import Verdict
 from include.tiering.settings import load_settings
-from include.tiering.wiring import open_tiering
 from tests.doubles.airflow_home import deployment, task_environment
 from tests.doubles.source_tree import ROOT
 
@@ -22,9 +22,9 @@ def test_a_damaged_segment_fails_the_run_and_is_a_task_of_its_own(
     for name, value in task_environment(made).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("TIERING_DATA_DOCS__PATH", str(tmp_path / "docs"))
-    with open_tiering(load_settings(made.config)) as tiering:
-        tiering.plan_copy("copy-1", topics=["audit_log"])
-        tiering.copy_batch("copy-1", "copy-1/0")
+    with open_app(load_settings(made.config)) as app:
+        app.copying.plan("copy-1", topics=["audit_log"])
+        app.copying.run_batch("copy-1", "copy-1/0")
     log = min(made.remote.rglob("*.log"))
     content = bytearray(log.read_bytes())
     content[len(content) // 2] ^= 1
@@ -44,6 +44,8 @@ def test_a_damaged_segment_fails_the_run_and_is_a_task_of_its_own(
     assert named.rendered_map_index.startswith("audit_log-")
     (page,) = (tmp_path / "docs" / "tiering_quality").glob("*/index.html")
     assert log.stem[21:] in page.read_text()
-    with open_tiering(load_settings(made.config)) as tiering:
-        totals = {total.verdict: total.segments for total in tiering.metadata.verdict_totals() if total.segments}
+    with open_app(load_settings(made.config)) as app:
+        totals = {
+            total.verdict: total.segments for total in app.adapters.stores.metadata.verdict_totals() if total.segments
+        }
     assert totals == {Verdict.PASSED: 2, Verdict.FAILED: 1}

@@ -9,9 +9,9 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowSkipException
 from prometheus_client import REGISTRY
 
+from include.tiering.app import App, open_app
 from include.tiering.model.verdict import Verdict
 from include.tiering.settings import load_settings
-from include.tiering.wiring import Tiering, open_tiering
 from plugins.tiering_airflow.errors import QualityGateError, SparkJobError, SparkJobRetriableError
 from plugins.tiering_airflow.operators import PLANNED_RUN_KEY
 from plugins.tiering_airflow.quality_operators import (
@@ -49,14 +49,14 @@ def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("TIERING_DATA_DOCS__PATH", str(tmp_path / "docs"))
     monkeypatch.setenv("AIRFLOW__TIERING__WORK_DIR", str(tmp_path / "work"))
-    with opened(made) as tiering:
-        tiering.plan_copy("copy-1", topics=["payments*", "audit_log"])
-        tiering.copy_batch("copy-1", "copy-1/0")
+    with opened(made) as app:
+        app.copying.plan("copy-1", topics=["payments*", "audit_log"])
+        app.copying.run_batch("copy-1", "copy-1/0")
     return made
 
 
 def opened(made: Deployment) -> Any:
-    return open_tiering(load_settings(made.config))
+    return open_app(load_settings(made.config))
 
 
 class Run:
@@ -105,16 +105,16 @@ def dag_id(monkeypatch: pytest.MonkeyPatch) -> None:
 def in_this_process(made: Deployment, error: Exception | None = None) -> Any:
     def job(operator: VerifySegmentsOperator) -> None:
         run_id = operator.planned_run_id
-        with opened(made) as tiering:
-            tiering.verify_planned(run_id)
+        with opened(made) as app:
+            app.verification.run_planned(run_id)
         if error is not None:
             raise error
 
     return job
 
 
-def verdicts(tiering: Tiering) -> set[Verdict]:
-    return {total.verdict for total in tiering.metadata.verdict_totals() if total.segments}
+def verdicts(app: App) -> set[Verdict]:
+    return {total.verdict for total in app.adapters.stores.metadata.verdict_totals() if total.segments}
 
 
 def test_the_plan_says_what_it_costs_and_how_old_verdicts_are(deployed: Deployment, capfd) -> None:
@@ -162,8 +162,8 @@ def test_a_run_that_finds_nothing(deployed: Deployment, monkeypatch: pytest.Monk
     assert run.summary() == []
     assert f"All {planned} segments passed" in capfd.readouterr().out
     run.outcome()
-    with opened(deployed) as tiering:
-        assert verdicts(tiering) == {Verdict.PASSED}
+    with opened(deployed) as app:
+        assert verdicts(app) == {Verdict.PASSED}
     # All of the plan is done: another try starts no job.
     run.verify(monkeypatch, None)
 
@@ -188,8 +188,8 @@ def test_the_first_screen_names_each_failed_segment_with_its_address(
     assert f"1 of {planned} segments failed" in said
     with pytest.raises(QualityGateError, match=segment_id):
         run.outcome()
-    with opened(deployed) as tiering:
-        assert verdicts(tiering) == {Verdict.PASSED, Verdict.FAILED}
+    with opened(deployed) as app:
+        assert verdicts(app) == {Verdict.PASSED, Verdict.FAILED}
 
 
 def test_a_job_that_did_not_finish_fails_its_task(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,8 +80,8 @@ def test_a_schema_that_is_missing_is_waited_for_until_the_deadline(use: Any) -> 
 
 
 def test_a_wait_ends_when_it_is_over(use: Any) -> None:
+    from include.tiering.app import open_app
     from include.tiering.settings import load_settings
-    from include.tiering.wiring import open_tiering
 
     made = use(migrated=False)
 
@@ -89,8 +89,8 @@ def test_a_wait_ends_when_it_is_over(use: Any) -> None:
         waiting = asyncio.ensure_future(anext(ReadinessTrigger(poll_seconds=0.02, deadline_ms=FAR_MS).run()))
         done, _ = await asyncio.wait([waiting], timeout=0.2)
         assert not done
-        with open_tiering(load_settings(made.config)) as tiering:
-            tiering.migrate()
+        with open_app(load_settings(made.config)) as app:
+            app.set_up.migrate()
         return await asyncio.wait_for(waiting, PATIENCE_SECONDS)
 
     assert asyncio.run(scenario()).payload["ready"] is True

@@ -25,6 +25,7 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 from alembic import command
 from alembic.script import ScriptDirectory
 
+from include.tiering.app import open_app
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import HEAD, migration_config
 from include.tiering.database.schema import stores
@@ -37,7 +38,6 @@ from include.tiering.remote_storage import file as file_storage
 from include.tiering.remote_storage.marker import marker_to_bytes
 from include.tiering.remote_storage.store_marker import StoreMarker
 from include.tiering.settings import load_settings
-from include.tiering.wiring import open_tiering
 from plugins.tiering_airflow.errors import NotReadyError
 from plugins.tiering_airflow.sensors import TieringReadySensor
 from plugins.tiering_airflow.triggers import MISSING_KEY, ReadinessTrigger
@@ -82,14 +82,14 @@ class World:
             monkeypatch.setenv(name, value)
 
     def migrate(self) -> None:
-        with open_tiering(load_settings(self.deployed.config)) as tiering:
-            tiering.migrate()
+        with open_app(load_settings(self.deployed.config)) as app:
+            app.set_up.migrate()
 
     def copy_everything(self) -> None:
         """So that partitions are known by their remote segments."""
-        with open_tiering(load_settings(self.deployed.config)) as tiering:
-            tiering.plan_copy("run-1")
-            tiering.copy_batch("run-1", "run-1/0")
+        with open_app(load_settings(self.deployed.config)) as app:
+            app.copying.plan("run-1")
+            app.copying.run_batch("run-1", "run-1/0")
 
 
 class Said:
@@ -160,17 +160,17 @@ def _behind(world: World) -> Mend:
     cluster_id = identify(LogDir(1, world.brokers / "broker-1")).cluster_id
     identity = StoreIdentities(engine, cluster_id).create(Uuid(os.urandom(16))).current
     engine.dispose()
-    with open_tiering(settings) as tiering:
-        tiering.unguarded_storage.create_marker(identity)
+    with open_app(settings) as app:
+        app.adapters.unguarded_storage.create_marker(identity)
     return world.migrate
 
 
 def _between(world: World) -> Mend:
     """A `migrate` of this version has brought the schema here, and has not recorded where keys lie."""
     world.migrate()
-    with open_tiering(load_settings(world.deployed.config)) as tiering, writing(tiering.engine) as connection:
+    with open_app(load_settings(world.deployed.config)) as app, writing(app.adapters.engine) as connection:
         names = ("generation_token", "url", "layout", "key_prefix", "conditional_writes")
-        owned = tiering.generations.accepted().current
+        owned = app.adapters.stores.generations.accepted().current
         connection.execute(stores.update().values(dict.fromkeys(names)))
     before = StoreMarker(owned.cluster_id, owned.store_id, owned.generation)
     (world.deployed.remote / "_tiering-store.json").write_bytes(marker_to_bytes(before))
@@ -252,12 +252,12 @@ def _paused(world: World) -> Mend:
 
 
 def _pause(world: World) -> Mend:
-    with open_tiering(load_settings(world.deployed.config)) as tiering:
-        tiering.work.pause(None, author="ada")
+    with open_app(load_settings(world.deployed.config)) as app:
+        app.adapters.stores.work.pause(None, author="ada")
 
     def mend() -> None:
-        with open_tiering(load_settings(world.deployed.config)) as tiering:
-            tiering.work.resume(None, author="ada")
+        with open_app(load_settings(world.deployed.config)) as app:
+            app.adapters.stores.work.resume(None, author="ada")
 
     return mend
 
@@ -265,8 +265,8 @@ def _pause(world: World) -> Mend:
 def _no_facts(world: World) -> Mend:
     """They were read once, and are not to be seen now."""
     world.migrate()
-    with open_tiering(load_settings(world.deployed.config)) as tiering:
-        tiering.facts_memory.remember()
+    with open_app(load_settings(world.deployed.config)) as app:
+        app.adapters.stores.facts_memory.remember()
     hidden = [broker / "__cluster_metadata-0" for broker in world.brokers.iterdir()]
     for log in hidden:
         log.rename(world.directory / log.parent.name)
@@ -545,8 +545,8 @@ def test_one_unreadable_directory_of_two_holds_up_its_own_partitions_alone(world
 
 def test_one_paused_topic_holds_up_nobody_else_unless_it_is_the_only_one(world: World) -> None:
     world.migrate()
-    with open_tiering(load_settings(world.deployed.config)) as tiering:
-        tiering.work.pause("orders", author="ada")
+    with open_app(load_settings(world.deployed.config)) as app:
+        app.adapters.stores.work.pause("orders", author="ada")
     event = _event(ReadinessTrigger(poll_seconds=60, deadline_ms=FAR_MS, topics=["orders", "bigrecs"]))
     assert (event["ready"], event["summary"]) == (True, "1 of 4 partitions ready")
     assert event["waiting"][0] == "orders-0: paused: ./tiering resume --topic orders"

@@ -8,8 +8,8 @@ import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from prometheus_client import REGISTRY
 
+from include.tiering.app import open_app
 from include.tiering.settings import load_settings
-from include.tiering.wiring import open_tiering
 from plugins.tiering_airflow.errors import SizeDifferenceError, SparkJobError, SparkJobRetriableError
 from plugins.tiering_airflow.size_operator import (
     COUNTED_KEY,
@@ -134,11 +134,11 @@ def test_suspects_beyond_what_was_asked_about_again_are_a_finding() -> None:
 
 
 def test_the_summary_says_what_waits_and_publishes_it(deployed: Deployment, capfd) -> None:
-    with open_tiering(load_settings(deployed.config)) as tiering:
-        tiering.plan_copy(RUN_ID, topics=["bigrecs", "audit_log"])
-        waiting = tiering.size_report().tiers.copy_lags
+    with open_app(load_settings(deployed.config)) as app:
+        app.copying.plan(RUN_ID, topics=["bigrecs", "audit_log"])
+        waiting = app.sizes.report().tiers.copy_lags
         assert sum(lag.segments for lag in waiting if lag.topic_id_partition.topic == "audit_log") > 0
-        tiering.copy_batch(RUN_ID, "0.1")
+        app.copying.run_batch(RUN_ID, "0.1")
     counted = {"findings": 1, "computation_ms": 250.0, "duplicates": {"bigrecs": 7}}
     SizeSummaryOperator(task_id="summary").execute({"ti": _TaskInstance(**{COUNTED_KEY: counted})})
     said = capfd.readouterr().out

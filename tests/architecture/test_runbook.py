@@ -2,14 +2,14 @@
 
 from typing import Final, cast
 
+from include.tiering.app.parts import Parts
+from include.tiering.app.set_up import readiness_probes
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.guards import Guard
 from include.tiering.log_source.contract import IneligibleReason
 from include.tiering.tasks.copy_plan import HeldBack
 from include.tiering.tasks.partition_readiness import NotReady
 from include.tiering.tasks.plan_expiration import Waits
-from include.tiering.wiring.parts import Parts
-from include.tiering.wiring.set_up import readiness_probes
 from tests.doubles.source_tree import ROOT
 
 _RUNBOOK: Final = (ROOT / "docs" / "runbook.md").read_text()

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import httpx
 
+from include.tiering.app import App, open_app
 from include.tiering.pools.airflow_api import AirflowApi, Login
 from include.tiering.quota.config_catalogue import TOTAL_COPY_QUOTA
 from include.tiering.settings import load_settings
-from include.tiering.wiring import Tiering, open_tiering
 from local import processes
 from local.assembly import assemble
 from local.layout import ROOT, Layout
@@ -76,7 +76,7 @@ class AirflowScene:
     environment: Mapping[str, str]
     endpoint_url: str
     ask_sink: Callable[[str], list[int]]
-    tiering: Tiering
+    app: App
     api: AirflowApi
 
     def configs(self, *arguments: str) -> None:
@@ -88,7 +88,7 @@ class AirflowScene:
 
     def change_by_command(self, quota: int) -> Change:
         begun_s = time.monotonic()
-        with _TakenWatch(self.tiering) as watch:
+        with _TakenWatch(self.app) as watch:
             self.configs("--add-config", f"{TOTAL_COPY_QUOTA}={quota}")
             returned_s = time.monotonic()
         return Change(quota, begun_s, watch.taken_s(default=returned_s), returned_s)
@@ -96,7 +96,7 @@ class AirflowScene:
     def change_by_form(self, quota: int) -> Change:
         """Trigger `tiering_configs` as its form does. Raises RuntimeError if its task fails."""
         form = {"entity_type": "brokers", "entity_default": True, "name": TOTAL_COPY_QUOTA, "value": str(quota)}
-        with _TakenWatch(self.tiering) as watch:
+        with _TakenWatch(self.app) as watch:
             run_id = trigger(self.api, CONFIGS_DAG, form)
             task = self._await_end(f"/dags/{CONFIGS_DAG}/dagRuns/{run_id}/taskInstances/alter")
         returned_s = _monotonic(task["end_date"])
@@ -162,7 +162,7 @@ class PoolWatch:
         raise TimeoutError(f"not within {seconds:.0f} s: {what}; last seen: {last}")
 
     def _run(self) -> None:
-        work = self._scene.tiering.work
+        work = self._scene.app.adapters.stores.work
         while not self._closing.wait(_SAMPLE_SECONDS):
             try:
                 running_tasks = self._scene.running_copies(self._run_id)
@@ -176,14 +176,14 @@ class PoolWatch:
 class _TakenWatch:
     """Looks at the ledger until every running worker has taken quotas that are newer than at its begin."""
 
-    tiering: Tiering
+    app: App
     _taken_s: float | None = None
     _version: int = 0
     _closing: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
     def __enter__(self) -> "_TakenWatch":
-        self._version = self.tiering.quota_ledger.in_force().version
+        self._version = self.app.adapters.quota_ledger.in_force().version
         self._thread = threading.Thread(target=self._run, name="taken-watch", daemon=True)
         self._thread.start()
         return self
@@ -197,7 +197,7 @@ class _TakenWatch:
         return self._taken_s if self._taken_s is not None else default
 
     def _run(self) -> None:
-        ledger = self.tiering.quota_ledger
+        ledger = self.app.adapters.quota_ledger
         while not self._closing.wait(_POLL_SECONDS):
             version = ledger.in_force().version
             if version > self._version and all(worker.version >= version for worker in ledger.workers()):
@@ -234,8 +234,8 @@ def airflow_scene(
         api = stack.enter_context(AirflowApi(platform.base_url, Login(ADMIN, password_of(layout, ADMIN))))
         for dag_id in (COPY_DAG, CONFIGS_DAG):
             wait_for_dag(api, dag_id, seconds=_DAG_SECONDS)
-        tiering = stack.enter_context(open_tiering(load_settings(environ=environment)))
-        yield AirflowScene(layout, environment, endpoint_url, ask_sink, tiering, api)
+        app = stack.enter_context(open_app(load_settings(environ=environment)))
+        yield AirflowScene(layout, environment, endpoint_url, ask_sink, app, api)
 
 
 def left_processes(layout: Layout) -> Sequence[str]:

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from pydantic import SecretStr
 
+from include.tiering.app import App, open_app
 from include.tiering.database.clock import database_now_ms
 from include.tiering.database.migrations import upgrade
 from include.tiering.database.store_identity import StoreIdentities
@@ -35,7 +36,6 @@ from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.s3.client import s3_client
 from include.tiering.settings import TieringSettings
-from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.s3_server import (
     ACCESS_KEY,
     NO_VERSITYGW,
@@ -72,12 +72,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def measured(server: VersityGateway, log: "AccessLog", scratch: Path, segments: int) -> dict[str, Any]:
-    with open_tiering(settings_of(server, scratch)) as tiering:
-        rows = filled(tiering, segments)
+    with open_app(settings_of(server, scratch)) as app:
+        rows = filled(app, segments)
         keys = [key for row in rows for _, key in AivenLayout(AivenForm(with_txn_index_empty=True)).keys(row)]
         put_objects(server, keys)
-        expired = expire(tiering, log)
-        left = sum(1 for _ in tiering.storage.list_objects()) - 1
+        expired = expire(app, log)
+        left = sum(1 for _ in app.adapters.storage.list_objects()) - 1
     put_objects(server, keys)
     single = one_by_one(server, log, keys)
     return {
@@ -106,26 +106,28 @@ def settings_of(server: VersityGateway, scratch: Path) -> TieringSettings:
     return defaults.model_copy(update={"remote_storage": remote, "metadata": metadata})
 
 
-def filled(tiering: Tiering, segments: int) -> list[RemoteLogSegmentMetadata]:
+def filled(app: App, segments: int) -> list[RemoteLogSegmentMetadata]:
     """A deployment without log dirs, and so many FINISHED segments of a platform topic, without their objects."""
-    upgrade(tiering.engine)
-    tiering.unguarded_storage.create_marker(
-        StoreIdentities(tiering.engine, "bench").create(Uuid(b"s" * 16), place=tiering.place).current
+    upgrade(app.adapters.engine)
+    app.adapters.unguarded_storage.create_marker(
+        StoreIdentities(app.adapters.engine, "bench").create(Uuid(b"s" * 16), place=app.adapters.place).current
     )
     rows = []
     for number in range(PARTITIONS):
         partition = TopicIdPartition(Uuid(b"t" * 16), number, TOPIC)
-        tiering.work.save_plan(f"copy-{number}", [planned(partition)])
-        lease = tiering.work.claim(f"copy-{number}", "bench", lease_ms=600_000)
+        app.adapters.stores.work.save_plan(f"copy-{number}", [planned(partition)])
+        lease = app.adapters.stores.work.claim(f"copy-{number}", "bench", lease_ms=600_000)
         assert lease is not None
-        with writing(tiering.engine) as connection:
+        with writing(app.adapters.engine) as connection:
             changes = SegmentChanges(connection, "bench", database_now_ms)
             for index in range(number, segments, PARTITIONS):
                 segment = segment_of(partition, index, 100 * index, 100 * index + 99)
                 changes.add(segment, lease.fence, None, None)
                 rows.append(changes.change_state(update_of(segment, FINISHED), STARTED, lease.fence, None))
-        tiering.work.release(lease)
-    tiering.registry.set_owner(Uuid(b"t" * 16), TOPIC, TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="bench")
+        app.adapters.stores.work.release(lease)
+    app.adapters.stores.registry.set_owner(
+        Uuid(b"t" * 16), TOPIC, TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="bench"
+    )
     return rows
 
 
@@ -137,16 +139,16 @@ def put_objects(server: VersityGateway, keys: Sequence[str]) -> None:
         path.write_bytes(b"x" * 512)
 
 
-def expire(tiering: Tiering, log: "AccessLog") -> dict[str, Any]:
+def expire(app: App, log: "AccessLog") -> dict[str, Any]:
     retention = ConfigEntity(EntityType.TOPICS, TOPIC)
-    tiering.alter_configs(retention, {"retention.ms": "0"}, author="bench")
+    app.configs.alter(retention, {"retention.ms": "0"}, author="bench")
     log.read()
     began = time.monotonic()
-    plan = tiering.plan_expiration("bench")
-    tiering.brake("bench")
-    tiering.approve("bench", plan.plan_hash, author="bench")
+    plan = app.expiration.plan("bench")
+    app.expiration.apply_limits("bench")
+    app.expiration.approve("bench", plan.plan_hash, author="bench")
     planned_seconds = time.monotonic() - began
-    result = tiering.delete_batch("bench", "bench/0")
+    result = app.expiration.run_batch("bench", "bench/0")
     by_operation = log.read()
     return {
         "segments": len(result.deleted),

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from include.tiering.wiring import Tiering, open_tiering
+from include.tiering.app import App, open_app
 from tests.doubles.marker_requests import counted, s3_deployment
 from tests.doubles.planned_run import planned_run, settings_of
 from tests.doubles.s3_server import NO_VERSITYGW, find_versitygw, versitygw_server
@@ -40,14 +40,14 @@ def main(arguments: Sequence[str]) -> int:
         in_directory.mkdir()
         with (
             versitygw_server(binary, Path(scratch) / "server") as server,
-            open_tiering(settings_of(s3_deployment(on_s3, server))) as tiering,
+            open_app(settings_of(s3_deployment(on_s3, server))) as app,
         ):
-            tiering.migrate()
-            tiering.claim_store()  # Finds out whether the server heeds conditions, once.
-            requests = requests_of(tiering)
-            result: dict[str, Any] = {"versitygw": milliseconds(tiering, options.times)}
-        with open_tiering(settings_of(planned_run(in_directory))) as tiering:
-            result["directory"] = milliseconds(tiering, options.times)
+            app.set_up.migrate()
+            app.ownership.claim()  # Finds out whether the server heeds conditions, once.
+            requests = requests_of(app)
+            result: dict[str, Any] = {"versitygw": milliseconds(app, options.times)}
+        with open_app(settings_of(planned_run(in_directory))) as app:
+            result["directory"] = milliseconds(app, options.times)
     shown = {
         run: {f"{what} {condition}".strip(): number for (what, condition), number in sent.items()}
         for run, sent in requests.items()
@@ -56,20 +56,20 @@ def main(arguments: Sequence[str]) -> int:
     return int(requests != ALLOWED)
 
 
-def requests_of(tiering: Tiering) -> dict[str, dict[tuple[str, str], int]]:
-    with counted(tiering) as requests:
-        tiering.claim_store()
+def requests_of(app: App) -> dict[str, dict[tuple[str, str], int]]:
+    with counted(app) as requests:
+        app.ownership.claim()
         of_plan = requests.take()
-        tiering.storage.check_marker()
+        app.adapters.storage.check_marker()
         return {"plan": of_plan, "segment": requests.take()}
 
 
-def milliseconds(tiering: Tiering, times: int) -> dict[str, float]:
+def milliseconds(app: App, times: int) -> dict[str, float]:
     """Medians."""
     return {
-        "plan": _median_ms(tiering.claim_store, times),
-        "segment": _median_ms(tiering.storage.check_marker, times),
-        "of that the database's row": _median_ms(tiering.generations.accepted, times),
+        "plan": _median_ms(app.ownership.claim, times),
+        "segment": _median_ms(app.adapters.storage.check_marker, times),
+        "of that the database's row": _median_ms(app.adapters.stores.generations.accepted, times),
     }
 
 

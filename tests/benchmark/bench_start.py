@@ -47,7 +47,7 @@ STAGES: Final = ("driver", "session", "task", "batch")
 _INLINE: Final = """
 import json, time
 began_ms = time.time_ns() // 1_000_000
-from include.tiering.wiring import open_tiering
+from include.tiering.app import open_tiering
 with open_tiering() as tiering:
     batch_began_ms = time.time_ns() // 1_000_000
     result = tiering.copy_batch("run-1", "bench")

@@ -12,8 +12,8 @@ import resource
 import sys
 import time
 
+from include.tiering.app import open_app
 from include.tiering.settings import load_settings
-from include.tiering.wiring import open_tiering
 from tests.benchmark.upload_clients import peak_resident_bytes
 
 
@@ -23,19 +23,19 @@ def cpu_seconds() -> float:
 
 
 def plan() -> None:
-    with open_tiering(load_settings()) as tiering:
-        tiering.migrate()
-        tell({"planned_bytes": tiering.plan_copy("bench").size_bytes})
+    with open_app(load_settings()) as app:
+        app.set_up.migrate()
+        tell({"planned_bytes": app.copying.plan("bench").size_bytes})
 
 
 def batch(number: str) -> None:
-    with open_tiering(load_settings()) as tiering:
-        tiering.storage.check_writable()
-        tiering.work.paused_topics()
+    with open_app(load_settings()) as app:
+        app.adapters.storage.check_writable()
+        app.adapters.stores.work.paused_topics()
         tell({"ready": number})
         sys.stdin.readline()
         begun, before = time.monotonic(), cpu_seconds()
-        result = tiering.copy_batch("bench", f"bench/{number}")
+        result = app.copying.run_batch("bench", f"bench/{number}")
         after, ended = cpu_seconds(), time.monotonic()
     if result.failed:
         raise RuntimeError(f"not all was copied: {result.failed}")

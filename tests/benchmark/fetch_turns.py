@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from include.tiering.app import App, open_app
 from include.tiering.model.verdict import Verdict
 from include.tiering.quota.byte_bounded_queue import NO_BYTE_BOUND
 from include.tiering.quota.contract import NoQuotas
@@ -20,7 +21,6 @@ from include.tiering.settings import load_settings
 from include.tiering.tasks.fetch_records import PartitionFetch, RecordReader
 from include.tiering.tasks.record_readers import RecordReaders
 from include.tiering.units import KIB, MIB
-from include.tiering.wiring import Tiering, open_tiering
 from tests.benchmark.generated_log_dir import TOPIC, Shape, write_log_dir
 
 SHAPE: Final = Shape(2, 8, 16 * MIB, 16 * KIB)
@@ -33,12 +33,12 @@ def fetch_with_and_without(rounds: int) -> dict[str, Any]:
     """MB/s and CPU seconds of both; `loss` is the median over the rounds, in per cent of no bound."""
     seconds: dict[int, list[float]] = {MAX_BYTES: [], NO_BYTE_BOUND: []}
     cpu_seconds: dict[int, list[float]] = {MAX_BYTES: [], NO_BYTE_BOUND: []}
-    with tempfile.TemporaryDirectory(prefix="bench-fetch-") as directory, copied(Path(directory)) as tiering:
-        fetch_all(tiering, NO_BYTE_BOUND)
+    with tempfile.TemporaryDirectory(prefix="bench-fetch-") as directory, copied(Path(directory)) as app:
+        fetch_all(app, NO_BYTE_BOUND)
         for number in range(rounds):
             for max_bytes in (MAX_BYTES, NO_BYTE_BOUND) if number % 2 else (NO_BYTE_BOUND, MAX_BYTES):
                 begun, cpu_before = time.monotonic(), time.process_time()
-                fetch_all(tiering, max_bytes)
+                fetch_all(app, max_bytes)
                 seconds[max_bytes].append(time.monotonic() - begun)
                 cpu_seconds[max_bytes].append(time.process_time() - cpu_before)
     return {
@@ -60,11 +60,13 @@ def compared(of: dict[int, list[float]], rounds: int) -> dict[str, Any]:
     }
 
 
-def fetch_all(tiering: Tiering, max_bytes: int) -> None:
+def fetch_all(app: App, max_bytes: int) -> None:
     """Every offset of every partition once, a partition of each step in one request."""
-    reader = RecordReader(tiering.metadata, tiering.storage, tiering.quotas, no_admission(tiering))
+    reader = RecordReader(app.adapters.stores.metadata, app.adapters.storage, app.adapters.quotas, no_admission(app))
     segments = [
-        row.metadata for partition in tiering.metadata.partitions() for row in tiering.metadata.list_segments(partition)
+        row.metadata
+        for partition in app.adapters.stores.metadata.partitions()
+        for row in app.adapters.stores.metadata.list_segments(partition)
     ]
     step = FETCH_BYTES // SHAPE.batch_bytes
     fetches = [
@@ -84,12 +86,12 @@ def fetch_all(tiering: Tiering, max_bytes: int) -> None:
         raise RuntimeError(f"{got_bytes} bytes were fetched instead of {SHAPE.total_bytes}")
 
 
-def no_admission(tiering: Tiering) -> FetchAdmission:
-    return FetchAdmission(lambda scope: None, tiering.clock)
+def no_admission(app: App) -> FetchAdmission:
+    return FetchAdmission(lambda scope: None, app.adapters.clock)
 
 
 @contextmanager
-def copied(directory: Path) -> Iterator[Tiering]:
+def copied(directory: Path) -> Iterator[App]:
     """A deployment whose remote segments are served."""
     write_log_dir(directory / "broker", SHAPE)
     environ = {
@@ -99,9 +101,9 @@ def copied(directory: Path) -> Iterator[Tiering]:
         "TIERING_METADATA__URL": f"sqlite:///{directory / 'metadata.sqlite'}",
         "TIERING_REMOTE_STORAGE__URL": f"file://{directory / 'store'}",
     }
-    with open_tiering(load_settings(environ=environ), quotas=NoQuotas()) as tiering:
-        tiering.migrate()
-        tiering.plan_copy("bench")
-        for segment in tiering.copy_batch("bench", "bench/0").copied:
-            tiering.metadata.record_verdict(segment.segment_id, Verdict.PASSED)
-        yield tiering
+    with open_app(load_settings(environ=environ), quotas=NoQuotas()) as app:
+        app.set_up.migrate()
+        app.copying.plan("bench")
+        for segment in app.copying.run_batch("bench", "bench/0").copied:
+            app.adapters.stores.metadata.record_verdict(segment.segment_id, Verdict.PASSED)
+        yield app

@@ -196,11 +196,11 @@ def judged_pool(seen: Observed) -> list[Check]:
 
 def judged_end(scene: AirflowScene, ended: DagRun) -> list[Check]:
     """All was copied once, nothing was cut off or refused, and nobody holds anything any more."""
-    run = scene.tiering.copy_run(ended.run_id)
+    run = scene.app.copying.run_report(ended.run_id)
     rows = [
         row
-        for partition in scene.tiering.metadata.partitions()
-        for row in scene.tiering.metadata.list_segments(partition)
+        for partition in scene.app.adapters.stores.metadata.partitions()
+        for row in scene.app.adapters.stores.metadata.list_segments(partition)
     ]
     _, received_bytes, _, refused = scene.ask_sink("")
     planned = SHAPE.partitions * SHAPE.segments
@@ -212,8 +212,8 @@ def judged_end(scene: AirflowScene, ended: DagRun) -> list[Check]:
         Check("attempts that are no finished copy", sum(not row.metadata.is_finished for row in rows), 0, 0),
         Check("received of the logs' bytes", received_bytes / run.copied_bytes, 1.0, 1.002),
         Check("refused by the sink", refused, 0, 0),
-        Check("senders in the ledger", len(scene.tiering.quota_ledger.workers()), 0, 0),
-        Check("live batches", len(scene.tiering.work.live_batches(COPIER_POOL)), 0, 0),
+        Check("senders in the ledger", len(scene.app.adapters.quota_ledger.workers()), 0, 0),
+        Check("live batches", len(scene.app.adapters.stores.work.live_batches(COPIER_POOL)), 0, 0),
         Check("scratch left by jobs", len(scratch), 0, 0),
     ]
 

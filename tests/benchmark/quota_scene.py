@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, TypedDict
 from urllib.request import Request, urlopen
 
+from include.tiering.app import App, open_app
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.database.store_identity import StoreIdentities
@@ -23,7 +24,6 @@ from include.tiering.quota.scopes import QuotaKind, QuotaLevel, Scope
 from include.tiering.remote_storage.location import place_of
 from include.tiering.settings import load_settings
 from include.tiering.tasks.alter_configs import AlteredConfigs
-from include.tiering.wiring import Tiering, open_tiering
 from tests.benchmark.bench_upload import BUCKET, sink
 from tests.benchmark.quota_trace import Trace
 from tests.doubles.s3_server import CREDENTIALS
@@ -89,9 +89,9 @@ class Worker:
 class Scene:
     """Use `scene`. Times are seconds of this host's monotonic clock, as are those of traces."""
 
-    def __init__(self, endpoint_url: str, tiering: Tiering, environment: Mapping[str, str], directory: Path) -> None:
+    def __init__(self, endpoint_url: str, app: App, environment: Mapping[str, str], directory: Path) -> None:
         self.endpoint_url = endpoint_url
-        self.tiering = tiering
+        self.app = app
         self._environment = environment
         self._directory = directory
         self._workers: list[Worker] = []
@@ -123,7 +123,7 @@ class Scene:
 
     def alter_quotas(self, bytes_per_second: Mapping[Scope, int]) -> AlteredConfigs:
         """Put exactly these in force; `not_taken_by` tells which workers were too slow for the command's patience."""
-        return self.tiering.alter_configs(ALL_BROKERS, _changes(bytes_per_second), author="benchmark")
+        return self.app.configs.alter(ALL_BROKERS, _changes(bytes_per_second), author="benchmark")
 
     def set_quotas(self, bytes_per_second: Mapping[Scope, int]) -> float:
         """Put exactly these in force; returns when every running worker had taken them."""
@@ -176,9 +176,9 @@ def scene(metadata_url: str) -> Iterator[Scene]:
             "TIERING_REMOTE_STORAGE__URL": f"s3://{BUCKET}/quota",
             "TIERING_REMOTE_STORAGE__ENDPOINT_URL": endpoint_url,
         }
-        tiering = stack.enter_context(open_tiering(load_settings(environ=environment)))
+        app = stack.enter_context(open_app(load_settings(environ=environment)))
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="quota-scene-")))
-        opened = Scene(endpoint_url, tiering, environment, directory)
+        opened = Scene(endpoint_url, app, environment, directory)
         stack.callback(opened.close)
         yield opened
 

@@ -25,6 +25,7 @@ from typing import Final
 
 from sqlalchemy import Engine, event
 
+from include.tiering.app import open_app
 from include.tiering.errors import SendingStoppedError
 from include.tiering.formats.crc32c import append_crc32c, extend_crc32c
 from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES
@@ -36,7 +37,6 @@ from include.tiering.remote_storage.location import S3Location, parse_location
 from include.tiering.remote_storage.s3.store import S3ObjectStore
 from include.tiering.settings import TieringSettings, load_settings
 from include.tiering.units import KIB, MIB
-from include.tiering.wiring import open_tiering
 from tests.benchmark.copy_once import cpu_seconds, tell
 
 IDLE_BYTES: Final = 4 * KIB
@@ -204,8 +204,8 @@ def main(arguments: Sequence[str]) -> None:
 
     settings = load_settings()
     # Listening begins before the first round does: a thread of the library is never met in the middle of a statement.
-    with counted_statements() as statement_seconds, timed_rounds() as round_seconds, open_tiering(settings) as tiering:
-        limiter = CountingLimiter(tiering.quotas.copy(options.broker_id, options.topic, go_on=go_on))
+    with counted_statements() as statement_seconds, timed_rounds() as round_seconds, open_app(settings) as app:
+        limiter = CountingLimiter(app.adapters.quotas.copy(options.broker_id, options.topic, go_on=go_on))
         sender = Sender(s3_store(settings), limiter, stopped, RepeatedBlock(body_bytes(options.mode, options.amount)))
         sender.store.stat("warm-up")
         tell({"ready": os.getpid()})

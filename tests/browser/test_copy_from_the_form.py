@@ -113,7 +113,7 @@ def _ask(browser: webdriver.Chrome, path: str) -> Any:
     return browser.execute_async_script(script, path)
 
 
-def _tiering(said: dict[str, str], *arguments: str) -> str:
+def _app(said: dict[str, str], *arguments: str) -> str:
     config = said["settings"].split()[1].removeprefix("TIERING_CONFIG=")
     command = [str(ROOT / "tiering"), "--config", config, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
@@ -123,7 +123,7 @@ def _tiering(said: dict[str, str], *arguments: str) -> str:
 
 def test_copy_from_the_form_pause_and_resume(browser: webdriver.Chrome, said: dict[str, str]) -> None:
     _log_in(browser, said)
-    _tiering(said, "pause")
+    _app(said, "pause")
 
     browser.get(f"{said['address']}/dags/tiering_copy")
     _element(browser, "[data-testid=trigger-dag-button], #trigger-dag-button, [aria-label='Trigger Dag']").click()
@@ -139,7 +139,7 @@ def test_copy_from_the_form_pause_and_resume(browser: webdriver.Chrome, said: di
     assert run["conf"]["topics"] == ["orders", "audit_log", "trimmed"]
     browser.get(f"{said['address']}/pools")
     _wait(browser, lambda page: "remote_log_copier" in page.page_source, "pool on its page")
-    assert json.loads(_tiering(said, "sizes", "--json"))["partitions"] == []
+    assert json.loads(_app(said, "sizes", "--json"))["partitions"] == []
 
     browser.get(f"{said['address']}/dags/tiering_copy/runs/{run['dag_run_id']}")
     _wait(browser, lambda page: "quality_gate" in page.page_source, "run page")
@@ -147,10 +147,10 @@ def test_copy_from_the_form_pause_and_resume(browser: webdriver.Chrome, said: di
         PICTURE.parent.mkdir(parents=True, exist_ok=True)
         browser.save_screenshot(str(PICTURE))
 
-    _tiering(said, "resume")
+    _app(said, "resume")
     _wait(browser, lambda page: _run_state(page) in ("success", "failed"), "end of the run")
     assert _run_state(browser) == "success"
-    assert len(json.loads(_tiering(said, "sizes", "--json"))["partitions"]) == 5
+    assert len(json.loads(_app(said, "sizes", "--json"))["partitions"]) == 5
 
     browser.get(f"{said['address']}/dags/tiering_copy/runs/{run['dag_run_id']}")
     _element(browser, "a[href$='/plugin/tiering-quality-run']").click()

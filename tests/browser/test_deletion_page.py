@@ -14,9 +14,9 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
+from include.tiering.app import open_app
 from include.tiering.quota.config_store import ConfigEntity, EntityType
 from include.tiering.settings import load_settings
-from include.tiering.wiring import open_tiering
 from local.ports import free_port
 from plugins.tiering_airflow.deletion_web import DAG_ID
 from tests.doubles.airflow_home import Deployment, airflow_database, deployment
@@ -45,13 +45,13 @@ def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("TIERING_EXPIRATION__MIN__BYTES", "0")
-    with open_tiering(load_settings(made.config)) as tiering:
-        tiering.plan_copy("copy", topics=["audit_log", "orders"])
-        tiering.copy_batch("copy", "copy/0")
+    with open_app(load_settings(made.config)) as app:
+        app.copying.plan("copy", topics=["audit_log", "orders"])
+        app.copying.run_batch("copy", "copy/0")
         for topic in ("audit_log", "orders"):
-            tiering.alter_configs(ConfigEntity(EntityType.TOPICS, topic), {"retention.bytes": "0"}, author="test")
-        tiering.plan_expiration(RUN_ID)
-        tiering.brake(RUN_ID)
+            app.configs.alter(ConfigEntity(EntityType.TOPICS, topic), {"retention.bytes": "0"}, author="test")
+        app.expiration.plan(RUN_ID)
+        app.expiration.apply_limits(RUN_ID)
     return made
 
 
@@ -109,8 +109,8 @@ def test_a_click_withdraws_the_plan(
     browser.find_element(By.TAG_NAME, "button").click()
     said = browser.find_element(By.ID, "said")
     eventually(lambda: "is withdrawn: 13 segments" in said.text, "the page says so")
-    with open_tiering(load_settings(planned.config)) as tiering:
-        withdrawal = tiering.deletions.run(RUN_ID).withdrawal
+    with open_app(load_settings(planned.config)) as app:
+        withdrawal = app.adapters.stores.deletions.run(RUN_ID).withdrawal
     assert withdrawal is not None
     assert withdrawal.author == f"olga (page of {DAG_ID} {DAG_RUN})"
     browser.get(page)
@@ -144,5 +144,5 @@ def test_a_page_of_another_site_cannot(
     body = f'{{"dag_run_id": "{DAG_RUN}", "run_id": "{RUN_ID}"}}'
     for kind in ("text/plain", "application/json"):
         browser.execute_async_script(send, f"{server}/tiering/expiration/dags/{DAG_ID}/withdraw", kind, body)
-    with open_tiering(load_settings(planned.config)) as tiering:
-        assert tiering.deletions.run(RUN_ID).withdrawal is None
+    with open_app(load_settings(planned.config)) as app:
+        assert app.adapters.stores.deletions.run(RUN_ID).withdrawal is None

@@ -14,11 +14,11 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
+from include.tiering.app import open_app
 from include.tiering.model.depth import Depth
 from include.tiering.quality.data_docs.quality_run import QualityRun, anchor_of
 from include.tiering.quality.data_docs.site import DataDocs
 from include.tiering.settings import load_settings
-from include.tiering.wiring import open_tiering
 from tests.doubles.airflow_home import deployment
 from tests.doubles.source_tree import ROOT
 
@@ -42,23 +42,23 @@ def run_and_page(tmp_path_factory: pytest.TempPathFactory) -> tuple[QualityRun, 
     directory = tmp_path_factory.mktemp("deployment")
     deployed = deployment(directory)
     docs = DataDocs(directory / "docs")
-    with open_tiering(load_settings(deployed.config)) as tiering:
-        tiering.plan_copy("copy", topics=["orders", "audit_log"])
-        tiering.copy_batch("copy", "copy/0")
+    with open_app(load_settings(deployed.config)) as app:
+        app.copying.plan("copy", topics=["orders", "audit_log"])
+        app.copying.run_batch("copy", "copy/0")
         *_, second, largest = sorted(deployed.remote.rglob("*.log"), key=lambda log: (log.stat().st_size, log.name))
         _damage(largest, lambda content: content[:500] + bytes([content[500] ^ 1]) + content[501:])
         _damage(second, lambda content: content[:-100])
         _damage(min(deployed.remote.rglob("*.indexes")), lambda content: content[:8] + bytes(8) + content[16:])
-        began_at_ms = tiering.clock.now_ms()
+        began_at_ms = app.adapters.clock.now_ms()
         results = docs.begin("tiering_quality", RUN_ID)
-        verified = tiering.verify("copy", depth=Depth.DEEP, results_dir=results)
-        partitions = tiering.verify_partitions(results_dir=results)
+        verified = app.verification.verify_run("copy", depth=Depth.DEEP, results_dir=results)
+        partitions = app.verification.verify_partitions(results_dir=results)
         run = QualityRun(
             origin="tiering_quality",
             run_id=RUN_ID,
             depth=Depth.DEEP,
             began_at_ms=began_at_ms,
-            ended_at_ms=tiering.clock.now_ms(),
+            ended_at_ms=app.adapters.clock.now_ms(),
             segments=verified.segments,
             bytes_read=verified.bytes_read,
             failed=(*verified.failed, *partitions.failed),

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from include.tiering.cli.app import app
+from include.tiering.app import App, open_app
+from include.tiering.cli.app import cli
 from include.tiering.settings import load_settings
-from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.broker_data import broker_data, copy_of
 from tests.doubles.copied_state import fetched
 from tests.doubles.damage import damage
@@ -31,8 +31,8 @@ def log_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = copy_of("public", tmp_path, part=PART)
     for name, value in variables(directory, tmp_path).items():
         monkeypatch.setenv(name, value)
-    with open_tiering(load_settings()) as tiering:
-        tiering.migrate()
+    with open_app(load_settings()) as app:
+        app.set_up.migrate()
     return directory
 
 
@@ -48,21 +48,21 @@ def variables(log_dir: Path, scratch: Path) -> dict[str, str]:
 @cache
 def eligible_when_sound() -> dict[str, list[int]]:
     """Base offsets of eligible segments by partition."""
-    with open_tiering(load_settings(environ=variables(broker_data("public") / PART, Path("/nowhere")))) as tiering:
+    with open_app(load_settings(environ=variables(broker_data("public") / PART, Path("/nowhere")))) as app:
         return {
             str(replica.topic_id_partition): [s.base_offset for s in replica.segments if s.eligible]
-            for replica in tiering.scan().replicas
+            for replica in app.copying.scan().replicas
         }
 
 
-def finished(tiering: Tiering) -> dict[str, dict[int, bytes]]:
+def finished(app: App) -> dict[str, dict[int, bytes]]:
     """Stored bytes by partition and base offset."""
     return {
         str(partition): {
-            row.metadata.start_offset: fetched(tiering, row.metadata)
-            for row in tiering.metadata.list_segments(partition)
+            row.metadata.start_offset: fetched(app, row.metadata)
+            for row in app.adapters.stores.metadata.list_segments(partition)
         }
-        for partition in tiering.metadata.partitions()
+        for partition in app.adapters.stores.metadata.partitions()
     }
 
 
@@ -76,12 +76,12 @@ def run_of(partition: str, segments: dict[int, bytes]) -> list[int]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_copy(log_dir: Path, tmp_path: Path, seed: int) -> None:
     done = damage(log_dir, seed)
-    result = CliRunner().invoke(app, ["copy", "--json"])
+    result = CliRunner().invoke(cli, ["copy", "--json"])
     assert result.exception is None or isinstance(result.exception, SystemExit), f"{done.what}: {result.exception!r}"
     assert "Traceback" not in result.output, done.what
     assert result.exit_code in (CLEAN, FINDINGS, SETTING), f"{done.what}: {result.output}"
-    with open_tiering(load_settings()) as tiering:
-        copies = finished(tiering)
+    with open_app(load_settings()) as app:
+        copies = finished(app)
     for partition, segments in copies.items():
         for base_offset, stored in segments.items():
             original = broker_data("public") / PART / partition / f"{base_offset:020d}.log"

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from include.tiering.cli.app import app
+from include.tiering.app import open_app
+from include.tiering.cli.app import cli
 from include.tiering.settings import load_settings
 from include.tiering.tasks.claim_store import ClaimStep
-from include.tiering.wiring import open_tiering
 from tests.doubles.claim_worker import FILE_RENAMED, FILE_WRITTEN
 from tests.doubles.copy_process import kill_worker
 
@@ -26,7 +26,7 @@ OTHERS = (("verify", "--all"), ("audit",), ("plan",), ("adopt", "--all", "--appr
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    found = CliRunner(env={"COLUMNS": "400"}).invoke(app, list(arguments), prog_name="./tiering")
+    found = CliRunner(env={"COLUMNS": "400"}).invoke(cli, list(arguments), prog_name="./tiering")
     return found.exit_code, found.output
 
 
@@ -47,9 +47,9 @@ def generations(url: str) -> tuple[Any, ...]:
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("deployment")
 def test_of_a_database_and_its_copy_one_owns_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open_tiering(load_settings()) as tiering:
-        tiering.migrate()
-        storage = tiering.unguarded_storage
+    with open_app(load_settings()) as app:
+        app.set_up.migrate()
+        storage = app.adapters.unguarded_storage
     points: list[str] = list(ClaimStep)
     if os.environ["TIERING_REMOTE_STORAGE__URL"].startswith("file:"):
         points += [FILE_WRITTEN, FILE_RENAMED]

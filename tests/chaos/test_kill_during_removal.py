@@ -6,10 +6,10 @@ planned point, checks what the table says it leaves, and goes on: with the same 
 
 import pytest
 
+from include.tiering.app import App, open_app
 from include.tiering.audit.removal_contract import RemovalOutcome
 from include.tiering.settings import load_settings
 from include.tiering.tasks.remove_strays import RemovalStep
-from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.copy_process import kill_worker, run_worker
 from tests.doubles.removal_worker import ORPHANS, approve
 
@@ -20,20 +20,27 @@ MARKER = "_tiering-store.json"
 OBJECTS = 2 * ORPHANS
 
 
-def known_keys(tiering: Tiering) -> set[str]:
-    rows = [row for partition in tiering.metadata.partitions() for row in tiering.metadata.list_segments(partition)]
-    return {stored.key for row in rows for stored in tiering.storage.stat_log_segment(row.metadata)}
+def known_keys(app: App) -> set[str]:
+    rows = [
+        row
+        for partition in app.adapters.stores.metadata.partitions()
+        for row in app.adapters.stores.metadata.list_segments(partition)
+    ]
+    return {stored.key for row in rows for stored in app.adapters.storage.stat_log_segment(row.metadata)}
 
 
-def strays(tiering: Tiering) -> set[str]:
-    return {key for key, _ in tiering.storage.list_objects()} - {MARKER} - known_keys(tiering)
+def strays(app: App) -> set[str]:
+    return {key for key, _ in app.adapters.storage.list_objects()} - {MARKER} - known_keys(app)
 
 
-def require_whole(tiering: Tiering) -> None:
+def require_whole(app: App) -> None:
     """Three objects for each segment, and not one without metadata."""
-    segments = sum(len(tiering.metadata.list_segments(partition)) for partition in tiering.metadata.partitions())
-    assert len(known_keys(tiering)) == 3 * segments > 0
-    assert strays(tiering) == set()
+    segments = sum(
+        len(app.adapters.stores.metadata.list_segments(partition))
+        for partition in app.adapters.stores.metadata.partitions()
+    )
+    assert len(known_keys(app)) == 3 * segments > 0
+    assert strays(app) == set()
 
 
 @pytest.fixture(autouse=True)
@@ -46,25 +53,25 @@ class TestKill:
     @pytest.mark.parametrize("step", RemovalStep, ids=str)
     def test_at_a_step_the_same_run_goes_on(self, step):
         kill_worker("one", "--kill-at", step, worker=WORKER)
-        with open_tiering(load_settings()) as tiering:
+        with open_app(load_settings()) as app:
             is_gone = step in (RemovalStep.REMOVED, RemovalStep.RECORDED)
-            assert len(strays(tiering)) == (0 if is_gone else OBJECTS)
-            assert tiering.removals.has_work("one") is (step is not RemovalStep.RECORDED)
+            assert len(strays(app)) == (0 if is_gone else OBJECTS)
+            assert app.adapters.stores.removals.has_work("one") is (step is not RemovalStep.RECORDED)
         assert run_worker("one", worker=WORKER) == 0
-        with open_tiering(load_settings()) as tiering:
-            require_whole(tiering)
-            outcomes = {item.outcome for item in tiering.removals.items("one")}
+        with open_app(load_settings()) as app:
+            require_whole(app)
+            outcomes = {item.outcome for item in app.adapters.stores.removals.items("one")}
             assert outcomes <= {RemovalOutcome.REMOVED, RemovalOutcome.GONE}
 
     def test_in_the_middle_of_the_objects_another_audit_goes_on(self):
         """The first run is never started again; its ids are condemned, its lease runs out."""
         kill_worker("one", "--kill-after-objects", "3", worker=WORKER)
-        with open_tiering(load_settings()) as tiering:
-            assert len(strays(tiering)) == OBJECTS - 3
-            lease = tiering.removals.claim("one", "one-batch", lease_ms=600_000)
+        with open_app(load_settings()) as app:
+            assert len(strays(app)) == OBJECTS - 3
+            lease = app.adapters.stores.removals.claim("one", "one-batch", lease_ms=600_000)
             assert lease is not None
-            tiering.work.release(lease)
-            approve(tiering, "two")
-            assert len(tiering.remove_batch("two", "two/0").of(RemovalOutcome.REMOVED)) == OBJECTS - 3
-            require_whole(tiering)
-            assert tiering.audit("three").findings == ()
+            app.adapters.stores.work.release(lease)
+            approve(app, "two")
+            assert len(app.audit.run_removal_batch("two", "two/0").of(RemovalOutcome.REMOVED)) == OBJECTS - 3
+            require_whole(app)
+            assert app.audit.run("three").findings == ()

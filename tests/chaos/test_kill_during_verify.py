@@ -5,9 +5,9 @@ The crash table of `verify_planned` is the specification.
 
 import pytest
 
+from include.tiering.app import open_app
 from include.tiering.model.verdict import Verdict
 from include.tiering.settings import load_settings
-from include.tiering.wiring import open_tiering
 from include.tiering.work.verification_contract import VerificationOutcome
 from tests.doubles.copy_process import kill_worker, run_worker
 from tests.doubles.verify_worker import GROUP
@@ -34,9 +34,9 @@ def storage(tmp_path) -> dict[str, str]:
 
 def passed() -> tuple[int, int, int]:
     """Segments with the verdict, with the outcome in the plan, and planned ones in all."""
-    with open_tiering(load_settings()) as tiering:
-        verdicts = {total.verdict: total.segments for total in tiering.metadata.verdict_totals()}
-        outcomes = {total.outcome: total.segments for total in tiering.verifications.totals("one")}
+    with open_app(load_settings()) as app:
+        verdicts = {total.verdict: total.segments for total in app.adapters.stores.metadata.verdict_totals()}
+        outcomes = {total.outcome: total.segments for total in app.adapters.stores.verifications.totals("one")}
     assert verdicts[Verdict.FAILED] == outcomes[VerificationOutcome.FAILED] == 0
     return verdicts[Verdict.PASSED], outcomes[VerificationOutcome.PASSED], sum(outcomes.values())
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.app import App, open_app
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.settings import load_settings
 from include.tiering.tasks.copy_one_segment import CopyStep
-from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.copied_state import fetched
 from tests.doubles.copy_process import kill_worker, run_worker
 
@@ -65,23 +65,21 @@ def original(log_dir: Path) -> bytes:
     return (log_dir / "normal-0" / f"{MIDDLE:020d}.log").read_bytes()
 
 
-def finished_copies(tiering: Tiering) -> dict[tuple[str, int], bytes]:
+def finished_copies(app: App) -> dict[tuple[str, int], bytes]:
     """Stored record bytes of every FINISHED segment, by topic id and start offset."""
     return {
-        (str(partition.topic_id), row.metadata.start_offset): fetched(tiering, row.metadata)
-        for partition in tiering.metadata.partitions()
-        for row in tiering.metadata.list_segments(partition)
+        (str(partition.topic_id), row.metadata.start_offset): fetched(app, row.metadata)
+        for partition in app.adapters.stores.metadata.partitions()
+        for row in app.adapters.stores.metadata.list_segments(partition)
         if row.metadata.is_finished
     }
 
 
-def require_not_finished_wrongly(
-    tiering: Tiering, topic_id: str, original: bytes, *, may_stay: Collection[int] = ()
-) -> None:
+def require_not_finished_wrongly(app: App, topic_id: str, original: bytes, *, may_stay: Collection[int] = ()) -> None:
     """Only copies that were begun at these offsets may be neither finished nor gone."""
-    assert finished_copies(tiering).get((topic_id, MIDDLE), original) == original
-    for partition in tiering.metadata.partitions():
-        rows = [row.metadata for row in tiering.metadata.list_segments(partition)]
+    assert finished_copies(app).get((topic_id, MIDDLE), original) == original
+    for partition in app.adapters.stores.metadata.partitions():
+        rows = [row.metadata for row in app.adapters.stores.metadata.list_segments(partition)]
         assert all(row.is_finished or row.start_offset in may_stay for row in rows)
 
 
@@ -100,33 +98,33 @@ class TestChange:
             if (reached, base_offset) == (step, MIDDLE):
                 change(log_dir)
 
-        with open_tiering(load_settings(), observe=change_at) as tiering:
-            tiering.migrate()
-            tiering.plan_copy("one")
-            result = tiering.copy_batch("one", "one/0")
+        with open_app(load_settings(), observe=change_at) as app:
+            app.set_up.migrate()
+            app.copying.plan("one")
+            result = app.copying.run_batch("one", "one/0")
             assert [failure.item.segment.base_offset for failure in result.failed] == [MIDDLE]
-            assert (topic_id, MIDDLE) not in finished_copies(tiering)
+            assert (topic_id, MIDDLE) not in finished_copies(app)
             # What the source has no longer may be whole in the store: the next copy run settles it.
             may_stay = [MIDDLE] if change is delete_segment else []
-            require_not_finished_wrongly(tiering, topic_id, original, may_stay=may_stay)
+            require_not_finished_wrongly(app, topic_id, original, may_stay=may_stay)
 
     def test_while_the_worker_is_dead(self, change: Change, log_dir, original):
         topic_id = topic_id_of(log_dir)
         kill_worker("one", "--kill-at", CopyStep.RECHECKED, "--base-offset", str(MIDDLE))
         change(log_dir)
         assert run_worker("one") == 0
-        with open_tiering(load_settings()) as tiering:
+        with open_app(load_settings()) as app:
             # A whole copy, which may be all that is left of what the source had.
-            require_not_finished_wrongly(tiering, topic_id, original, may_stay=[MIDDLE])
+            require_not_finished_wrongly(app, topic_id, original, may_stay=[MIDDLE])
 
 
 @pytest.mark.usefixtures("deployment")
 def test_epochs_that_contradict_the_batches_are_refused(log_dir):
     change_epochs(log_dir)
-    with open_tiering(load_settings()) as tiering:
-        tiering.migrate()
-        tiering.plan_copy("one")
-        (failure,) = tiering.copy_batch("one", "one/0").failed
+    with open_app(load_settings()) as app:
+        app.set_up.migrate()
+        app.copying.plan("one")
+        (failure,) = app.copying.run_batch("one", "one/0").failed
         assert failure.item.segment.base_offset == MIDDLE
         assert "leader epoch 0" in str(failure.item.message)
-        assert [start for _, start in finished_copies(tiering)] == [0]
+        assert [start for _, start in finished_copies(app)] == [0]

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
+from include.tiering.app import App, open_app
 from include.tiering.errors import RemoteStorageUnavailableError
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.settings import load_settings
-from include.tiering.wiring import Tiering, open_tiering
 from include.tiering.work.deletion_contract import DeletionOutcome
 from tests.doubles.delete_worker import prepare
 from tests.doubles.refusing_s3_proxy import Refusal, Spoiler, refusing_s3_proxy
@@ -36,28 +36,32 @@ def spoiler(log_dir, tmp_path, monkeypatch):
             }
             for name, value in variables.items():
                 monkeypatch.setenv(name, value)
-            with open_tiering(load_settings()) as tiering:
-                prepare(tiering, "run")
+            with open_app(load_settings()) as app:
+                prepare(app, "run")
             found.delete_requests = 0
             yield found
 
 
-def require_rows_are_objects(tiering: Tiering) -> int:
+def require_rows_are_objects(app: App) -> int:
     """Every row that is no tombstone has an object, every object a row; returns the number of rows."""
-    rows = [row.metadata for p in tiering.metadata.partitions() for row in tiering.metadata.list_segments(p)]
-    stored = [{thing.key for thing in tiering.storage.stat_log_segment(row)} for row in rows]
+    rows = [
+        row.metadata
+        for p in app.adapters.stores.metadata.partitions()
+        for row in app.adapters.stores.metadata.list_segments(p)
+    ]
+    stored = [{thing.key for thing in app.adapters.storage.stat_log_segment(row)} for row in rows]
     assert all(stored)
-    keys = {key for key, _ in tiering.storage.list_objects()}
+    keys = {key for key, _ in app.adapters.storage.list_objects()}
     assert keys - {"_tiering-store.json"} == set().union(*stored)
     return len(rows)
 
 
 def test_a_store_that_is_busy_for_a_while_is_waited_for(spoiler: Spoiler):
     spoiler.busy_requests = 2
-    with open_tiering(load_settings()) as tiering:
-        result = tiering.delete_batch("run", "run/0")
-        assert (result.failed, len(result.deleted)) == ((), len(tiering.deletions.items("run")))
-        assert require_rows_are_objects(tiering) == 0
+    with open_app(load_settings()) as app:
+        result = app.expiration.run_batch("run", "run/0")
+        assert (result.failed, len(result.deleted)) == ((), len(app.adapters.stores.deletions.items("run")))
+        assert require_rows_are_objects(app) == 0
     assert spoiler.delete_requests == 3
 
 
@@ -67,18 +71,18 @@ def test_a_store_whose_marker_cannot_be_read_deletes_nothing_and_the_next_try_en
     """A batch reads the marker before anything else: nothing is begun."""
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
     spoiler.refusal = Refusal(re.compile("GET .*_tiering-store.json"), 503, "SlowDown")
-    with open_tiering(load_settings()) as tiering:
-        planned = tiering.deletions.items("run")
+    with open_app(load_settings()) as app:
+        planned = app.adapters.stores.deletions.items("run")
         with pytest.raises(RemoteStorageUnavailableError, match="SlowDown"):
-            tiering.delete_batch("run", "run/0")
-        assert tiering.deletions.items("run") == planned
-        (partition,) = tiering.metadata.partitions()
-        states = {row.metadata.state for row in tiering.metadata.list_segments(partition)}
+            app.expiration.run_batch("run", "run/0")
+        assert app.adapters.stores.deletions.items("run") == planned
+        (partition,) = app.adapters.stores.metadata.partitions()
+        states = {row.metadata.state for row in app.adapters.stores.metadata.list_segments(partition)}
         assert states == {RemoteLogSegmentState.COPY_SEGMENT_FINISHED}
         spoiler.refusal = None
-        result = tiering.delete_batch("run", "run/0")
+        result = app.expiration.run_batch("run", "run/0")
         assert (result.failed, len(result.deleted)) == ((), len(planned))
-        assert require_rows_are_objects(tiering) == 0
+        assert require_rows_are_objects(app) == 0
 
 
 def test_a_store_that_stays_busy_loses_nothing_and_the_next_try_ends_it(
@@ -87,44 +91,44 @@ def test_a_store_that_stays_busy_loses_nothing_and_the_next_try_ends_it(
     """Every try of the request is refused, and then the batch: rows and objects stay, together, for the next one."""
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
     spoiler.refusal = Refusal(re.compile("POST .*delete"), 503, "SlowDown")
-    with open_tiering(load_settings()) as tiering:
-        planned = tiering.deletions.items("run")
-        result = tiering.delete_batch("run", "run/0")
+    with open_app(load_settings()) as app:
+        planned = app.adapters.stores.deletions.items("run")
+        result = app.expiration.run_batch("run", "run/0")
         assert (result.deleted, len(result.failed), result.worth_retrying) == ((), len(planned), True)
         assert all("SlowDown" in str(failure.item.message) for failure in result.failed)
-        assert tiering.deletions.items("run") == planned
-        (partition,) = tiering.metadata.partitions()
-        states = {row.metadata.state for row in tiering.metadata.list_segments(partition)}
+        assert app.adapters.stores.deletions.items("run") == planned
+        (partition,) = app.adapters.stores.metadata.partitions()
+        states = {row.metadata.state for row in app.adapters.stores.metadata.list_segments(partition)}
         assert states == {RemoteLogSegmentState.DELETE_SEGMENT_STARTED}
         refused, spoiler.refusal = spoiler.refusal, None
-        assert require_rows_are_objects(tiering) == len(planned)
+        assert require_rows_are_objects(app) == len(planned)
         spoiler.refusal = refused
-        assert tiering.delete_batch("run", "run/0").worth_retrying
+        assert app.expiration.run_batch("run", "run/0").worth_retrying
         spoiler.refusal = None
-        result = tiering.delete_batch("run", "run/0")
+        result = app.expiration.run_batch("run", "run/0")
         assert (result.failed, len(result.deleted)) == ((), len(planned))
-        assert require_rows_are_objects(tiering) == 0
-        assert {item.outcome for item in tiering.deletions.items("run")} == {DeletionOutcome.DELETED}
+        assert require_rows_are_objects(app) == 0
+        assert {item.outcome for item in app.adapters.stores.deletions.items("run")} == {DeletionOutcome.DELETED}
 
 
 @pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])
 def test_refused_keys_keep_their_rows_until_the_next_run(spoiler: Spoiler, suffix: str):
     spoiler.locked = re.compile(rf"0{{18}}00-.*\.{suffix}$")
-    with open_tiering(load_settings()) as tiering:
-        result = tiering.delete_batch("run", "run/0")
+    with open_app(load_settings()) as app:
+        result = app.expiration.run_batch("run", "run/0")
         (failed,) = result.failed
         assert not failed.retriable
-        assert require_rows_are_objects(tiering) == 1
-        outcomes = [item.outcome for item in tiering.deletions.items("run")]
+        assert require_rows_are_objects(app) == 1
+        outcomes = [item.outcome for item in app.adapters.stores.deletions.items("run")]
         assert outcomes.count(DeletionOutcome.FAILED) == 1
         assert outcomes.count(DeletionOutcome.DELETED) == len(outcomes) - 1
-        (partition,) = tiering.metadata.partitions()
-        (row,) = tiering.metadata.list_segments(partition)
+        (partition,) = app.adapters.stores.metadata.partitions()
+        (row,) = app.adapters.stores.metadata.list_segments(partition)
         assert row.metadata.state is RemoteLogSegmentState.DELETE_SEGMENT_STARTED
         assert len(spoiler.refused_keys) == 1
         spoiler.locked = None
-        plan = tiering.plan_expiration("next")
+        plan = app.expiration.plan("next")
         assert plan.segments == 1
-        tiering.brake("next")
-        tiering.delete_batch("next", "next/0")
-        assert require_rows_are_objects(tiering) == 0
+        app.expiration.apply_limits("next")
+        app.expiration.run_batch("next", "next/0")
+        assert require_rows_are_objects(app) == 0

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from include.tiering.app import open_app
 from include.tiering.settings import load_settings
-from include.tiering.wiring import open_tiering
 from local.airflow_home import platform_environment
 from local.class_archive import class_archive
 from local.java import java_environment
@@ -70,8 +70,8 @@ def deployment(
         f"metadata.url = 'sqlite:///{directory / 'metadata.sqlite'}'\n{log_dirs}"
     )
     if migrated:
-        with open_tiering(load_settings(made.config)) as tiering:
-            tiering.migrate()
+        with open_app(load_settings(made.config)) as app:
+            app.set_up.migrate()
     return made
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from include.tiering.app import App, open_app
 from include.tiering.cluster.metadata_log import MetadataLog
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
@@ -16,7 +17,6 @@ from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.reports.expire import ExpireRun
 from include.tiering.tasks.copy_plan import CopyPlan
 from include.tiering.tasks.delete_batch import DeleteResult
-from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.broker_data import copy_of
 from tests.doubles.metadata_records import metadata_batch, remove_topic
 from tests.doubles.planned_run import settings_of
@@ -50,14 +50,14 @@ url = "{(directory / "store").as_uri()}"
 include = ["{ORDERS}"]
 """
         )
-        with archive.open() as tiering:
-            tiering.migrate()
+        with archive.open() as app:
+            app.set_up.migrate()
         return archive
 
     @contextmanager
-    def open(self) -> Iterator[Tiering]:
-        with open_tiering(settings_of(self.config)) as tiering:
-            yield tiering
+    def open(self) -> Iterator[App]:
+        with open_app(settings_of(self.config)) as app:
+            yield app
 
     def run_id(self, kind: str) -> str:
         self.runs += 1
@@ -65,22 +65,22 @@ include = ["{ORDERS}"]
 
     def copy(self, *, limit_bytes: int | None = None) -> CopyPlan:
         """Plan and copy whatever the log dirs hold now."""
-        with self.open() as tiering:
+        with self.open() as app:
             run_id = self.run_id("copy")
-            plan = tiering.plan_copy(run_id, limit_bytes=limit_bytes)
-            tiering.copy_batch(run_id, f"{run_id}/0")
+            plan = app.copying.plan(run_id, limit_bytes=limit_bytes)
+            app.copying.run_batch(run_id, f"{run_id}/0")
             return plan
 
     def expire(self, *, approved: bool = True) -> tuple[ExpireRun, DeleteResult | None]:
         """Plan, brake, approve if need be, delete."""
-        with self.open() as tiering:
+        with self.open() as app:
             run_id = self.run_id("expire")
-            plan = tiering.plan_expiration(run_id)
-            brake = tiering.brake(run_id)
+            plan = app.expiration.plan(run_id)
+            brake = app.expiration.apply_limits(run_id)
             if brake.needs_approval and approved:
-                tiering.approve(run_id, plan.plan_hash, author="test")
-            result = tiering.delete_batch(run_id, f"{run_id}/0") if approved or not brake.needs_approval else None
-            store = tiering.deletions
+                app.expiration.approve(run_id, plan.plan_hash, author="test")
+            result = app.expiration.run_batch(run_id, f"{run_id}/0") if approved or not brake.needs_approval else None
+            store = app.adapters.stores.deletions
             stored, items = store.run(run_id), store.items(run_id)
             return ExpireRun(
                 stored, plan.expirations, items, brake, plan.unknowns, plan.waiting, held=plan.held
@@ -96,12 +96,14 @@ include = ["{ORDERS}"]
 
     def remote(self) -> dict[TopicIdPartition, list[RemoteLogSegmentMetadata]]:
         """FINISHED segments by partition."""
-        with self.open() as tiering:
+        with self.open() as app:
             return {
                 partition: [
-                    row.metadata for row in tiering.metadata.list_segments(partition) if row.metadata.is_finished
+                    row.metadata
+                    for row in app.adapters.stores.metadata.list_segments(partition)
+                    if row.metadata.is_finished
                 ]
-                for partition in tiering.metadata.partitions()
+                for partition in app.adapters.stores.metadata.partitions()
             }
 
     def offsets(self, number: int) -> list[int]:
@@ -111,24 +113,26 @@ include = ["{ORDERS}"]
 
     def require_served(self) -> None:
         """Every FINISHED segment answers for its offsets under its epochs, and its bytes can be read."""
-        with self.open() as tiering:
+        with self.open() as app:
             for partition, segments in self.remote().items():
                 for segment in segments:
                     for epoch, start_offset in segment.segment_leader_epochs:
-                        assert tiering.metadata.segment_for_offset(partition, epoch, start_offset) == segment
-                    blocks = tiering.storage.fetch_log_segment(segment, limiter=UnlimitedBytes())
+                        assert (
+                            app.adapters.stores.metadata.segment_for_offset(partition, epoch, start_offset) == segment
+                        )
+                    blocks = app.adapters.storage.fetch_log_segment(segment, limiter=UnlimitedBytes())
                     assert sum(map(len, blocks)) == segment.segment_size_bytes
 
     def require_no_leftovers(self) -> None:
         """Three objects for each segment that is not a tombstone, and the marker; nothing else."""
-        with self.open() as tiering:
+        with self.open() as app:
             rows = [
                 row.metadata
-                for partition in tiering.metadata.partitions()
-                for row in tiering.metadata.list_segments(partition)
+                for partition in app.adapters.stores.metadata.partitions()
+                for row in app.adapters.stores.metadata.list_segments(partition)
             ]
-            stored = {thing.key for row in rows for thing in tiering.storage.stat_log_segment(row)}
-            keys = {key for key, _ in tiering.storage.list_objects()}
+            stored = {thing.key for row in rows for thing in app.adapters.storage.stat_log_segment(row)}
+            keys = {key for key, _ in app.adapters.storage.list_objects()}
             assert len(stored) == 3 * len(rows)
             assert keys - {"_tiering-store.json"} == stored
 
@@ -161,8 +165,8 @@ include = ["{ORDERS}"]
 
     def delete_topic(self, *, say_so: bool = True) -> None:
         """Its directories go, and unless nobody says so, the metadata log has the record of its removal."""
-        with self.open() as tiering:
-            (topic_id,) = {partition.topic_id for partition in tiering.metadata.partitions()}
+        with self.open() as app:
+            (topic_id,) = {partition.topic_id for partition in app.adapters.stores.metadata.partitions()}
         for broker in (1, 2):
             log_dir = self.brokers / f"broker-{broker}"
             for directory in log_dir.glob(f"{ORDERS}-*"):
@@ -187,8 +191,8 @@ include = ["{ORDERS}"]
 
     def _alter(self, entity: ConfigEntity, configs: Mapping[str, str | int | None]) -> None:
         changes = {name.replace("_", "."): None if value is None else str(value) for name, value in configs.items()}
-        with self.open() as tiering:
-            tiering.alter_configs(entity, changes, author="test")
+        with self.open() as app:
+            app.configs.alter(entity, changes, author="test")
 
 
 def _lines(path: Path) -> list[str]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from include.tiering.app import App, open_app
 from include.tiering.settings import load_settings
-from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.kafka_lab.cluster import KafkaCluster
 from tests.doubles.source_tree import ROOT
 
@@ -44,8 +44,8 @@ class BrokerDeployment:
         return list(copied["copied"])
 
     @contextmanager
-    def library(self) -> Iterator[Tiering]:
-        with open_tiering(load_settings(self.config)) as opened:
+    def library(self) -> Iterator[App]:
+        with open_app(load_settings(self.config)) as opened:
             yield opened
 
 
@@ -65,6 +65,6 @@ def broker_deployment(cluster: KafkaCluster, directory: Path, topics: Sequence[s
     ]
     config.write_text("\n".join(lines))
     made = BrokerDeployment(cluster, config)
-    with made.library() as tiering:
-        tiering.migrate()
+    with made.library() as app:
+        app.set_up.migrate()
     return made

@@ -11,9 +11,9 @@ import os
 import signal
 from typing import Any, Final
 
+from include.tiering.app import open_app
 from include.tiering.settings import load_settings
 from include.tiering.tasks.claim_store import ClaimStep
-from include.tiering.wiring import open_tiering
 
 FILE_WRITTEN: Final = "file written"
 FILE_RENAMED: Final = "file renamed"
@@ -37,13 +37,13 @@ def main() -> None:
         die_at(FILE_RENAMED)
 
     os.rename = renamed
-    with open_tiering(load_settings()) as tiering:
+    with open_app(load_settings()) as app:
 
         def observe(step: ClaimStep) -> None:
             die_at(step)
 
-        tiering.observe_claim = observe
-        tiering.plan_copy(arguments.run_id)
+        app.adapters.observe_claim = observe
+        app.copying.plan(arguments.run_id)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ import argparse
 import os
 import signal
 
+from include.tiering.app import open_app
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.settings import load_settings
 from include.tiering.tasks.copy_one_segment import CopyStep
-from include.tiering.wiring import open_tiering
 from tests.doubles.quotas import SameLimiter
 
 
@@ -55,11 +55,11 @@ def main() -> None:
     arguments = parser.parse_args()
     quotas = SameLimiter(KillAfterBytes(arguments.kill_after_bytes))
     observe = KillAt(arguments.kill_at, arguments.base_offset)
-    with open_tiering(load_settings(), quotas=quotas, observe=observe) as tiering:
-        tiering.migrate()
-        if not tiering.work.items(arguments.run_id):
-            tiering.plan_copy(arguments.run_id)
-        tiering.copy_batch(arguments.run_id, f"{arguments.run_id}-batch")
+    with open_app(load_settings(), quotas=quotas, observe=observe) as app:
+        app.set_up.migrate()
+        if not app.adapters.stores.work.items(arguments.run_id):
+            app.copying.plan(arguments.run_id)
+        app.copying.run_batch(arguments.run_id, f"{arguments.run_id}-batch")
 
 
 if __name__ == "__main__":

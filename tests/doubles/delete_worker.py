@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import Sequence
 
+from include.tiering.app import App, open_app
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
@@ -18,7 +19,6 @@ from include.tiering.quota.config_store import ConfigEntity, EntityType
 from include.tiering.remote_storage.contract import DeleteFailure, RemoteStorage
 from include.tiering.settings import load_settings
 from include.tiering.tasks.delete_segments import DeleteStep
-from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.storage_decorators import StorageDecorator
 
 TOPIC = "normal"
@@ -50,21 +50,21 @@ class DyingStorage(StorageDecorator):
         return ()
 
 
-def prepare(tiering: Tiering, run_id: str) -> None:
+def prepare(app: App, run_id: str) -> None:
     """Everything of the topic is copied, and expires because nothing of it is to be kept."""
-    tiering.migrate()
+    app.set_up.migrate()
     try:
-        tiering.deletions.run(run_id)
+        app.adapters.stores.deletions.run(run_id)
         return
     except StateConflictError:
         pass
-    tiering.plan_copy(f"copy-{run_id}")
-    tiering.copy_batch(f"copy-{run_id}", f"copy-{run_id}/0")
+    app.copying.plan(f"copy-{run_id}")
+    app.copying.run_batch(f"copy-{run_id}", f"copy-{run_id}/0")
     retention = {"retention.bytes": "0", "retention.ms": "0"}
-    tiering.alter_configs(ConfigEntity(EntityType.TOPICS, TOPIC), retention, author="test")
-    plan = tiering.plan_expiration(run_id)
-    tiering.brake(run_id)
-    tiering.approve(run_id, plan.plan_hash, author="test")
+    app.configs.alter(ConfigEntity(EntityType.TOPICS, TOPIC), retention, author="test")
+    plan = app.expiration.plan(run_id)
+    app.expiration.apply_limits(run_id)
+    app.expiration.approve(run_id, plan.plan_hash, author="test")
 
 
 def main() -> None:
@@ -73,11 +73,11 @@ def main() -> None:
     parser.add_argument("--kill-at")
     parser.add_argument("--kill-after-segments", type=int)
     arguments = parser.parse_args()
-    with open_tiering(load_settings(), observe=KillAt(arguments.kill_at)) as tiering:
-        prepare(tiering, arguments.run_id)
+    with open_app(load_settings(), observe=KillAt(arguments.kill_at)) as app:
+        prepare(app, arguments.run_id)
         if arguments.kill_after_segments is not None:
-            tiering.storage = DyingStorage(tiering.storage, arguments.kill_after_segments)
-        tiering.delete_batch(arguments.run_id, f"{arguments.run_id}-batch")
+            app.adapters.storage = DyingStorage(app.adapters.storage, arguments.kill_after_segments)
+        app.expiration.run_batch(arguments.run_id, f"{arguments.run_id}-batch")
 
 
 if __name__ == "__main__":

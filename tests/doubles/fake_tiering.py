@@ -90,7 +90,7 @@ class FakeFailedCopies:
         return self.copies
 
 
-class FakeTiering:
+class FakeApp:
     """`fails` is raised by whatever is asked; `calls` holds every verb with its arguments."""
 
     def __init__(self) -> None:

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from include.tiering.cli.app import app
+from include.tiering.app import App, open_app
+from include.tiering.cli.app import cli
 from include.tiering.cli.session import Session
 from include.tiering.errors import MetadataTopicUnavailableError
 from include.tiering.settings import TieringSettings
-from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.file_metadata_topic import FileMetadataTopic
 
 AWAY: Final = "away"
@@ -35,12 +35,12 @@ def main() -> None:
     topic = SometimesAway(Path(sys.argv[1]), PARTITIONS)
 
     @contextmanager
-    def opened(settings: TieringSettings) -> Iterator[Tiering]:
-        with open_tiering(settings) as tiering:
-            tiering.metadata_topic_reader = topic
-            yield tiering
+    def opened(settings: TieringSettings) -> Iterator[App]:
+        with open_app(settings) as app:
+            app.adapters.metadata_topic_reader = topic
+            yield app
 
-    app(["ingest", *sys.argv[2:]], obj=Session(open_tiering=opened), prog_name="./tiering")
+    cli(["ingest", *sys.argv[2:]], obj=Session(open_app=opened), prog_name="./tiering")
 
 
 if __name__ == "__main__":

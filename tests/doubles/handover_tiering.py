@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from include.tiering.app.decision_verbs import DecisionVerbs
+from include.tiering.app.handover_verbs import HandoverVerbs
 from include.tiering.remote_storage.store_marker import StoreMarker
 from include.tiering.settings import TieringSettings
-from include.tiering.wiring.decision_verbs import DecisionVerbs
-from include.tiering.wiring.handover_verbs import HandoverVerbs
 from tests.doubles.handover_world import HandoverWorld
 
 
-class WorldTiering(HandoverVerbs, DecisionVerbs):
+class WorldApp(HandoverVerbs, DecisionVerbs):
     """As much of `Tiering` as hand-overs need."""
 
     def __init__(self, world: HandoverWorld) -> None:

@@ -13,9 +13,9 @@ import signal
 
 from sqlalchemy import event
 
+from include.tiering.app import App, open_app
 from include.tiering.settings import load_settings
 from include.tiering.tasks.ingest import Ingester, IngestStep
-from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.tiered_topic import tiered_topic
 
@@ -43,18 +43,18 @@ def main() -> None:
         if step == arguments.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
         if step is IngestStep.READ and arguments.kill_at == BEFORE_COMMIT:
-            _die_before_the_next_commit(tiering)
+            _die_before_the_next_commit(app)
 
-    with open_tiering(load_settings()) as tiering:
+    with open_app(load_settings()) as app:
         topic = ingested_topic(poison=arguments.poison)
-        ingester = Ingester(topic, tiering.ingestion, "test", PAGE_RECORDS, observe)
+        ingester = Ingester(topic, app.adapters.stores.ingestion, "test", PAGE_RECORDS, observe)
         if arguments.again:
             ingester.read_again()
         ingester.run()
 
 
-def _die_before_the_next_commit(tiering: Tiering) -> None:
-    event.listen(tiering.engine, "commit", lambda _connection: os.kill(os.getpid(), signal.SIGKILL))
+def _die_before_the_next_commit(app: App) -> None:
+    event.listen(app.adapters.engine, "commit", lambda _connection: os.kill(os.getpid(), signal.SIGKILL))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from include.tiering.app import App
 from include.tiering.remote_storage.marker import MARKER_KEY
-from include.tiering.wiring import Tiering
 from tests.doubles.broker_data import broker_data
 from tests.doubles.s3_server import ACCESS_KEY, SECRET_KEY, VersityGateway
 
@@ -32,10 +32,10 @@ class Requests:
 
 
 @contextmanager
-def counted(tiering: Tiering) -> Iterator[Requests]:
+def counted(app: App) -> Iterator[Requests]:
     """Retries count, too."""
     requests = Requests()
-    storage: Any = tiering.unguarded_storage
+    storage: Any = app.adapters.unguarded_storage
     events = storage._store._client.meta.events
     events.register("before-send.s3", requests.note)
     try:

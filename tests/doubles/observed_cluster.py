@@ -10,10 +10,10 @@ from typing import Any
 
 from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import app
+from include.tiering.app import App, open_app
+from include.tiering.cli.app import cli
 from include.tiering.cli.session import Session
 from include.tiering.settings import TieringSettings, load_settings
-from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.broker_data import broker_data
 from tests.doubles.kafkas_remote_store import kafkas_store
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
@@ -47,16 +47,16 @@ class ObservedCluster:
             path = "{broker_data("tiered") / "data-stopped"}"
             """
         )
-        with self.opened() as tiering:
-            tiering.migrate()
+        with self.opened() as app:
+            app.set_up.migrate()
 
-    def opened(self) -> AbstractContextManager[Tiering]:
+    def opened(self) -> AbstractContextManager[App]:
         return self._open(load_settings(self.config))
 
     def run(self, *arguments: str) -> Result:
         """A command of `./tiering`."""
         session = Session(None, self._open)
-        return CliRunner().invoke(app, ["--config", str(self.config), *arguments], obj=session, prog_name="./tiering")
+        return CliRunner().invoke(cli, ["--config", str(self.config), *arguments], obj=session, prog_name="./tiering")
 
     def document(self, *arguments: str, code: int = 0) -> Any:
         """What a command writes with --json."""
@@ -65,7 +65,7 @@ class ObservedCluster:
         return json.loads(result.stdout)
 
     @contextmanager
-    def _open(self, settings: TieringSettings) -> Iterator[Tiering]:
-        with open_tiering(settings) as tiering:
-            tiering.metadata_topic_reader = self.topic  # type: ignore[misc]
-            yield tiering
+    def _open(self, settings: TieringSettings) -> Iterator[App]:
+        with open_app(settings) as app:
+            app.adapters.metadata_topic_reader = self.topic  # type: ignore[misc]
+            yield app

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Final
 
+from include.tiering.app import open_app
 from include.tiering.settings import TieringSettings, load_settings
-from include.tiering.wiring import open_tiering
 from tests.doubles.broker_data import broker_data
 
 RUN_ID: Final = "run-1"
@@ -27,9 +27,9 @@ url = "{(directory / "store").as_uri()}"
 include = {topics}
 """
     )
-    with open_tiering(settings_of(config)) as tiering:
-        tiering.migrate()
-        tiering.plan_copy(RUN_ID)
+    with open_app(settings_of(config)) as app:
+        app.set_up.migrate()
+        app.copying.plan(RUN_ID)
     return config
 
 

@@ -11,8 +11,8 @@ import os
 import signal
 from enum import StrEnum
 
+from include.tiering.app import open_app
 from include.tiering.settings import load_settings
-from include.tiering.wiring import open_tiering
 
 
 def main() -> None:
@@ -25,8 +25,8 @@ def main() -> None:
         if step == arguments.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with open_tiering(load_settings()) as tiering:
-        tiering.rebuild(tiering.plan_rebuild(), author="test", observe=observe)
+    with open_app(load_settings()) as app:
+        app.recovery.rebuild(app.recovery.plan_rebuild(), author="test", observe=observe)
 
 
 if __name__ == "__main__":

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from include.tiering.app import App, open_app
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.remote_storage.strays import StoredStrays, Stray, StrayFailure, StrayKind
 from include.tiering.settings import load_settings
 from include.tiering.tasks.remove_strays import RemovalStep
-from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.storage_segments import some_segment
 
 ORPHANS: Final = 3
@@ -51,42 +51,42 @@ def dying(strays: StoredStrays, after_objects: int) -> StoredStrays:
     return strays
 
 
-def plant(tiering: Tiering) -> list[str]:
+def plant(app: App) -> list[str]:
     """Attempts of a partition that is copied, under ids that no metadata has, without their manifest; the keys."""
-    (partition,) = tiering.metadata.partitions()
-    known = tiering.metadata.list_segments(partition)[0].metadata
+    (partition,) = app.adapters.stores.metadata.partitions()
+    known = app.adapters.stores.metadata.list_segments(partition)[0].metadata
     keys = []
     for number in range(ORPHANS):
         _, data = some_segment(1_000, seed=str(number))
         segment_id = RemoteLogSegmentId(partition, Uuid(b"stray" + number.to_bytes(11, "big")))
         stray = replace(known, remote_log_segment_id=segment_id, segment_size_bytes=1_000)
-        *planted, manifest = tiering.storage.copy_log_segment(
+        *planted, manifest = app.adapters.storage.copy_log_segment(
             stray, data, limiter=UnlimitedBytes(), on_sent=lambda _: None
         )
-        tiering.strays.remove([Stray(StrayKind.OBJECT, manifest.key)])
+        app.adapters.strays.remove([Stray(StrayKind.OBJECT, manifest.key)])
         keys += [one.key for one in planted]
     return keys
 
 
-def prepare(tiering: Tiering, run_id: str) -> None:
-    tiering.migrate()
+def prepare(app: App, run_id: str) -> None:
+    app.set_up.migrate()
     try:
-        tiering.removals.run(run_id)
+        app.adapters.stores.removals.run(run_id)
         return
     except StateConflictError:
         pass
-    tiering.plan_copy("copy")
-    tiering.copy_batch("copy", "copy/0")
-    plant(tiering)
-    approve(tiering, run_id)
+    app.copying.plan("copy")
+    app.copying.run_batch("copy", "copy/0")
+    plant(app)
+    approve(app, run_id)
 
 
-def approve(tiering: Tiering, run_id: str) -> None:
+def approve(app: App, run_id: str) -> None:
     """Audit, plan, brake, approve."""
-    tiering.audit(f"audit-{run_id}")
-    plan = tiering.plan_removals(run_id, f"audit-{run_id}")
-    tiering.removal_brake(run_id)
-    tiering.approve_removals(run_id, plan.plan_hash, author="test")
+    app.audit.run(f"audit-{run_id}")
+    plan = app.audit.plan_removals(run_id, f"audit-{run_id}")
+    app.audit.apply_removal_limits(run_id)
+    app.audit.approve_removals(run_id, plan.plan_hash, author="test")
 
 
 def main() -> None:
@@ -95,11 +95,11 @@ def main() -> None:
     parser.add_argument("--kill-at")
     parser.add_argument("--kill-after-objects", type=int)
     arguments = parser.parse_args()
-    with open_tiering(load_settings(), observe=KillAt(arguments.kill_at)) as tiering:
-        prepare(tiering, arguments.run_id)
+    with open_app(load_settings(), observe=KillAt(arguments.kill_at)) as app:
+        prepare(app, arguments.run_id)
         if arguments.kill_after_objects is not None:
-            tiering.strays = dying(tiering.strays, arguments.kill_after_objects)
-        tiering.remove_batch(arguments.run_id, f"{arguments.run_id}-batch")
+            app.adapters.strays = dying(app.adapters.strays, arguments.kill_after_objects)
+        app.audit.run_removal_batch(arguments.run_id, f"{arguments.run_id}-batch")
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from include.tiering.app import App, open_app
 from include.tiering.pools.airflow_api import AirflowApi, Login
 from include.tiering.settings import load_settings
-from include.tiering.wiring import Tiering, open_tiering
 from local.assembly import assemble
 from local.layout import ROOT, Layout
 from local.platform import Platform, stop
@@ -46,9 +46,9 @@ class RunningPlatform:
         """The library's settings, but for those that lead to Airflow."""
         return self.layout.tiering_toml
 
-    def library(self) -> AbstractContextManager[Tiering]:
+    def library(self) -> AbstractContextManager[App]:
         """On the platform's own settings."""
-        return open_tiering(load_settings(environ=self.platform.environment))
+        return open_app(load_settings(environ=self.platform.environment))
 
     def api_of(self, username: str) -> AirflowApi:
         """Airflow as one of its users meets it. Close it after use."""

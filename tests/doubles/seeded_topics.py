@@ -36,12 +36,14 @@ class Seeded:
 def seed(deployment: BrokerDeployment, topic: str) -> list[Seeded]:
     """Copies, verifies and publishes every segment of `topic` that is eligible; by partition and offset."""
     deployment.copy_all(topic)
-    with deployment.library() as tiering:
+    with deployment.library() as app:
         partitions = sorted(
-            (partition for partition in tiering.metadata.partitions() if partition.topic == topic),
+            (partition for partition in app.adapters.stores.metadata.partitions() if partition.topic == topic),
             key=lambda partition: partition.partition,
         )
-        rows = [row.metadata for partition in partitions for row in tiering.metadata.list_segments(partition)]
+        rows = [
+            row.metadata for partition in partitions for row in app.adapters.stores.metadata.list_segments(partition)
+        ]
     rows.sort(key=lambda row: (row.remote_log_segment_id.topic_id_partition.partition, row.start_offset))
     finished = [row for row in rows if row.is_finished]
     publish(deployment.cluster, finished)

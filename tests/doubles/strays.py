@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from include.tiering.app import App
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quota.contract import UnlimitedBytes
 from include.tiering.tasks.removal_batch import RemovalResult
-from include.tiering.wiring import Tiering
 from include.tiering.work.contract import Lease
 from tests.doubles.segments import FINISHED, STARTED, planned, segment_of, update_of
 from tests.doubles.storage_segments import some_segment
@@ -54,34 +54,34 @@ def stored_files(store: Path) -> set[str]:
     return {path.relative_to(store).as_posix() for path in store.rglob("*") if path.is_file()} - {MARKER}
 
 
-def remove_strays(tiering: Tiering, run_id: str) -> RemovalResult:
+def remove_strays(app: App, run_id: str) -> RemovalResult:
     """Audit, plan, approve the plan, remove."""
-    tiering.audit(run_id)
-    plan = tiering.plan_removals(f"{run_id}-remove", run_id)
-    tiering.removal_brake(plan.run_id)
-    tiering.approve_removals(plan.run_id, plan.plan_hash, author="test")
-    return tiering.remove_batch(plan.run_id, f"{plan.run_id}/0")
+    app.audit.run(run_id)
+    plan = app.audit.plan_removals(f"{run_id}-remove", run_id)
+    app.audit.apply_removal_limits(plan.run_id)
+    app.audit.approve_removals(plan.run_id, plan.plan_hash, author="test")
+    return app.audit.run_removal_batch(plan.run_id, f"{plan.run_id}/0")
 
 
 @dataclass
 class TinyCopies:
     """Copies into one partition as a batch does it: the row, the objects, FINISHED. `at` is told each step."""
 
-    tiering: Tiering
+    app: App
     partition: TopicIdPartition
     lease: Lease
     number: int = 0
 
     @classmethod
-    def into(cls, tiering: Tiering, partition: TopicIdPartition) -> "TinyCopies":
+    def into(cls, app: App, partition: TopicIdPartition) -> "TinyCopies":
         """Takes the lease to copy, and the topic for the platform."""
-        tiering.work.save_plan("tiny", [planned(partition)])
-        lease = tiering.work.claim("tiny", "tiny/0", lease_ms=600_000)
+        app.adapters.stores.work.save_plan("tiny", [planned(partition)])
+        lease = app.adapters.stores.work.claim("tiny", "tiny/0", lease_ms=600_000)
         assert lease is not None
-        registry = tiering.registry
+        registry = app.adapters.stores.registry
         owner = registry.owner(partition.topic_id)
         registry.set_owner(partition.topic_id, partition.topic, TopicOwner.PLATFORM, expected=owner, author="test")
-        return cls(tiering, partition, lease)
+        return cls(app, partition, lease)
 
     def copy(self, at: Callable[[str], None] = lambda _: None, *, give_up: bool = False) -> RemoteLogSegmentMetadata:
         """One segment; one that is given up stays STARTED with all its objects."""
@@ -89,25 +89,27 @@ class TinyCopies:
         start = 10 * self.number
         _, data = some_segment(500, seed=f"{self.partition}-{self.number}")
         segment = segment_of(self.partition, self.number, start, start + 9, size_bytes=500)
-        self.tiering.metadata.add_segment(segment, fence=self.lease.fence)
+        self.app.adapters.stores.metadata.add_segment(segment, fence=self.lease.fence)
         at("started")
-        self.tiering.storage.copy_log_segment(segment, data, limiter=UnlimitedBytes(), on_sent=lambda _: at("sending"))
+        self.app.adapters.storage.copy_log_segment(
+            segment, data, limiter=UnlimitedBytes(), on_sent=lambda _: at("sending")
+        )
         at("sent")
         if give_up:
             return segment
         update = update_of(segment, FINISHED)
-        finished = self.tiering.metadata.update_segment(update, expected=STARTED, fence=self.lease.fence)
+        finished = self.app.adapters.stores.metadata.update_segment(update, expected=STARTED, fence=self.lease.fence)
         at("finished")
         return finished
 
 
-def missing_objects(tiering: Tiering) -> list[str]:
+def missing_objects(app: App) -> list[str]:
     """Segments in any state but a tombstone of which an object is not there: what must never be."""
     return [
         str(row.metadata.remote_log_segment_id)
-        for partition in tiering.metadata.partitions()
-        for row in tiering.metadata.list_segments(partition)
-        if row.metadata.is_finished and len(tiering.storage.stat_log_segment(row.metadata)) != 3
+        for partition in app.adapters.stores.metadata.partitions()
+        for row in app.adapters.stores.metadata.list_segments(partition)
+        if row.metadata.is_finished and len(app.adapters.storage.stat_log_segment(row.metadata)) != 3
     ]
 
 

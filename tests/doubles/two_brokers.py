@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from tests.doubles.log_dirs import ORDERS, BrokerLogDir, PartitionDirectory
 from tests.doubles.metadata_records import config_record, partition_record, topic_record
 
@@ -63,4 +63,4 @@ url = "{(self.directory / "store").as_uri()}"
 include = {json.dumps(self.include)}
 """
         )
-        return CliRunner().invoke(app, ["--config", str(config), *arguments], prog_name="./tiering")
+        return CliRunner().invoke(cli, ["--config", str(config), *arguments], prog_name="./tiering")

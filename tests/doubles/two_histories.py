@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from include.tiering.cli.app import app
+from include.tiering.app.quality_verbs import QualityVerbs
+from include.tiering.cli.app import cli
 from include.tiering.quality.partition_rules import PARTITION_RULES
-from include.tiering.wiring.quality_verbs import QualityVerbs
 from tests.doubles.log_dirs import LOG_STARTS, ORDERS, BrokerLogDir
 from tests.doubles.metadata_records import partition_record, topic_record
 from tests.doubles.plain_judge import PlainJudge
@@ -67,12 +67,12 @@ include = ["orders"]
         self.writes(NEW, NEW_BASES, NEW_END, log_start)
 
     def text(self, *arguments: str) -> tuple[int, str]:
-        done = CliRunner().invoke(app, ["--config", str(self.config), *arguments], prog_name="./tiering")
+        done = CliRunner().invoke(cli, ["--config", str(self.config), *arguments], prog_name="./tiering")
         return done.exit_code, done.output
 
     def run(self, *arguments: str) -> tuple[int, Any]:
         command = ["--config", str(self.config), *arguments, "--json"]
-        done = CliRunner().invoke(app, command, prog_name="./tiering")
+        done = CliRunner().invoke(cli, command, prog_name="./tiering")
         return done.exit_code, json.loads(done.stdout or "null")
 
     def decide(self, from_offset: int, *options: str) -> tuple[int, str]:

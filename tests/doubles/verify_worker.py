@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from include.tiering.app import App, open_app, quality_verbs
 from include.tiering.model.depth import Depth
 from include.tiering.quality.measures import SegmentMeasure
 from include.tiering.quality.suites import Suite
@@ -21,7 +22,6 @@ from include.tiering.settings import load_settings
 from include.tiering.tasks import verify_planned
 from include.tiering.tasks.plan_verification import Sample
 from include.tiering.tasks.verify_planned import MeasureAll, ToMeasure
-from include.tiering.wiring import Tiering, open_tiering, quality_verbs
 from tests.doubles.plain_judge import PlainJudge
 
 POINTS: Final = ("measured", "results", "recorded", "all-recorded", "noted")
@@ -77,26 +77,26 @@ def dies_after_measuring(measure_all: MeasureAll) -> MeasureAll:
     return measured
 
 
-def arm(tiering: Tiering, point: str | None) -> Callable[[MeasureAll], MeasureAll]:
+def arm(app: App, point: str | None) -> Callable[[MeasureAll], MeasureAll]:
     """Set the point of the second group at which it dies."""
     if point == "results":
         sql_looks.store_results = dies_after(sql_looks.store_results, GROUP + 1)
     elif point == "recorded":
-        tiering.metadata = DiesAfter(tiering.metadata, "record_look", GROUP + 1)
+        app.adapters.stores.metadata = DiesAfter(app.adapters.stores.metadata, "record_look", GROUP + 1)
     elif point == "all-recorded":
-        tiering.metadata = DiesAfter(tiering.metadata, "record_look", 2 * GROUP)
+        app.adapters.stores.metadata = DiesAfter(app.adapters.stores.metadata, "record_look", 2 * GROUP)
     elif point == "noted":
-        tiering.verifications = DiesAfter(tiering.verifications, "record", 2)
+        app.adapters.stores.verifications = DiesAfter(app.adapters.stores.verifications, "record", 2)
     return dies_after_measuring if point == "measured" else lambda measure_all: measure_all
 
 
-def prepare(tiering: Tiering, run_id: str) -> None:
-    tiering.migrate()
-    if tiering.metadata.partitions():
+def prepare(app: App, run_id: str) -> None:
+    app.set_up.migrate()
+    if app.adapters.stores.metadata.partitions():
         return
-    tiering.plan_copy("copy")
-    tiering.copy_batch("copy", "copy/0")
-    tiering.plan_verification(run_id, Sample(due=True), depth=Depth.DEEP)
+    app.copying.plan("copy")
+    app.copying.run_batch("copy", "copy/0")
+    app.verification.plan(run_id, Sample(due=True), depth=Depth.DEEP)
 
 
 def main() -> None:
@@ -106,14 +106,14 @@ def main() -> None:
     arguments = parser.parse_args()
     quality_verbs._great_expectations = plain_judge
     verify_planned.GROUP_SEGMENTS = GROUP
-    with open_tiering(load_settings()) as tiering:
-        prepare(tiering, arguments.run_id)
-        dying = arm(tiering, arguments.kill_at)
+    with open_app(load_settings()) as app:
+        prepare(app, arguments.run_id)
+        dying = arm(app, arguments.kill_at)
 
         def measure_all(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
-            return filter(None, map(tiering.measure_planned, wanted))
+            return filter(None, map(app.verification.measure_planned, wanted))
 
-        tiering.verify_planned(arguments.run_id, measure_all=dying(measure_all))
+        app.verification.run_planned(arguments.run_id, measure_all=dying(measure_all))
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import pytest
 
+from include.tiering.app import App
 from include.tiering.model.handover import STEPS, HandoverStep
 from include.tiering.model.ids import Uuid
 from include.tiering.pools.airflow_api import AirflowApi
 from include.tiering.quota.config_store import ConfigEntity, EntityType
-from include.tiering.wiring import Tiering
 from include.tiering.work.handover_contract import LocalRetention
 from local.runs import DagRun, errors_of, trigger, wait_for_dag, wait_for_run
 from plugins.tiering_airflow.errors import AirflowApiError
@@ -43,10 +43,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPlatfor
     ) as started:
         for dag_id in (AUDIT, HANDOVER):
             wait_for_dag(started.api, dag_id, seconds=WAIT_SECONDS)
-        with started.library() as tiering:
-            tiering.plan_copy("copy", topics=[TOPIC])
-            tiering.copy_batch("copy", "copy/0")
-            tiering.alter_configs(ConfigEntity(EntityType.TOPICS, TOPIC), {"retention.bytes": "0"}, author="test")
+        with started.library() as app:
+            app.copying.plan("copy", topics=[TOPIC])
+            app.copying.run_batch("copy", "copy/0")
+            app.configs.alter(ConfigEntity(EntityType.TOPICS, TOPIC), {"retention.bytes": "0"}, author="test")
         yield started
 
 
@@ -112,13 +112,13 @@ def test_a_forged_answer_deletes_nothing(running: RunningPlatform, second: Airfl
     run_id = _asked(
         running, second, EXPIRATION, {"topics": [TOPIC], "expiration_approvers": "second", "assigned_users": ["second"]}
     )
-    with running.library() as tiering:
-        shown = tiering.deletions.run(f"expire-{run_id}").plan_hash
+    with running.library() as app:
+        shown = app.adapters.stores.deletions.run(f"expire-{run_id}").plan_hash
     _forges(second, EXPIRATION, run_id, shown)
     run, states, errors = _ended(running, EXPIRATION, run_id)
     assert (_log_files(running), before) == (3, 3)
-    with running.library() as tiering:
-        assert tiering.deletions.run(f"expire-{run_id}").approval is None
+    with running.library() as app:
+        assert app.adapters.stores.deletions.run(f"expire-{run_id}").approval is None
     assert (run.state, states["release"]) == ("failed", "failed")
     assert any("release" in line and "needs an approval and Airflow has handed none" in line for line in errors)
 
@@ -139,9 +139,9 @@ def test_a_forged_release_deletes_nothing(running: RunningPlatform, second: Airf
 def test_an_answer_is_about_the_run_whose_plan_was_shown(running: RunningPlatform, second: AirflowApi) -> None:
     """The id of another planned run is put where `release` looks for its own, while the person still thinks."""
     before = _log_files(running)
-    with running.library() as tiering:
-        tiering.plan_expiration("expire-another", topics=[TOPIC])
-        tiering.brake("expire-another")
+    with running.library() as app:
+        app.expiration.plan("expire-another", topics=[TOPIC])
+        app.expiration.apply_limits("expire-another")
     run_id = _asked(running, second, EXPIRATION, {"topics": [TOPIC]})
     _writes(second, _task(EXPIRATION, run_id, "plan"), PLANNED_RUN_KEY, "expire-another")
     _answers(running.api, EXPIRATION, run_id)
@@ -149,8 +149,8 @@ def test_an_answer_is_about_the_run_whose_plan_was_shown(running: RunningPlatfor
     assert run.state == "failed"
     assert any("not about plan" in line and "of expire-another" in line for line in errors)
     assert _log_files(running) == before
-    with running.library() as tiering:
-        assert not tiering.deletions.run("expire-another").is_released
+    with running.library() as app:
+        assert not app.adapters.stores.deletions.run("expire-another").is_released
 
 
 def test_a_cleared_question_is_asked_again_of_the_same_people(running: RunningPlatform, second: AirflowApi) -> None:
@@ -198,30 +198,30 @@ def test_a_forged_answer_removes_no_orphan_and_a_true_one_does(running: RunningP
     plant_orphan(store)
     before = stored_files(store)
     run_id = _asked(running, second, AUDIT, {"delete_orphans": True})
-    with running.library() as tiering:
-        shown = tiering.removals.run(f"audit-remove-{run_id}").plan_hash
+    with running.library() as app:
+        shown = app.adapters.stores.removals.run(f"audit-remove-{run_id}").plan_hash
     _forges(second, AUDIT, run_id, shown)
     run, states, errors = _ended(running, AUDIT, run_id)
     assert stored_files(store) == before
     assert (run.state, states["release"]) == ("failed", "failed")
     assert any("release" in line and "needs an approval" in line for line in errors)
-    with running.library() as tiering:
-        assert tiering.removals.run(f"audit-remove-{run_id}").approval is None
+    with running.library() as app:
+        assert app.adapters.stores.removals.run(f"audit-remove-{run_id}").approval is None
 
     run_id = _asked(running, second, AUDIT, {"delete_orphans": True})
     _answers(running.api, AUDIT, run_id)
     run, _, errors = _ended(running, AUDIT, run_id)
     assert run.state == "success", errors
     assert len(before) - len(stored_files(store)) == 2
-    with running.library() as tiering:
-        _require_true(tiering, tiering.removals.run(f"audit-remove-{run_id}").approval, f"{AUDIT} {run_id}")
+    with running.library() as app:
+        _require_true(app, app.adapters.stores.removals.run(f"audit-remove-{run_id}").approval, f"{AUDIT} {run_id}")
 
 
 def test_a_forged_answer_hands_no_topic_over_and_a_true_one_does(running: RunningPlatform, second: AirflowApi) -> None:
     """There are no brokers here: the steps before the question are marked as done, and those behind it never begin."""
-    with running.library() as tiering:
-        topic_id = next(one.topic_id for one in tiering.metadata.partitions() if one.topic == TOPIC)
-        handovers = tiering.handovers
+    with running.library() as app:
+        topic_id = next(one.topic_id for one in app.adapters.stores.metadata.partitions() if one.topic == TOPIC)
+        handovers = app.adapters.stores.handovers
         handovers.begin(HANDOVER_ID, topic_id, TOPIC, LocalRetention(None, None), author="test")
         drive = handovers.drive(HANDOVER_ID, "test", lease_ms=60_000)
         assert drive is not None
@@ -235,23 +235,23 @@ def test_a_forged_answer_hands_no_topic_over_and_a_true_one_does(running: Runnin
     run_id = _asked_about_handover(running, second)
     _forges(second, HANDOVER, run_id, PLAN)
     assert _ended_state(running, run_id, "agreed") == "failed"
-    with running.library() as tiering:
-        assert tiering.handovers.handover(HANDOVER_ID).approval is None
+    with running.library() as app:
+        assert app.adapters.stores.handovers.handover(HANDOVER_ID).approval is None
     running.api.patch(f"/dags/{HANDOVER}/dagRuns/{run_id}", {"state": "failed"})
 
     run_id = _asked_about_handover(running, second)
     running.api.patch(_task(HANDOVER, run_id, "fence"), {"new_state": "failed"})
     _answers(running.api, HANDOVER, run_id)
     assert _ended_state(running, run_id, "agreed") == "success"
-    with running.library() as tiering:
-        _require_true(tiering, tiering.handovers.handover(HANDOVER_ID).approval, f"{HANDOVER} {run_id}")
+    with running.library() as app:
+        _require_true(app, app.adapters.stores.handovers.handover(HANDOVER_ID).approval, f"{HANDOVER} {run_id}")
 
 
 def _asked_about_handover(running: RunningPlatform, api: AirflowApi) -> str:
     run_id = trigger(api, HANDOVER, {"topic": TOPIC})
     dag_run = f"{HANDOVER} {run_id}"
-    with running.library() as tiering:
-        tiering.plan_questions.put(
+    with running.library() as app:
+        app.adapters.stores.plan_questions.put(
             dag_run, subject=str(HANDOVER_ID), plan_hash=PLAN, headline="Hand it over?", body=PLAN
         )
     _writes(running.api, _task(HANDOVER, run_id, "begin"), "tiering_handover", str(HANDOVER_ID))
@@ -277,18 +277,18 @@ def test_a_true_approval_deletes_and_is_named_with_its_time(running: RunningPlat
     run, _, errors = _ended(running, EXPIRATION, run_id)
     assert run.state == "success", errors
     assert _log_files(running) == 0
-    with running.library() as tiering:
-        _require_true(tiering, tiering.deletions.run(f"expire-{run_id}").approval, f"{EXPIRATION} {run_id}")
+    with running.library() as app:
+        _require_true(app, app.adapters.stores.deletions.run(f"expire-{run_id}").approval, f"{EXPIRATION} {run_id}")
 
 
-def _require_true(tiering: Tiering, approval: Any, dag_run: str) -> None:
+def _require_true(app: App, approval: Any, dag_run: str) -> None:
     """By the admin, in this run, now; and the event log says it too."""
     assert approval is not None
     assert approval.author.startswith(f"admin ({dag_run}, answered 20")
-    found = tiering.plan_questions.find(dag_run)
+    found = app.adapters.stores.plan_questions.find(dag_run)
     assert found is not None
     assert found.given is not None
     assert found.given.user_id == "admin"
     assert found.shown_at_ms is not None
     assert found.shown_at_ms - 5_000 <= found.given.answered_at_ms <= approval.approved_at_ms + 1_000
-    assert approval.approved_at_ms <= tiering.deletions.now_ms()
+    assert approval.approved_at_ms <= app.adapters.stores.deletions.now_ms()

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from include.tiering.app import open_app
 from include.tiering.audit.context import AuditContext, AuditMoment, ManifestReader
 from include.tiering.audit.whole import gather, judge
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.marker import marker_to_bytes
 from include.tiering.settings import load_settings
-from include.tiering.wiring import open_tiering
 from spark_jobs.audit_frames import (
     FACTS,
     FACTS_SCHEMA,
@@ -108,6 +108,6 @@ def test_the_job_audits_a_store_and_records_what_it_found(spark: SparkSession, t
     assert summary["recorded"] == len(found)
     assert sum(kind["findings"] for kind in summary["findings"].values()) == len(found)
     assert json.loads((out / "summary.json").read_text()) == summary
-    with open_tiering(load_settings(config)) as tiering:
-        recorded = Counter(one.finding.kind.value for one in tiering.audit_findings("run-1"))
+    with open_app(load_settings(config)) as app:
+        recorded = Counter(one.finding.kind.value for one in app.audit.findings("run-1"))
     assert recorded == Counter(kind for kind, *_ in found)

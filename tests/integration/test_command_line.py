@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from include.tiering.app import open_app
 from include.tiering.settings import load_settings
-from include.tiering.wiring import open_tiering
 from tests.doubles.broker_data import broker_data, copy_of
 from tests.doubles.source_tree import ROOT
 
@@ -40,9 +40,9 @@ def command_line(tmp_path: Path, log_dirs: Path) -> Command:
 
 
 @pytest.fixture
-def tiering(tmp_path: Path) -> Command:
+def app(tmp_path: Path) -> Command:
     run = command_line(tmp_path, broker_data("public") / "stopped")
-    with open_tiering(load_settings(tmp_path / "tiering.toml")) as opened:
+    with open_app(load_settings(tmp_path / "tiering.toml")) as opened:
         opened.migrate()
     return run
 
@@ -52,19 +52,19 @@ def document(done: subprocess.CompletedProcess[str], code: int = 0) -> Any:
     return json.loads(done.stdout)
 
 
-def test_copied_verified_sized_and_read_back_is_what_the_broker_wrote(tiering: Command, tmp_path: Path) -> None:
-    assert document(tiering("ready", "--json"))["ready"]
-    scanned = document(tiering("scan", "--json"))["partitions"]
+def test_copied_verified_sized_and_read_back_is_what_the_broker_wrote(app: Command, tmp_path: Path) -> None:
+    assert document(app("ready", "--json"))["ready"]
+    scanned = document(app("scan", "--json"))["partitions"]
     eligible = {
         (partition["topic"], partition["partition"], segment["base_offset"]): segment["size_bytes"]
         for partition in scanned
         for segment in partition["segments"]
         if segment["eligible"]
     }
-    copied = document(tiering("copy", "--json"))
+    copied = document(app("copy", "--json"))
     assert {(c["topic"], c["partition"], c["start_offset"]): c["bytes"] for c in copied["copied"]} == eligible
     assert (copied["failed"], copied["bytes"]) == ([], sum(eligible.values()))
-    assert document(tiering("verify", "--json")) | {"bytes_read": 0} == {
+    assert document(app("verify", "--json")) | {"bytes_read": 0} == {
         "segments": len(eligible),
         "failed": [],
         "warnings": [],
@@ -72,9 +72,9 @@ def test_copied_verified_sized_and_read_back_is_what_the_broker_wrote(tiering: C
         "not_served": [],
         "bytes_read": 0,
     }
-    sizes = document(tiering("sizes", "--json"))["partitions"]
+    sizes = document(app("sizes", "--json"))["partitions"]
     assert sum(partition["bytes"] for partition in sizes) == sum(eligible.values())
-    fetched = document(tiering("fetch", "orders", "0", "--output", str(tmp_path / "out"), "--json"))
+    fetched = document(app("fetch", "orders", "0", "--output", str(tmp_path / "out"), "--json"))
     assert [s["start_offset"] for s in fetched["segments"]] == sorted(
         o for t, p, o in eligible if (t, p) == ("orders", 0)
     )
@@ -84,17 +84,17 @@ def test_copied_verified_sized_and_read_back_is_what_the_broker_wrote(tiering: C
         assert path.read_bytes() == (source / path.name).read_bytes()
 
 
-def test_log_dirs_and_sizes_say_what_is_where_and_what_waits(tiering: Command) -> None:
-    waiting = document(tiering("sizes", "--topic", "orders", "--json"))
+def test_log_dirs_and_sizes_say_what_is_where_and_what_waits(app: Command) -> None:
+    waiting = document(app("sizes", "--topic", "orders", "--json"))
     assert waiting["partitions"] == []
     assert sum(lag["segments"] for lag in waiting["copy_lag"]) > 0
-    copied = document(tiering("copy", "--topic", "orders", "--json"))
+    copied = document(app("copy", "--topic", "orders", "--json"))
     assert {c["topic"] for c in copied["copied"]} == {"orders"}
     assert sum(lag["bytes"] for lag in waiting["copy_lag"]) == copied["bytes"]
-    nothing = document(tiering("sizes", "--topic", "orders", "--json"))
+    nothing = document(app("sizes", "--topic", "orders", "--json"))
     assert {lag["segments"] for lag in nothing["copy_lag"]} == {0}
     assert sum(one["local_bytes"] for one in nothing["duplicates"]) == copied["bytes"]
-    described = document(tiering("log-dirs", "--json"))
+    described = document(app("log-dirs", "--json"))
     assert described["version"] == 1
     shown = [
         partition
@@ -110,14 +110,14 @@ def test_log_dirs_and_sizes_say_what_is_where_and_what_waits(tiering: Command) -
 
 
 def test_a_limit_of_bytes_takes_whole_segments_and_the_next_copy_goes_on_until_nothing_is_left(
-    tiering: Command,
+    app: Command,
 ) -> None:
-    limited = document(tiering("copy", "--topic", "orders", "--limit-bytes", "70000", "--json"))
+    limited = document(app("copy", "--topic", "orders", "--limit-bytes", "70000", "--json"))
     assert 0 < limited["bytes"] <= 70_000
-    rest = document(tiering("copy", "--topic", "orders", "--json"))
+    rest = document(app("copy", "--topic", "orders", "--json"))
     assert rest["copied"]
-    assert document(tiering("copy", "--topic", "orders", "--json"))["copied"] == []
-    everything = document(tiering("sizes", "--json"))["partitions"]
+    assert document(app("copy", "--topic", "orders", "--json"))["copied"] == []
+    everything = document(app("sizes", "--json"))["partitions"]
     assert sum(partition["bytes"] for partition in everything) == limited["bytes"] + rest["bytes"]
 
 
@@ -127,31 +127,31 @@ def test_a_damaged_segment_stops_its_partition_and_no_other(tmp_path: Path) -> N
     content = bytearray(damaged.read_bytes())
     content[len(content) // 2] ^= 0x10
     damaged.write_bytes(content)
-    tiering = command_line(tmp_path, log_dirs)
-    assert tiering("migrate").returncode == 0
-    copied = document(tiering("copy", "--json"), code=1)
+    app = command_line(tmp_path, log_dirs)
+    assert app("migrate").returncode == 0
+    copied = document(app("copy", "--json"), code=1)
     (failed,) = copied["failed"]
     assert (failed["topic"], failed["partition"], failed["base_offset"]) == ("orders", 0, int(damaged.stem))
     assert (failed["error"], Path(failed["path"]).name) == ("CorruptFileError", damaged.name)
     assert 0 < failed["position"] < len(content)
-    lags = document(tiering("sizes", "--topic", "orders", "--json"))["copy_lag"]
+    lags = document(app("sizes", "--topic", "orders", "--json"))["copy_lag"]
     assert [lag["segments"] > 0 for lag in lags] == [lag["partition"] == 0 for lag in lags]
     orders_0 = [c["start_offset"] for c in copied["copied"] if (c["topic"], c["partition"]) == ("orders", 0)]
     assert len(orders_0) == 2
     assert {"orders", "trimmed", "replicated", "payments.v1-eu"} <= {c["topic"] for c in copied["copied"]}
-    assert tiering("scan", "--deep").returncode == 1
+    assert app("scan", "--deep").returncode == 1
 
 
 def test_before_set_up_every_command_that_needs_the_database_is_refused(tmp_path: Path) -> None:
-    tiering = command_line(tmp_path, broker_data("public") / "stopped")
+    app = command_line(tmp_path, broker_data("public") / "stopped")
     for arguments in (["copy"], ["sizes"], ["verify"], ["pause"]):
-        done = tiering(*arguments)
+        done = app(*arguments)
         assert (done.returncode, done.stdout) == (3, "")
         assert done.stderr.startswith("error: ")
-    assert tiering("scan", "--json").returncode == 0
+    assert app("scan", "--json").returncode == 0
 
 
-def test_two_copies_at_once_make_one_set_of_objects(tiering: Command, tmp_path: Path) -> None:
+def test_two_copies_at_once_make_one_set_of_objects(app: Command, tmp_path: Path) -> None:
     command = [str(ROOT / "tiering"), "--config", str(tmp_path / "tiering.toml"), "copy", "--topic", "orders", "--json"]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     documents = [json.loads(process.communicate(timeout=600)[0]) for process in running]

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from include.tiering.app import open_app
 from include.tiering.cli.exit_codes import ExitCode
-from include.tiering.wiring import open_tiering
 from include.tiering.work.deletion_contract import DeletionOutcome
 from spark_jobs.batch_job import run_once
 from spark_jobs.delete_segments_job import batch_task
@@ -26,19 +26,19 @@ def archive(tmp_path: Path) -> Archive:
 
 
 def test_a_released_run_is_deleted_by_one_task(archive: Archive, spark: SparkSession) -> None:
-    with archive.open() as tiering:
-        plan = tiering.plan_expiration("run")
-        tiering.brake("run")
+    with archive.open() as app:
+        plan = app.expiration.plan("run")
+        app.expiration.apply_limits("run")
     outcome = run_once(spark, batch_task("run", "run/0", None, archive.config))
     assert (outcome["exit_code"], outcome["deleted"]) == (ExitCode.DONE, plan.segments)
-    with open_tiering(settings_of(archive.config)) as tiering:
-        assert {item.outcome for item in tiering.deletions.items("run")} == {DeletionOutcome.DELETED}
+    with open_app(settings_of(archive.config)) as app:
+        assert {item.outcome for item in app.adapters.stores.deletions.items("run")} == {DeletionOutcome.DELETED}
     archive.require_no_leftovers()
 
 
 def test_a_run_that_is_not_released_is_refused(archive: Archive, spark: SparkSession) -> None:
-    with archive.open() as tiering:
-        tiering.plan_expiration("run")
+    with archive.open() as app:
+        app.expiration.plan("run")
     before = archive.remote()
     outcome = run_once(spark, batch_task("run", "run/0", None, archive.config))
     assert outcome["exit_code"] == ExitCode.FINDINGS

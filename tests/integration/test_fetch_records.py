@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from include.tiering.app import App, open_app
 from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
@@ -13,7 +14,6 @@ from include.tiering.model.verdict import Verdict
 from include.tiering.quota.contract import NoQuotas
 from include.tiering.settings import load_settings
 from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
-from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.broker_data import broker_data
 from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, versitygw_server
 
@@ -26,7 +26,7 @@ MAX_BYTES = 40_000
 
 
 @pytest.fixture(scope="module", params=["file", "versitygw"])
-def copied(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
+def copied(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     """Everything eligible of the bundled brokers, copied and served."""
     directory = tmp_path_factory.mktemp(request.param)
     brokers = broker_data("public") / "stopped"
@@ -37,8 +37,8 @@ def copied(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         "TIERING_TOPICS__INCLUDE": "*",
     }
     if request.param == "file":
-        with copied_to(environ, f"file://{directory / 'store'}") as tiering:
-            yield tiering
+        with copied_to(environ, f"file://{directory / 'store'}") as app:
+            yield app
         return
     binary = find_versitygw()
     if binary is None:
@@ -49,28 +49,28 @@ def copied(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         environ["TIERING_REMOTE_STORAGE__ACCESS_KEY_ID"] = CREDENTIALS["AWS_ACCESS_KEY_ID"]
         environ["TIERING_REMOTE_STORAGE__SECRET_ACCESS_KEY"] = CREDENTIALS["AWS_SECRET_ACCESS_KEY"]
         environ["TIERING_REMOTE_STORAGE__REGION"] = "us-east-1"
-        with copied_to(environ, "s3://tiered/segments") as tiering:
-            yield tiering
+        with copied_to(environ, "s3://tiered/segments") as app:
+            yield app
 
 
 @contextmanager
-def copied_to(environ: dict[str, str], url: str) -> Iterator[Tiering]:
+def copied_to(environ: dict[str, str], url: str) -> Iterator[App]:
     settings = load_settings(environ={**environ, "TIERING_REMOTE_STORAGE__URL": url})
-    with open_tiering(settings, quotas=NoQuotas()) as tiering:
-        tiering.migrate()
-        tiering.plan_copy("run-1")
-        result = tiering.copy_batch("run-1", "run-1/0")
+    with open_app(settings, quotas=NoQuotas()) as app:
+        app.set_up.migrate()
+        app.copying.plan("run-1")
+        result = app.copying.run_batch("run-1", "run-1/0")
         assert not result.failed
         for segment in result.copied:
-            tiering.metadata.record_verdict(segment.segment_id, Verdict.PASSED)
-        yield tiering
+            app.adapters.stores.metadata.record_verdict(segment.segment_id, Verdict.PASSED)
+        yield app
 
 
-def batches_of(tiering: Tiering, segment: RemoteLogSegmentMetadata) -> list[Batch]:
+def batches_of(app: App, segment: RemoteLogSegmentMetadata) -> list[Batch]:
     """Read from the broker's own file, by the few fields that a batch begins with."""
     (path,) = (
         log_dir.path / str(segment.topic_id_partition) / f"{segment.start_offset:020d}.log"
-        for log_dir in tiering.settings.log_dirs
+        for log_dir in app.settings.log_dirs
         if log_dir.broker_id == segment.broker_id
     )
     content, batches, at = path.read_bytes(), [], 0
@@ -93,16 +93,20 @@ def expected(batches: list[Batch], offset: int, max_bytes: int) -> bytes:
     return taken
 
 
-def log_of(tiering: Tiering, partition: TopicIdPartition) -> list[Batch]:
+def log_of(app: App, partition: TopicIdPartition) -> list[Batch]:
     """All batches in remote storage; those that a later segment repeats once."""
     log: list[Batch] = []
-    for row in tiering.metadata.list_segments(partition):
-        log += [batch for batch in batches_of(tiering, row.metadata) if not log or batch[0] > log[-1][1]]
+    for row in app.adapters.stores.metadata.list_segments(partition):
+        log += [batch for batch in batches_of(app, row.metadata) if not log or batch[0] > log[-1][1]]
     return log
 
 
-def segments(tiering: Tiering) -> list[RemoteLogSegmentMetadata]:
-    found = [row.metadata for p in tiering.metadata.partitions() for row in tiering.metadata.list_segments(p)]
+def segments(app: App) -> list[RemoteLogSegmentMetadata]:
+    found = [
+        row.metadata
+        for p in app.adapters.stores.metadata.partitions()
+        for row in app.adapters.stores.metadata.list_segments(p)
+    ]
     assert len(found) > 20
     return found
 
@@ -112,11 +116,11 @@ def first_of(segment: RemoteLogSegmentMetadata) -> int:
     return max(segment.start_offset, segment.segment_leader_epochs.entries[0].start_offset)
 
 
-def ask(tiering: Tiering, *fetches: PartitionFetch, client: str | None = None) -> list[FetchedRecords]:
-    return list(tiering.fetch_records(fetches, client))
+def ask(app: App, *fetches: PartitionFetch, client: str | None = None) -> list[FetchedRecords]:
+    return list(app.reading.fetch_records(fetches, client))
 
 
-def test_every_segment_from_its_start_middle_and_end(copied: Tiering) -> None:
+def test_every_segment_from_its_start_middle_and_end(copied: App) -> None:
     logs = {partition: log_of(copied, partition) for partition in copied.metadata.partitions()}
     fetches = [
         PartitionFetch(segment.topic_id_partition, offset, MAX_BYTES)
@@ -137,7 +141,7 @@ def test_every_segment_from_its_start_middle_and_end(copied: Tiering) -> None:
     assert across, "no answer went on into a next segment"
 
 
-def test_a_consumer_that_goes_on_gets_the_whole_log_once(copied: Tiering) -> None:
+def test_a_consumer_that_goes_on_gets_the_whole_log_once(copied: App) -> None:
     for partition in copied.metadata.partitions():
         log = log_of(copied, partition)
         offset, got = first_of(copied.metadata.list_segments(partition)[0].metadata), b""
@@ -150,7 +154,7 @@ def test_a_consumer_that_goes_on_gets_the_whole_log_once(copied: Tiering) -> Non
         assert got == b"".join(batch for *_, batch in log), partition
 
 
-def test_an_offset_is_found_under_the_epoch_that_wrote_it_and_under_no_other(copied: Tiering) -> None:
+def test_an_offset_is_found_under_the_epoch_that_wrote_it_and_under_no_other(copied: App) -> None:
     spanning = [segment for segment in segments(copied) if len(segment.segment_leader_epochs) > 1]
     assert spanning
     for segment in spanning:
@@ -167,13 +171,13 @@ def test_an_offset_is_found_under_the_epoch_that_wrote_it_and_under_no_other(cop
             assert isinstance(other.error, OffsetOutOfRangeError)
 
 
-def test_the_first_batch_comes_even_if_it_is_larger(copied: Tiering) -> None:
+def test_the_first_batch_comes_even_if_it_is_larger(copied: App) -> None:
     for segment in segments(copied)[:5]:
         (answer,) = ask(copied, PartitionFetch(segment.topic_id_partition, segment.end_offset, 1))
         assert bytes(answer.records) == batches_of(copied, segment)[-1][3]
 
 
-def test_one_bad_partition_keeps_no_other(copied: Tiering) -> None:
+def test_one_bad_partition_keeps_no_other(copied: App) -> None:
     first, second, *_ = copied.metadata.partitions()
     good = PartitionFetch(second, log_of(copied, second)[-1][0], MAX_BYTES)
     beyond = PartitionFetch(first, log_of(copied, first)[-1][1] + 1_000_000, MAX_BYTES)
@@ -182,7 +186,7 @@ def test_one_bad_partition_keeps_no_other(copied: Tiering) -> None:
     assert bytes(answers[good].records) == expected(log_of(copied, second), good.offset, MAX_BYTES)
 
 
-def test_only_what_passed_is_served(copied: Tiering) -> None:
+def test_only_what_passed_is_served(copied: App) -> None:
     segment = segments(copied)[-1]
     asked = PartitionFetch(segment.topic_id_partition, segment.end_offset, MAX_BYTES)
     copied.metadata.record_verdict(segment.remote_log_segment_id, Verdict.NONE)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.app import open_app
 from include.tiering.remote_storage import marker
 from include.tiering.tasks.copy_one_segment import CopyStep
-from include.tiering.wiring import open_tiering
 from tests.doubles.marker_requests import counted, s3_deployment
 from tests.doubles.planned_run import settings_of
 from tests.doubles.s3_server import NO_VERSITYGW, find_versitygw, versitygw_server
@@ -27,17 +27,17 @@ def config(tmp_path: Path) -> Iterator[Path]:
         pytest.skip(NO_VERSITYGW)
     with versitygw_server(binary, tmp_path / "s3") as server:
         config = s3_deployment(tmp_path, server)
-        with open_tiering(settings_of(config)) as tiering:
-            tiering.migrate()
-            tiering.plan_copy("first", limit_bytes=1)
+        with open_app(settings_of(config)) as app:
+            app.set_up.migrate()
+            app.copying.plan("first", limit_bytes=1)
         yield config
 
 
 def test_a_plan_costs_one_get_and_one_conditional_put(config: Path) -> None:
-    with open_tiering(settings_of(config)) as tiering, counted(tiering) as requests:
-        tiering.plan_copy("second")
+    with open_app(settings_of(config)) as app, counted(app) as requests:
+        app.copying.plan("second")
         assert requests.take() == {GET: 1, REPLACE: 1}
-        tiering.plan_expiration("expire")
+        app.expiration.plan("expire")
         assert requests.take() == {GET: 1, REPLACE: 1, CLOCK: 1}
 
 
@@ -50,10 +50,10 @@ def test_a_segment_costs_one_get_beside_its_three_objects(config: Path, monkeypa
         if step is CopyStep.FINISHED:
             of_each.append(requests.take())
 
-    with open_tiering(settings_of(config), observe=observe) as tiering, counted(tiering) as requests:
-        tiering.plan_copy("second")
+    with open_app(settings_of(config), observe=observe) as app, counted(app) as requests:
+        app.copying.plan("second")
         requests.take()
-        result = tiering.copy_batch("second", "second/0")
+        result = app.copying.run_batch("second", "second/0")
     assert len(of_each) == len(result.copied) == 10
     assert result.failed == ()
     first, *others = of_each
@@ -63,8 +63,8 @@ def test_a_segment_costs_one_get_beside_its_three_objects(config: Path, monkeypa
 
 
 def test_a_plan_that_only_looks_changes_nothing(config: Path) -> None:
-    with open_tiering(settings_of(config)) as tiering, counted(tiering) as requests:
-        before = tiering.generations.accepted()
-        tiering.plan_copy("third", dry_run=True)
+    with open_app(settings_of(config)) as app, counted(app) as requests:
+        before = app.adapters.stores.generations.accepted()
+        app.copying.plan("third", dry_run=True)
         assert requests.take() == {GET: 1}
-        assert tiering.generations.accepted() == before
+        assert app.adapters.stores.generations.accepted() == before

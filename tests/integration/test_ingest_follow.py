@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.app import App, open_app
 from include.tiering.settings import load_settings
-from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.broker_data import broker_data
 from tests.doubles.file_metadata_topic import FileMetadataTopic
 from tests.doubles.follow_worker import AWAY, PARTITIONS
@@ -32,7 +32,7 @@ class Followed:
 
     process: subprocess.Popen[str]
     topic: FileMetadataTopic
-    tiering: Tiering
+    app: App
     stderr: Path
 
     def told(self, text: str) -> None:
@@ -49,7 +49,7 @@ class Followed:
         return self.process.returncode, output, self.stderr.read_text()
 
     def _records(self) -> int:
-        return sum(position.next_offset for position in self.tiering.ingestion.positions())
+        return sum(position.next_offset for position in self.app.adapters.stores.ingestion.positions())
 
 
 Follow = Callable[..., Followed]
@@ -70,12 +70,12 @@ def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Follow]:
     (tmp_path / "topic").mkdir()
     topic = FileMetadataTopic(tmp_path / "topic", PARTITIONS)
     append(topic, 0, FIRST)
-    with open_tiering(load_settings()) as tiering, processes() as start:
-        tiering.migrate()
+    with open_app(load_settings()) as app, processes() as start:
+        app.set_up.migrate()
 
         def started(*options: str) -> Followed:
             stderr = tmp_path / "stderr"
-            return Followed(start(topic.directory, stderr, options), topic, tiering, stderr)
+            return Followed(start(topic.directory, stderr, options), topic, app, stderr)
 
         yield started
 
@@ -117,7 +117,7 @@ def test_what_comes_later_is_applied_and_sigterm_ends_it(follow: Follow) -> None
     assert "records of" in output
     caches = replayed_caches(copied(followed.topic))
     for partition, cache in caches.items():
-        assert followed.tiering.ingestion.broker_view(partition).cache == cache.state()
+        assert followed.app.adapters.stores.ingestion.broker_view(partition).cache == cache.state()
 
 
 def test_ctrl_c_ends_a_wait_of_an_hour(follow: Follow) -> None:

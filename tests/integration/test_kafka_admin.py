@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.app import open_app
 from include.tiering.log_source.contract import BoundsQuality, IneligibleReason
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.settings import TieringSettings, load_settings
-from include.tiering.wiring import open_tiering
 from tests.contract.brokers_contract import BrokersContract
 from tests.doubles.kafka_lab.brokers_world import RealWorld, open_brokers
 from tests.doubles.kafka_lab.cluster import KafkaCluster, client_configuration, kafka_cluster, wait_until
@@ -72,20 +72,20 @@ def test_a_deployment_scans_with_exact_bounds_and_refuses_an_old_copy_of_the_dir
     copy.mkdir()
     shutil.copy(cluster.broker.log_dir / "meta.properties", copy)
     shutil.copytree(cluster.partition_dir(name, 0), copy / f"{name}-0")
-    with open_tiering(_settings(cluster, cluster.broker.log_dir, tmp_path)) as tiering:
+    with open_app(_settings(cluster, cluster.broker.log_dir, tmp_path)) as app:
 
         def is_flushed() -> bool:
-            (replica,) = tiering.scan(topics=[name]).replicas
+            (replica,) = app.copying.scan(topics=[name]).replicas
             return all(segment.eligible or segment.active for segment in replica.segments)
 
         wait_until(is_flushed, "all that has rolled may be copied")
-        (replica,) = tiering.scan(topics=[name]).replicas
+        (replica,) = app.copying.scan(topics=[name]).replicas
         said = world.brokers.partition_offsets([partition]).of(partition)
         assert replica.bounds is BoundsQuality.EXACT
         assert (replica.high_watermark, replica.last_stable_offset) == (said.high_watermark, said.last_stable_offset)
         assert len(replica.segments) >= 2
     world.append(name, 1)
-    with open_tiering(_settings(cluster, copy, tmp_path)) as tiering:
-        report = tiering.scan(topics=[name])
+    with open_app(_settings(cluster, copy, tmp_path)) as app:
+        report = app.copying.scan(topics=[name])
         assert {one.reason for one in report.replicas[0].segments} == {IneligibleReason.STALE_LOG_DIR}
         assert f"has replicated up to {said.high_watermark + 1}" in report.errors[0].message

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.app import App, open_app
 from include.tiering.errors import SettingError, StateConflictError
 from include.tiering.model.depth import Depth
 from include.tiering.settings import TieringSettings, load_settings
-from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.broker_data import broker_data
 from tests.doubles.key_pairs import key_files, private_pem
 
@@ -43,27 +43,27 @@ def settings_of(tmp_path: Path, layout: str) -> TieringSettings:
     return load_settings(environ=environ)
 
 
-def copied(tiering: Tiering) -> int:
-    tiering.migrate()
-    plan = tiering.plan_copy("run")
-    result = tiering.copy_batch("run", "run.0")
+def copied(app: App) -> int:
+    app.set_up.migrate()
+    plan = app.copying.plan("run")
+    result = app.copying.run_batch("run", "run.0")
     assert (result.failed, len(result.copied)) == ((), sum(len(one.segments) for one in plan.partitions))
     return len(result.copied)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_main_job(tmp_path: Path, layout: str) -> None:
-    with open_tiering(settings_of(tmp_path, layout)) as tiering:
-        segments = copied(tiering)
+    with open_app(settings_of(tmp_path, layout)) as app:
+        segments = copied(app)
         for depth in Depth:
-            report = tiering.verify("run", depth=depth)
+            report = app.verification.verify_run("run", depth=depth)
             assert (report.segments, report.failed) == (segments, ())
-        assert b"PRIVATE" not in pickle.dumps(tiering.strays.layout), "Spark sends it to its tasks"
-        audited = tiering.audit("audit")
+        assert b"PRIVATE" not in pickle.dumps(app.adapters.strays.layout), "Spark sends it to its tasks"
+        audited = app.audit.run("audit")
         assert (audited.findings, audited.record.rows) == ((), segments)
-        for partition in tiering.metadata.partitions():
-            rows = {row.metadata.start_offset: row for row in tiering.metadata.list_segments(partition)}
-            for fetched in tiering.fetch_partition(partition, tmp_path / "out" / str(partition)):
+        for partition in app.adapters.stores.metadata.partitions():
+            rows = {row.metadata.start_offset: row for row in app.adapters.stores.metadata.list_segments(partition)}
+            for fetched in app.reading.fetch_partition(partition, tmp_path / "out" / str(partition)):
                 row = rows.pop(fetched.row.metadata.start_offset)
                 assert fetched.path.stat().st_size == row.metadata.segment_size_bytes
                 assert (row.metadata.custom_metadata is not None) == (layout == "encrypted")
@@ -77,8 +77,8 @@ def test_the_main_job(tmp_path: Path, layout: str) -> None:
 
 def test_without_manifests_nothing_is_rebuilt_or_adopted(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, "local_tiered_storage")
-    with open_tiering(settings) as tiering:
-        copied(tiering)
+    with open_app(settings) as app:
+        copied(app)
     lost = load_settings(
         environ={
             "HOME": str(tmp_path),
@@ -87,19 +87,19 @@ def test_without_manifests_nothing_is_rebuilt_or_adopted(tmp_path: Path) -> None
             "TIERING_REMOTE_STORAGE__LAYOUT": "local_tiered_storage",
         }
     )
-    with open_tiering(lost) as tiering, pytest.raises(StateConflictError, match="writes no manifests"):
-        tiering.plan_rebuild()
+    with open_app(lost) as app, pytest.raises(StateConflictError, match="writes no manifests"):
+        app.recovery.plan_rebuild()
 
 
 def test_keys_are_looked_at_before_anything_is_copied(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, "encrypted")
     key_files(tmp_path, "two")
     (tmp_path / "one.pem").write_bytes(private_pem("two"))
-    with open_tiering(settings) as tiering:
-        tiering.migrate()
-        storage = next(check for check in tiering.readiness().checks if check.name == "storage")
+    with open_app(settings) as app:
+        app.set_up.migrate()
+        storage = next(check for check in app.operations.ready().checks if check.name == "storage")
         assert not storage.ok
         assert "are no pair" in storage.message
     (tmp_path / "one.pem").chmod(0o644)
-    with open_tiering(settings) as tiering, pytest.raises(SettingError, match="others may read"):
-        tiering.storage.check_writable()
+    with open_app(settings) as app, pytest.raises(SettingError, match="others may read"):
+        app.adapters.storage.check_writable()

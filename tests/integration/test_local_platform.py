@@ -107,8 +107,8 @@ def test_a_run_copies_the_topics_of_the_form_and_wakes_the_size_run(
     sized = wait_for_run(api, SIZES, None, seconds=WAIT_SECONDS, on_change=print)
     assert sized.state == "success"
     assert {one.partition for one in listed_segments(layout.remote_storage)} == {("audit_log", 0), ("audit_log", 1)}
-    with running.library() as tiering:
-        assert tiering.work.pool_size("remote_log_copier") == api.get("/pools/remote_log_copier")["slots"]
+    with running.library() as app:
+        assert app.adapters.stores.work.pool_size("remote_log_copier") == api.get("/pools/remote_log_copier")["slots"]
     summary = json.loads((layout.work_dir / "sizes" / "summary.json").read_text())
     assert (summary["partitions"], summary["segments"], summary["differences"]) == (2, 3, [])
 
@@ -146,15 +146,15 @@ def test_stopping_in_the_middle_of_a_copy_leaves_no_process_and_the_next_start_g
     running.platform.start()
     run = wait_for_run(api, COPY, run_id, seconds=WAIT_SECONDS, on_change=print)
     assert run.state == "success"
-    with running.library() as tiering:
-        assert not tiering.work.has_work(run_id)
-        copied = {size.topic_id_partition.topic for size in tiering.sizes()}
+    with running.library() as app:
+        assert not app.adapters.stores.work.has_work(run_id)
+        copied = {size.topic_id_partition.topic for size in app.sizes.partition_sizes()}
     assert {"trimmed", "payments.v1-eu"} <= copied
 
 
 def _set_quota(running: RunningPlatform, bytes_per_second: str | None) -> None:
-    with running.library() as tiering:
-        tiering.alter_configs(ALL_BROKERS, {TOTAL_COPY_QUOTA: bytes_per_second}, author="test")
+    with running.library() as app:
+        app.configs.alter(ALL_BROKERS, {TOTAL_COPY_QUOTA: bytes_per_second}, author="test")
 
 
 def _spark_jobs(layout: Layout) -> list[psutil.Process]:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import app
+from include.tiering.app import App, open_app
+from include.tiering.cli.app import cli
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.settings import load_settings
-from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.broker_data import broker_data
 from tests.doubles.quotas import ask_the_ledger_at_once
 from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, versitygw_server
@@ -54,7 +54,7 @@ def deployment(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyte
 
 
 def run(*arguments: str, code: int = 0) -> Any:
-    done = CliRunner().invoke(app, [*arguments, "--json"], prog_name="./tiering")
+    done = CliRunner().invoke(cli, [*arguments, "--json"], prog_name="./tiering")
     assert done.exit_code == code, done.output
     return json.loads(done.stdout)
 
@@ -67,7 +67,7 @@ def fetched(tmp_path: Path, partitions: list[TopicIdPartition], code: int = 0) -
     return {path.relative_to(target).as_posix(): path.read_bytes() for path in target.rglob("*.log")}
 
 
-def rows_of(tiering: Tiering) -> list[SegmentRow]:
+def rows_of(app: App) -> list[SegmentRow]:
     """What both databases know of each segment."""
     return [
         replace(
@@ -78,8 +78,8 @@ def rows_of(tiering: Tiering) -> list[SegmentRow]:
             verdict_at_ms=None,
             verdict=Verdict.NONE,
         )
-        for partition in tiering.metadata.partitions()
-        for row in tiering.metadata.list_segments(partition)
+        for partition in app.adapters.stores.metadata.partitions()
+        for row in app.adapters.stores.metadata.list_segments(partition)
     ]
 
 
@@ -87,13 +87,13 @@ def rows_of(tiering: Tiering) -> list[SegmentRow]:
 def test_a_database_that_is_lost_is_made_again_from_the_store_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with open_tiering(load_settings()) as tiering:
-        tiering.migrate()
-        tiering.plan_copy("run-1")
-        assert not tiering.copy_batch("run-1", "run-1/0").failed
-        partitions = list(tiering.metadata.partitions())
-        original = rows_of(tiering)
-        truths = {one: tiering.metadata.partition_truth(one) for one in partitions}
+    with open_app(load_settings()) as app:
+        app.set_up.migrate()
+        app.copying.plan("run-1")
+        assert not app.copying.run_batch("run-1", "run-1/0").failed
+        partitions = list(app.adapters.stores.metadata.partitions())
+        original = rows_of(app)
+        truths = {one: app.adapters.stores.metadata.partition_truth(one) for one in partitions}
     assert run("verify")["failed"] == []
     sizes, files = run("sizes")["partitions"], fetched(tmp_path, partitions)
     assert len(files) == len(original) > 15
@@ -101,7 +101,7 @@ def test_a_database_that_is_lost_is_made_again_from_the_store_alone(
     for path in tmp_path.glob("lost.sqlite*"):
         path.unlink()
     monkeypatch.setenv("TIERING_METADATA__URL", f"sqlite:///{tmp_path / 'new.sqlite'}")
-    refused = CliRunner().invoke(app, ["migrate"], prog_name="./tiering")
+    refused = CliRunner().invoke(cli, ["migrate"], prog_name="./tiering")
     assert (refused.exit_code, "./tiering rebuild" in refused.output) == (1, True)
 
     report = run("rebuild", "--approve")
@@ -111,11 +111,11 @@ def test_a_database_that_is_lost_is_made_again_from_the_store_alone(
         (one.topic, one.partition): sum(row.metadata.topic_id_partition == one for row in original)
         for one in partitions
     }
-    with open_tiering(load_settings()) as tiering:
-        assert rows_of(tiering) == original
+    with open_app(load_settings()) as app:
+        assert rows_of(app) == original
         for partition, truth in truths.items():
-            rebuilt = tiering.metadata.partition_truth(partition)
-            highest = tiering.metadata.highest_copied_offset(partition)
+            rebuilt = app.adapters.stores.metadata.partition_truth(partition)
+            highest = app.adapters.stores.metadata.highest_copied_offset(partition)
             assert highest is not None
             # Epochs that began behind the last copy are known to the brokers alone.
             assert rebuilt.leader_epochs == truth.leader_epochs.range(-1, highest + 1)

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
+from include.tiering.app import open_app
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata as Segment
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.sizes import PartitionSize, partition_states
 from include.tiering.remote_metadata.sizes_contract import SizeRow
-from include.tiering.wiring import open_tiering
 from include.tiering.work.contract import SegmentOutcome
 from spark_jobs.batch_job import attempt, run_once
 from spark_jobs.copy_segments_job import batch_task
@@ -138,13 +138,13 @@ def test_a_batch_copies_its_run_through_spark_submit(tmp_path: Path, config: Pat
     )
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout.splitlines()[-1])
-    with open_tiering(settings_of(config)) as tiering:
-        items = tiering.work.items(RUN_ID)
+    with open_app(settings_of(config)) as app:
+        items = app.adapters.stores.work.items(RUN_ID)
         assert outcome["copied"] == len(items) > 0
         assert {item.outcome for item in items} == {SegmentOutcome.COPIED}
-        verified = tiering.verify(RUN_ID)
+        verified = app.verification.verify_run(RUN_ID)
         assert (verified.segments, verified.failed, verified.warnings) == (len(items), (), ())
-        assert outcome["bytes"] == sum(size.size_bytes for size in tiering.sizes())
+        assert outcome["bytes"] == sum(size.size_bytes for size in app.sizes.partition_sizes())
 
 
 def test_a_batch_copies_its_run_over_spark_connect(tmp_path: Path, config: Path) -> None:
@@ -167,8 +167,8 @@ def test_a_batch_copies_its_run_over_spark_connect(tmp_path: Path, config: Path)
         timeout=600,
     )
     assert done.returncode == 0, done.stderr
-    with open_tiering(settings_of(config)) as tiering:
-        items = tiering.work.items(RUN_ID)
+    with open_app(settings_of(config)) as app:
+        items = app.adapters.stores.work.items(RUN_ID)
     assert json.loads(done.stdout.splitlines()[-1])["copied"] == len(items) > 0
 
 
@@ -201,11 +201,11 @@ def test_recounted_sizes_equal_the_counters_until_one_is_wrong(
     tmp_path: Path, config: Path, spark: SparkSession
 ) -> None:
     options = parse_arguments(["--output", str(tmp_path / "out"), "--ranges", "3", "--config", str(config)])
-    with open_tiering(settings_of(config)) as tiering:
-        tiering.copy_batch(RUN_ID, "inline")
-        counted = tiering.sizes()
+    with open_app(settings_of(config)) as app:
+        app.copying.run_batch(RUN_ID, "inline")
+        counted = app.sizes.partition_sizes()
         assert counted
-        equal = recount(spark, tiering, options)
+        equal = recount(spark, app, options)
         assert (equal["exit_code"], equal["differences"], equal["unsettled"]) == (ExitCode.DONE, [], [])
         assert equal["partitions"] == len(counted)
         assert equal["bytes"] == sum(size.size_bytes for size in counted)
@@ -225,7 +225,7 @@ def test_recounted_sizes_equal_the_counters_until_one_is_wrong(
         assert history.count() == len(written)
         assert Path(equal["history"]).is_relative_to(tmp_path / "sizes-history")
         falsify_one_counter(tmp_path / "metadata.sqlite", counted[0])
-        wrong = recount(spark, tiering, options)
+        wrong = recount(spark, app, options)
         assert spark.read.parquet(str(Path(equal["history"]).parents[1])).count() == 2 * len(written)
     assert wrong["exit_code"] == ExitCode.FINDINGS
     (difference,) = wrong["differences"]
@@ -240,9 +240,9 @@ def test_the_store_is_compared_segment_by_segment(
 ) -> None:
     arguments = ["--output", str(tmp_path / "out"), "--config", str(config), "--from-storage", depth]
     options = parse_arguments(arguments)
-    with open_tiering(settings_of(config)) as tiering:
-        tiering.copy_batch(RUN_ID, "inline")
-        equal = recount(spark, tiering, options)
+    with open_app(settings_of(config)) as app:
+        app.copying.run_batch(RUN_ID, "inline")
+        equal = recount(spark, app, options)
         assert equal["exit_code"] == ExitCode.DONE
         assert equal["stored"]["segments"] == equal["segments"] > 0
         assert equal["stored"]["objects"] == 3 * equal["segments"]
@@ -257,7 +257,7 @@ def test_the_store_is_compared_segment_by_segment(
         orphan.write_bytes(b"nobody's")
         manifest = third.with_suffix(".rsm-manifest")
         manifest.write_bytes(manifest.read_bytes().replace(b'"endOffset":', b'"endOffset":9'))
-        found = recount(spark, tiering, options)
+        found = recount(spark, app, options)
     assert (found["exit_code"], found["differences"]) == (ExitCode.FINDINGS, [])
     kinds = {one["segment_id"]: one["kind"] for item in found["stored"]["differences"] for one in item["segments"]}
     expected = {first: "missing", second: "other_size", orphan: "unknown"}
@@ -293,9 +293,9 @@ def test_an_object_store_is_compared_too(tmp_path: Path, config: Path, spark: Sp
         over_object_store(config, server.endpoint_url)
         arguments = ["--output", str(tmp_path / "out"), "--config", str(config), "--from-storage", "manifests"]
         options = parse_arguments(arguments)
-        with open_tiering(settings_of(config)) as tiering:
-            tiering.migrate()
-            tiering.copy_batch(RUN_ID, "inline")
+        with open_app(settings_of(config)) as app:
+            app.set_up.migrate()
+            app.copying.run_batch(RUN_ID, "inline")
             stranger, backdoor = raw_client(server.endpoint_url), server.backdoor("kept", "tiered/")
             first, second, third = sorted(key for key in backdoor.raw_keys() if key.endswith(".log"))[:3]
             stranger.delete_object(Bucket="kept", Key=f"tiered/{first}")
@@ -303,7 +303,7 @@ def test_an_object_store_is_compared_too(tmp_path: Path, config: Path, spark: Sp
             manifest = f"{third.removesuffix('.log')}.rsm-manifest"
             forged = backdoor.raw_read(manifest).replace(b'"endOffset":', b'"endOffset":9')
             stranger.put_object(Bucket="kept", Key=f"tiered/{manifest}", Body=forged)
-            found = recount(spark, tiering, options)
+            found = recount(spark, app, options)
     assert (found["exit_code"], found["differences"]) == (ExitCode.FINDINGS, [])
     kinds = {one["segment_id"]: one["kind"] for item in found["stored"]["differences"] for one in item["segments"]}
     expected = {first: "missing", second: "other_size", third: "other_epochs"}
@@ -340,8 +340,8 @@ def falsify_one_counter(database: Path, size: PartitionSize) -> None:
 
 def test_nothing_copied_is_nothing_to_count(tmp_path: Path, config: Path, spark: SparkSession) -> None:
     options = parse_arguments(["--output", str(tmp_path / "out"), "--config", str(config)])
-    with open_tiering(settings_of(config)) as tiering:
-        summary = recount(spark, tiering, options)
+    with open_app(settings_of(config)) as app:
+        summary = recount(spark, app, options)
     assert (summary["exit_code"], summary["partitions"], summary["bytes"]) == (ExitCode.DONE, 0, 0)
 
 
@@ -349,8 +349,8 @@ def test_nothing_copied_is_nothing_to_count(tmp_path: Path, config: Path, spark:
 @pytest.mark.parametrize("victim", ["spark-submit", "its parent"])
 def test_no_process_of_a_batch_outlives_its_submitter(tmp_path: Path, config: Path, victim: str) -> None:
     """The batch waits because all is paused: nothing but the death of its parents can end it."""
-    with open_tiering(settings_of(config)) as tiering:
-        tiering.work.pause(None, author="test")
+    with open_app(settings_of(config)) as app:
+        app.adapters.stores.work.pause(None, author="test")
         command = submit_command("copy_segments_job.py", ["--run-id", RUN_ID, "--batch-id", "0.1"], tmp_path)
         shell = ["bash", "-c", '"$@" & echo $! ; wait', "submitter", *command]
         mark = secrets.token_hex(8)
@@ -360,7 +360,7 @@ def test_no_process_of_a_batch_outlives_its_submitter(tmp_path: Path, config: Pa
         ) as parent:
             assert parent.stdout is not None
             jvm = int(parent.stdout.readline())
-            eventually(lambda: tiering.work.progress(RUN_ID), "the batch runs", seconds=240)
+            eventually(lambda: app.adapters.stores.work.progress(RUN_ID), "the batch runs", seconds=240)
             assert len(python_processes(mark)) >= 2
             os.kill(jvm if victim == "spark-submit" else parent.pid, signal.SIGKILL)
             eventually(lambda: not processes_with(mark), "every process of the batch ends")

@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from include.tiering.app import App
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionReason
 from include.tiering.pools.airflow_api import AirflowApi
 from include.tiering.pools.contract import COPIER_POOL
 from include.tiering.quota.config_store import ALL_BROKERS
-from include.tiering.wiring import Tiering
 from include.tiering.work.deletion_contract import DeletionOutcome
 from local.runs import errors_of, trigger, wait_for_run
 from local.secrets_store import ADMIN
@@ -61,19 +61,17 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPlatfor
 
 
 @pytest.fixture
-def tiering(running: RunningPlatform) -> Iterator[Tiering]:
+def app(running: RunningPlatform) -> Iterator[App]:
     with running.library() as opened:
         yield opened
 
 
 @pytest.mark.timeout(10_000)
-def test_copied_and_expired_with_sizes_that_agree(
-    running: RunningPlatform, tiering: Tiering, spark: SparkSession
-) -> None:
+def test_copied_and_expired_with_sizes_that_agree(running: RunningPlatform, app: App, spark: SparkSession) -> None:
     # Each step would wake it; what it does is done in this process's Spark instead, which is there already.
     running.api.patch(f"/dags/{SIZES}", {"is_paused": True})
-    story = _Story(running, tiering, spark)
-    _copy_while_the_pool_is_resized(running.api, tiering)
+    story = _Story(running, app, spark)
+    _copy_while_the_pool_is_resized(running.api, app)
 
     topic, retention_bytes = BY_SIZE
     running.command(*ALTER_TOPIC, topic, "--add-config", f"retention.bytes={retention_bytes}")
@@ -104,7 +102,7 @@ def test_copied_and_expired_with_sizes_that_agree(
     story.require_agreement_of_a_size_run()
 
 
-def _copy_while_the_pool_is_resized(api: AirflowApi, tiering: Tiering) -> None:
+def _copy_while_the_pool_is_resized(api: AirflowApi, app: App) -> None:
     """1 -> 4 -> 2 slots through Airflow's REST API; batches follow, and who did it is written down."""
 
     def batches() -> list[dict[str, Any]]:
@@ -123,10 +121,10 @@ def _copy_while_the_pool_is_resized(api: AirflowApi, tiering: Tiering) -> None:
         return began
 
     def live_jobs() -> int:
-        return len(tiering.work.live_batches(COPIER_POOL))
+        return len(app.adapters.stores.work.live_batches(COPIER_POOL))
 
-    tiering.alter_configs(ALL_BROKERS, {POOL_SIZE: "1"}, author="test")
-    tiering.alter_configs(ALL_BROKERS, {QUOTA: str(CRAWL)}, author="test")
+    app.configs.alter(ALL_BROKERS, {POOL_SIZE: "1"}, author="test")
+    app.configs.alter(ALL_BROKERS, {QUOTA: str(CRAWL)}, author="test")
     run_id = trigger(api, COPY, {})
     _wait_until(lambda: live_jobs() == 1, "one job begins")
     assert (in_state("running"), len(batches())) == (1, BATCHES)
@@ -135,17 +133,17 @@ def _copy_while_the_pool_is_resized(api: AirflowApi, tiering: Tiering) -> None:
     _wait_until(lambda: live_jobs() == 4 and in_state("running") == 4, "three more begin")
 
     shrunk_at = resize(2)
-    tiering.alter_configs(ALL_BROKERS, {QUOTA: str(WALK)}, author="test")
+    app.configs.alter(ALL_BROKERS, {QUOTA: str(WALK)}, author="test")
     _wait_until(lambda: live_jobs() == 2, "the surplus jobs end")
     # However long Airflow takes to see it, work is left.
-    tiering.alter_configs(ALL_BROKERS, {QUOTA: str(CRAWL)}, author="test")
+    app.configs.alter(ALL_BROKERS, {QUOTA: str(CRAWL)}, author="test")
     _wait_until(lambda: in_state("running") == 2, "the surplus batches end")
-    assert tiering.work.has_work(run_id)
+    assert app.adapters.stores.work.has_work(run_id)
     assert in_state("success") == 2
     released_at = datetime.now().astimezone()
-    tiering.alter_configs(ALL_BROKERS, {QUOTA: str(RUN)}, author="test")
+    app.configs.alter(ALL_BROKERS, {QUOTA: str(RUN)}, author="test")
     assert wait_for_run(api, COPY, run_id, seconds=WAIT_SECONDS, on_change=print).state == "success"
-    assert not tiering.work.has_work(run_id)
+    assert not app.adapters.stores.work.has_work(run_id)
 
     spans = sorted((_time(one["start_date"]), _time(one["end_date"])) for one in batches())
     first, *added, last = spans
@@ -158,7 +156,7 @@ def _copy_while_the_pool_is_resized(api: AirflowApi, tiering: Tiering) -> None:
     # Whoever had waited all along began when one of the two slots was free.
     assert last[0] > released_at
     assert sum(end > last[0] for _, end in spans) <= 2
-    changes = [one for one in tiering.configs.history() if one.name == POOL_SIZE]
+    changes = [one for one in app.adapters.stores.configs.history() if one.name == POOL_SIZE]
     seen = [(one.old_value, one.new_value, one.author) for one in changes]
     assert seen[-2:] == [("1", "4", f"{ADMIN} (Airflow)"), ("4", "2", f"{ADMIN} (Airflow)")]
 
@@ -166,10 +164,10 @@ def _copy_while_the_pool_is_resized(api: AirflowApi, tiering: Tiering) -> None:
 class _Story:
     """`there` is what should be in the remote log now, by partition, ascending."""
 
-    def __init__(self, running: RunningPlatform, tiering: Tiering, spark: SparkSession) -> None:
+    def __init__(self, running: RunningPlatform, app: App, spark: SparkSession) -> None:
         self._running = running
         self._api = running.api
-        self._tiering = tiering
+        self._app = app
         self._spark = spark
         known = known_partitions("public")
         self._local_bytes = {name: partition.local_bytes for name, partition in known.items()}
@@ -215,11 +213,11 @@ class _Story:
         """The run deletes exactly `gone`; the log starts behind it, or at `log_start_offset`."""
         self._succeeds(EXPIRATION, run_id)
         assert self._states(run_id)["approval"] == ("success" if approved else "skipped")
-        items = self._tiering.deletions.items(f"expire-{run_id}")
+        items = self._app.adapters.stores.deletions.items(f"expire-{run_id}")
         assert {(item.planned.reason, item.outcome) for item in items} == {(reason, DeletionOutcome.DELETED)}
         deleted = [(_name(item.planned.segment_id.topic_id_partition), item.planned.start_offset) for item in items]
         assert deleted == [(name, segment.start_offset) for name in sorted(gone) for segment in gone[name]]
-        approval = self._tiering.deletions.run(f"expire-{run_id}").approval
+        approval = self._app.adapters.stores.deletions.run(f"expire-{run_id}").approval
         assert (approval is not None and approval.author.startswith(f"{ADMIN} ({EXPIRATION} {run_id}")) is approved
         for name, segments in gone.items():
             self.there[name] = self.there[name][len(segments) :]
@@ -229,7 +227,7 @@ class _Story:
         """Listing, rows, counters and Spark's recount, which compares the listing with the rows as well."""
         output = self._running.layout.state / "recount"
         arguments = ["--output", str(output), "--config", str(self._running.config), "--from-storage", "listing"]
-        self._require_agreement(recount(self._spark, self._tiering, parse_arguments(arguments)), output)
+        self._require_agreement(recount(self._spark, self._app, parse_arguments(arguments)), output)
 
     def require_agreement_of_a_size_run(self) -> None:
         """The same, and the recount is made by the DAG in the scheduler."""
@@ -243,7 +241,7 @@ class _Story:
         assert [(one.partition, one.start_offset, one.size_bytes) for one in listed] == [
             (name, one.start_offset, one.size_bytes) for name in sorted(self.there) for one in self.there[name]
         ]
-        metadata = self._tiering.metadata
+        metadata = self._app.adapters.stores.metadata
         rows = [row.metadata for partition in metadata.partitions() for row in metadata.list_segments(partition)]
         assert all(row.is_finished for row in rows)
         assert {(_name(row.topic_id_partition), str(row.remote_log_segment_id.id)) for row in rows} == {
@@ -270,12 +268,12 @@ class _Story:
                 None: (size.size_bytes, size.segments),
                 **{epoch.leader_epoch: (epoch.size_bytes, epoch.segments) for epoch in size.leader_epochs},
             }
-            for size in self._tiering.sizes()
+            for size in self._app.sizes.partition_sizes()
         }
 
     def _log_start(self, name: PartitionName) -> int:
-        (partition,) = [one for one in self._tiering.metadata.partitions() if _name(one) == name]
-        return self._tiering.metadata.partition_truth(partition).log_start_offset
+        (partition,) = [one for one in self._app.adapters.stores.metadata.partitions() if _name(one) == name]
+        return self._app.adapters.stores.metadata.partition_truth(partition).log_start_offset
 
 
 def _counted_by_spark(output: Path) -> Recount:

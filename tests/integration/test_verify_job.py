@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from include.tiering.app import App, open_app
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.model.depth import Depth
 from include.tiering.model.verdict import Verdict
@@ -19,7 +20,6 @@ from include.tiering.quality.rules import Severity
 from include.tiering.quota.config_store import ALL_BROKERS
 from include.tiering.tasks.plan_verification import Sample
 from include.tiering.tasks.verify_planned import ToMeasure
-from include.tiering.wiring import Tiering, open_tiering
 from include.tiering.work.verification_contract import VerificationOutcome
 from spark_jobs import verify_segments_job
 from spark_jobs.verify_segments_job import attempt, parse_arguments
@@ -41,10 +41,10 @@ class Copied:
     spark: SparkSession
 
     def open(self):
-        return open_tiering(settings_of(self.config))
+        return open_app(settings_of(self.config))
 
-    def plan(self, tiering: Tiering, depth: Depth = Depth.DEEP) -> int:
-        plan = tiering.plan_verification(RUN, Sample(due=True), depth=depth)
+    def plan(self, app: App, depth: Depth = Depth.DEEP) -> int:
+        plan = app.verification.plan(RUN, Sample(due=True), depth=depth)
         return len(plan.planned)
 
     def verify(self, *arguments: str, config: Path | None = None) -> dict[str, Any]:
@@ -60,49 +60,53 @@ class Copied:
 def copied(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Copied:
     config = planned_run(tmp_path, topics='["payments*", "audit_log"]')
     monkeypatch.setenv("HOME", str(tmp_path))
-    with open_tiering(settings_of(config)) as tiering:
-        tiering.copy_batch(RUN_ID, "inline")
+    with open_app(settings_of(config)) as app:
+        app.copying.run_batch(RUN_ID, "inline")
     return Copied(tmp_path, config, spark)
 
 
-def outcomes(tiering: Tiering) -> dict[str, int]:
-    return {str(total.outcome): total.segments for total in tiering.verifications.totals(RUN) if total.segments}
+def outcomes(app: App) -> dict[str, int]:
+    return {
+        str(total.outcome): total.segments for total in app.adapters.stores.verifications.totals(RUN) if total.segments
+    }
 
 
 def test_tasks_read_what_the_plan_said_under_one_quota(copied: Copied) -> None:
-    with copied.open() as tiering:
-        planned = copied.plan(tiering)
-        log_bytes = sum(size.size_bytes for size in tiering.sizes())
-        tiering.alter_configs(ALL_BROKERS, {FETCH_QUOTA: str(log_bytes // 2)}, author="test")
+    with copied.open() as app:
+        planned = copied.plan(app)
+        log_bytes = sum(size.size_bytes for size in app.sizes.partition_sizes())
+        app.configs.alter(ALL_BROKERS, {FETCH_QUOTA: str(log_bytes // 2)}, author="test")
         outcome = copied.verify()
         assert (outcome["exit_code"], outcome["segments"], outcome["failed"]) == (ExitCode.DONE, planned, 0)
-        assert outcomes(tiering) == {"passed": planned}
-        (total,) = (one for one in tiering.verifications.totals(RUN) if one.segments)
+        assert outcomes(app) == {"passed": planned}
+        (total,) = (one for one in app.adapters.stores.verifications.totals(RUN) if one.segments)
         # Every byte of each log, and its indexes; three tasks together took the time that one stream would have.
         assert log_bytes < outcome["bytes_read"] == total.read_bytes
         assert 0.9 < total.planned_bytes / total.read_bytes < 1.1
         assert outcome["seconds"] > 1
-        (progress,) = tiering.work.progress(RUN)
+        (progress,) = app.adapters.stores.work.progress(RUN)
         assert progress.finished
-        assert {total.verdict for total in tiering.metadata.verdict_totals() if total.segments} == {Verdict.PASSED}
+        assert {total.verdict for total in app.adapters.stores.metadata.verdict_totals() if total.segments} == {
+            Verdict.PASSED
+        }
 
 
 def test_a_damaged_byte_is_found_where_the_store_knows_nothing_of_it(copied: Copied) -> None:
     results = copied.directory / "results"
-    with copied.open() as tiering:
-        planned = copied.plan(tiering)
-        victim = tiering.verifications.pending(RUN, at_most=planned)[planned // 2].segment_id
+    with copied.open() as app:
+        planned = copied.plan(app)
+        victim = app.adapters.stores.verifications.pending(RUN, at_most=planned)[planned // 2].segment_id
         log = copied.log_of(victim.id)
         content = bytearray(log.read_bytes())
         content[len(content) // 2] ^= 1
         log.write_bytes(content)
         outcome = copied.verify("--results-dir", str(results))
         assert (outcome["exit_code"], outcome["segments"], outcome["failed"]) == (ExitCode.FINDINGS, planned, 1)
-        assert outcomes(tiering) == {"passed": planned - 1, "failed": 1}
-        found = tiering.findings_of(RUN)
+        assert outcomes(app) == {"passed": planned - 1, "failed": 1}
+        found = app.verification.findings_of(RUN)
         assert {finding.segment_id for _, finding in found} == {str(victim.id)}
         assert Severity.CRITICAL in {severity for severity, _ in found}
-        assert tiering.metadata.segment(victim).verdict is Verdict.FAILED
+        assert app.adapters.stores.metadata.segment(victim).verdict is Verdict.FAILED
         assert list(results.rglob("*.json"))
         # Nothing is left: another try reads nothing and finds nothing.
         again = copied.verify()
@@ -112,13 +116,13 @@ def test_a_damaged_byte_is_found_where_the_store_knows_nothing_of_it(copied: Cop
 def test_a_task_that_cannot_go_on_leaves_the_plan_as_it_was(copied: Copied) -> None:
     elsewhere = copied.directory / "elsewhere.toml"
     elsewhere.write_text(f'[metadata]\nurl = "sqlite:///{copied.directory}/nothing.sqlite"')
-    with copied.open() as tiering:
-        planned = copied.plan(tiering, Depth.SHALLOW)
+    with copied.open() as app:
+        planned = copied.plan(app, Depth.SHALLOW)
         options = parse_arguments(["--run-id", RUN, "--config", str(elsewhere)])
         with pytest.raises(verify_segments_job.MeasuringStoppedError, match="MetadataUnavailableError") as stopped:
-            verify_segments_job.verify(copied.spark, tiering, options)
+            verify_segments_job.verify(copied.spark, app, options)
         assert stopped.value.exit_code == ExitCode.RETRY
-        assert outcomes(tiering) == {"planned": planned}
+        assert outcomes(app) == {"planned": planned}
 
 
 def test_a_task_that_is_killed_is_worth_another_try(copied: Copied, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,10 +134,10 @@ def test_a_task_that_is_killed_is_worth_another_try(copied: Copied, monkeypatch:
     def by_killed_tasks(session: SparkSession, **_: Any) -> Callable[[Sequence[ToMeasure]], Iterable[SegmentMeasure]]:
         return lambda wanted: session.range(1).mapInArrow(killed, "id bigint").collect()
 
-    with copied.open() as tiering:
-        planned = copied.plan(tiering, Depth.SHALLOW)
+    with copied.open() as app:
+        planned = copied.plan(app, Depth.SHALLOW)
         with monkeypatch.context() as patched:
             patched.setattr(verify_segments_job, "measured_by_tasks", by_killed_tasks)
             assert copied.verify()["exit_code"] == ExitCode.RETRY
-        assert outcomes(tiering) == {str(VerificationOutcome.PLANNED): planned}
+        assert outcomes(app) == {str(VerificationOutcome.PLANNED): planned}
         assert copied.verify()["segments"] == planned

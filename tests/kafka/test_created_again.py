@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 from typer.testing import CliRunner
 
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from tests.doubles.kafka_lab.broker import KafkaBroker
 from tests.doubles.kafka_lab.cluster import WAIT_SECONDS, KafkaCluster, client_configuration, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.reassign import replicas
@@ -57,12 +57,12 @@ url = "{(tmp_path / "store").as_uri()}"
 include = ["created-again-*"]
 """
     )
-    assert CliRunner().invoke(app, ["--config", str(path), "migrate"]).exit_code == 0
+    assert CliRunner().invoke(cli, ["--config", str(path), "migrate"]).exit_code == 0
     return path
 
 
 def run(config: Path, *command: str) -> tuple[int, Any]:
-    done = CliRunner().invoke(app, ["--config", str(config), *command, "--json"], prog_name="./tiering")
+    done = CliRunner().invoke(cli, ["--config", str(config), *command, "--json"], prog_name="./tiering")
     return done.exit_code, json.loads(done.stdout)
 
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
+from include.tiering.app import App
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.wiring import Tiering
 from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
 from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.gauges import gauge_by_topic
@@ -43,9 +43,9 @@ def settle(cluster: KafkaCluster, topic: str = TOPIC) -> None:
         wait_until(lambda p=partition: len(cluster.local_segments(topic, p)) == 1, f"{topic}-{partition} was copied")
 
 
-def known_to_kafka(tiering: Tiering) -> Known:
+def known_to_kafka(app: App) -> Known:
     """What Kafka's own cache makes of all that is in the topic."""
-    topic = tiering.metadata_topic_reader
+    topic = app.adapters.metadata_topic_reader
     values = []
     for number in range(topic.partition_count()):
         begin, end = topic.offsets(number)
@@ -53,12 +53,12 @@ def known_to_kafka(tiering: Tiering) -> Known:
     return told([values])[0]
 
 
-def assert_agrees(tiering: Tiering) -> None:
+def assert_agrees(app: App) -> None:
     """States, what each leader epoch lists, and its highest offset, of every partition."""
-    known = known_to_kafka(tiering)
-    for partition in tiering.metadata.partitions():
+    known = known_to_kafka(app)
+    for partition in app.adapters.stores.metadata.partitions():
         ours, theirs = (
-            tiering.ingestion.broker_view(partition).cache,
+            app.adapters.stores.ingestion.broker_view(partition).cache,
             known[str(partition.topic_id), partition.partition],
         )
         assert {str(one.id): state.state.name for one, state in ours.segments.items()} == theirs.states
@@ -70,7 +70,7 @@ def assert_agrees(tiering: Tiering) -> None:
         }
         assert ours.highest == {epoch: offset for epoch, offset in theirs.highest.items() if offset is not None}
     assert {key for key, partition in known.items() if partition.states} <= {
-        (str(one.topic_id), one.partition) for one in tiering.metadata.partitions()
+        (str(one.topic_id), one.partition) for one in app.adapters.stores.metadata.partitions()
     }
 
 
@@ -85,9 +85,11 @@ def test_what_is_read_is_what_the_broker_knows_and_its_gauge_says(deployment: Br
     document = deployment.document("ingest", "--sizes")
     assert document["records"] >= 12
     assert (document["lag_records"], document["findings"]) == (0, [])
-    with deployment.library() as tiering:
-        assert_agrees(tiering)
-        assert {tiering.registry.owner(one.topic_id) for one in tiering.metadata.partitions()} == {TopicOwner.BROKER}
+    with deployment.library() as app:
+        assert_agrees(app)
+        assert {
+            app.adapters.stores.registry.owner(one.topic_id) for one in app.adapters.stores.metadata.partitions()
+        } == {TopicOwner.BROKER}
     sizes = sizes_by_topic(document)
     # The expiration task of each leader sets the gauge, every half second.
     wait_until(
@@ -124,8 +126,8 @@ def test_what_the_broker_deletes_disappears(deployment: BrokerDeployment) -> Non
         return [one["segments"] for one in left] == [len(cluster.remote_segments(topic, 0))]
 
     wait_until(follows, "the rows are what the broker has left")
-    with deployment.library() as tiering:
-        assert_agrees(tiering)
+    with deployment.library() as app:
+        assert_agrees(app)
     assert deployment.document("audit")["findings"] == []
     assert cluster.errors() == []
 
@@ -136,14 +138,18 @@ def test_it_goes_on_after_restarts_and_reads_again_what_it_read(deployment: Brok
     settle(cluster)
     cluster.restart()
     deployment.document("ingest")
-    with deployment.library() as tiering:
-        rows = {one: tiering.metadata.list_segments(one) for one in tiering.metadata.partitions()}
-        assert_agrees(tiering)
+    with deployment.library() as app:
+        rows = {
+            one: app.adapters.stores.metadata.list_segments(one) for one in app.adapters.stores.metadata.partitions()
+        }
+        assert_agrees(app)
     document = deployment.document("ingest", "--from-beginning", "--approve")
     assert document["findings"] == []
-    with deployment.library() as tiering:
-        assert {one: tiering.metadata.list_segments(one) for one in tiering.metadata.partitions()} == rows
-        assert_agrees(tiering)
+    with deployment.library() as app:
+        assert {
+            one: app.adapters.stores.metadata.list_segments(one) for one in app.adapters.stores.metadata.partitions()
+        } == rows
+        assert_agrees(app)
 
 
 def test_what_we_published_comes_back_and_follows_the_broker(deployment: BrokerDeployment) -> None:
@@ -154,30 +160,33 @@ def test_what_we_published_comes_back_and_follows_the_broker(deployment: BrokerD
     assert len(seeded) >= 4
     document = deployment.document("ingest")
     assert document["findings"] == []
-    with deployment.library() as tiering:
-        (partition,) = (one for one in tiering.metadata.partitions() if one.topic == topic)
-        rows = tiering.metadata.list_segments(partition)
+    with deployment.library() as app:
+        (partition,) = (one for one in app.adapters.stores.metadata.partitions() if one.topic == topic)
+        rows = app.adapters.stores.metadata.list_segments(partition)
         assert {(row.origin, row.broker_state) for row in rows} == {(SegmentOrigin.PLATFORM, FINISHED)}
-        assert tiering.registry.owner(topic_id) is TopicOwner.PLATFORM
-        assert_agrees(tiering)
+        assert app.adapters.stores.registry.owner(topic_id) is TopicOwner.PLATFORM
+        assert_agrees(app)
 
     switch_on(cluster, topic, [0])
     Writer(cluster.bootstrap, "lz4", seed=1).send(topic, [0], 600, value_bytes=400)
     settle(cluster, topic)
     deployment.document("ingest")
-    with deployment.library() as tiering:
-        assert tiering.registry.owner(topic_id) is TopicOwner.BROKER
-        assert {row.origin for row in tiering.metadata.list_segments(partition)} == set(SegmentOrigin)
-        assert_agrees(tiering)
+    with deployment.library() as app:
+        assert app.adapters.stores.registry.owner(topic_id) is TopicOwner.BROKER
+        assert {row.origin for row in app.adapters.stores.metadata.list_segments(partition)} == set(SegmentOrigin)
+        assert_agrees(app)
 
     cluster.alter_topic(topic, retention_bytes="150000")
     first = RemoteLogSegmentId(partition, Uuid.parse(seeded[0].segment_id))
 
     def follows() -> bool:
         deployment.document("ingest")
-        with deployment.library() as tiering:
-            row = tiering.metadata.segment(first)
-            left = [str(one.metadata.remote_log_segment_id.id) for one in tiering.metadata.list_segments(partition)]
+        with deployment.library() as app:
+            row = app.adapters.stores.metadata.segment(first)
+            left = [
+                str(one.metadata.remote_log_segment_id.id)
+                for one in app.adapters.stores.metadata.list_segments(partition)
+            ]
         is_deleted = row is not None and row.metadata.state is DELETE_FINISHED
         return is_deleted and sorted(left) == sorted(id_ for _, id_ in cluster.remote_segments(topic, 0))
 

@@ -10,7 +10,7 @@ import sys
 import traceback
 
 from include.tiering import wiring
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from include.tiering.quality import great_expectations_judge
 
 
@@ -38,7 +38,7 @@ def _become(arguments: list[str], stdout: str, stderr: str) -> None:
     os.dup2(null, 0)
     code = 1
     try:
-        app(arguments, prog_name="./tiering")
+        cli(arguments, prog_name="./tiering")
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except Exception:  # noqa: BLE001 - whatever it is, it is shown as an interpreter would

@@ -35,9 +35,9 @@ def require_all_there(archive: Archive) -> None:
     assert {number: archive.offsets(number) for number in BASES} == BASES
     archive.require_served()
     archive.require_no_leftovers()
-    with archive.open() as tiering:
+    with archive.open() as app:
         for partition in archive.remote():
-            truth = tiering.metadata.partition_truth(partition)
+            truth = app.adapters.stores.metadata.partition_truth(partition)
             assert truth.log_start_offset == 0
             if partition.partition == 0:
                 assert truth.leader_epochs == HISTORY
@@ -70,8 +70,8 @@ def test_one_thing_after_another_and_then_only_our_retention_deletes(archive: Ar
     for ages in (raised, raised_beyond_all_that_was_copied, recreated, unreachable):
         ages(archive)
         require_all_there(archive)
-    with archive.open() as tiering:
-        now_ms = tiering.deletions.now_ms()
+    with archive.open() as app:
+        now_ms = app.adapters.stores.deletions.now_ms()
     archive.set(retention_ms=now_ms - BETWEEN_THIRD_AND_FOURTH_MS)
     run, result = archive.expire()
     assert [item.planned.start_offset for item in run.items] == [0, 96, 188]
@@ -95,8 +95,8 @@ def test_by_size_local_bytes_that_cannot_be_known_count_as_nothing_and_are_named
 
 def test_by_size_with_local_bytes_counted_once(archive: Archive) -> None:
     """The active segment of 16,855 bytes is not remote: with it one segment more goes than without."""
-    with archive.open() as tiering:
-        (total,) = [s.size_bytes for s in tiering.sizes() if s.topic_id_partition.partition == 0]
+    with archive.open() as app:
+        (total,) = [s.size_bytes for s in app.sizes.partition_sizes() if s.topic_id_partition.partition == 0]
     archive.set(retention_bytes=total - 31_758 + 16_855)
     run, _ = archive.expire()
     assert [i.planned.start_offset for i in run.items if i.planned.segment_id.topic_id_partition.partition == 0] == [0]
@@ -105,12 +105,12 @@ def test_by_size_with_local_bytes_counted_once(archive: Archive) -> None:
 
 
 def test_a_truncation_by_decision_goes_with_the_next_run(archive: Archive) -> None:
-    with archive.open() as tiering:
-        (partition,) = [p for p in tiering.metadata.partitions() if p.partition == 0]
-        planned = tiering.truncation(partition, 300)
+    with archive.open() as app:
+        (partition,) = [p for p in app.adapters.stores.metadata.partitions() if p.partition == 0]
+        planned = app.expiration.plan_truncation(partition, 300)
         assert (planned.segments, planned.log_start_before) == (3, 0)
-        tiering.delete_records(planned, author="me@host")
-        (refused,) = tiering.fetch_records([PartitionFetch(partition, 299, 1_000)])
+        app.expiration.delete_records(planned, author="me@host")
+        (refused,) = app.reading.fetch_records([PartitionFetch(partition, 299, 1_000)])
         assert isinstance(refused.error, OffsetOutOfRangeError)
         assert "below the log start, 300" in str(refused.error)
     run, _ = archive.expire()

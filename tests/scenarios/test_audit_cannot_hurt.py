@@ -13,15 +13,15 @@ import pytest
 from sqlalchemy import Engine, delete, select
 from typer.testing import CliRunner, Result
 
+from include.tiering.app import App, open_app
 from include.tiering.audit.context import AuditContext, AuditMoment
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.removal_contract import RemovalOutcome
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from include.tiering.database.schema import metadata, segment_epochs, segments, stores
 from include.tiering.errors import ForeignStoreError
 from include.tiering.remote_storage.marker import MARKER_KEY
 from include.tiering.tasks.remove_strays import RemovalStep
-from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.archive import Archive
 from tests.doubles.planned_run import settings_of
 from tests.doubles.segments import partition_of
@@ -76,9 +76,9 @@ def store(archive: Archive) -> Path:
 
 
 @pytest.fixture
-def tiering(archive: Archive) -> Command:
+def app(archive: Archive) -> Command:
     def run(*arguments: str) -> Result:
-        return CliRunner().invoke(app, ["--config", str(archive.config), *arguments], prog_name="./tiering")
+        return CliRunner().invoke(cli, ["--config", str(archive.config), *arguments], prog_name="./tiering")
 
     return run
 
@@ -88,8 +88,8 @@ def document(result: Result, code: int) -> Any:
     return json.loads(result.stdout)
 
 
-def audited(tiering: Command, code: int, *flags: str) -> Any:
-    return document(tiering("audit", "--json", *flags), code)
+def audited(app: Command, code: int, *flags: str) -> Any:
+    return document(app("audit", "--json", *flags), code)
 
 
 def kinds(found: Any) -> list[str]:
@@ -97,64 +97,64 @@ def kinds(found: Any) -> list[str]:
 
 
 class TestApproval:
-    def test_nothing_goes_without_one(self, tiering, store):
+    def test_nothing_goes_without_one(self, app, store):
         orphan = plant_orphan(store)
         before = stored_files(store)
-        assert kinds(audited(tiering, 1)) == ["orphan", "orphan"]
-        refused = audited(tiering, 1, "--delete-orphans")["removal"]
+        assert kinds(audited(app, 1)) == ["orphan", "orphan"]
+        refused = audited(app, 1, "--delete-orphans")["removal"]
         assert refused["needs_approval"]
         assert refused["plan_hash"] in refused["refusal"]
         assert [one["outcome"] for one in refused["removals"]] == ["planned", "planned"]
-        other = audited(tiering, 1, "--delete-orphans", "--approve-plan", "f" * 64)["removal"]
+        other = audited(app, 1, "--delete-orphans", "--approve-plan", "f" * 64)["removal"]
         assert "another one than was approved" in other["refusal"]
         assert stored_files(store) == before > set(orphan)
-        shown = tiering("audit", "--delete-orphans").stdout
+        shown = app("audit", "--delete-orphans").stdout
         assert all(
             text in shown for text in (orphan[0], refused["plan_hash"], "needs an approval", "nothing was removed")
         )
 
-    def test_exactly_the_approved_plan_goes_and_a_second_run_finds_nothing(self, tiering, store):
+    def test_exactly_the_approved_plan_goes_and_a_second_run_finds_nothing(self, app, store):
         before = stored_files(store)
         plant_orphan(store)
         upload = plant_upload(store)
-        plan = audited(tiering, 1, "--delete-orphans")["removal"]
+        plan = audited(app, 1, "--delete-orphans")["removal"]
         assert sorted(one["kind"] for one in plan["removals"]) == ["open-multipart-upload", "orphan", "orphan"]
         assert upload in stored_files(store)
-        done = audited(tiering, 0, "--delete-orphans", "--approve-plan", plan["plan_hash"])
+        done = audited(app, 0, "--delete-orphans", "--approve-plan", plan["plan_hash"])
         assert {one["outcome"] for one in done["removal"]["removals"]} == {"removed"}
         assert {one["state"] for one in done["findings"]} == {"acted"}
         assert stored_files(store) == before
-        again = audited(tiering, 0, "--delete-orphans", "--approve")
+        again = audited(app, 0, "--delete-orphans", "--approve")
         assert (again["findings"], again["new"], again["removal"]["removals"]) == ([], 0, [])
 
-    def test_another_orphan_is_another_plan(self, tiering, store):
+    def test_another_orphan_is_another_plan(self, app, store):
         plant_orphan(store)
-        plan = audited(tiering, 1, "--delete-orphans")["removal"]
+        plan = audited(app, 1, "--delete-orphans")["removal"]
         plant_orphan(store, 2)
         before = stored_files(store)
-        refused = audited(tiering, 1, "--delete-orphans", "--approve-plan", plan["plan_hash"])
+        refused = audited(app, 1, "--delete-orphans", "--approve-plan", plan["plan_hash"])
         assert "another one than was approved" in refused["removal"]["refusal"]
         assert stored_files(store) == before
 
-    def test_what_is_young_waits(self, tiering, store, archive):
+    def test_what_is_young_waits(self, app, store, archive):
         plant_orphan(store, age_seconds=60)
-        found = audited(tiering, 0, "--delete-orphans", "--approve")
+        found = audited(app, 0, "--delete-orphans", "--approve")
         assert (found["findings"], found["passed_over"]) == ([], {"young": 2})
         archive.set_default(tiering_audit_min_age_ms=0)
-        assert len(audited(tiering, 0, "--delete-orphans", "--approve")["removal"]["removals"]) == 2
+        assert len(audited(app, 0, "--delete-orphans", "--approve")["removal"]["removals"]) == 2
 
-    def test_flags_that_make_no_sense(self, tiering):
+    def test_flags_that_make_no_sense(self, app):
         for flags in ("--approve", "--approve-plan x", "--old-versions", "--delete-orphans --accept 1"):
-            assert tiering("audit", *flags.split()).exit_code == 2
+            assert app("audit", *flags.split()).exit_code == 2
 
-    def test_an_accepted_finding_fails_no_audit(self, tiering, store):
+    def test_an_accepted_finding_fails_no_audit(self, app, store):
         plant_orphan(store)
-        ids = [one["finding_id"] for one in audited(tiering, 1)["findings"]]
+        ids = [one["finding_id"] for one in audited(app, 1)["findings"]]
         accept = [flag for number in ids for flag in ("--accept", str(number))]
-        assert [one["finding_id"] for one in audited(tiering, 0, *accept)["accepted"]] == ids
-        assert {one["state"] for one in audited(tiering, 0)["findings"]} == {"accepted"}
-        assert audited(tiering, 0, "--delete-orphans")["removal"]["removals"] == []
-        assert tiering("audit", "--accept", "999").exit_code == 1
+        assert [one["finding_id"] for one in audited(app, 0, *accept)["accepted"]] == ids
+        assert {one["state"] for one in audited(app, 0)["findings"]} == {"accepted"}
+        assert audited(app, 0, "--delete-orphans")["removal"]["removals"] == []
+        assert app("audit", "--accept", "999").exit_code == 1
 
 
 class TestGuards:
@@ -165,33 +165,33 @@ class TestGuards:
         archive.set_default(tiering_audit_min_age_ms=0)
         plant_orphan(store)
 
-    def require_refusal(self, tiering: Command, store: Path, guard: str, sentence: str) -> None:
+    def require_refusal(self, app: Command, store: Path, guard: str, sentence: str) -> None:
         before = stored_files(store)
-        found = audited(tiering, 1, "--delete-orphans", "--approve")
+        found = audited(app, 1, "--delete-orphans", "--approve")
         assert [one["guard"] for one in found["refusals"]] == [guard]
         assert sentence in found["removal"]["refusal"]
         assert found["removal"]["removals"] == []
         assert stored_files(store) == before
 
-    def test_an_empty_database(self, tiering, store, archive):
+    def test_an_empty_database(self, app, store, archive):
         with archive.open() as opened:
             empty_but_for_the_store(opened.engine)
-        self.require_refusal(tiering, store, "empty-database", "knows no segment at all")
+        self.require_refusal(app, store, "empty-database", "knows no segment at all")
 
-    def test_a_database_restored_from_a_backup(self, tiering, store, archive):
+    def test_a_database_restored_from_a_backup(self, app, store, archive):
         database = archive.directory / "metadata.sqlite"
         with archive.open() as opened:
             opened.engine.dispose()
         shutil.copy(database, archive.directory / "backup.sqlite")
         archive.copy()
-        assert kinds(audited(tiering, 1)) == ["orphan", "orphan"]
+        assert kinds(audited(app, 1)) == ["orphan", "orphan"]
         for leftover in archive.directory.glob("metadata.sqlite*"):
             leftover.unlink()
         shutil.copy(archive.directory / "backup.sqlite", database)
-        assert tiering("take-over-store", "--approve").exit_code == 0
-        self.require_refusal(tiering, store, "older-database", "restored from a backup?")
+        assert app("take-over-store", "--approve").exit_code == 0
+        self.require_refusal(app, store, "older-database", "restored from a backup?")
 
-    def test_a_restored_database_before_the_copies_are_as_old_as_the_guard(self, tiering, store, archive):
+    def test_a_restored_database_before_the_copies_are_as_old_as_the_guard(self, app, store, archive):
         """They are the evidence, whatever their age."""
         database = archive.directory / "metadata.sqlite"
         shutil.copy(database, archive.directory / "backup.sqlite")
@@ -200,20 +200,20 @@ class TestGuards:
             leftover.unlink()
         shutil.copy(archive.directory / "backup.sqlite", database)
         archive.set_default(tiering_audit_min_age_ms=None)
-        assert tiering("take-over-store", "--approve").exit_code == 0
-        self.require_refusal(tiering, store, "older-database", "restored from a backup?")
+        assert app("take-over-store", "--approve").exit_code == 0
+        self.require_refusal(app, store, "older-database", "restored from a backup?")
 
-    def test_a_database_of_another_store(self, tiering, store, archive):
+    def test_a_database_of_another_store(self, app, store, archive):
         with archive.open() as opened, opened.engine.begin() as connection:
             connection.execute(stores.update().values(store_id="A" * 21 + "Q"))
         before = stored_files(store)
-        refused = tiering("audit", "--delete-orphans", "--approve")
+        refused = app("audit", "--delete-orphans", "--approve")
         assert refused.exit_code == 1
         assert "the store belongs to" in refused.stderr
         assert stored_files(store) == before
 
     @pytest.mark.parametrize("change", ["generation", "cluster", "none"])
-    def test_a_marker_of_another_time_or_place(self, tiering, store, archive, change):
+    def test_a_marker_of_another_time_or_place(self, app, store, archive, change):
         marker = store / "_tiering-store.json"
         content = json.loads(marker.read_text())
         if change == "none":
@@ -223,7 +223,7 @@ class TestGuards:
         else:
             marker.write_text(json.dumps({**content, "cluster_id": "another-cluster-1234567"}))
         before = stored_files(store)
-        assert tiering("audit", "--delete-orphans", "--approve").exit_code == 1
+        assert app("audit", "--delete-orphans", "--approve").exit_code == 1
         assert stored_files(store) == before
 
     def test_a_marker_that_changes_between_plan_and_removal(self, store, archive):
@@ -240,7 +240,7 @@ class TestGuards:
                 opened.remove_batch("remove", "remove/0")
         assert stored_files(store) == before
 
-    def test_a_plan_that_the_restored_database_never_made(self, tiering, store, archive):
+    def test_a_plan_that_the_restored_database_never_made(self, app, store, archive):
         """Approved, then the database was set back: nobody knows the plan any more."""
         with archive.open() as opened:
             opened.audit("one")
@@ -260,12 +260,12 @@ class TestGuards:
             assert opened.plan_removals("remove", "one").removals == ()
         assert stored_files(store) == before
 
-    def test_an_adoptable_copy_is_offered_and_stays(self, tiering, store, archive):
+    def test_an_adoptable_copy_is_offered_and_stays(self, app, store, archive):
         with archive.open() as opened, opened.engine.begin() as connection:
             oldest = select(segments.c.segment_key).order_by(segments.c.segment_key).limit(1).scalar_subquery()
             connection.execute(delete(segment_epochs).where(segment_epochs.c.segment_key == oldest))
             connection.execute(delete(segments).where(segments.c.segment_key == oldest))
-        found = audited(tiering, 1, "--delete-orphans", "--approve")
+        found = audited(app, 1, "--delete-orphans", "--approve")
         adoptable = [one for one in found["findings"] if one["kind"] == "adoptable"]
         assert len(adoptable) == 1
         assert {one["outcome"] for one in found["removal"]["removals"]} == {"removed"}
@@ -273,10 +273,10 @@ class TestGuards:
 
 
 class TestDanglingReferences:
-    def test_are_found_and_confirmed(self, tiering, store):
+    def test_are_found_and_confirmed(self, app, store):
         manifest = min(store.rglob("*.rsm-manifest"))
         manifest.unlink()
-        found = audited(tiering, 1)
+        found = audited(app, 1)
         assert [(one["kind"], one["key"]) for one in found["findings"]] == [
             ("dangling-reference", manifest.relative_to(store).as_posix())
         ]
@@ -299,15 +299,15 @@ class TestDanglingReferences:
 
 
 class TestVanished:
-    def test_findings_are_gone_and_come_back(self, tiering, store, archive):
+    def test_findings_are_gone_and_come_back(self, app, store, archive):
         orphan = plant_orphan(store)
-        audited(tiering, 1)
+        audited(app, 1)
         for key in orphan:
             (store / key).rename(archive.directory / Path(key).name)
-        assert (lambda found: (found["findings"], found["gone"]))(audited(tiering, 0)) == ([], 2)
+        assert (lambda found: (found["findings"], found["gone"]))(audited(app, 0)) == ([], 2)
         for key in orphan:
             (archive.directory / Path(key).name).rename(store / key)
-        found = audited(tiering, 1)
+        found = audited(app, 1)
         assert found["new"] == 2
         assert {one["first_seen_ms"] < one["last_seen_ms"] for one in found["findings"]} == {True}
 
@@ -316,10 +316,10 @@ PARTITION = partition_of("raced", 0)
 
 
 @pytest.fixture
-def raced(archive: Archive) -> Iterator[Tiering]:
+def raced(archive: Archive) -> Iterator[App]:
     """No age guard: nothing but the metadata stands between the audit and a copy."""
     archive.set_default(tiering_audit_min_age_ms=0)
-    with open_tiering(settings_of(archive.config)) as opened:
+    with open_app(settings_of(archive.config)) as opened:
         yield opened
 
 
@@ -351,7 +351,7 @@ class TestCopyInFlight:
             if reached is step:
                 copied.append(copies.copy())
 
-        with open_tiering(settings_of(archive.config), observe=copy) as opened:
+        with open_app(settings_of(archive.config), observe=copy) as opened:
             copies = TinyCopies.into(opened, PARTITION)
             result = remove_strays(opened, "one")
             assert {item.outcome for item in result.items} == {RemovalOutcome.REMOVED}
@@ -370,7 +370,7 @@ class TestCopyInFlight:
     def test_running_free_a_hundred_times(self, raced, store):
         """Each time one copy and one whole audit with its removal begin at once, in threads of their own. Whatever they
         do to each other: no copy loses an object, and every orphan goes."""
-        with open_tiering(raced.settings) as other, ThreadPoolExecutor(1) as threads:
+        with open_app(raced.settings) as other, ThreadPoolExecutor(1) as threads:
             copies = TinyCopies.into(other, PARTITION)
             removed = []
             for number in range(100):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from tests.doubles.archive import Archive
 from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, raw_client, versitygw_server
 
@@ -40,8 +40,8 @@ def archive(server: Any, tmp_path: Path) -> Archive:
     remote = f's3://{BUCKET}/tiered"\nendpoint_url = "{server.endpoint_url}'
     archive.config.write_text(archive.config.read_text().replace((tmp_path / "store").as_uri(), remote))
     (tmp_path / "metadata.sqlite").unlink()
-    with archive.open() as tiering:
-        tiering.migrate()
+    with archive.open() as app:
+        app.set_up.migrate()
     archive.copy()
     archive.set(retention_bytes=50_000)
     archive.set_default(tiering_audit_min_age_ms=0)
@@ -59,7 +59,7 @@ def test_what_is_old_goes_by_name_alone(server: Any, archive: Archive) -> None:
     client.create_multipart_upload(Bucket=BUCKET, Key=stray)
 
     def audit(*flags: str) -> tuple[int, Counter[str]]:
-        answer = CliRunner().invoke(app, ["--config", str(archive.config), "audit", "--json", *flags])
+        answer = CliRunner().invoke(cli, ["--config", str(archive.config), "audit", "--json", *flags])
         found = json.loads(answer.stdout)["findings"]
         return answer.exit_code, Counter(one["kind"] for one in found if one["state"] == "open")
 

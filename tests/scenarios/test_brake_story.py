@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from include.tiering.cli.session import author
 from include.tiering.database.schema import approvals, events
 from include.tiering.errors import ApprovalRequiredError
@@ -36,9 +36,9 @@ def archive(tmp_path: Path) -> Archive:
 
 
 @pytest.fixture
-def tiering(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> Command:
+def app(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> Command:
     def run(*arguments: str) -> Result:
-        return CliRunner().invoke(app, ["--config", str(archive.config), *arguments], prog_name="./tiering")
+        return CliRunner().invoke(cli, ["--config", str(archive.config), *arguments], prog_name="./tiering")
 
     return run
 
@@ -53,25 +53,25 @@ def left(archive: Archive) -> dict[int, list[int]]:
 
 
 def approval_rows(archive: Archive) -> list[tuple[str, str]]:
-    with archive.open() as tiering, tiering.engine.connect() as connection:
+    with archive.open() as app, app.adapters.engine.connect() as connection:
         return [(row.plan_hash, row.author) for row in connection.execute(approvals.select())]
 
 
 class TestCommandLine:
-    def test_the_run_stops_until_exactly_this_plan_is_approved(self, archive: Archive, tiering: Command) -> None:
+    def test_the_run_stops_until_exactly_this_plan_is_approved(self, archive: Archive, app: Command) -> None:
         archive.set(retention_bytes=25_000)
-        shown = document(tiering("expire", "--dry-run", "--json"), 0)
+        shown = document(app("expire", "--dry-run", "--json"), 0)
         assert shown["needs_approval"]
         assert [one["topic"] for one in shown["shares"]] == ["orders"]
         assert shown["shares"][0]["share"] > 0.2
         assert "orders" in shown["reasons"][0]
-        refused = document(tiering("expire", "--json"), 1)
+        refused = document(app("expire", "--json"), 1)
         assert refused["plan_hash"] == shown["plan_hash"]
         assert shown["plan_hash"] in refused["refusal"]
         assert left(archive) == EVERYTHING
         assert approval_rows(archive) == []
 
-        done = document(tiering("expire", "--approve-plan", shown["plan_hash"], "--json"), 0)
+        done = document(app("expire", "--approve-plan", shown["plan_hash"], "--json"), 0)
         assert [one["segment_id"] for one in done["decisions"]] == [one["segment_id"] for one in shown["decisions"]]
         assert {one["outcome"] for one in done["decisions"]} == {"deleted"}
         assert done["approved_by"] == author()
@@ -79,41 +79,41 @@ class TestCommandLine:
         archive.require_served()
         archive.require_no_leftovers()
 
-    def test_a_changed_plan_needs_a_new_approval(self, archive: Archive, tiering: Command) -> None:
+    def test_a_changed_plan_needs_a_new_approval(self, archive: Archive, app: Command) -> None:
         archive.set(retention_bytes=25_000)
-        old = document(tiering("expire", "--dry-run", "--json"), 0)["plan_hash"]
+        old = document(app("expire", "--dry-run", "--json"), 0)["plan_hash"]
         archive.set(retention_bytes=100_000)
-        refused = document(tiering("expire", "--approve-plan", old, "--json"), 1)
+        refused = document(app("expire", "--approve-plan", old, "--json"), 1)
         assert refused["plan_hash"] != old
         assert "another one than was approved" in refused["refusal"]
         assert left(archive) == EVERYTHING
 
-    def test_approve_agrees_to_the_plan_of_this_run(self, archive: Archive, tiering: Command) -> None:
+    def test_approve_agrees_to_the_plan_of_this_run(self, archive: Archive, app: Command) -> None:
         archive.set(retention_bytes=100_000)
-        done = document(tiering("expire", "--approve", "--json"), 0)
+        done = document(app("expire", "--approve", "--json"), 0)
         assert done["deleted_bytes"] == done["bytes"] > 0
         assert left(archive)[0] == [282, 664, 808]
 
-    def test_what_was_deleted_within_a_day_counts(self, archive: Archive, tiering: Command) -> None:
+    def test_what_was_deleted_within_a_day_counts(self, archive: Archive, app: Command) -> None:
         archive.set_default(tiering_expiration_max_share="0.3")
         archive.set(retention_bytes=145_000)
-        first = document(tiering("expire", "--dry-run", "--json"), 0)
+        first = document(app("expire", "--dry-run", "--json"), 0)
         assert not first["needs_approval"]
-        document(tiering("expire", "--approve", "--json"), 0)
+        document(app("expire", "--approve", "--json"), 0)
         archive.set(retention_bytes=100_000)
-        second = document(tiering("expire", "--dry-run", "--json"), 0)
+        second = document(app("expire", "--dry-run", "--json"), 0)
         assert second["needs_approval"]
         assert second["shares"][0]["recent_bytes"] == first["shares"][0]["planned_bytes"]
 
-    def test_the_floor_keeps_small_topics_quiet(self, archive: Archive, tiering: Command) -> None:
+    def test_the_floor_keeps_small_topics_quiet(self, archive: Archive, app: Command) -> None:
         archive.set_default(tiering_expiration_min_bytes=None)
         archive.set(retention_bytes=25_000)
-        assert not document(tiering("expire", "--dry-run", "--json"), 0)["needs_approval"]
+        assert not document(app("expire", "--dry-run", "--json"), 0)["needs_approval"]
 
-    def test_without_a_terminal_even_a_small_share_needs_a_flag(self, archive: Archive, tiering: Command) -> None:
+    def test_without_a_terminal_even_a_small_share_needs_a_flag(self, archive: Archive, app: Command) -> None:
         archive.set_default(tiering_expiration_max_share=1)
         archive.set(retention_bytes=100_000)
-        refused = document(tiering("expire", "--json"), 1)
+        refused = document(app("expire", "--json"), 1)
         assert not refused["needs_approval"]
         assert "without a terminal" in refused["refusal"]
         assert left(archive) == EVERYTHING
@@ -131,8 +131,8 @@ class TestCommandLine:
         assert done.returncode == (0 if goes else 1)
         assert (left(archive) == EVERYTHING) is not goes
 
-    def test_flags_that_contradict(self, tiering: Command) -> None:
-        result = tiering("expire", "--dry-run", "--approve")
+    def test_flags_that_contradict(self, app: Command) -> None:
+        result = app("expire", "--dry-run", "--approve")
         assert result.exit_code == 2
         assert "exclude each other" in result.stderr
 
@@ -140,17 +140,17 @@ class TestCommandLine:
 class TestRun:
     def test_no_batch_starts_before_the_approval_and_a_no_leaves_everything(self, archive: Archive) -> None:
         archive.set(retention_bytes=25_000)
-        with archive.open() as tiering:
-            plan = tiering.plan_expiration("run")
+        with archive.open() as app:
+            plan = app.expiration.plan("run")
             with pytest.raises(ApprovalRequiredError):
-                tiering.delete_batch("run", "run/0")
-            assert tiering.brake("run").needs_approval
+                app.expiration.run_batch("run", "run/0")
+            assert app.expiration.apply_limits("run").needs_approval
             with pytest.raises(ApprovalRequiredError, match=plan.plan_hash):
-                tiering.delete_batch("run", "run/0")
+                app.expiration.run_batch("run", "run/0")
             assert left(archive) == EVERYTHING
-            tiering.approve("run", plan.plan_hash, author="admin@airflow")
-            assert len(tiering.delete_batch("run", "run/0").deleted) == plan.segments
-            with tiering.engine.connect() as connection:
+            app.expiration.approve("run", plan.plan_hash, author="admin@airflow")
+            assert len(app.expiration.run_batch("run", "run/0").deleted) == plan.segments
+            with app.adapters.engine.connect() as connection:
                 rows = connection.execute(events.select().where(events.c.kind == "approval")).all()
         assert [(row.author, row.detail) for row in rows] == [("admin@airflow", plan.plan_hash)]
 
@@ -158,9 +158,9 @@ class TestRun:
         """Another run deletes a planned segment between plan and brake: the second sum shows it."""
         archive.set_default(tiering_expiration_max_share=1)
         archive.set(retention_bytes=100_000)
-        with archive.open() as tiering:
-            tiering.plan_expiration("run")
+        with archive.open() as app:
+            app.expiration.plan("run")
             archive.expire()
-            report = tiering.brake("run")
+            report = app.expiration.apply_limits("run")
         assert report.needs_approval
         assert "the plan counts" in report.reasons[0]

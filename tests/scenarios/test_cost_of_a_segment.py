@@ -11,11 +11,11 @@ from typing import Any, Final
 import pytest
 from sqlalchemy import Connection, event
 
+from include.tiering.app import open_app
 from include.tiering.database.engine import WRITES
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.remote_storage.file_tree import FileTree
 from include.tiering.tasks.copy_one_segment import CopyStep
-from include.tiering.wiring import open_tiering
 from tests.doubles.archive import Archive
 from tests.doubles.planned_run import settings_of
 
@@ -78,11 +78,11 @@ def test_a_segment_costs_six_transactions_and_ten_looks_at_the_root(
     to. The root: before each of three objects is written and before it gets its name, as each is read
     back, and for the marker."""
     archive, counted = Archive.of(tmp_path), Counted()
-    with open_tiering(settings_of(archive.config), observe=counted.observe) as tiering:
-        tiering.plan_copy(RUN)
-        event.listen(tiering.engine, "begin", counted.begins)
+    with open_app(settings_of(archive.config), observe=counted.observe) as app:
+        app.copying.plan(RUN)
+        event.listen(app.adapters.engine, "begin", counted.begins)
         with counting_files(counted, monkeypatch):
-            result = tiering.copy_batch(RUN, f"{RUN}/0")
+            result = app.copying.run_batch(RUN, f"{RUN}/0")
     assert not result.failed
     assert len(counted.segments) == len(result.copied) == 10
     assert counted.usual == {WRITE: 3, READ: 3, ROOT: 10}

@@ -21,9 +21,9 @@ def archive(tmp_path: Path) -> Archive:
     """All but the last rolled segment of `orders-0` is remote: that one is local alone."""
     archive = Archive.of(tmp_path)
     archive.copy()
-    with archive.open() as tiering:
-        (partition,) = (one for one in tiering.metadata.partitions() if one.partition == 0)
-        last = tiering.metadata.list_segments(partition)[-1].metadata
+    with archive.open() as app:
+        (partition,) = (one for one in app.adapters.stores.metadata.partitions() if one.partition == 0)
+        last = app.adapters.stores.metadata.list_segments(partition)[-1].metadata
         assert last.start_offset == 808
     return archive
 

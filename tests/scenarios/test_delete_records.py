@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from include.tiering.cli.session import author
 from include.tiering.database.schema import events
 from include.tiering.model.topic_owner import TopicOwner
@@ -29,7 +29,7 @@ def delete_records(archive: Archive) -> Command:
     def run(before_offset: int, *options: str, partition: int = 0) -> Result:
         where = ["--partition", str(partition), "--before-offset", str(before_offset)]
         arguments = ["--config", str(archive.config), "delete-records", "orders", *where, "--json", *options]
-        return CliRunner().invoke(app, arguments, prog_name="./tiering")
+        return CliRunner().invoke(cli, arguments, prog_name="./tiering")
 
     return run
 
@@ -55,7 +55,7 @@ def test_agreed_to_it_rises_with_an_event_and_never_falls(archive: Archive, dele
     lower = delete_records(50)
     assert lower.exit_code == 0
     assert (json.loads(lower.stdout)["from"], json.loads(lower.stdout)["to"]) == (100, 100)
-    with archive.open() as tiering, tiering.engine.connect() as connection:
+    with archive.open() as app, app.adapters.engine.connect() as connection:
         (event,) = connection.execute(events.select().where(events.c.kind == "log-start"))
     assert (event.detail, event.author) == ("0 -> 100: delete-records", author())
 
@@ -73,10 +73,10 @@ def test_no_such_partition(delete_records: Command) -> None:
 
 
 def test_only_of_a_topic_that_is_ours(archive: Archive, delete_records: Command) -> None:
-    with archive.open() as tiering:
-        (topic_id,) = {partition.topic_id for partition in tiering.metadata.partitions()}
+    with archive.open() as app:
+        (topic_id,) = {partition.topic_id for partition in app.adapters.stores.metadata.partitions()}
         owners = {"expected": TopicOwner.PLATFORM, "author": "test"}
-        tiering.registry.set_owner(topic_id, "orders", TopicOwner.HANDING_OVER, **owners)
+        app.adapters.stores.registry.set_owner(topic_id, "orders", TopicOwner.HANDING_OVER, **owners)
     refused = delete_records(200, "--approve")
     assert refused.exit_code == 2
     assert "its owner is handing-over" in refused.stderr

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.app import App, open_app
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.tasks.copy_one_segment import CopyStep
 from include.tiering.tasks.copy_segments import BatchResult
-from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.archive import Archive
 from tests.doubles.planned_run import settings_of
 from tests.doubles.quotas import SameLimiter
@@ -73,7 +73,7 @@ class Deployment:
     disk: RenamedDisk
 
     @contextmanager
-    def open(self, at: tuple[CopyStep, int] | None = None, take: int | None = None) -> Iterator[Tiering]:
+    def open(self, at: tuple[CopyStep, int] | None = None, take: int | None = None) -> Iterator[App]:
         """The disk goes away when step `at` is reached, or when the limiter is asked for bytes the `take`th time."""
 
         moments = {at}
@@ -83,24 +83,24 @@ class Deployment:
                 moments.clear()
                 self.disk.goes()
 
-        with open_tiering(settings_of(self.archive.config), observe=observe) as tiering:
+        with open_app(settings_of(self.archive.config), observe=observe) as app:
             if take is not None:
-                tiering.__dict__["quotas"] = SameLimiter(GoingAway(take, self.disk.goes))
-            yield tiering
+                app.__dict__["quotas"] = SameLimiter(GoingAway(take, self.disk.goes))
+            yield app
 
     def copied(self, at: tuple[CopyStep, int] | None = None, take: int | None = None) -> BatchResult:
-        with self.open(at, take) as tiering:
-            tiering.plan_copy(RUN)
-            return tiering.copy_batch(RUN, f"{RUN}/0")
+        with self.open(at, take) as app:
+            app.copying.plan(RUN)
+            return app.copying.run_batch(RUN, f"{RUN}/0")
 
     def require_nothing_dangles(self) -> int:
         """Every FINISHED segment has its objects in the store, and passes; how many there are."""
         finished = [one for segments in self.archive.remote().values() for one in segments]
-        with self.archive.open() as tiering:
+        with self.archive.open() as app:
             for segment in finished:
-                kinds = {stored.kind for stored in tiering.storage.stat_log_segment(segment)}
+                kinds = {stored.kind for stored in app.adapters.storage.stat_log_segment(segment)}
                 assert kinds >= {ObjectKind.LOG, ObjectKind.MANIFEST, ObjectKind.INDEXES}, segment.start_offset
-            audited = tiering.audit("audit-1")
+            audited = app.audit.run("audit-1")
             assert [one for one in audited.findings if one.kind == "dangling-reference"] == []
         return len(finished)
 
@@ -159,26 +159,28 @@ def test_an_attempt_in_a_store_that_is_not_ours_keeps_its_row_until_it_can_be_cl
     deployment: Deployment,
 ) -> None:
     deployment.copied(at=(CopyStep.SENT, SECOND_OF_PARTITION_0))
-    with deployment.archive.open() as tiering:
+    with deployment.archive.open() as app:
         states = [
-            row.metadata.state for p in tiering.metadata.partitions() for row in tiering.metadata.list_segments(p)
+            row.metadata.state
+            for p in app.adapters.stores.metadata.partitions()
+            for row in app.adapters.stores.metadata.list_segments(p)
         ]
     assert RemoteLogSegmentState.DELETE_SEGMENT_STARTED in states
     deployment.disk.comes_back()
-    with deployment.archive.open() as tiering:
-        before = {key for key, _ in tiering.storage.list_objects()}
-        tiering.plan_copy("resumed")
-        tiering.copy_batch("resumed", "resumed/0")
-        after = {key for key, _ in tiering.storage.list_objects()}
+    with deployment.archive.open() as app:
+        before = {key for key, _ in app.adapters.storage.list_objects()}
+        app.copying.plan("resumed")
+        app.copying.run_batch("resumed", "resumed/0")
+        after = {key for key, _ in app.adapters.storage.list_objects()}
     assert len(before - after) == 3
     deployment.archive.require_no_leftovers()
 
 
 def test_one_that_is_opened_once_goes_on_when_the_disk_is_back(deployment: Deployment) -> None:
-    with deployment.open(at=(CopyStep.STARTED, SECOND_OF_PARTITION_0)) as tiering:
-        tiering.plan_copy(RUN)
-        assert tiering.copy_batch(RUN, f"{RUN}/0").failed
+    with deployment.open(at=(CopyStep.STARTED, SECOND_OF_PARTITION_0)) as app:
+        app.copying.plan(RUN)
+        assert app.copying.run_batch(RUN, f"{RUN}/0").failed
         deployment.disk.comes_back()
-        tiering.plan_copy("resumed")
-        assert tiering.copy_batch("resumed", "resumed/0").failed == ()
+        app.copying.plan("resumed")
+        assert app.copying.run_batch("resumed", "resumed/0").failed == ()
     assert deployment.require_nothing_dangles() == 10

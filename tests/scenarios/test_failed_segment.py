@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import update
 from typer.testing import CliRunner
 
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from include.tiering.cli.session import author
 from include.tiering.database.schema import segments
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
@@ -43,12 +43,12 @@ def archive(tmp_path: Path) -> Archive:
 
 
 @pytest.fixture
-def tiering(archive: Archive) -> Command:
+def app(archive: Archive) -> Command:
     """Runs a command with --json; returns its exit code and what it said."""
 
     def run(*arguments: str) -> tuple[int, Any]:
         options = ["--config", str(archive.config), *arguments, "--json"]
-        done = CliRunner().invoke(app, options, prog_name="./tiering")
+        done = CliRunner().invoke(cli, options, prog_name="./tiering")
         return done.exit_code, json.loads(done.stdout)
 
     return run
@@ -97,17 +97,17 @@ def fetched(archive: Archive, offset: int) -> FetchedRecords:
     return answer
 
 
-def test_a_damaged_segment_is_replaced_held_and_then_deleted(archive: Archive, tiering: Command) -> None:
+def test_a_damaged_segment_is_replaced_held_and_then_deleted(archive: Archive, app: Command) -> None:
     old = segment_at(archive, 188)
     damage(archive, old)
     assert {finding.start_offset for finding in verified(archive, "copy-1").failed} == {188}
     assert fetched(archive, 188).error is not None
 
-    code, plan = tiering("plan", "--topic", "orders")
+    code, plan = app("plan", "--topic", "orders")
     assert code == 0
     (planned,) = plan["partitions"]
     assert [(one["base_offset"], one["supersedes"]) for one in planned["segments"]] == [(188, str(old.id))]
-    assert tiering("doctor", "orders")[1]["partitions"][0]["tiers"]
+    assert app("doctor", "orders")[1]["partitions"][0]["tiers"]
     archive.copy()
     assert states(archive, old) == (DELETING, Verdict.FAILED)
     assert archive.offsets(0) == BASES
@@ -129,19 +129,19 @@ def test_a_damaged_segment_is_replaced_held_and_then_deleted(archive: Archive, t
     archive.require_served()
 
 
-def test_where_no_source_has_it_it_is_lost_until_somebody_decides(archive: Archive, tiering: Command) -> None:
+def test_where_no_source_has_it_it_is_lost_until_somebody_decides(archive: Archive, app: Command) -> None:
     old = segment_at(archive, 188)
     damage(archive, old)
     verified(archive, "copy-1")
     archive.raise_broker_log_start(0, 664)
     (held,) = archive.copy().held_back
     assert (held.reason, [loss.offsets for loss in held.lost]) == (HeldBack.LOST, [(188, 281)])
-    code, plan = tiering("plan", "--topic", "orders")
+    code, plan = app("plan", "--topic", "orders")
     assert (code, [(one["start_offset"], one["end_offset"]) for one in plan["held_back"][0]["lost"]]) == (
         1,
         [(188, 281)],
     )
-    line = tiering("doctor", "orders")[1]["partitions"][0]
+    line = app("doctor", "orders")[1]["partitions"][0]
     assert "offsets 188..281" in line["finding"]
     assert "the source's log starts at 664" in line["finding"]
     assert "./tiering skip orders --partition 0" in line["advice"]
@@ -152,16 +152,16 @@ def test_where_no_source_has_it_it_is_lost_until_somebody_decides(archive: Archi
     archive.set(retention_ms=None)
 
     arguments = ("skip", "orders", "--partition", "0", "--reason", WHY)
-    code, refused = tiering(*arguments)
+    code, refused = app(*arguments)
     assert (code, refused["refusal"]) == (1, "without a terminal it needs --approve")
     assert [one["start_offset"] for one in refused["lost"]] == [188]
-    code, recorded = tiering(*arguments, "--approve")
+    code, recorded = app(*arguments, "--approve")
     assert (code, [one["author"] for one in recorded["recorded"]]) == (0, [author()])
     assert archive.copy().held_back == ()
     assert states(archive, old) == (RemoteLogSegmentState.COPY_SEGMENT_FINISHED, Verdict.FAILED)
     assert f"188..281 were skipped by {author()} ({WHY}); go on at offset 282" in str(fetched(archive, 188).error)
     assert fetched(archive, 282).error is None
-    assert tiering("doctor", "orders")[1]["tiers"]
+    assert app("doctor", "orders")[1]["tiers"]
 
     archive.set(retention_bytes=1)
     run, _ = archive.expire()
@@ -176,12 +176,12 @@ def lose_the_row(archive: Archive, segment_id: RemoteLogSegmentId) -> None:
         connection.execute(update(segments).where(segments.c.segment_id == str(segment_id.id)).values(state))
 
 
-def test_what_fails_by_what_is_missing_before_it_is_not_copied_anew(archive: Archive, tiering: Command) -> None:
+def test_what_fails_by_what_is_missing_before_it_is_not_copied_anew(archive: Archive, app: Command) -> None:
     lose_the_row(archive, segment_at(archive, 188))
     assert {(one.start_offset, one.rule) for one in verified(archive, "copy-1").failed} == {(282, "Q301")}
     (held,) = archive.copy().held_back
     assert (held.reason, held.hole) == (HeldBack.HOLE, (188, 281))
-    code, recorded = tiering("skip", "orders", "--partition", "0", "--reason", WHY, "--approve")
+    code, recorded = app("skip", "orders", "--partition", "0", "--reason", WHY, "--approve")
     assert (code, recorded["recorded"][0]["first_offset"], recorded["recorded"][0]["last_offset"]) == (0, 188, 281)
     assert verified(archive).failed == ()
     assert archive.copy().held_back == ()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from include.tiering.formats.codecs import Decompressor
 from include.tiering.formats.record_batch import HEADER_SIZE, Codec, parse_header
 from include.tiering.formats.record_contents import records_of
@@ -39,7 +39,7 @@ class Deployment:
     def run(self, *arguments: str) -> tuple[int, Any]:
         """The exit code of a command with --json, and what it said."""
         options = ["--config", str(self.archive.config), *arguments, "--json"]
-        done = CliRunner().invoke(app, options, prog_name="./tiering")
+        done = CliRunner().invoke(cli, options, prog_name="./tiering")
         return done.exit_code, json.loads(done.stdout)
 
 
@@ -81,11 +81,13 @@ def test_what_is_compared_at_a_handover_leaves_out_what_is_not_opened(tmp_path: 
         if not (header := parse_header(batch)).is_control:
             for one in records_of(header, memoryview(batch)[HEADER_SIZE:], Decompressor()):
                 others.add(one)
-    with deployment.archive.open() as tiering:
-        (partition,) = (one for one in tiering.metadata.partitions() if one.partition == 0)
+    with deployment.archive.open() as app:
+        (partition,) = (one for one in app.adapters.stores.metadata.partitions() if one.partition == 0)
         for start, end in ((0, large.last), (large.first + 1, large.last), (0, large.first - 1)):
             tracemalloc.start()
-            stored = stored_digest(tiering.metadata, tiering.storage, UnlimitedBytes(), partition, start, end)
+            stored = stored_digest(
+                app.adapters.stores.metadata, app.adapters.storage, UnlimitedBytes(), partition, start, end
+            )
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
             left_out = OffsetRange(max(start, large.first), end)

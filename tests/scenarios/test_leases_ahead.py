@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from include.tiering.units import format_utc
 from include.tiering.work.contract import Lease
 from include.tiering.work.sql import SqlWorkStore
@@ -25,9 +25,9 @@ def archive(tmp_path: Path) -> Archive:
 
 
 @pytest.fixture
-def tiering(archive: Archive) -> Callable[..., Result]:
+def app(archive: Archive) -> Callable[..., Result]:
     def run(*arguments: str) -> Result:
-        return CliRunner().invoke(app, ["--config", str(archive.config), *arguments], prog_name="./tiering")
+        return CliRunner().invoke(cli, ["--config", str(archive.config), *arguments], prog_name="./tiering")
 
     return run
 
@@ -42,30 +42,30 @@ def _killed_while_the_clock_was_ahead(archive: Archive) -> Lease:
         return lease
 
 
-def test_ready_and_doctor_name_it_and_a_copy_ends_it(archive, tiering) -> None:
-    before = {command: tiering(*command).exit_code for command in (("ready",), ("doctor", ORDERS))}
+def test_ready_and_doctor_name_it_and_a_copy_ends_it(archive, app) -> None:
+    before = {command: app(*command).exit_code for command in (("ready",), ("doctor", ORDERS))}
     lease = _killed_while_the_clock_was_ahead(archive)
     partition = lease.fence.topic_id_partition
     words = (
         "the lease to copy of batch batch-killed of run copy-killed ends at"
         f" {format_utc(lease.expires_at_ms)}, further ahead than it may last: a clock was ahead, and it is ignored"
     )
-    ready = tiering("ready", "--json")
+    ready = app("ready", "--json")
     assert ready.exit_code == before["ready",] == 0
     checks = {check["name"]: check for check in json.loads(ready.stdout)["checks"]}
     assert checks["leases"]["message"] == (
         f"{partition}: {words}; this run goes on: nothing waits for it, and the next batch that takes the partition"
         " ends it"
     )
-    doctor = tiering("doctor", ORDERS, "--json")
+    doctor = app("doctor", ORDERS, "--json")
     assert doctor.exit_code == before["doctor", ORDERS] == 0
     findings = {one["partition"]: one["finding"] for one in json.loads(doctor.stdout)["partitions"]}
     assert findings.pop(partition.partition).endswith(f"; {words}")
     assert not any("a clock was ahead" in finding for finding in findings.values())
 
-    assert tiering("copy").exit_code == 0
-    assert "a clock was ahead" not in tiering("ready").output + tiering("doctor", ORDERS).output
-    checks = {check["name"]: check for check in json.loads(tiering("ready", "--json").stdout)["checks"]}
+    assert app("copy").exit_code == 0
+    assert "a clock was ahead" not in app("ready").output + app("doctor", ORDERS).output
+    checks = {check["name"]: check for check in json.loads(app("ready", "--json").stdout)["checks"]}
     assert checks["leases"] == {
         "name": "leases",
         "ok": True,
@@ -74,12 +74,12 @@ def test_ready_and_doctor_name_it_and_a_copy_ends_it(archive, tiering) -> None:
     }
 
 
-def test_many_are_named_by_the_first_and_their_number(archive, tiering) -> None:
+def test_many_are_named_by_the_first_and_their_number(archive, app) -> None:
     with archive.open() as opened:
         plan = opened.plan_copy("copy-killed")
         now_ms = opened.clock.now_ms() + AHEAD_MS
         work = SqlWorkStore(opened.engine, opened.cluster_id, now_ms=lambda _: now_ms)
         leases = [work.claim("copy-killed", f"batch-{n}", lease_ms=LEASE_MS) for n in range(len(plan.partitions))]
-    said = " ".join(tiering("ready").output.split())
+    said = " ".join(app("ready").output.split())
     assert len(leases) > 1
     assert said.count("a clock was ahead") == min(5, len(leases))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from include.tiering.model.ids import Uuid
 from include.tiering.model.topic_owner import TopicOwner
 from tests.doubles.archive import ORDERS, Archive
@@ -34,15 +34,15 @@ def archive(tmp_path: Path) -> Archive:
 
 
 @pytest.fixture
-def tiering(archive: Archive) -> Callable[..., Result]:
+def app(archive: Archive) -> Callable[..., Result]:
     def run(*arguments: str) -> Result:
-        return CliRunner().invoke(app, ["--config", str(archive.config), *arguments], prog_name="./tiering")
+        return CliRunner().invoke(cli, ["--config", str(archive.config), *arguments], prog_name="./tiering")
 
     return run
 
 
-def test_nothing_of_it_is_copied_and_each_command_says_why(archive, tiering) -> None:
-    copied = tiering("copy", "--json")
+def test_nothing_of_it_is_copied_and_each_command_says_why(archive, app) -> None:
+    copied = app("copy", "--json")
     assert copied.exit_code == 1
     document = json.loads(copied.stdout)
     assert document["copied"] == []
@@ -51,15 +51,15 @@ def test_nothing_of_it_is_copied_and_each_command_says_why(archive, tiering) -> 
     assert archive.remote() == {}
     with archive.open() as opened:
         assert opened.registry.names_in_use() == {}
-    scanned = json.loads(tiering("scan", "--topic", ORDERS, "--json").stdout)
+    scanned = json.loads(app("scan", "--topic", ORDERS, "--json").stdout)
     reasons = {segment["reason"] for one in scanned["partitions"] for segment in one["segments"]}
     assert reasons == {CONTRADICTED}
     for command in (("doctor", ORDERS), ("ready",)):
-        said = " ".join(tiering(*command).output.split())
+        said = " ".join(app(*command).output.split())
         assert CONTRADICTED in said, (command, said)
 
 
-def test_without_topic_facts_nothing_is_appended_to_the_archive_of_another_name(archive, tiering) -> None:
+def test_without_topic_facts_nothing_is_appended_to_the_archive_of_another_name(archive, app) -> None:
     """The id of an archived topic in the directories of another one, and no metadata log to ask."""
     archive.recreate_topic(str(ARCHIVED))
     for broker in (1, 2):
@@ -68,7 +68,7 @@ def test_without_topic_facts_nothing_is_appended_to_the_archive_of_another_name(
         opened.registry.set_owner(
             ARCHIVED, "archived", TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="an earlier run"
         )
-    copied = tiering("copy", "--json")
+    copied = app("copy", "--json")
     assert copied.exit_code == 1
     document = json.loads(copied.stdout)
     assert document["copied"] == []
@@ -79,5 +79,5 @@ def test_without_topic_facts_nothing_is_appended_to_the_archive_of_another_name(
     with archive.open() as opened:
         assert opened.registry.names_in_use() == {ARCHIVED: "archived"}
     for command in (("doctor", ORDERS), ("ready",)):
-        said = " ".join(tiering(*command).output.split())
+        said = " ".join(app(*command).output.split())
         assert CONTRADICTED in said, (command, said)

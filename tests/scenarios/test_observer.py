@@ -113,9 +113,11 @@ class TestBehind:
         """Everything was read; then the broker deleted a segment of tier-a-0, objects first for whoever looks now."""
         cluster = ObservedCluster(tmp_path)
         cluster.document("ingest")
-        with cluster.opened() as tiering:
-            tier_a = next(one for one in tiering.metadata.partitions() if str(one) == "tier-a-0")
-            segment = next(row.metadata for row in tiering.metadata.list_segments(tier_a) if row.metadata.is_finished)
+        with cluster.opened() as app:
+            tier_a = next(one for one in app.adapters.stores.metadata.partitions() if str(one) == "tier-a-0")
+            segment = next(
+                row.metadata for row in app.adapters.stores.metadata.list_segments(tier_a) if row.metadata.is_finished
+            )
             number = metadata_partition_of(tier_a, cluster.topic.partition_count())
         for state in (DELETE_STARTED, DELETE_FINISHED):
             cluster.topic.append(number, encode(update_record(update_of(segment, state))))
@@ -139,14 +141,16 @@ class TestBehind:
         assert document["passed_over"]["unread"] > 0
 
     def test_what_is_known_to_be_unread_is_left_out_until_it_is_read(self, behind: ObservedCluster):
-        with behind.opened() as tiering:
-            topic = tiering.metadata_topic_reader
-            tiering.ingestion.look(
-                MetadataTopicIdentity(topic.topic_id(), topic.partition_count()), tiering.metadata_topic_bounds()
+        with behind.opened() as app:
+            topic = app.adapters.metadata_topic_reader
+            app.adapters.stores.ingestion.look(
+                MetadataTopicIdentity(topic.topic_id(), topic.partition_count()), app.ingestion.topic_bounds()
             )
-            unread = {str(one) for one in tiering.ingestion.unread()}
-            waiting = {str(one.topic_id_partition): one.reason for one in tiering.readiness(pool=READER_POOL).waiting}
-            assert not any(tiering.metadata.is_ready(one) for one in tiering.ingestion.unread())
+            unread = {str(one) for one in app.adapters.stores.ingestion.unread()}
+            waiting = {
+                str(one.topic_id_partition): one.reason for one in app.operations.ready(pool=READER_POOL).waiting
+            }
+            assert not any(app.adapters.stores.metadata.is_ready(one) for one in app.adapters.stores.ingestion.unread())
         assert "tier-a-0" in unread
         assert waiting == dict.fromkeys(unread, NotReady.UNREAD)
         sizes = behind.document("sizes")
@@ -163,9 +167,9 @@ class TestBehind:
 def test_a_lagging_topic_of_a_broker_holds_up_no_copy_of_ours(tmp_path: Path):
     cluster = ObservedCluster(tmp_path)
     cluster.document("ingest")
-    with cluster.opened() as tiering:
-        tiering.read_metadata_topic_again(author="test")
-        readiness = tiering.readiness(topics=("*",))
+    with cluster.opened() as app:
+        app.ingestion.read_again(author="test")
+        readiness = app.operations.ready(topics=("*",))
         reasons = {str(one.topic_id_partition): one.reason for one in readiness.partitions}
     assert reasons["tier-a-0"] is NotReady.NOT_OURS
     assert reasons["local-only-0"] is None
@@ -176,18 +180,22 @@ def test_a_topic_that_is_ours_again_keeps_what_the_broker_began(tmp_path: Path):
     cluster = ObservedCluster(tmp_path)
     cluster.document("ingest")
     stored = sorted(cluster.store.rglob("*"))
-    with cluster.opened() as tiering:
-        tier_a = next(one for one in tiering.metadata.partitions() if str(one) == "tier-a-0")
-        tiering.registry.set_owner(
+    with cluster.opened() as app:
+        tier_a = next(one for one in app.adapters.stores.metadata.partitions() if str(one) == "tier-a-0")
+        app.adapters.stores.registry.set_owner(
             tier_a.topic_id, tier_a.topic, TopicOwner.PLATFORM, expected=TopicOwner.BROKER, author="test"
         )
-        tiering.work.save_plan("run", [planned(tier_a)])
-        lease = tiering.work.claim("run", "batch", lease_ms=3_600_000)
+        app.adapters.stores.work.save_plan("run", [planned(tier_a)])
+        lease = app.adapters.stores.work.claim("run", "batch", lease_ms=3_600_000)
         assert lease is not None
-        assert leftovers_of(tiering.metadata, tier_a) == []
-        tiering.leftover_copies().abandon_empty(lease.fence)
+        assert leftovers_of(app.adapters.stores.metadata, tier_a) == []
+        app.copying.leftover_copies().abandon_empty(lease.fence)
         planner = ExpirationPlanner(
-            tiering.metadata, tiering.registry, tiering.work, {tier_a.topic: TopicRetention(1, 1)}, 0
+            app.adapters.stores.metadata,
+            app.adapters.stores.registry,
+            app.adapters.stores.work,
+            {tier_a.topic: TopicRetention(1, 1)},
+            0,
         )
-        assert planner.plan("expire", [tier_a], None, now_ms=tiering.deletions.now_ms()).expirations == ()
+        assert planner.plan("expire", [tier_a], None, now_ms=app.adapters.stores.deletions.now_ms()).expirations == ()
     assert sorted(cluster.store.rglob("*")) == stored

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from include.tiering.app import App
 from include.tiering.errors import ClockDisagreesError
 from include.tiering.model.ids import Uuid
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.tasks import delete_batch
 from include.tiering.tasks.batch_heartbeat import BEAT_SECONDS
 from include.tiering.tasks.delete_segments import DeleteStep
-from include.tiering.wiring import Tiering
 from include.tiering.work.deletion_contract import DeletionOutcome
 from tests.doubles.archive import ORDERS, Archive
 
@@ -37,27 +37,30 @@ def left(archive: Archive) -> dict[int, list[int]]:
 
 def released(archive: Archive) -> int:
     """How many segments the approved run would delete."""
-    with archive.open() as tiering:
-        plan = tiering.plan_expiration("run")
-        tiering.brake("run")
-        tiering.approve("run", plan.plan_hash, author="admin")
+    with archive.open() as app:
+        plan = app.expiration.plan("run")
+        app.expiration.apply_limits("run")
+        app.expiration.approve("run", plan.plan_hash, author="admin")
         return plan.segments
 
 
-def deleted(archive: Archive, prepare: Callable[[Tiering], None] = lambda _: None) -> int:
-    with archive.open() as tiering:
-        prepare(tiering)
-        return len(tiering.delete_batch("run", "run/0").deleted)
+def deleted(archive: Archive, prepare: Callable[[App], None] = lambda _: None) -> int:
+    with archive.open() as app:
+        prepare(app)
+        return len(app.expiration.run_batch("run", "run/0").deleted)
 
 
 def outcomes(archive: Archive) -> list[tuple[DeletionOutcome, str | None]]:
-    with archive.open() as tiering:
-        return [(item.outcome, item.message) for item in tiering.deletions.items("run")]
+    with archive.open() as app:
+        return [(item.outcome, item.message) for item in app.adapters.stores.deletions.items("run")]
 
 
 def log_starts(archive: Archive) -> set[int]:
-    with archive.open() as tiering:
-        return {tiering.metadata.partition_truth(one).log_start_offset for one in tiering.metadata.partitions()}
+    with archive.open() as app:
+        return {
+            app.adapters.stores.metadata.partition_truth(one).log_start_offset
+            for one in app.adapters.stores.metadata.partitions()
+        }
 
 
 def retention_is_mended(archive: Archive) -> None:
@@ -65,18 +68,20 @@ def retention_is_mended(archive: Archive) -> None:
 
 
 def topic_is_not_to_expire(archive: Archive) -> None:
-    with archive.open() as tiering:
-        (topic_id,) = {one.topic_id for one in tiering.metadata.partitions()}
-        tiering.registry.set_owner(
+    with archive.open() as app:
+        (topic_id,) = {one.topic_id for one in app.adapters.stores.metadata.partitions()}
+        app.adapters.stores.registry.set_owner(
             topic_id, ORDERS, TopicOwner.HANDING_OVER, expected=TopicOwner.PLATFORM, author="test"
         )
 
 
 def name_has_another_holder(archive: Archive) -> None:
     """Another topic of the name is ours, too, and nothing says which of the two has the name now."""
-    with archive.open() as tiering:
+    with archive.open() as app:
         other = Uuid(bytes(range(16)))
-        tiering.registry.set_owner(other, ORDERS, TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="test")
+        app.adapters.stores.registry.set_owner(
+            other, ORDERS, TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="test"
+        )
     archive.lose_log_dirs()
 
 
@@ -116,15 +121,15 @@ def test_a_retention_that_is_mended_in_a_pause(archive: Archive) -> None:
     """Pause, mend, resume: what the runbook offers against a wrong retention at work."""
     archive.set(retention_ms=1)
     released(archive)
-    with archive.open() as tiering:
-        tiering.work.pause(None, author="me")
+    with archive.open() as app:
+        app.adapters.stores.work.pause(None, author="me")
     done: list[int] = []
     batch = threading.Thread(target=lambda: done.append(deleted(archive)))
     batch.start()
     time.sleep(1.0)
     retention_is_mended(archive)
-    with archive.open() as tiering:
-        tiering.work.resume(None, author="me")
+    with archive.open() as app:
+        app.adapters.stores.work.resume(None, author="me")
     batch.join(60)
     assert done == [0]
     assert left(archive) == EVERYTHING
@@ -148,12 +153,12 @@ def test_a_retention_that_is_mended_in_a_pause_between_two_groups(
 
     once: list[Callable[[], None]] = [pause_and_mend]
 
-    def prepare(tiering: Tiering) -> None:
+    def prepare(app: App) -> None:
         def observe(step: Any, *_: Any) -> None:
             if step is DeleteStep.RECORDED and once:
                 once.pop()()
 
-        tiering._observe = observe
+        app.adapters.observe = observe
 
     assert deleted(archive, prepare) == 1
     assert left(archive) == {0: EVERYTHING[0][1:], 1: EVERYTHING[1]}
@@ -174,8 +179,8 @@ def test_a_right_plan_by_size_goes_on_where_no_log_dir_can_be_reached(archive: A
     """Local bytes are those of the plan: a worker elsewhere that sees no log dir deletes what was planned."""
     archive.set(retention_bytes=100_000)
     segments = released(archive)
-    with archive.open() as tiering:
-        assert all(one.local_bytes for one in tiering.deletions.plan("run"))
+    with archive.open() as app:
+        assert all(one.local_bytes for one in app.adapters.stores.deletions.plan("run"))
     archive.lose_log_dirs()
     assert deleted(archive) == segments > 0
 
@@ -190,14 +195,14 @@ def test_what_was_copied_since_is_not_counted_twice(tmp_path: Path) -> None:
     archive.copy()
 
     def still() -> int:
-        with archive.open() as tiering:
+        with archive.open() as app:
             return sum(
-                len(tiering._still_planned(tiering._clock_guard(), one).planned.deletions)
-                for one in tiering.deletions.plan("run")
+                len(app._still_planned(app.expiration._clock_guard(), one).planned.deletions)
+                for one in app.adapters.stores.deletions.plan("run")
             )
 
-    with archive.open() as tiering:
-        planned = sum(len(one.deletions) for one in tiering.deletions.plan("run"))
+    with archive.open() as app:
+        planned = sum(len(one.deletions) for one in app.adapters.stores.deletions.plan("run"))
     assert still() == planned > 0
     archive.set(retention_bytes=250_000)
     assert still() == 0
@@ -205,17 +210,17 @@ def test_what_was_copied_since_is_not_counted_twice(tmp_path: Path) -> None:
 
 def test_a_topic_whose_deletion_was_taken_back(archive: Archive) -> None:
     archive.set_default(tiering_on_topic_delete="expire:1d")
-    with archive.open() as tiering:
-        (topic_id,) = {one.topic_id for one in tiering.metadata.partitions()}
+    with archive.open() as app:
+        (topic_id,) = {one.topic_id for one in app.adapters.stores.metadata.partitions()}
     archive.delete_topic()
-    with archive.open() as tiering:
-        tiering.note_topic_deletions()
-        with tiering.engine.begin() as connection:
+    with archive.open() as app:
+        app.topic_names.note_deletions()
+        with app.adapters.engine.begin() as connection:
             connection.exec_driver_sql("UPDATE topics SET deletion_seen_at_ms = 1")
     assert released(archive) == 10
-    with archive.open() as tiering:
-        tiering.topic_deletions.withdraw(topic_id, evidence="it is there", author="test")
-    assert deleted(archive, lambda tiering: setattr(tiering, "note_topic_deletions", lambda: None)) == 0
+    with archive.open() as app:
+        app.adapters.stores.topic_deletions.withdraw(topic_id, evidence="it is there", author="test")
+    assert deleted(archive, lambda app: setattr(app, "note_topic_deletions", lambda: None)) == 0
     assert left(archive) == EVERYTHING
 
 
@@ -223,9 +228,9 @@ def test_a_deleted_topic_goes_where_the_cluster_cannot_be_asked(archive: Archive
     """The plan asked: a worker that reaches no metadata log need not ask again, but for what people changed."""
     archive.set_default(tiering_on_topic_delete="expire:1d")
     archive.delete_topic()
-    with archive.open() as tiering:
-        tiering.note_topic_deletions()
-        with tiering.engine.begin() as connection:
+    with archive.open() as app:
+        app.topic_names.note_deletions()
+        with app.adapters.engine.begin() as connection:
             connection.exec_driver_sql("UPDATE topics SET deletion_seen_at_ms = 1")
     assert released(archive) == 10
     archive.lose_log_dirs()
@@ -235,9 +240,9 @@ def test_a_deleted_topic_goes_where_the_cluster_cannot_be_asked(archive: Archive
 def test_a_topic_whose_deletion_is_to_be_kept_by_now(archive: Archive) -> None:
     archive.set_default(tiering_on_topic_delete="expire:1d")
     archive.delete_topic()
-    with archive.open() as tiering:
-        tiering.note_topic_deletions()
-        with tiering.engine.begin() as connection:
+    with archive.open() as app:
+        app.topic_names.note_deletions()
+        with app.adapters.engine.begin() as connection:
             connection.exec_driver_sql("UPDATE topics SET deletion_seen_at_ms = 1")
     released(archive)
     archive.set_default(tiering_on_topic_delete="keep")
@@ -250,13 +255,13 @@ def test_a_plan_of_a_wrong_clock_does_not_outlive_its_correction(archive: Archiv
     year_ms = 365 * 24 * 3600 * 1000
     archive.set(retention_ms=10 * year_ms)
     archive.set_default(tiering_clock_max_difference_ms=13 * year_ms)
-    with archive.open() as tiering:
-        right = tiering.deletions._now_ms
-        tiering.deletions._now_ms = lambda connection: right(connection) + 12 * year_ms
-        plan = tiering.plan_expiration("run")
+    with archive.open() as app:
+        right = app.adapters.stores.deletions._now_ms
+        app.adapters.stores.deletions._now_ms = lambda connection: right(connection) + 12 * year_ms
+        plan = app.expiration.plan("run")
         assert plan.segments == 10
-        tiering.approve("run", plan.plan_hash, author="admin")
-        dated_ms = tiering.deletions.now_ms()
+        app.expiration.approve("run", plan.plan_hash, author="admin")
+        dated_ms = app.adapters.stores.deletions.now_ms()
     with pytest.raises(ClockDisagreesError, match="the time of the newest event in it"):
         deleted(archive)
     archive.set_default(tiering_clock_ignored_until_ms=dated_ms)

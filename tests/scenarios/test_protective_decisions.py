@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from include.tiering.errors import ForeignStoreError
 from include.tiering.work.approval_contract import Answer
 from tests.doubles.archive import Archive
@@ -39,10 +39,10 @@ def archive(tmp_path: Path) -> Archive:
 
 
 @pytest.fixture
-def tiering(archive: Archive) -> Command:
+def app(archive: Archive) -> Command:
     def run(*arguments: str) -> Result:
         return CliRunner(env={"COLUMNS": "300"}).invoke(
-            app, ["--config", str(archive.config), *arguments], prog_name="./tiering"
+            cli, ["--config", str(archive.config), *arguments], prog_name="./tiering"
         )
 
     return run
@@ -64,9 +64,9 @@ def restore(archive: Archive) -> None:
 
 
 @pytest.mark.parametrize("decision", DECISIONS)
-def test_a_backup_from_before_is_refused(archive: Archive, tiering: Command, decision: str) -> None:
+def test_a_backup_from_before_is_refused(archive: Archive, app: Command, decision: str) -> None:
     back_up(archive)
-    decided = tiering(*DECISIONS[decision])
+    decided = app(*DECISIONS[decision])
     assert (decided.exit_code, WARNING in decided.output) == (0, False), decided.output
     restore(archive)
     with archive.open() as opened, pytest.raises(ForeignStoreError, match="another database has used store"):
@@ -74,52 +74,50 @@ def test_a_backup_from_before_is_refused(archive: Archive, tiering: Command, dec
 
 
 @pytest.mark.parametrize("decision", DECISIONS)
-def test_it_is_taken_without_the_store_and_says_what_that_means(
-    archive: Archive, tiering: Command, decision: str
-) -> None:
+def test_it_is_taken_without_the_store_and_says_what_that_means(archive: Archive, app: Command, decision: str) -> None:
     (archive.directory / "store").rename(archive.directory / "unmounted")
-    decided = tiering(*DECISIONS[decision])
+    decided = app(*DECISIONS[decision])
     assert decided.exit_code == 0, decided.output
     assert decided.output.count(WARNING) == 1
     with archive.open() as opened:
         assert opened.work.paused_topics() or opened.configs.history()[-1].name in " ".join(DECISIONS[decision])
 
 
-def test_the_same_command_again_makes_up_for_it(archive: Archive, tiering: Command) -> None:
+def test_the_same_command_again_makes_up_for_it(archive: Archive, app: Command) -> None:
     back_up(archive)
     (archive.directory / "store").rename(archive.directory / "unmounted")
-    assert WARNING in tiering(*DECISIONS["a longer retention"]).output
+    assert WARNING in app(*DECISIONS["a longer retention"]).output
     (archive.directory / "unmounted").rename(archive.directory / "store")
-    assert WARNING not in tiering(*DECISIONS["a longer retention"]).output
+    assert WARNING not in app(*DECISIONS["a longer retention"]).output
     restore(archive)
     with archive.open() as opened, pytest.raises(ForeignStoreError):
         opened.plan_expiration("run")
 
 
-def test_a_loosening_is_taken_and_warned_of_alike(archive: Archive, tiering: Command) -> None:
-    tiering("pause")
+def test_a_loosening_is_taken_and_warned_of_alike(archive: Archive, app: Command) -> None:
+    app("pause")
     (archive.directory / "store").rename(archive.directory / "unmounted")
-    resumed = tiering("resume")
+    resumed = app("resume")
     assert (resumed.exit_code, WARNING in resumed.output) == (0, True)
-    loosened = tiering("configs", "--alter", *DEFAULT, "--add-config", "tiering.expiration.max.share=0.9")
+    loosened = app("configs", "--alter", *DEFAULT, "--add-config", "tiering.expiration.max.share=0.9")
     assert (loosened.exit_code, WARNING in loosened.output) == (0, True)
 
 
-def test_a_database_that_lost_the_store_may_decide_too(archive: Archive, tiering: Command) -> None:
+def test_a_database_that_lost_the_store_may_decide_too(archive: Archive, app: Command) -> None:
     back_up(archive)
     archive.copy()
     restore(archive)
-    decided = tiering(*DECISIONS["a longer retention"])
+    decided = app(*DECISIONS["a longer retention"])
     assert decided.exit_code == 0
     assert WARNING in decided.output
     assert "another database has used store" in decided.output
 
 
-def test_it_costs_one_look_and_one_write(archive: Archive, tiering: Command) -> None:
+def test_it_costs_one_look_and_one_write(archive: Archive, app: Command) -> None:
     with archive.open() as opened:
         before = opened.generations.accepted().current.generation
-    tiering(*DECISIONS["a longer retention"])
-    tiering("pause")
+    app(*DECISIONS["a longer retention"])
+    app("pause")
     with archive.open() as opened:
         assert opened.generations.accepted().current.generation == before + 2
 
@@ -149,20 +147,20 @@ def test_a_rejection_is_recorded_without_the_store(archive: Archive) -> None:
 
 
 def test_what_a_restored_database_would_delete_by_is_shown_before_it_owns_the_store(
-    archive: Archive, tiering: Command
+    archive: Archive, app: Command
 ) -> None:
-    tiering("pause", "--topic", "orders")
-    tiering("configs", "--alter", *DEFAULT, "--add-config", "tiering.expiration.max.share=0.5")
+    app("pause", "--topic", "orders")
+    app("configs", "--alter", *DEFAULT, "--add-config", "tiering.expiration.max.share=0.5")
     back_up(archive)
     archive.copy()
     restore(archive)
-    shown = tiering("take-over-store")
+    shown = app("take-over-store")
     assert shown.exit_code == 1
     for word in ("retention.bytes 0", "tiering.expiration.max.share", "0.5", "paused", "is not known here"):
         assert word in shown.output
     with archive.open() as opened:
         newest_ms = opened.deletions.newest_event_ms(0)
-    found = document(tiering("take-over-store", "--json"), 1)["deletes_by"]
+    found = document(app("take-over-store", "--json"), 1)["deletes_by"]
     assert found["newest_event_ms"] == newest_ms
     assert found["retentions"] == [{"topic": "orders", "retention_ms": None, "retention_bytes": 0}]
     assert {one["name"]: one["value"] for one in found["limits"]}["tiering.expiration.max.share"] == "0.5"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from include.tiering.cli.session import author
 from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.quality.partition_rules import PARTITION_RULES
@@ -24,25 +24,28 @@ def test_holes_are_decisions_of_the_rebuild_and_the_archive_goes_on(tmp_path: Pa
     while len(archive.offsets(0)) < 2:
         archive.copy(limit_bytes=1)
     archive.raise_broker_log_start(0, 664)
-    with archive.open() as tiering:
-        tiering.skip_offsets(tiering.plan_skip("orders", 0), reason="agreed", author="test")
+    with archive.open() as app:
+        app.copying.skip_offsets(app.copying.plan_skip("orders", 0), reason="agreed", author="test")
     archive.copy()
     before = archive.remote()
 
     archive.config.write_text(archive.config.read_text().replace("metadata.sqlite", "new.sqlite"))
 
     arguments = ["--config", str(archive.config), "rebuild", "--approve", "--json"]
-    done = CliRunner().invoke(app, arguments, prog_name="./tiering")
+    done = CliRunner().invoke(cli, arguments, prog_name="./tiering")
     report = json.loads(done.stdout)
     holes = {(one["topic"], one["partition"]): one["holes"] for one in report["partitions"] if one["holes"]}
     assert (done.exit_code, holes) == (1, {("orders", 0): [{"first_offset": 188, "last_offset": 663}]})
-    with archive.open() as tiering:
-        parts = {"quotas": tiering.quotas, "clock": tiering.clock}
-        assert verify_segments(tiering.metadata, tiering.storage, PlainJudge(), **parts).failed == ()
+    with archive.open() as app:
+        parts = {"quotas": app.adapters.quotas, "clock": app.adapters.clock}
+        assert verify_segments(app.adapters.stores.metadata, app.adapters.storage, PlainJudge(), **parts).failed == ()
         judge = PlainJudge(PARTITION_RULES)
-        assert verify_partitions(tiering.metadata, judge, tiering.metadata.partitions()).failed == ()
+        assert (
+            verify_partitions(app.adapters.stores.metadata, judge, app.adapters.stores.metadata.partitions()).failed
+            == ()
+        )
         (partition,) = [one for one in before if one.partition == 0]
-        (decision,) = tiering.metadata.skipped_offsets(partition)
+        (decision,) = app.adapters.stores.metadata.skipped_offsets(partition)
         assert (decision.offsets, decision.author) == (OffsetRange(188, 663), author())
     assert {partition: [one.start_offset for one in found] for partition, found in archive.remote().items()} == {
         partition: [one.start_offset for one in found] for partition, found in before.items()

@@ -25,24 +25,24 @@ def test_what_a_backup_has_forgotten_is_adopted_and_not_copied_again(tmp_path: P
     shutil.copy(backup, database)
     assert archive.remote() != copied
 
-    with archive.open() as tiering:
+    with archive.open() as app:
         with pytest.raises(ForeignStoreError, match="another database has used store"):
-            tiering.plan_adoption()
-        found = tiering.unguarded_storage.read_marker()
+            app.recovery.plan_adoption()
+        found = app.adapters.unguarded_storage.read_marker()
         assert found is not None
-        tiering.take_over_store(found, author="test")
-        plan = tiering.plan_adoption()
-        report = tiering.adopt(plan, "adopt-1", author="test")
+        app.store_owner.take_over(found, author="test")
+        plan = app.recovery.plan_adoption()
+        report = app.recovery.adopt(plan, "adopt-1", author="test")
         assert (report.refused, len(report.adopted)) == ((), sum(map(len, copied.values())) - 1)
         verdicts = {
             row.verdict
-            for partition in tiering.metadata.partitions()
-            for row in tiering.metadata.list_segments(partition)
+            for partition in app.adapters.stores.metadata.partitions()
+            for row in app.adapters.stores.metadata.list_segments(partition)
         }
         assert verdicts == {Verdict.NONE}
         for segments in archive.remote().values():
             for one in segments:
-                assert len(fetched(tiering, one)) == one.segment_size_bytes
+                assert len(fetched(app, one)) == one.segment_size_bytes
     adopted = archive.remote()
     assert {partition: [one.remote_log_segment_id for one in found] for partition, found in adopted.items()} == {
         partition: [one.remote_log_segment_id for one in found] for partition, found in copied.items()

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.app import open_app
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.tasks.copy_one_segment import CopyStep
 from include.tiering.tasks.copy_plan import HeldBack
-from include.tiering.wiring import open_tiering
 from include.tiering.work.deletion_contract import DeletionOutcome
 from tests.doubles.archive import Archive
 from tests.doubles.planned_run import settings_of
@@ -31,9 +31,9 @@ class SetBack:
         self.archive = Archive.of(directory)
         self._database, self._backup = directory / "metadata.sqlite", directory / "backup.sqlite"
         self._seen: list[int] = []
-        with open_tiering(settings_of(self.archive.config), observe=self._observe) as tiering:
-            tiering.plan_copy("first")
-            assert tiering.copy_batch("first", "first/0").failed == ()
+        with open_app(settings_of(self.archive.config), observe=self._observe) as app:
+            app.copying.plan("first")
+            assert app.copying.run_batch("first", "first/0").failed == ()
         _, self.sent, self.following, *_ = self.segments()
         assert self.sent.start_offset == self._seen[1]
 
@@ -61,8 +61,8 @@ class SetBack:
             database.execute(statement, values)
 
     def is_stored(self) -> bool:
-        with self.archive.open() as tiering:
-            return len(tiering.storage.stat_log_segment(self.sent)) == 3
+        with self.archive.open() as app:
+            return len(app.adapters.storage.stat_log_segment(self.sent)) == 3
 
 
 @pytest.fixture
@@ -118,5 +118,5 @@ def test_parts_stay_where_the_broker_has_nothing_any_more(world: SetBack) -> Non
     assert HeldBack.HOLE in [one.reason for one in plan.held_back]
     run, _ = world.archive.expire()
     assert [one.outcome for one in run.items] == [DeletionOutcome.SKIPPED]
-    with world.archive.open() as tiering:
-        assert len(tiering.storage.stat_log_segment(world.sent)) == 2
+    with world.archive.open() as app:
+        assert len(app.adapters.storage.stat_log_segment(world.sent)) == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from include.tiering.model.ids import Uuid
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.tasks.copy_plan import HeldBack
@@ -29,9 +29,9 @@ def archive(tmp_path: Path) -> Archive:
 
 
 @pytest.fixture
-def tiering(archive: Archive) -> Callable[..., Result]:
+def app(archive: Archive) -> Callable[..., Result]:
     def run(*arguments: str) -> Result:
-        return CliRunner().invoke(app, ["--config", str(archive.config), *arguments], prog_name="./tiering")
+        return CliRunner().invoke(cli, ["--config", str(archive.config), *arguments], prog_name="./tiering")
 
     return run
 
@@ -65,7 +65,7 @@ def ids_that_wait(run: object) -> set[Uuid]:
     return {one.topic_id_partition.topic_id for one in run.waiting if one.reason is Waits.NAME_TAKEN}  # type: ignore[attr-defined]
 
 
-def test_where_no_facts_ever_were_retention_of_the_name_is_about_neither(archive, tiering) -> None:
+def test_where_no_facts_ever_were_retention_of_the_name_is_about_neither(archive, app) -> None:
     without_metadata_log(archive)
     archive.copy()
     old = old_id(archive)
@@ -78,7 +78,7 @@ def test_where_no_facts_ever_were_retention_of_the_name_is_about_neither(archive
     assert run.items == []
     assert ids_that_wait(run) == {old, AGAIN}
     assert archive.remote() == before
-    shown = tiering("expire", "--dry-run").stdout
+    shown = app("expire", "--dry-run").stdout
     assert str(old) in shown
     assert str(AGAIN) in shown
 
@@ -154,17 +154,17 @@ def test_a_first_copy_is_not_cut_by_what_may_be_another_topic_s_retention(archiv
     assert offsets_of(archive, AGAIN) == ARCHIVED
 
 
-def test_records_are_dropped_of_the_topic_that_is_named(archive, tiering) -> None:
+def test_records_are_dropped_of_the_topic_that_is_named(archive, app) -> None:
     """The name is another topic's by now, of which nothing is remote: who truncates it does not mean the older one."""
     archive.copy()
     old = old_id(archive)
     snapshot_says(archive, AGAIN)
     dropped = ("delete-records", ORDERS, "--partition", "0", "--before-offset", "188", "--approve")
-    refused = tiering(*dropped)
+    refused = app(*dropped)
     assert refused.exit_code == 2
     assert f"the cluster gives the name to topic id {AGAIN} now" in " ".join(refused.output.split())
     with archive.open() as opened:
         (partition,) = (one for one in opened.metadata.partitions() if one.partition == 0)
         assert opened.metadata.partition_truth(partition).log_start_offset == 0
-        assert tiering(*dropped, "--topic-id", str(old)).exit_code == 0
+        assert app(*dropped, "--topic-id", str(old)).exit_code == 0
         assert opened.metadata.partition_truth(partition).log_start_offset == 188

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from include.tiering.cli.session import author
 from include.tiering.database.schema import events
 from include.tiering.model.ids import TopicIdPartition
@@ -40,15 +40,15 @@ def archive(tmp_path: Path) -> Archive:
 
 
 @pytest.fixture
-def tiering(archive: Archive) -> Command:
+def app(archive: Archive) -> Command:
     def run(*arguments: str) -> Result:
-        return CliRunner().invoke(app, ["--config", str(archive.config), *arguments], prog_name="./tiering")
+        return CliRunner().invoke(cli, ["--config", str(archive.config), *arguments], prog_name="./tiering")
 
     return run
 
 
-def skip(tiering: Command, *options: str) -> tuple[int, Any]:
-    done = tiering("skip", "orders", "--partition", "0", "--reason", WHY, "--json", *options)
+def skip(app: Command, *options: str) -> tuple[int, Any]:
+    done = app("skip", "orders", "--partition", "0", "--reason", WHY, "--json", *options)
     return done.exit_code, json.loads(done.stdout or "null")
 
 
@@ -71,23 +71,23 @@ def require_held_at(archive: Archive, offsets: str) -> None:
     )
 
 
-def test_a_hole_is_lost_for_ever_only_by_decision(archive: Archive, tiering: Command) -> None:
+def test_a_hole_is_lost_for_ever_only_by_decision(archive: Archive, app: Command) -> None:
     partition = partition_0(archive)
     require_held_at(archive, HOLE)
     assert archive.offsets(0) == BEFORE
-    assert "./tiering skip orders --partition 0" in tiering("doctor", "orders").stdout
+    assert "./tiering skip orders --partition 0" in app("doctor", "orders").stdout
 
-    code, refused = skip(tiering)
+    code, refused = skip(app)
     assert (code, refused["refusal"]) == (1, "without a terminal it needs --approve")
     assert (refused["first_offset"], refused["last_offset"], refused["offsets"]) == (188, 663, 476)
     require_held_at(archive, HOLE)
 
-    code, recorded = skip(tiering, "--approve")
+    code, recorded = skip(app, "--approve")
     assert (code, recorded["recorded"][0]["author"], recorded["waits"]) == (0, author(), None)
     archive.raise_broker_log_start(0, 808)
     require_held_at(archive, GREW)
     assert archive.offsets(0) == BEFORE
-    code, recorded = skip(tiering, "--approve")
+    code, recorded = skip(app, "--approve")
     assert (code, recorded["first_offset"], recorded["last_offset"]) == (0, 664, 807)
     with archive.open() as opened, opened.engine.connect() as connection:
         kept = connection.execute(events.select().where(events.c.kind == "skipped-offsets")).all()
@@ -95,7 +95,7 @@ def test_a_hole_is_lost_for_ever_only_by_decision(archive: Archive, tiering: Com
 
     archive.copy()
     assert archive.offsets(0) == [*BEFORE, *BEHIND]
-    nothing = skip(tiering, "--approve")[1]
+    nothing = skip(app, "--approve")[1]
     assert (nothing["offsets"], [one["first_offset"] for one in nothing["recorded"]]) == (0, [188, 664])
     with archive.open() as opened:
         judged = verify_segments(
@@ -119,15 +119,15 @@ def test_a_hole_is_lost_for_ever_only_by_decision(archive: Archive, tiering: Com
     assert "below the log start" in str(fetched(archive, partition, 188).error)
 
 
-def test_what_is_there_is_never_skipped_and_nothing_of_another_owner(archive: Archive, tiering: Command) -> None:
-    done = tiering("skip", "orders", "--partition", "1", "--reason", WHY, "--approve")
+def test_what_is_there_is_never_skipped_and_nothing_of_another_owner(archive: Archive, app: Command) -> None:
+    done = app("skip", "orders", "--partition", "1", "--reason", WHY, "--approve")
     assert (done.exit_code, done.stdout.strip()) == (0, "orders-1: there is nothing to skip")
-    unknown = tiering("skip", "orders", "--partition", "7", "--reason", WHY, "--approve")
+    unknown = app("skip", "orders", "--partition", "7", "--reason", WHY, "--approve")
     assert unknown.exit_code == 2
     assert "nothing proves what is gone" in unknown.stderr
     with archive.open() as opened:
         topic_id, before = partition_0(archive).topic_id, TopicOwner.PLATFORM
         opened.registry.set_owner(topic_id, "orders", TopicOwner.HANDING_OVER, expected=before, author="test")
-    code, nothing = skip(tiering, "--approve")
+    code, nothing = skip(app, "--approve")
     assert (code, nothing["offsets"]) == (0, 0)
     assert nothing["waits"] == "another owner copies this topic: owner: handing-over"

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from include.tiering.audit.guards import Guard, Refusal
 from include.tiering.audit.record_contract import AuditRecord, AuditSource
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from include.tiering.errors import TieringError
 from include.tiering.tasks.delete_segments import DeleteStep
 from include.tiering.work.deletion_contract import DeletionOutcome
@@ -40,10 +40,10 @@ def archive(tmp_path: Path) -> Archive:
 
 
 @pytest.fixture
-def tiering(archive: Archive) -> Command:
+def app(archive: Archive) -> Command:
     def run(*arguments: str) -> Result:
         return CliRunner(env={"COLUMNS": "300"}).invoke(
-            app, ["--config", str(archive.config), *arguments], prog_name="./tiering"
+            cli, ["--config", str(archive.config), *arguments], prog_name="./tiering"
         )
 
     return run
@@ -59,49 +59,49 @@ def document(result: Result, code: int = 0) -> Any:
     return json.loads(result.stdout)
 
 
-def test_nothing_expires_until_an_audit_has_cleared_it(archive: Archive, tiering: Command, store: Path) -> None:
-    document(tiering("take-over-store", "--approve", "--json"))
+def test_nothing_expires_until_an_audit_has_cleared_it(archive: Archive, app: Command, store: Path) -> None:
+    document(app("take-over-store", "--approve", "--json"))
     before = stored_files(store)
-    refused = tiering("expire", "--approve")
+    refused = app("expire", "--approve")
     assert refused.exit_code == 1
     assert all(word in refused.output for word in (SENTENCE, "since 20", "./tiering audit", "take-over-store"))
     assert "The database was restored from a backup" in refused.output
     assert stored_files(store) == before
 
-    shown = document(tiering("expire", "--dry-run", "--json"), 1)
+    shown = document(app("expire", "--dry-run", "--json"), 1)
     assert shown["decisions"]
     assert SENTENCE in shown["refusal"]
-    assert SENTENCE in tiering("expire", "--dry-run").output
+    assert SENTENCE in app("expire", "--dry-run").output
 
-    document(tiering("adopt", "--all", "--approve", "--json"))
-    assert tiering("expire", "--approve").exit_code == 1
-    document(tiering("audit", "--json"))
-    assert tiering("expire", "--approve").exit_code == 0
+    document(app("adopt", "--all", "--approve", "--json"))
+    assert app("expire", "--approve").exit_code == 1
+    document(app("audit", "--json"))
+    assert app("expire", "--approve").exit_code == 0
     assert stored_files(store) < before
 
 
-def test_it_stays_though_newer_segments_are_known_by_now(archive: Archive, tiering: Command, store: Path) -> None:
+def test_it_stays_though_newer_segments_are_known_by_now(archive: Archive, app: Command, store: Path) -> None:
     """A restored database that copies on has newer rows than what it lost; it lost it all the same."""
-    document(tiering("take-over-store", "--approve", "--json"))
+    document(app("take-over-store", "--approve", "--json"))
     archive.copy()
     before = stored_files(store)
-    found = document(tiering("audit", "--json"), 1)
+    found = document(app("audit", "--json"), 1)
     assert [one["guard"] for one in found["refusals"]] == ["older-database"]
-    assert SENTENCE in tiering("expire", "--approve").output
+    assert SENTENCE in app("expire", "--approve").output
     assert stored_files(store) == before
 
     plant_orphan(store)
-    removal = document(tiering("audit", "--delete-orphans", "--approve", "--json"), 1)["removal"]
+    removal = document(app("audit", "--delete-orphans", "--approve", "--json"), 1)["removal"]
     assert (removal["removals"], "restored from a backup?" in removal["refusal"]) == ([], True)
 
     open_ones = [one["finding_id"] for one in found["findings"] if one["kind"] in ("adoptable", "duplicate")]
     assert open_ones
-    tiering("audit", *[flag for number in open_ones for flag in ("--accept", str(number))])
-    assert document(tiering("audit", "--json"), 1)["refusals"] == []
-    assert tiering("expire", "--approve").exit_code == 0
+    app("audit", *[flag for number in open_ones for flag in ("--accept", str(number))])
+    assert document(app("audit", "--json"), 1)["refusals"] == []
+    assert app("expire", "--approve").exit_code == 0
 
 
-def test_what_was_released_before_is_not_carried_out(archive: Archive, tiering: Command, store: Path) -> None:
+def test_what_was_released_before_is_not_carried_out(archive: Archive, app: Command, store: Path) -> None:
     with archive.open() as opened:
         found = opened.unguarded_storage.read_marker()
         assert found is not None

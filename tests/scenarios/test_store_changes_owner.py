@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from include.tiering.errors import ForeignStoreError
 from include.tiering.remote_metadata.contract import LeaseRole
 from include.tiering.work.contract import PartitionLease
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 
 def run(archive: Archive, *arguments: str) -> tuple[int, str]:
     found = CliRunner(env={"COLUMNS": "300"}).invoke(
-        app, ["--config", str(archive.config), *arguments], prog_name="./tiering"
+        cli, ["--config", str(archive.config), *arguments], prog_name="./tiering"
     )
     return found.exit_code, found.output
 
@@ -54,7 +54,7 @@ def test_a_restored_database_becomes_the_owner_and_the_other_is_refused(tmp_path
     assert sum(map(len, archive.remote().values())) == copied
     archive.require_served()
     archive.require_no_leftovers()
-    with archive.open() as tiering, tiering.engine.connect() as connection:
+    with archive.open() as app, app.adapters.engine.connect() as connection:
         events = connection.exec_driver_sql("SELECT detail FROM events WHERE kind = 'store-taken-over'").scalars().all()
         assert len(events) == 1
     archive.config.write_text(right)
@@ -246,12 +246,12 @@ def test_nothing_is_moved_while_a_batch_works(tmp_path: Path, role: LeaseRole) -
     archive = Archive.of(tmp_path)
     archive.copy(limit_bytes=1)
     (partition,) = [one for one, found in archive.remote().items() if found]
-    with archive.open() as tiering:
-        now_ms = tiering.clock.now_ms()
-        with tiering.engine.begin() as connection:
+    with archive.open() as app:
+        now_ms = app.adapters.clock.now_ms()
+        with app.adapters.engine.begin() as connection:
             fence = take(
                 connection,
-                tiering.cluster_id,
+                app.adapters.cluster_id,
                 partition,
                 role,
                 run_id="run-7",
@@ -260,13 +260,15 @@ def test_nothing_is_moved_while_a_batch_works(tmp_path: Path, role: LeaseRole) -
                 lease_ms=60_000,
             )
             assert fence is not None
-        accepted = tiering.generations.accepted()
+        accepted = app.adapters.stores.generations.accepted()
     shutil.copytree(tmp_path / "store", tmp_path / "moved")
     archive.config.write_text(archive.config.read_text().replace('/store"', '/moved"'))
     code, output = run(archive, "relocate-store", "--approve")
     assert code != 0
     assert f"batch run-7/0 of run run-7 holds the lease to {role}" in output
-    with archive.open() as tiering:
-        assert tiering.generations.accepted() == accepted
-        tiering.work.release(PartitionLease(run_id="run-7", batch_id="run-7/0", fence=fence, expires_at_ms=0))
+    with archive.open() as app:
+        assert app.adapters.stores.generations.accepted() == accepted
+        app.adapters.stores.work.release(
+            PartitionLease(run_id="run-7", batch_id="run-7/0", fence=fence, expires_at_ms=0)
+        )
     document(archive, "relocate-store", "--approve")

@@ -11,7 +11,9 @@ import pytest
 from sqlalchemy import select
 from typer.testing import CliRunner
 
-from include.tiering.cli.app import app
+from include.tiering.app import open_app
+from include.tiering.app.quality_verbs import QualityVerbs
+from include.tiering.cli.app import cli
 from include.tiering.cli.session import author
 from include.tiering.database.schema import events
 from include.tiering.errors import StoreInDoubtError
@@ -22,8 +24,6 @@ from include.tiering.remote_storage.marker import MARKER_KEY
 from include.tiering.tasks import verify_planned, verify_segments
 from include.tiering.tasks.copy_one_segment import CopyStep
 from include.tiering.tasks.copy_plan import CopyPlan, HeldBack
-from include.tiering.wiring import open_tiering
-from include.tiering.wiring.quality_verbs import QualityVerbs
 from tests.doubles.archive import Archive
 from tests.doubles.plain_judge import PlainJudge
 from tests.doubles.planned_run import settings_of
@@ -51,11 +51,11 @@ def archive(tmp_path: Path) -> Archive:
 
 
 @pytest.fixture
-def tiering(archive: Archive) -> Command:
+def app(archive: Archive) -> Command:
     """Runs a command with --json; its exit code, its document, and what it said beside it."""
 
     def run(*arguments: str) -> tuple[int, Any, str]:
-        done = CliRunner().invoke(app, ["--config", str(archive.config), *arguments, "--json"], prog_name="./tiering")
+        done = CliRunner().invoke(cli, ["--config", str(archive.config), *arguments, "--json"], prog_name="./tiering")
         return done.exit_code, json.loads(done.stdout) if done.stdout else None, done.stderr
 
     return run
@@ -126,29 +126,29 @@ def failed_ids(archive: Archive) -> set[RemoteLogSegmentId]:
     "flags", [["--all"], ["--all", "--depth", "deep"], ["--all", "--partition", "1"]], ids=" ".join
 )
 def test_nothing_fails_where_nothing_is(
-    archive: Archive, tiering: Command, place: EmptyDirectory, flags: list[str]
+    archive: Archive, app: Command, place: EmptyDirectory, flags: list[str]
 ) -> None:
     place.goes_wrong()
-    code, _, said = tiering("verify", *flags)
+    code, _, said = app("verify", *flags)
     assert verdicts(archive) == [Verdict.PASSED] * 10
     assert code == 1
     assert "this is not the store that it seems to be" in said
     assert "--missing-is-real" in said
     assert looked_ahead(archive).segments == 0
     place.is_put_right()
-    code, document, _ = tiering("verify", *flags)
+    code, document, _ = app("verify", *flags)
     assert (code, document["failed"]) == (0, [])
     archive.require_served()
 
 
 @pytest.mark.parametrize("group", [1, 2])
 def test_nothing_fails_group_by_group(
-    archive: Archive, tiering: Command, place: EmptyDirectory, group: int, monkeypatch: pytest.MonkeyPatch
+    archive: Archive, app: Command, place: EmptyDirectory, group: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (verify_segments, verify_planned):
         monkeypatch.setattr(module, "GROUP_SEGMENTS", group)
     place.goes_wrong()
-    assert tiering("verify", "--all")[0] == 1
+    assert app("verify", "--all")[0] == 1
     with archive.open() as opened, pytest.raises(StoreInDoubtError, match="not the store that it seems"):
         opened.verify("copy-1")
     assert verdicts(archive) == [Verdict.PASSED] * 10
@@ -163,48 +163,48 @@ def test_the_gate_of_a_copy_passes_nothing_and_fails_nothing_there(archive: Arch
 
 @pytest.mark.parametrize("lost", [[(0, 2)], [(0, 1), (0, 3)], [(0, 0), (1, 0), (1, 2)], [(0, 1), (0, 2), (0, 5)]])
 def test_what_is_lost_singly_fails_and_is_copied_again(
-    archive: Archive, tiering: Command, lost: list[tuple[int, int]]
+    archive: Archive, app: Command, lost: list[tuple[int, int]]
 ) -> None:
     gone = [numbered(archive)[partition][place] for partition, place in lost]
     lose(archive, *gone)
-    assert tiering("verify", "--all")[0] == 1
+    assert app("verify", "--all")[0] == 1
     assert failed_ids(archive) == set(gone)
     assert verdicts(archive).count(Verdict.FAILED) == len(gone)
-    assert tiering("verify", "--failed")[0] == 1
+    assert app("verify", "--failed")[0] == 1
     archive.copy()
-    assert tiering("verify")[0] == 0
+    assert app("verify")[0] == 0
     assert verdicts(archive) == [Verdict.PASSED] * 10
     archive.require_served()
 
 
-def test_a_lost_one_that_is_looked_at_alone_fails_if_another_one_is_there(archive: Archive, tiering: Command) -> None:
+def test_a_lost_one_that_is_looked_at_alone_fails_if_another_one_is_there(archive: Archive, app: Command) -> None:
     first, *others = numbered(archive)[0]
     lose(archive, first)
     with archive.open() as opened:
         opened.metadata.expire_verdicts(0, at_most=500)
-    assert tiering("verify", "--partition", "0", "--limit-bytes", "1")[0] == 1
+    assert app("verify", "--partition", "0", "--limit-bytes", "1")[0] == 1
     assert failed_ids(archive) == {first}
     assert others
 
 
 def test_one_that_is_looked_at_alone_does_not_fail_if_no_other_one_is_there(
-    archive: Archive, tiering: Command, place: EmptyDirectory
+    archive: Archive, app: Command, place: EmptyDirectory
 ) -> None:
     place.goes_wrong()
-    code, _, said = tiering("verify", "--all", "--limit-bytes", "1")
+    code, _, said = app("verify", "--all", "--limit-bytes", "1")
     assert (code, failed_ids(archive)) == (1, set())
     assert "nor is" in said
 
 
-def test_more_than_could_be_lost_singly_is_lost_if_a_person_says_so(archive: Archive, tiering: Command) -> None:
+def test_more_than_could_be_lost_singly_is_lost_if_a_person_says_so(archive: Archive, app: Command) -> None:
     gone = numbered(archive)[0][:4]
     lose(archive, *gone)
-    code, _, said = tiering("verify", "--all")
+    code, _, said = app("verify", "--all")
     assert (code, failed_ids(archive)) == (1, set())
     assert "4 of 10 segments that were looked at lack objects in the store (orders-0: 4 of 6" in said
-    assert tiering("verify", "--all", "--missing-is-real")[0] == 1
+    assert app("verify", "--all", "--missing-is-real")[0] == 1
     assert failed_ids(archive) == set()
-    code, _, said = tiering("verify", "--all", "--missing-is-real", "--approve")
+    code, _, said = app("verify", "--all", "--missing-is-real", "--approve")
     assert (code, failed_ids(archive)) == (1, set(gone))
     with archive.open() as opened, opened.engine.connect() as connection:
         query = select(events.c.detail, events.c.author).where(events.c.kind == "losses confirmed")
@@ -213,72 +213,72 @@ def test_more_than_could_be_lost_singly_is_lost_if_a_person_says_so(archive: Arc
     assert who == author()
     assert f"taken for lost, which is recorded with your name: {detail}" in said
     archive.copy()
-    assert tiering("verify")[0] == 0
+    assert app("verify")[0] == 0
     archive.require_served()
 
 
-def test_the_setting_says_how_many_may_be_lost_singly(archive: Archive, tiering: Command) -> None:
+def test_the_setting_says_how_many_may_be_lost_singly(archive: Archive, app: Command) -> None:
     archive.set_default(tiering_verify_max_missing_segments=4)
     gone = numbered(archive)[0][:4]
     lose(archive, *gone)
-    assert tiering("verify", "--all")[0] == 1
+    assert app("verify", "--all")[0] == 1
     assert failed_ids(archive) == set(gone)
 
 
-def test_what_is_lost_day_after_day_adds_up(archive: Archive, tiering: Command) -> None:
+def test_what_is_lost_day_after_day_adds_up(archive: Archive, app: Command) -> None:
     gone = numbered(archive)[0][:5]
     for one in gone[:3]:
         lose(archive, one)
-        assert tiering("verify", "--all")[0] == 1
+        assert app("verify", "--all")[0] == 1
     assert failed_ids(archive) == set(gone[:3])
     lose(archive, gone[3])
-    code, _, said = tiering("verify", "--all")
+    code, _, said = app("verify", "--all")
     assert (code, failed_ids(archive)) == (1, set(gone[:3]))
     assert "(orders-0: 1 of 3, and 3 before), 3 more failed for the same reason before" in said
     assert "--missing-is-real" in said
-    assert tiering("verify", "--all", "--missing-is-real", "--approve")[0] == 1
+    assert app("verify", "--all", "--missing-is-real", "--approve")[0] == 1
     assert failed_ids(archive) == set(gone[:4])
 
 
-def test_what_is_replaced_or_given_up_counts_no_more(archive: Archive, tiering: Command) -> None:
+def test_what_is_replaced_or_given_up_counts_no_more(archive: Archive, app: Command) -> None:
     first, second, third, *_, last = numbered(archive)[0]
     lose(archive, first, second, third)
-    assert tiering("verify", "--all")[0] == 1
+    assert app("verify", "--all")[0] == 1
     archive.copy()
-    assert tiering("verify")[0] == 0
+    assert app("verify")[0] == 0
     others = [one for one in numbered(archive)[0] if one != last][-3:]
     lose(archive, *others)
-    assert tiering("verify", "--all")[0] == 1
+    assert app("verify", "--all")[0] == 1
     assert failed_ids(archive) == set(others)
     with archive.open() as opened:
         opened.failed_copies.give_up(others[0], reason="lost", author="test")
     lose(archive, last)
-    assert tiering("verify", "--all")[0] == 1
+    assert app("verify", "--all")[0] == 1
     assert last in failed_ids(archive)
 
 
-def test_one_after_the_other_is_not_all_of_a_partition(archive: Archive, tiering: Command) -> None:
+def test_one_after_the_other_is_not_all_of_a_partition(archive: Archive, app: Command) -> None:
     """However many of a larger one may be lost singly."""
     archive.set_default(tiering_verify_max_missing_segments=9)
     number, gone = min(numbered(archive).items(), key=lambda item: len(item[1]))
     for one in gone[:-1]:
         lose(archive, one)
-        assert tiering("verify", "--all", "--partition", str(number))[0] == 1
+        assert app("verify", "--all", "--partition", str(number))[0] == 1
     lose(archive, gone[-1])
-    assert tiering("verify", "--all")[0] == 1
+    assert app("verify", "--all")[0] == 1
     assert failed_ids(archive) == set(gone[:-1])
 
 
-def test_a_few_of_each_of_many_partitions_are_not_lost_singly(archive: Archive, tiering: Command) -> None:
+def test_a_few_of_each_of_many_partitions_are_not_lost_singly(archive: Archive, app: Command) -> None:
     archive.set_default(tiering_verify_max_missing_total=3)
     gone = [one for segments in numbered(archive).values() for one in segments[:2]]
     lose(archive, *gone)
-    code, _, said = tiering("verify", "--all")
+    code, _, said = app("verify", "--all")
     assert (code, failed_ids(archive)) == (1, set())
     assert "4 of 10 segments that were looked at lack objects in the store" in said
     assert "3 in all" in said
     archive.set_default(tiering_verify_max_missing_total=4)
-    assert tiering("verify", "--all")[0] == 1
+    assert app("verify", "--all")[0] == 1
     assert failed_ids(archive) == set(gone)
 
 
@@ -302,7 +302,7 @@ def emptied(path: Path) -> None:
     ],
 )
 def test_a_mirror_that_is_under_way_fails_nothing(
-    archive: Archive, tiering: Command, suffix: str, change: Callable[[Path], None], depth: str
+    archive: Archive, app: Command, suffix: str, change: Callable[[Path], None], depth: str
 ) -> None:
     """Objects of one kind are not there yet, or empty: of all segments, and of one alone in the end."""
     paths = sorted((archive.directory / "store").rglob(f"*.{suffix}"))
@@ -310,25 +310,25 @@ def test_a_mirror_that_is_under_way_fails_nothing(
     were = {path: path.read_bytes() for path in paths}
     for path in paths:
         change(path)
-    code, _, said = tiering("verify", "--all", "--depth", depth)
+    code, _, said = app("verify", "--all", "--depth", depth)
     assert (code, failed_ids(archive)) == (1, set())
     assert "this is not the store that it seems to be" in said
     assert verdicts(archive) == [Verdict.PASSED] * 10
     for path, content in were.items():
         path.write_bytes(content)
-    assert tiering("verify", "--all", "--depth", depth)[0] == 0
+    assert app("verify", "--all", "--depth", depth)[0] == 0
     change(paths[0])
-    assert tiering("verify", "--all", "--depth", depth)[0] == 1
+    assert app("verify", "--all", "--depth", depth)[0] == 1
     assert len(failed_ids(archive)) == 1
     archive.copy()
-    assert tiering("verify")[0] == 0
+    assert app("verify")[0] == 0
 
 
-def test_logs_of_full_length_with_other_content_are_damage_at_once(archive: Archive, tiering: Command) -> None:
+def test_logs_of_full_length_with_other_content_are_damage_at_once(archive: Archive, app: Command) -> None:
     for path in (archive.directory / "store").rglob("*.log"):
         content = path.read_bytes()
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    assert tiering("verify", "--all")[0] == 1
+    assert app("verify", "--all")[0] == 1
     assert verdicts(archive) == [Verdict.FAILED] * 10
 
 
@@ -344,11 +344,11 @@ def test_logs_of_full_length_with_other_content_are_damage_at_once(archive: Arch
     ],
 )
 def test_a_witness_that_is_not_whole_proves_nothing(
-    archive: Archive, tiering: Command, suffix: str, change: Callable[[Path], None]
+    archive: Archive, app: Command, suffix: str, change: Callable[[Path], None]
 ) -> None:
     (old, *_) = numbered(archive)[0]
     lose(archive, old)
-    assert tiering("verify", "--all")[0] == 1
+    assert app("verify", "--all")[0] == 1
     for path in (archive.directory / "store").rglob(f"*.{suffix}"):
         change(path)
     (held,) = looked_ahead(archive).held_back
@@ -356,12 +356,12 @@ def test_a_witness_that_is_not_whole_proves_nothing(
     assert "which passed: it has " in held.detail
 
 
-def test_a_segment_of_which_the_log_is_there_alone_needs_a_witness(archive: Archive, tiering: Command) -> None:
+def test_a_segment_of_which_the_log_is_there_alone_needs_a_witness(archive: Archive, app: Command) -> None:
     """It does not show that the store is the right one: a mirror begins with something."""
     (old, *_) = numbered(archive)[0]
     manifests = sorted((archive.directory / "store").rglob("*.rsm-manifest"))
     next(path for path in manifests if str(old.id) in path.name).unlink()
-    assert tiering("verify", "--all")[0] == 1
+    assert app("verify", "--all")[0] == 1
     assert failed_ids(archive) == {old}
     for path in manifests:
         path.unlink(missing_ok=True)
@@ -370,17 +370,17 @@ def test_a_segment_of_which_the_log_is_there_alone_needs_a_witness(archive: Arch
 
 
 def test_a_replacement_is_held_back_while_another_segment_is_missing_too(
-    archive: Archive, tiering: Command, place: EmptyDirectory
+    archive: Archive, app: Command, place: EmptyDirectory
 ) -> None:
     (old, *_) = numbered(archive)[0]
     lose(archive, old)
-    assert tiering("verify", "--all")[0] == 1
+    assert app("verify", "--all")[0] == 1
     place.goes_wrong()
     (held,) = looked_ahead(archive).held_back
     assert held.reason is HeldBack.STORE_IN_DOUBT
     assert "is the store's disk mounted" in held.detail
     assert (len(verdicts(archive)), failed_ids(archive)) == (10, {old})
-    line = tiering("doctor", "orders")[1]["partitions"][0]
+    line = app("doctor", "orders")[1]["partitions"][0]
     assert "docs/runbook.md" in line["advice"]
     place.is_put_right()
     assert archive.copy().held_back == ()
@@ -388,31 +388,31 @@ def test_a_replacement_is_held_back_while_another_segment_is_missing_too(
 
 
 def test_a_replacement_that_was_planned_before_the_place_went_wrong_supersedes_nothing(
-    archive: Archive, tiering: Command, place: EmptyDirectory
+    archive: Archive, app: Command, place: EmptyDirectory
 ) -> None:
     (old, *_) = numbered(archive)[0]
     lose(archive, old)
-    assert tiering("verify", "--all")[0] == 1
-    with open_tiering(settings_of(archive.config)) as opened:
+    assert app("verify", "--all")[0] == 1
+    with open_app(settings_of(archive.config)) as opened:
         assert opened.plan_copy("planned").segments == 1
     place.goes_wrong()
-    with open_tiering(settings_of(archive.config)) as opened:
+    with open_app(settings_of(archive.config)) as opened:
         (failure,) = opened.copy_batch("planned", "planned/0").failed
     assert failure.item.error == "StoreInDoubtError"
     assert numbered(archive)[0][0] == old
     assert failed_ids(archive) == {old}
 
 
-def test_a_damaged_segment_is_copied_again_whatever_else_is_missing(archive: Archive, tiering: Command) -> None:
+def test_a_damaged_segment_is_copied_again_whatever_else_is_missing(archive: Archive, app: Command) -> None:
     """It shows that the store is the right one."""
     old, *others = numbered(archive)[1]
     (log,) = (archive.directory / "store").rglob(f"*{old.id}.log")
     log.write_bytes(log.read_bytes()[:-1])
-    assert tiering("verify", "--partition", "1", "--all")[0] == 1
+    assert app("verify", "--partition", "1", "--all")[0] == 1
     assert failed_ids(archive) == {old}
     lose(archive, others[-1])
     steps: list[CopyStep] = []
-    with open_tiering(settings_of(archive.config), observe=lambda step, *_: steps.append(step)) as opened:
+    with open_app(settings_of(archive.config), observe=lambda step, *_: steps.append(step)) as opened:
         opened.plan_copy("again")
         assert opened.copy_batch("again", "again/0").failed == ()
     assert CopyStep.FINISHED in steps

@@ -29,9 +29,9 @@ def objects(archive: Archive) -> dict[str, int]:
 
 
 def verify_all(archive: Archive) -> None:
-    with archive.open() as tiering:
-        tiering.plan_verification("verify-all", Sample(everything=True), depth=Depth.SHALLOW)
-        tiering.verify_planned("verify-all")
+    with archive.open() as app:
+        app.verification.plan("verify-all", Sample(everything=True), depth=Depth.SHALLOW)
+        app.verification.run_planned("verify-all")
 
 
 def refusals(*actions: Callable[[], object]) -> list[str]:
@@ -50,15 +50,15 @@ def refusals(*actions: Callable[[], object]) -> list[str]:
 def delete_everything(archive: Archive) -> None:
     """What a batch of deletions does with the store, after it was planned."""
     segments = [one for found in archive.remote().values() for one in found]
-    with archive.open() as tiering:
-        tiering.storage.delete_log_segments(segments)
+    with archive.open() as app:
+        app.adapters.storage.delete_log_segments(segments)
 
 
 def take_over(archive: Archive) -> None:
-    with archive.open() as tiering:
-        found = tiering.unguarded_storage.read_marker()
+    with archive.open() as app:
+        found = app.adapters.unguarded_storage.read_marker()
         assert found is not None
-        tiering.take_over_store(found, author="test")
+        app.store_owner.take_over(found, author="test")
 
 
 def lose_the_oldest_segment(archive: Archive) -> None:
@@ -68,8 +68,8 @@ def lose_the_oldest_segment(archive: Archive) -> None:
 
 
 def migrate(archive: Archive) -> None:
-    with archive.open() as tiering:
-        tiering.migrate()
+    with archive.open() as app:
+        app.set_up.migrate()
 
 
 def change_prefix(archive: Archive) -> None:
@@ -106,11 +106,11 @@ def test_settings_that_name_another_place_cost_nothing(tmp_path: Path, mistake: 
     assert archive.remote() == finished
     archive.require_served()
     assert all("the keys of this store lie in" in one for one in said)
-    with archive.open() as tiering:
-        assert tiering.readiness(topics=("orders",)).missing == ()
+    with archive.open() as app:
+        assert app.operations.ready(topics=("orders",)).missing == ()
     mistake(archive)
-    with archive.open() as tiering:
-        (missing,) = tiering.readiness(topics=("orders",)).missing
+    with archive.open() as app:
+        (missing,) = app.operations.ready(topics=("orders",)).missing
         assert "run ./tiering relocate-store" in missing
 
 
@@ -149,10 +149,10 @@ def test_a_set_up_that_was_cut_short_goes_on(tmp_path: Path) -> None:
     migrate(archive)
     archive.copy()
     archive.require_served()
-    with archive.open() as tiering:
-        found = tiering.unguarded_storage.read_marker()
+    with archive.open() as app:
+        found = app.adapters.unguarded_storage.read_marker()
         assert found is not None
-        assert found.place == tiering.place
+        assert found.place == app.adapters.place
         assert found.place.key_prefix == "tiered-"
 
 
@@ -172,10 +172,10 @@ def test_a_copy_of_the_database_neither_copies_nor_deletes(tmp_path: Path) -> No
         lambda: verify_all(archive),
         lambda: migrate(archive),
     )
-    with archive.open() as tiering:
-        (missing,) = tiering.readiness(topics=("orders",)).missing
-        assert len(tiering.scan().replicas) > 0
-        assert tiering.sizes() is not None
+    with archive.open() as app:
+        (missing,) = app.operations.ready(topics=("orders",)).missing
+        assert len(app.copying.scan().replicas) > 0
+        assert app.sizes.partition_sizes() is not None
     archive.config.write_text(right)
 
     assert objects(archive) == before
@@ -189,9 +189,9 @@ def test_a_copy_of_the_database_neither_copies_nor_deletes(tmp_path: Path) -> No
 
 def as_the_version_before_left_it(archive: Archive) -> None:
     """No token, no place, a marker of version 1."""
-    with archive.open() as tiering:
-        owned = tiering.generations.accepted().current
-        with tiering.engine.begin() as connection:
+    with archive.open() as app:
+        owned = app.adapters.stores.generations.accepted().current
+        with app.adapters.engine.begin() as connection:
             none = dict.fromkeys(("generation_token", "url", "layout", "key_prefix", "conditional_writes"))
             connection.execute(stores.update().values(**none))
     before = StoreMarker(owned.cluster_id, owned.store_id, owned.generation)
@@ -216,19 +216,19 @@ def test_a_store_of_the_version_before_goes_on(tmp_path: Path) -> None:
         lambda: take_over(archive),
     )
     assert all("does not say where the keys of its store lie: run ./tiering migrate" in one for one in said)
-    with archive.open() as tiering:
-        accepted = tiering.generations.accepted()
+    with archive.open() as app:
+        accepted = app.adapters.stores.generations.accepted()
         assert (accepted.current.place, accepted.pending) == (None, None)
     archive.config.write_text(right)
     assert "run ./tiering migrate" in refusals(archive.copy)[0]
     assert (objects(archive), archive.remote()) == (before, finished)
     archive.set(retention_bytes=None)
     migrate(archive)
-    with archive.open() as tiering:
-        found = tiering.unguarded_storage.read_marker()
+    with archive.open() as app:
+        found = app.adapters.unguarded_storage.read_marker()
         assert found is not None
-        assert (found.generation, found.place) == (3, tiering.place)
-        assert found == tiering.generations.accepted().current
+        assert (found.generation, found.place) == (3, app.adapters.place)
+        assert found == app.adapters.stores.generations.accepted().current
     change_prefix(archive)
     assert "the keys of this store lie in" in refusals(archive.copy)[0]
     archive.config.write_text(right)
@@ -245,13 +245,13 @@ def test_a_rebuild_with_another_key_prefix_is_refused(tmp_path: Path, version_be
     right = archive.config.read_text().replace("metadata.sqlite", "new.sqlite")
     archive.config.write_text(right)
     change_prefix(archive)
-    with archive.open() as tiering:
-        said = refusals(tiering.plan_rebuild)
+    with archive.open() as app:
+        said = refusals(app.recovery.plan_rebuild)
     assert ("set both right" if version_before else "the keys of this store lie in") in said[0]
     archive.config.write_text(right)
-    with archive.open() as tiering:
-        assert tiering.rebuild(tiering.plan_rebuild(), author="test").segments > 5
-        assert tiering.generations.accepted().current.place == tiering.place
+    with archive.open() as app:
+        assert app.recovery.rebuild(app.recovery.plan_rebuild(), author="test").segments > 5
+        assert app.adapters.stores.generations.accepted().current.place == app.adapters.place
     migrate(archive)
 
 
@@ -260,7 +260,7 @@ def test_ready_says_that_a_server_takes_no_notice_of_a_condition(
 ) -> None:
     archive = Archive.of(tmp_path)
     monkeypatch.setattr(SegmentStorage, "replaces_conditionally", lambda self: False)
-    with archive.open() as tiering:
-        details = {check.name: check.message for check in tiering.readiness(topics=("orders",)).checks}
+    with archive.open() as app:
+        details = {check.name: check.message for check in app.operations.ready(topics=("orders",)).checks}
         assert "this server takes no notice of If-Match on PUT" in details["storage"]
-        assert tiering.generations.accepted().conditional is False
+        assert app.adapters.stores.generations.accepted().conditional is False

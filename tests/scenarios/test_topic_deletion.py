@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import func, select, update
 from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from include.tiering.database.schema import events, segments, topics
 from include.tiering.errors import ApprovalRequiredError
 from include.tiering.model.ids import Uuid
@@ -34,9 +34,9 @@ def archive(tmp_path: Path) -> Archive:
 
 
 @pytest.fixture
-def tiering(archive: Archive) -> Callable[..., Result]:
+def app(archive: Archive) -> Callable[..., Result]:
     def run(*arguments: str) -> Result:
-        return CliRunner().invoke(app, ["--config", str(archive.config), *arguments], prog_name="./tiering")
+        return CliRunner().invoke(cli, ["--config", str(archive.config), *arguments], prog_name="./tiering")
 
     return run
 
@@ -65,7 +65,7 @@ def recorded(archive: Archive) -> list[str]:
     return [row.detail.partition(":")[0] for row in said]
 
 
-def test_it_is_kept_and_read_by_its_name_and_id(archive, tiering, tmp_path) -> None:
+def test_it_is_kept_and_read_by_its_name_and_id(archive, app, tmp_path) -> None:
     archive.delete_topic()
     run, _ = archive.expire()
     assert (run.items, recorded(archive)) == ([], ["recorded"])
@@ -78,7 +78,7 @@ def test_it_is_kept_and_read_by_its_name_and_id(archive, tiering, tmp_path) -> N
         for segment in (one for segments in archive.remote().values() for one in segments):
             opened.metadata.record_verdict(segment.remote_log_segment_id, Verdict.PASSED)
     for number, meant in enumerate(([], ["--topic-id", str(topic_id)])):
-        fetched = tiering("fetch", ORDERS, "1", "--output", str(tmp_path / str(number)), *meant)
+        fetched = app("fetch", ORDERS, "1", "--output", str(tmp_path / str(number)), *meant)
         assert fetched.exit_code == 0, fetched.stdout
 
 
@@ -92,7 +92,7 @@ def test_a_directory_that_is_gone_is_no_deletion(archive) -> None:
     assert left(archive) == BASES
 
 
-def test_after_its_days_all_of_it_goes_with_an_approval_however_little_it_is(archive, tiering) -> None:
+def test_after_its_days_all_of_it_goes_with_an_approval_however_little_it_is(archive, app) -> None:
     archive.set_default(tiering_on_topic_delete="expire:30d")
     archive.delete_topic()
     archive.copy()
@@ -102,7 +102,7 @@ def test_after_its_days_all_of_it_goes_with_an_approval_however_little_it_is(arc
     assert {one.reason for one in waits.waiting} == {Waits.TOPIC_DELETED}
     let_days_pass(archive, 30)
 
-    shown = json.loads(tiering("expire", "--dry-run", "--json").stdout)
+    shown = json.loads(app("expire", "--dry-run", "--json").stdout)
     assert shown["needs_approval"]
     assert "the topic was deleted (seen " in shown["reasons"][0]
     assert "RemoveTopicRecord in __cluster_metadata-0 of " in shown["reasons"][0]
@@ -121,13 +121,13 @@ def test_after_its_days_all_of_it_goes_with_an_approval_however_little_it_is(arc
     assert left(archive) == {0: [], 1: []}
     archive.require_no_leftovers()
     assert tombstones(archive) == len(result.deleted)
-    assert tiering("expire").exit_code == 0
+    assert app("expire").exit_code == 0
     assert tombstones(archive) == len(result.deleted), "too young"
     with archive.open() as opened, opened.engine.begin() as connection:
         connection.execute(update(segments).values(deleted_at_ms=segments.c.deleted_at_ms - 91 * DAY_MS))
-    assert tiering("expire", "--dry-run").exit_code == 0
+    assert app("expire", "--dry-run").exit_code == 0
     assert tombstones(archive) == len(result.deleted), "a dry run changes nothing"
-    assert tiering("expire").exit_code == 0
+    assert app("expire").exit_code == 0
     assert tombstones(archive) == 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from include.tiering.cli.session import author
 from include.tiering.errors import ForeignStoreError, RunWithdrawnError
 from include.tiering.tasks import removal_batch
@@ -35,9 +35,9 @@ def archive(tmp_path: Path) -> Archive:
 
 
 @pytest.fixture
-def tiering(archive: Archive) -> Command:
+def app(archive: Archive) -> Command:
     def run(*arguments: str) -> Result:
-        return CliRunner().invoke(app, ["--config", str(archive.config), *arguments], prog_name="./tiering")
+        return CliRunner().invoke(cli, ["--config", str(archive.config), *arguments], prog_name="./tiering")
 
     return run
 
@@ -46,8 +46,8 @@ def files(archive: Archive) -> set[Path]:
     return {path for path in (archive.directory / "store").rglob("*") if path.is_file()}
 
 
-def withdrawn(tiering: Command) -> Any:
-    done = tiering("audit", "--withdraw", "remove", "--json")
+def withdrawn(app: Command) -> Any:
+    done = app("audit", "--withdraw", "remove", "--json")
     assert done.exit_code == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -62,11 +62,11 @@ def released(archive: Archive) -> int:
         return len(plan.removals)
 
 
-def test_nothing_of_it_goes_and_no_approval_brings_it_back(archive: Archive, tiering: Command) -> None:
+def test_nothing_of_it_goes_and_no_approval_brings_it_back(archive: Archive, app: Command) -> None:
     before, objects = files(archive), released(archive)
-    shown = withdrawn(tiering)
+    shown = withdrawn(app)
     assert (shown["withdrawn_by"], shown["kept"], shown["removed"]) == (author(), objects, 0)
-    assert withdrawn(tiering) == shown
+    assert withdrawn(app) == shown
     with archive.open() as opened:
         with pytest.raises(RunWithdrawnError):
             opened.remove_batch("remove", "remove/0")
@@ -76,14 +76,14 @@ def test_nothing_of_it_goes_and_no_approval_brings_it_back(archive: Archive, tie
 
 
 def test_a_batch_at_work_stops_and_the_command_says_what_had_gone(
-    archive: Archive, tiering: Command, monkeypatch: pytest.MonkeyPatch
+    archive: Archive, app: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(removal_batch.RemovalBatch.__init__, "__kwdefaults__", {"attempts_per_group": 1})
     before, objects = files(archive), released(archive)
     said: list[Any] = []
     with archive.open() as opened:
         opened._observe = lambda step, *_: (
-            said.append(withdrawn(tiering)) if step is RemovalStep.RECORDED and not said else None
+            said.append(withdrawn(app)) if step is RemovalStep.RECORDED and not said else None
         )
         result = opened.remove_batch("remove", "remove/0")
     assert result.ended is BatchEnd.WITHDRAWN
@@ -92,22 +92,22 @@ def test_a_batch_at_work_stops_and_the_command_says_what_had_gone(
     assert (said[0]["removed"], said[0]["kept"], said[0]["unsettled"]) == (len(gone), objects - len(gone), [])
 
 
-def test_what_is_in_the_midst_of_it_is_left_to_the_next_audit(archive: Archive, tiering: Command) -> None:
+def test_what_is_in_the_midst_of_it_is_left_to_the_next_audit(archive: Archive, app: Command) -> None:
     objects = released(archive)
     said: list[Any] = []
     with archive.open() as opened:
         opened._observe = lambda step, *_: (
-            said.append(withdrawn(tiering)) if step is RemovalStep.CONDEMNED and not said else None
+            said.append(withdrawn(app)) if step is RemovalStep.CONDEMNED and not said else None
         )
         opened.remove_batch("remove", "remove/0")
     assert len(said[0]["unsettled"]) == objects
-    assert "is withdrawn: 0 objects" in tiering("audit", "--withdraw", "remove").stdout
+    assert "is withdrawn: 0 objects" in app("audit", "--withdraw", "remove").stdout
 
 
-def test_a_copy_of_the_database_with_the_same_release_does_not_go_on(archive: Archive, tiering: Command) -> None:
+def test_a_copy_of_the_database_with_the_same_release_does_not_go_on(archive: Archive, app: Command) -> None:
     before, _ = files(archive), released(archive)
     shutil.copy(archive.directory / "metadata.sqlite", archive.directory / "clone.sqlite")
-    assert withdrawn(tiering)["not_claimed"] is None
+    assert withdrawn(app)["not_claimed"] is None
     archive.config.write_text(archive.config.read_text().replace("metadata.sqlite", "clone.sqlite"))
     with archive.open() as clone, pytest.raises(ForeignStoreError):
         clone.remove_batch("remove", "remove/0")
@@ -115,9 +115,9 @@ def test_a_copy_of_the_database_with_the_same_release_does_not_go_on(archive: Ar
 
 
 @pytest.mark.parametrize("flag", [["--delete-orphans"], ["--accept", "1"], ["--approve"]])
-def test_it_goes_with_nothing_else(tiering: Command, flag: list[str]) -> None:
-    assert tiering("audit", "--withdraw", "remove", *flag).exit_code == 2
+def test_it_goes_with_nothing_else(app: Command, flag: list[str]) -> None:
+    assert app("audit", "--withdraw", "remove", *flag).exit_code == 2
 
 
-def test_a_run_that_nobody_planned_is_named(tiering: Command) -> None:
-    assert "no run nothing" in tiering("audit", "--withdraw", "nothing").stderr
+def test_a_run_that_nobody_planned_is_named(app: Command) -> None:
+    assert "no run nothing" in app("audit", "--withdraw", "nothing").stderr

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from include.tiering.cli.session import author
 from include.tiering.database.schema import events
 from include.tiering.errors import ForeignStoreError, RunWithdrawnError
@@ -32,9 +32,9 @@ def archive(tmp_path: Path) -> Archive:
 
 
 @pytest.fixture
-def tiering(archive: Archive) -> Command:
+def app(archive: Archive) -> Command:
     def run(*arguments: str) -> Result:
-        return CliRunner().invoke(app, ["--config", str(archive.config), *arguments], prog_name="./tiering")
+        return CliRunner().invoke(cli, ["--config", str(archive.config), *arguments], prog_name="./tiering")
 
     return run
 
@@ -50,16 +50,16 @@ def left(archive: Archive) -> dict[int, list[int]]:
 
 def released(archive: Archive, run_id: str = "run") -> int:
     """How many segments an approved run would delete."""
-    with archive.open() as tiering:
-        plan = tiering.plan_expiration(run_id)
-        tiering.brake(run_id)
-        tiering.approve(run_id, plan.plan_hash, author="admin")
+    with archive.open() as app:
+        plan = app.expiration.plan(run_id)
+        app.expiration.apply_limits(run_id)
+        app.expiration.approve(run_id, plan.plan_hash, author="admin")
         return plan.segments
 
 
-def test_nothing_of_it_goes_and_no_approval_brings_it_back(archive: Archive, tiering: Command) -> None:
+def test_nothing_of_it_goes_and_no_approval_brings_it_back(archive: Archive, app: Command) -> None:
     segments = released(archive)
-    shown = document(tiering("expire", "--withdraw", "run", "--json"))
+    shown = document(app("expire", "--withdraw", "run", "--json"))
     assert (shown["withdrawn_by"], shown["kept"], shown["deleted"], shown["begun"]) == (author(), segments, 0, [])
     with archive.open() as opened:
         with pytest.raises(RunWithdrawnError):
@@ -74,20 +74,18 @@ def test_nothing_of_it_goes_and_no_approval_brings_it_back(archive: Archive, tie
     assert left(archive) == EVERYTHING
 
 
-def test_again_it_says_the_same(archive: Archive, tiering: Command) -> None:
+def test_again_it_says_the_same(archive: Archive, app: Command) -> None:
     released(archive)
-    first = document(tiering("expire", "--withdraw", "run", "--json"))
-    assert document(tiering("expire", "--withdraw", "run", "--json")) == first
+    first = document(app("expire", "--withdraw", "run", "--json"))
+    assert document(app("expire", "--withdraw", "run", "--json")) == first
 
 
-def test_a_batch_at_work_stops_and_the_command_says_what_had_gone(archive: Archive, tiering: Command) -> None:
+def test_a_batch_at_work_stops_and_the_command_says_what_had_gone(archive: Archive, app: Command) -> None:
     segments = released(archive)
     said: list[str] = []
     with archive.open() as opened:
         opened._observe = lambda step, *_: (
-            said.append(tiering("expire", "--withdraw", "run").stdout)
-            if step is DeleteStep.RECORDED and not said
-            else None
+            said.append(app("expire", "--withdraw", "run").stdout) if step is DeleteStep.RECORDED and not said else None
         )
         result = opened.delete_batch("run", "run/0")
     gone = len(result.deleted)
@@ -98,10 +96,10 @@ def test_a_batch_at_work_stops_and_the_command_says_what_had_gone(archive: Archi
     assert sum(map(len, left(archive).values())) == segments - gone
 
 
-def test_a_copy_of_the_database_with_the_same_release_does_not_go_on(archive: Archive, tiering: Command) -> None:
+def test_a_copy_of_the_database_with_the_same_release_does_not_go_on(archive: Archive, app: Command) -> None:
     released(archive)
     shutil.copy(archive.directory / "metadata.sqlite", archive.directory / "clone.sqlite")
-    assert document(tiering("expire", "--withdraw", "run", "--json"))["not_claimed"] is None
+    assert document(app("expire", "--withdraw", "run", "--json"))["not_claimed"] is None
     right = archive.config.read_text()
     archive.config.write_text(right.replace("metadata.sqlite", "clone.sqlite"))
     with archive.open() as clone, pytest.raises(ForeignStoreError):
@@ -110,27 +108,27 @@ def test_a_copy_of_the_database_with_the_same_release_does_not_go_on(archive: Ar
     assert left(archive) == EVERYTHING
 
 
-def test_a_store_that_is_away_keeps_nobody_from_it(archive: Archive, tiering: Command) -> None:
+def test_a_store_that_is_away_keeps_nobody_from_it(archive: Archive, app: Command) -> None:
     segments = released(archive)
     (archive.directory / "store").rename(archive.directory / "unmounted")
-    shown = document(tiering("expire", "--withdraw", "run", "--json"))
+    shown = document(app("expire", "--withdraw", "run", "--json"))
     assert (shown["withdrawn_by"], shown["kept"]) == (author(), segments)
     assert shown["not_claimed"]
-    assert "a copy of this database may go on with it" in tiering("expire", "--withdraw", "run").stdout
+    assert "a copy of this database may go on with it" in app("expire", "--withdraw", "run").stdout
 
 
-def test_it_may_be_planned_again(archive: Archive, tiering: Command) -> None:
+def test_it_may_be_planned_again(archive: Archive, app: Command) -> None:
     segments = released(archive)
-    document(tiering("expire", "--withdraw", "run", "--json"))
-    done = document(tiering("expire", "--approve", "--json"))
+    document(app("expire", "--withdraw", "run", "--json"))
+    done = document(app("expire", "--approve", "--json"))
     assert len([one for one in done["decisions"] if one["outcome"] == "deleted"]) == segments
 
 
-def test_an_unknown_run(tiering: Command) -> None:
-    result = tiering("expire", "--withdraw", "nothing")
+def test_an_unknown_run(app: Command) -> None:
+    result = app("expire", "--withdraw", "nothing")
     assert (result.exit_code, "no run nothing" in result.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("other", ["--approve", "--dry-run"])
-def test_it_goes_with_nothing_else(tiering: Command, other: str) -> None:
-    assert tiering("expire", "--withdraw", "run", other).exit_code == 2
+def test_it_goes_with_nothing_else(app: Command, other: str) -> None:
+    assert app("expire", "--withdraw", "run", other).exit_code == 2

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from include.tiering.cli.app import app
+from include.tiering.app import App, open_app
+from include.tiering.cli.app import cli
 from include.tiering.database.events import record_event
 from include.tiering.errors import ClockBehindError, ClockDisagreesError
 from include.tiering.quota.config_store import ConfigEntity, EntityType
-from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.archive import Archive
 from tests.doubles.planned_run import settings_of
 
@@ -44,42 +44,40 @@ def archive(tmp_path: Path) -> Archive:
         archive.config.read_text().replace('include = ["orders"]', 'include = ["orders", "trimmed"]')
     )
     archive.copy()
-    with archive.open() as tiering:
+    with archive.open() as app:
         for topic in ("orders", "trimmed"):
-            tiering.alter_configs(
-                ConfigEntity(EntityType.TOPICS, topic), {"retention.ms": str(TEN_YEARS)}, author="test"
-            )
+            app.configs.alter(ConfigEntity(EntityType.TOPICS, topic), {"retention.ms": str(TEN_YEARS)}, author="test")
     return archive
 
 
 @contextmanager
-def shifted(archive: Archive, database_ms: int, *, worker_ms: int = 0) -> Iterator[Tiering]:
+def shifted(archive: Archive, database_ms: int, *, worker_ms: int = 0) -> Iterator[App]:
     """The deployment with another clock of the database, and of the worker."""
-    with open_tiering(settings_of(archive.config), clock=ShiftedClock(worker_ms)) as tiering:
-        right = tiering.deletions._now_ms
-        tiering.deletions._now_ms = lambda connection: right(connection) + database_ms
-        yield tiering
+    with open_app(settings_of(archive.config), clock=ShiftedClock(worker_ms)) as app:
+        right = app.adapters.stores.deletions._now_ms
+        app.adapters.stores.deletions._now_ms = lambda connection: right(connection) + database_ms
+        yield app
 
 
 def test_one_that_is_far_from_the_workers_stops_expiration(archive: Archive) -> None:
     everything = archive.remote()
-    with shifted(archive, TWELVE_YEARS) as tiering, pytest.raises(ClockDisagreesError, match="this worker's says"):
-        tiering.plan_expiration("run")
+    with shifted(archive, TWELVE_YEARS) as app, pytest.raises(ClockDisagreesError, match="this worker's says"):
+        app.expiration.plan("run")
     assert archive.remote() == everything
 
 
 def test_one_that_the_worker_shares_is_far_from_the_stores(archive: Archive) -> None:
     both = shifted(archive, TWELVE_YEARS, worker_ms=TWELVE_YEARS)
-    with both as tiering, pytest.raises(ClockDisagreesError, match="the remote store's answer says"):
-        tiering.plan_expiration("run")
+    with both as app, pytest.raises(ClockDisagreesError, match="the remote store's answer says"):
+        app.expiration.plan("run")
 
 
 def test_what_goes_in_all_asks_where_no_other_clock_can_be_asked(archive: Archive) -> None:
     """One host, whose clock is twelve years ahead: each topic is far below the floor."""
-    with shifted(archive, TWELVE_YEARS, worker_ms=TWELVE_YEARS) as tiering:
-        tiering.unguarded_storage = Silent(tiering.unguarded_storage)
-        plan = tiering.plan_expiration("run")
-        brake = tiering.brake("run")
+    with shifted(archive, TWELVE_YEARS, worker_ms=TWELVE_YEARS) as app:
+        app.adapters.unguarded_storage = Silent(app.adapters.unguarded_storage)
+        plan = app.expiration.plan("run")
+        brake = app.expiration.apply_limits("run")
     assert len({one.topic_id_partition.topic for one in plan.expirations}) == 2
     assert brake.needs_approval
     assert "2 topics lose everything within 24 hours (orders, trimmed)" in brake.reasons[0]
@@ -101,75 +99,78 @@ class Silent:
 def test_it_is_asked_again_at_the_release_and_by_the_batch(archive: Archive) -> None:
     everything = archive.remote()
     archive.set(retention_ms=1)
-    with archive.open() as tiering:
-        plan = tiering.plan_expiration("run", topics=["orders"])
-    with shifted(archive, TWELVE_YEARS) as tiering, pytest.raises(ClockDisagreesError):
-        tiering.approve("run", plan.plan_hash, author="admin")
-    with archive.open() as tiering:
-        tiering.approve("run", plan.plan_hash, author="admin")
-    with shifted(archive, TWELVE_YEARS) as tiering:
+    with archive.open() as app:
+        plan = app.expiration.plan("run", topics=["orders"])
+    with shifted(archive, TWELVE_YEARS) as app, pytest.raises(ClockDisagreesError):
+        app.expiration.approve("run", plan.plan_hash, author="admin")
+    with archive.open() as app:
+        app.expiration.approve("run", plan.plan_hash, author="admin")
+    with shifted(archive, TWELVE_YEARS) as app:
         with pytest.raises(ClockDisagreesError):
-            tiering.delete_batch("run", "run/0")
-        assert tiering.deletions.has_work("run")
+            app.expiration.run_batch("run", "run/0")
+        assert app.adapters.stores.deletions.has_work("run")
     assert archive.remote() == everything
 
 
 def test_tombstones_are_not_forgotten_by_it(archive: Archive) -> None:
     archive.set(retention_ms=1)
     archive.expire()
-    with shifted(archive, TWELVE_YEARS) as tiering:
-        right = tiering.metadata._now_ms
-        tiering.metadata._now_ms = lambda connection: right(connection) + TWELVE_YEARS
-        assert tiering.forget_tombstones() == 0
+    with shifted(archive, TWELVE_YEARS) as app:
+        right = app.adapters.stores.metadata._now_ms
+        app.adapters.stores.metadata._now_ms = lambda connection: right(connection) + TWELVE_YEARS
+        assert app.expiration.forget_tombstones() == 0
         # It is the clock that kept them: by this clock they are old.
-        assert tiering.metadata.forget_tombstones(tiering.effective_settings().tombstone.ms, at_most=1) == 1
+        assert (
+            app.adapters.stores.metadata.forget_tombstones(app.effective_configs.settings().tombstone.ms, at_most=1)
+            == 1
+        )
 
 
 def test_one_that_jumps_while_a_batch_runs_stops_it(archive: Archive) -> None:
     archive.set(retention_ms=1)
-    with archive.open() as tiering:
-        plan = tiering.plan_expiration("run", topics=["orders"])
-        tiering.approve("run", plan.plan_hash, author="admin")
-    with shifted(archive, 0) as tiering:
-        clocks = tiering._clock_guard()
+    with archive.open() as app:
+        plan = app.expiration.plan("run", topics=["orders"])
+        app.expiration.approve("run", plan.plan_hash, author="admin")
+    with shifted(archive, 0) as app:
+        clocks = app.expiration._clock_guard()
         clocks.require()
-        before, tiering.clock.by_ms = tiering.deletions._now_ms, TWELVE_YEARS
-        tiering.deletions._now_ms = lambda connection: before(connection) + TWELVE_YEARS
+        before, app.adapters.clock.by_ms = app.adapters.stores.deletions._now_ms, TWELVE_YEARS
+        app.adapters.stores.deletions._now_ms = lambda connection: before(connection) + TWELVE_YEARS
         with pytest.raises(ClockDisagreesError, match="since this work began"):
             clocks.require(with_store=False)
 
 
-def jumps(tiering: Tiering, name: str) -> None:
+def jumps(app: App, name: str) -> None:
     """From the next call of this method on, the database's clock is twelve years ahead."""
-    method, right = getattr(tiering, name), tiering.deletions._now_ms
+    method, right = getattr(app, name), app.adapters.stores.deletions._now_ms
 
     def ahead(*args: object, **options: object) -> object:
-        tiering.deletions._now_ms = lambda connection: right(connection) + TWELVE_YEARS
+        app.adapters.stores.deletions._now_ms = lambda connection: right(connection) + TWELVE_YEARS
         return method(*args, **options)
 
-    setattr(tiering, name, ahead)
+    setattr(app, name, ahead)
 
 
 def test_one_that_jumps_after_it_was_asked_makes_nothing_old(archive: Archive) -> None:
     """Found by simulation, seed 3008303: a plan asked the clock twice, and believed what it had not compared."""
-    with archive.open() as tiering:
-        jumps(tiering, "note_topic_deletions")
-        assert not tiering.plan_expiration("run").expirations
+    with archive.open() as app:
+        jumps(app, "note_topic_deletions")
+        assert not app.expiration.plan("run").expirations
 
 
 def test_nor_when_a_plan_is_asked_again(archive: Archive) -> None:
-    with archive.open() as tiering:
-        tiering.alter_configs(ConfigEntity(EntityType.TOPICS, "orders"), {"retention.ms": "1"}, author="test")
-        planned = tiering.plan_expiration("run", topics=["orders"]).expirations
+    with archive.open() as app:
+        app.configs.alter(ConfigEntity(EntityType.TOPICS, "orders"), {"retention.ms": "1"}, author="test")
+        planned = app.expiration.plan("run", topics=["orders"]).expirations
         ten_years = {"retention.ms": str(TEN_YEARS)}
-        tiering.alter_configs(ConfigEntity(EntityType.TOPICS, "orders"), ten_years, author="test")
-        jumps(tiering, "_standings")
+        app.configs.alter(ConfigEntity(EntityType.TOPICS, "orders"), ten_years, author="test")
+        jumps(app, "_standings")
         named = {deletion.segment_id for one in planned for deletion in one.deletions}
-        assert {one.segment_id for one in tiering.withdrawn("run")} == named
-    with archive.open() as tiering:
-        clocks = tiering._clock_guard()
-        jumps(tiering, "_standings")
-        again = tiering._still_planned(clocks, planned[0])
+        assert {one.segment_id for one in app.expiration.withdrawn("run")} == named
+    with archive.open() as app:
+        clocks = app.expiration._clock_guard()
+        jumps(app, "_standings")
+        again = app._still_planned(clocks, planned[0])
         assert not again.planned.deletions
 
 
@@ -177,24 +178,24 @@ def test_one_that_lies_before_the_newest_event_stops_it_until_it_caught_up_or_so
     archive: Archive,
 ) -> None:
     now_ms = time.time_ns() // 1_000_000
-    with archive.open() as tiering:
-        with tiering.engine.begin() as connection:
-            record_event(connection, tiering.cluster_id, "test", "", "", "test", now_ms + 120_000)
+    with archive.open() as app:
+        with app.adapters.engine.begin() as connection:
+            record_event(connection, app.adapters.cluster_id, "test", "", "", "test", now_ms + 120_000)
         with pytest.raises(ClockBehindError):
-            tiering.plan_expiration("run")
-        with tiering.engine.begin() as connection:
-            record_event(connection, tiering.cluster_id, "test", "", "", "test", now_ms + TWELVE_YEARS)
+            app.expiration.plan("run")
+        with app.adapters.engine.begin() as connection:
+            record_event(connection, app.adapters.cluster_id, "test", "", "", "test", now_ms + TWELVE_YEARS)
         with pytest.raises(ClockDisagreesError, match="before 20"):
-            tiering.plan_expiration("run")
+            app.expiration.plan("run")
     archive.set_default(tiering_clock_ignored_until_ms=now_ms + TWELVE_YEARS)
-    with archive.open() as tiering:
-        assert tiering.plan_expiration("run").expirations == ()
+    with archive.open() as app:
+        assert app.expiration.plan("run").expirations == ()
 
 
 @pytest.mark.parametrize(("ahead_ms", "code"), [(120_000, 3), (TWELVE_YEARS, 1)])
 def test_the_exit_code_says_whether_waiting_helps(archive: Archive, ahead_ms: int, code: int) -> None:
-    with archive.open() as tiering, tiering.engine.begin() as connection:
+    with archive.open() as app, app.adapters.engine.begin() as connection:
         at_ms = time.time_ns() // 1_000_000 + ahead_ms
-        record_event(connection, tiering.cluster_id, "test", "", "", "test", at_ms)
-    result = CliRunner().invoke(app, ["--config", str(archive.config), "expire", "--dry-run"])
+        record_event(connection, app.adapters.cluster_id, "test", "", "", "test", at_ms)
+    result = CliRunner().invoke(cli, ["--config", str(archive.config), "expire", "--dry-run"])
     assert (result.exit_code, "the database's clock says" in result.stderr) == (code, True)

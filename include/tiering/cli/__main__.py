@@ -1,6 +1,6 @@
 """`python -m include.tiering.cli`: what the launcher starts."""
 
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 
 if __name__ == "__main__":
-    app(prog_name="./tiering")
+    cli(prog_name="./tiering")

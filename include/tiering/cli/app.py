@@ -37,7 +37,7 @@ from include.tiering.observability import log_to_stderr
 
 EXIT_CODES: Final = "Exit codes: 0 done, 1 findings or refused, 2 usage or setting, 3 worth retrying."
 
-app = typer.Typer(
+cli = typer.Typer(
     cls=TieringGroup,
     no_args_is_help=True,
     add_completion=False,
@@ -47,7 +47,7 @@ app = typer.Typer(
 )
 
 
-@app.callback()
+@cli.callback()
 def root(
     ctx: typer.Context,
     config: Annotated[
@@ -59,7 +59,7 @@ def root(
     debug: Annotated[bool, typer.Option("--debug", help="Log what happens, and show tracebacks.")] = False,
 ) -> None:
     """Copy Kafka's rolled segments to remote storage, check them, size them, expire them, read them back."""
-    ctx.obj = Session(config, session_of(ctx).open_tiering)
+    ctx.obj = Session(config, session_of(ctx).open_app)
     log_to_stderr(logging.DEBUG if debug else logging.WARNING)
 
 
@@ -105,4 +105,4 @@ COMMANDS: Final = (
 )
 
 for function, short_help, example in COMMANDS:
-    app.command(short_help=short_help, epilog=f"Example: `./tiering {example}`")(function)
+    cli.command(short_help=short_help, epilog=f"Example: `./tiering {example}`")(function)

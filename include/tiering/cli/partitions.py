@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from include.tiering.errors import SettingError
 
 if TYPE_CHECKING:
+    from include.tiering.app import App
     from include.tiering.model.ids import TopicIdPartition
-    from include.tiering.wiring import Tiering
 
 
-def remote_partition(tiering: "Tiering", topic: str, partition: int, topic_id: str | None) -> "TopicIdPartition":
+def remote_partition(app: "App", topic: str, partition: int, topic_id: str | None) -> "TopicIdPartition":
     """Raises SettingError unless exactly one partition with remote data is meant."""
-    remote = [size.topic_id_partition for size in tiering.sizes()]
+    remote = [size.topic_id_partition for size in app.sizes.partition_sizes()]
     named = [p for p in remote if p.topic == topic and p.partition == partition]
     meant = [p for p in named if topic_id in (None, str(p.topic_id))]
     if len(meant) == 1:

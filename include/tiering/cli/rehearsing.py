@@ -13,25 +13,25 @@ import typer
 from include.tiering.cli.progress import counted_bytes
 
 if TYPE_CHECKING:
+    from include.tiering.app import App
     from include.tiering.rehearsal.result import Rehearsal
-    from include.tiering.wiring import Tiering
     from include.tiering.work.handover_contract import Handover
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-def rehearsed(tiering: "Tiering", topic: str, *, max_bytes: int, kafka_home: Path | None, keep: bool) -> "Rehearsal":
+def rehearsed(app: "App", topic: str, *, max_bytes: int, kafka_home: Path | None, keep: bool) -> "Rehearsal":
     """Rehearse, telling on standard error. A signal ends it: exit code 128 + signal, the broker and its files gone."""
+    from include.tiering.app.rehearse import rehearse
+    from include.tiering.app.rehearse_on import Watcher
     from include.tiering.rehearsal.java import java
     from include.tiering.rehearsal.kafka_home import kafka_by_maven, kafka_in
-    from include.tiering.wiring.rehearse import rehearse
-    from include.tiering.wiring.rehearse_on import Watcher
 
     watcher = Watcher(_told, _step, counted_bytes)
     with _ended_once(keep=keep):
         java()
         kafka = kafka_by_maven(os.environ) if kafka_home is None else kafka_in(kafka_home)
-        return rehearse(tiering, topic, kafka, watcher, max_bytes=max_bytes, keep=keep)
+        return rehearse(app, topic, kafka, watcher, max_bytes=max_bytes, keep=keep)
 
 
 def _told(line: str) -> None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from include.tiering.errors import SettingError
 
 if TYPE_CHECKING:
+    from include.tiering.app import App
     from include.tiering.reports.copy import CopyRun
     from include.tiering.settings import TieringSettings
     from include.tiering.tasks.copy_plan import CopyPlan
     from include.tiering.tasks.copy_segments import BatchResult
-    from include.tiering.wiring import Tiering
     from include.tiering.work.contract import WorkItem
 
 
@@ -30,17 +30,17 @@ def require_topics(settings: "TieringSettings") -> None:
         )
 
 
-def copy_run(tiering: "Tiering", plan: "CopyPlan", results: "Sequence[BatchResult]") -> "CopyRun":
+def copy_run(app: "App", plan: "CopyPlan", results: "Sequence[BatchResult]") -> "CopyRun":
     """The planned segments as they stand; failures that the plan may take up again count as failed here."""
     from include.tiering.reports.copy import CopyRun
     from include.tiering.tasks.batch_room import BatchEnd
     from include.tiering.work.contract import SegmentOutcome
 
-    items = tiering.work.items(plan.run_id)
+    items = app.adapters.stores.work.items(plan.run_id)
     failed = {_key(failure.item): failure.item for result in results for failure in result.failed}
     merged = [failed.get(_key(item), item) if item.outcome is SegmentOutcome.PLANNED else item for item in items]
     seconds = sum(result.seconds for result in results)
-    left = tiering.left_work(merged, ended_early=bool(results) and results[-1].ended is not BatchEnd.NO_WORK)
+    left = app.copying.left_work(merged, ended_early=bool(results) and results[-1].ended is not BatchEnd.NO_WORK)
     return CopyRun(plan.run_id, merged, seconds, plan.held_back, plan.errors, plan.notes, left)
 
 

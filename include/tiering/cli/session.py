@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
+    from include.tiering.app import App
     from include.tiering.settings import TieringSettings
-    from include.tiering.wiring import Tiering
 
-OpenTiering = Callable[["TieringSettings"], AbstractContextManager["Tiering"]]
+OpenApp = Callable[["TieringSettings"], AbstractContextManager["App"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Session:
     """`open_tiering` is None for the real library."""
 
     config: Path | None = None
-    open_tiering: OpenTiering | None = None
+    open_app: OpenApp | None = None
 
     def settings(self, topics: Sequence[str] | None = None) -> "TieringSettings":
         """The settings; `topics` that a command was given stand for `topics.include`. Raises SettingError."""
@@ -33,17 +33,17 @@ class Session:
         return settings.with_topics(topics) if topics else settings
 
     @contextmanager
-    def opened(self, topics: Sequence[str] | None = None) -> Iterator["Tiering"]:
+    def opened(self, topics: Sequence[str] | None = None) -> Iterator["App"]:
         """Raises TieringError."""
-        with self._opener()(self.settings(topics)) as tiering:
-            yield tiering
+        with self._opener()(self.settings(topics)) as app:
+            yield app
 
-    def _opener(self) -> OpenTiering:
-        if self.open_tiering is not None:
-            return self.open_tiering
-        from include.tiering.wiring import open_tiering
+    def _opener(self) -> OpenApp:
+        if self.open_app is not None:
+            return self.open_app
+        from include.tiering.app import open_app
 
-        return open_tiering
+        return open_app
 
 
 def session_of(ctx: typer.Context) -> Session:

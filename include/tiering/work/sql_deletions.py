@@ -20,7 +20,12 @@ from include.tiering.database.transactions import reading, writing
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.remote_metadata.contract import Fence, LeaseRole
-from include.tiering.work import sql_deletion_plans, sql_deletion_totals, sql_lease_rows, sql_released_runs
+from include.tiering.work import (
+    sql_deletion_plans,
+    sql_deletion_totals,
+    sql_lease_rows,
+    sql_released_runs,
+)
 from include.tiering.work.contract import ALL_TOPICS, PartitionLease
 from include.tiering.work.deletion_contract import (
     DeletionItem,

@@ -14,7 +14,13 @@ from include.tiering.database.statements import insert_if_absent, stored_text
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.remote_metadata.contract import LeaseRole
-from include.tiering.work.contract import Placement, PlannedPartition, PlannedSegment, SegmentOutcome, WorkItem
+from include.tiering.work.contract import (
+    Placement,
+    PlannedPartition,
+    PlannedSegment,
+    SegmentOutcome,
+    WorkItem,
+)
 
 HAS_PLANNED_SEGMENT: ColumnElement[bool] = exists().where(
     planned_segments.c.cluster_id == planned_partitions.c.cluster_id,

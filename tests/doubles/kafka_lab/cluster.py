@@ -251,8 +251,8 @@ def _prepared(
         text = server_properties(node_id, Ports(port, controller), log_dir, remote_dir, {**_PATIENT, **config})
         (home / "server.properties").write_text(text)
         logging = logging_option(version, home, home / "server.log")
-        tiering, jars = remote_dir is not None, class_path(version)
-        broker = KafkaBroker(node_id, home, log_dir, port, jars, logging, tiering, version=version)
+        app, jars = remote_dir is not None, class_path(version)
+        broker = KafkaBroker(node_id, home, log_dir, port, jars, logging, app, version=version)
         broker.jmx_port = jmx_port if jmx else 0
         members.append(broker)
     cluster_id = base64.urlsafe_b64encode(b"\x01" + secrets.token_bytes(15)).decode().rstrip("=")

@@ -29,7 +29,7 @@ class GuardClosing:
         for number in range(_ROUNDS):
             if not self._stands():
                 return True
-            self._world.start("clearer", lambda tiering, process, number=number: _clear(tiering, process, number))
+            self._world.start("clearer", lambda app, process, number=number: _clear(app, process, number))
             if not self._until_idle(what):
                 return False
         if self._stands():
@@ -42,8 +42,10 @@ class GuardClosing:
             return bool(standing(connection, CLUSTER_ID))
 
 
-def _clear(tiering: Any, _process: "Process", number: int) -> None:
-    tiering.audit(f"before-{number}")
-    complete = [one for one in tiering.audit_findings(f"before-{number}") if one.finding.kind in _COMPLETE]
-    tiering.audits.accept([one.finding_id for one in complete if one.state is FindingState.OPEN], author="operator")
-    tiering.audit(f"after-{number}")
+def _clear(app: Any, _process: "Process", number: int) -> None:
+    app.audit.run(f"before-{number}")
+    complete = [one for one in app.audit.findings(f"before-{number}") if one.finding.kind in _COMPLETE]
+    app.adapters.stores.audits.accept(
+        [one.finding_id for one in complete if one.state is FindingState.OPEN], author="operator"
+    )
+    app.audit.run(f"after-{number}")

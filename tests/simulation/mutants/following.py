@@ -4,6 +4,7 @@ from dataclasses import replace
 from itertools import dropwhile
 from typing import Any
 
+from include.tiering.app import app, name_parts
 from include.tiering.errors import StateConflictError
 from include.tiering.log_source.contract import IneligibleReason
 from include.tiering.model.divergence import newest_history, open_divergence
@@ -12,13 +13,12 @@ from include.tiering.remote_metadata import sql_changes, sql_divergences, sql_sk
 from include.tiering.tasks import copy_fork, copy_one_segment, next_segments, plan_copy
 from include.tiering.tasks.copy_plan import HeldBack
 from include.tiering.tasks.next_segments import uncopied
-from include.tiering.wiring import name_parts, tiering
 from tests.simulation.mutants.mutant import Call, Mutant, Patch, nothing, otherwise, refused
 
 _records = sql_divergences.record
 _skips = sql_skipped_offsets.skip
 _goes_on = plan_copy.next_segments
-_plans_skip = tiering.plan_skip
+_plans_skip = app.copying.plan_skip
 
 
 def _never_back() -> list[Patch]:
@@ -103,7 +103,7 @@ def _compacted_is_missing() -> list[Patch]:
         ]
         return _plans_skip(report, replace(plan, held_back=tuple(held_back)), *rest)
 
-    return [(tiering, "plan_skip", instead)]
+    return [(app, "plan_skip", instead)]
 
 
 def _is_compacted(call: Call) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 from include.tiering.audit import unknown_segment
 from include.tiering.audit.context import AuditMoment
+from include.tiering.audit.service import AuditVerbs
 from include.tiering.errors import ForeignStoreError
 from include.tiering.remote_metadata import sql_looks
 from include.tiering.remote_metadata.looks import Look
@@ -14,7 +15,6 @@ from include.tiering.remote_storage.strays import StoredStrays
 from include.tiering.tasks import plan_removals, verify_segments
 from include.tiering.tasks.own_topics import SeenOwners
 from include.tiering.tasks.record_verdicts import Subject
-from include.tiering.wiring.audit_verbs import AuditVerbs
 from include.tiering.work.sql_removals import SqlRemovalStore
 from tests.simulation.mutants.mutant import (
     Call,

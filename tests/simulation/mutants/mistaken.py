@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import not_, or_
 
+from include.tiering.app import expiration_verbs
 from include.tiering.database.schema import leases
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.errors import ForeignStoreError
@@ -28,7 +29,6 @@ from include.tiering.tasks.require_replacement import ReplacementCheck
 from include.tiering.tasks.send_gate import SendGate
 from include.tiering.tasks.store_witness import StoreWitness
 from include.tiering.tasks.whole_copy import WholeCopy
-from include.tiering.wiring import expiration_verbs
 from include.tiering.work import sql_lease_rows
 from tests.simulation.mutants.mutant import Call, Instead, Mutant, Patch, found_one, nothing, otherwise, refused, said
 

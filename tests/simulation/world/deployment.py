@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import Any, Final
 from unittest.mock import patch
 
+from include.tiering.app import App, set_up
+from include.tiering.app.layouts import form_of
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.errors import (
     ClusterFactsError,
@@ -33,8 +35,6 @@ from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.remote_storage.store_marker import RaisedBy, StoreMarker
 from include.tiering.remote_storage.strays import StoredStrays
 from include.tiering.settings import TieringSettings, load_settings
-from include.tiering.wiring import Tiering, set_up
-from include.tiering.wiring.layouts import form_of
 from include.tiering.work.sql import SqlWorkStore
 from include.tiering.work.sql_audits import SqlAuditStore
 from include.tiering.work.sql_deletions import SqlDeletionStore
@@ -159,7 +159,7 @@ class _MigratedMetadata(SqlRemoteLogMetadata):
         return True
 
 
-def deploy(world: Any, process: Process) -> Tiering:
+def deploy(world: Any, process: Process) -> App:
     """A `Tiering` in this process of the world."""
     db: Database = process.side.db
     scheduler = process.scheduler
@@ -217,10 +217,10 @@ def deploy(world: Any, process: Process) -> Tiering:
         world.step_reached(process, step, partition, offset)
         perform(scheduler, process, world, f"step {step}", f"{partition} {offset}", "step", lambda: None, error_of)
 
-    strays = StoredStrays(model_store, layout, lambda: tiering.require_our_store())
+    strays = StoredStrays(model_store, layout, lambda: app.ownership.require())
     metadata = Remembered(memory, "metadata", _MigratedMetadata(db.engine, CLUSTER_ID, now_ms=now_ms))
-    tiering = Tiering(settings, clock=process, random_bytes=world.choices.random_bytes, observe=observe)
-    tiering.__dict__.update(
+    app = App(settings, clock=process, random_bytes=world.choices.random_bytes, observe=observe)
+    app.__dict__.update(
         engine=db.engine,
         cluster_id=CLUSTER_ID,
         facts=facts,
@@ -250,8 +250,8 @@ def deploy(world: Any, process: Process) -> Tiering:
         topic_quotas=_TopicQuotas(world, process),
     )
     if world.tempers.publishes:
-        tiering.__dict__.update(handover_parts(world, process, tiering, partial(Proxy, calls), observe))
-    return tiering
+        app.__dict__.update(handover_parts(world, process, app, partial(Proxy, calls), observe))
+    return app
 
 
 @contextmanager

@@ -85,10 +85,10 @@ class HandoverEvents(EventSource):
         if topic is None or len(self._world.alive("publisher")) >= 2:
             return
 
-        def body(tiering: Any, process: Process) -> None:
-            log_starts = tiering._log_starts(topic, None)
+        def body(app: Any, process: Process) -> None:
+            log_starts = app._log_starts(topic, None)
             published = publish_partitions(
-                tiering.publisher,
+                app.adapters.publisher,
                 log_starts,
                 run_id="publish",
                 batch_id=process.name,
@@ -119,12 +119,12 @@ class HandoverEvents(EventSource):
     def carry_on(self, topic: str, wanted: LocalRetention, *, resume: bool, until: Any = None) -> None:
         """By a process of its own."""
 
-        def body(tiering: Any, process: Process) -> None:
-            found = tiering.handover_of(topic)
+        def body(app: Any, process: Process) -> None:
+            found = app.handover.latest_of(topic)
             if found is None or found.state.has_ended:
                 if len(self._world.db.rows("SELECT 1 FROM handovers")) >= _MOST_HANDOVERS:
                     return
-                found = tiering.begin_handover(topic, wanted, author="operator")
+                found = app.handover.begin(topic, wanted, author="operator")
             self._note_wanted(found)
 
             def stage(handover: Handover) -> None:
@@ -133,7 +133,7 @@ class HandoverEvents(EventSource):
                 self._world.coverage[f"step of a hand-over: {handover.step}"] += 1
 
             ended = carry_on(
-                tiering.handover_ports, found.handover_id, process.name, resume=resume, until=until, on_step=stage
+                app.handover_ports, found.handover_id, process.name, resume=resume, until=until, on_step=stage
             )
             self._world.note(process.name, "carried on", f"{ended.state} at {ended.step}: {ended.detail}", "")
 
@@ -152,8 +152,8 @@ class HandoverEvents(EventSource):
             return
         handover = open_ones[self._choices.number(len(open_ones))]
 
-        def body(tiering: Any, process: Process) -> None:
-            undone = undo_handover(tiering.handover_ports, handover.handover_id, process.name)
+        def body(app: Any, process: Process) -> None:
+            undone = undo_handover(app.handover_ports, handover.handover_id, process.name)
             self._world.note(process.name, "undone", str(undone.ends_as), "")
 
         self._world.start("undoer", body)

@@ -4,6 +4,7 @@ topic. What is compared through consumers is made of the model's records."""
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from include.tiering.app.handover_actions import HandoverActions
 from include.tiering.errors import BrokersRefusedError, RemoteChecksumError, UnknownSegmentError
 from include.tiering.model.handover_facts import StoreFacts
 from include.tiering.model.ids import TopicIdPartition
@@ -13,7 +14,6 @@ from include.tiering.remote_metadata.sql_publication import SqlPublicationStore
 from include.tiering.tasks.handover.keep_alive import kept_alive
 from include.tiering.tasks.handover.ports import HandoverLimits, HandoverPorts, StoredDigest
 from include.tiering.tasks.publish import Publisher
-from include.tiering.wiring.handover_actions import HandoverActions
 from include.tiering.work.sql_handovers import SqlHandoverStore
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.admin import ModelAdmin
@@ -33,7 +33,7 @@ LIMITS: Final = HandoverLimits(
 def handover_parts(
     world: Any,
     process: Process,
-    tiering: Any,
+    app: Any,
     proxy: Callable[[str, object, Any], Any],
     observe: Callable[[Any, Any, int], None],
 ) -> dict[str, object]:
@@ -53,9 +53,9 @@ def handover_parts(
     publisher = Publisher(
         topic,
         publications,
-        tiering.metadata,
-        tiering.registry,
-        tiering.work,
+        app.adapters.stores.metadata,
+        app.adapters.stores.registry,
+        app.adapters.stores.work,
         process,
         observe_record,
         broker_id=PUBLISHER_ID,
@@ -65,13 +65,13 @@ def handover_parts(
     ports = HandoverPorts(
         handovers=handovers,
         brokers=brokers,
-        source=tiering.source,
-        metadata=tiering.metadata,
-        registry=tiering.registry,
-        work=tiering.work,
+        source=app.adapters.source,
+        metadata=app.adapters.stores.metadata,
+        registry=app.adapters.stores.registry,
+        work=app.adapters.stores.work,
         metadata_topic=topic,
         publications=publications,
-        verbs=_Actions(world, process, tiering, publisher),
+        verbs=_Actions(world, process, app, publisher),
         store=StoreFacts("aiven", None, wants_custom_metadata=False),
         clock=process,
         new_run_id=lambda: f"{process.name}-{next(numbers)}",
@@ -90,11 +90,11 @@ def handover_parts(
 class _Actions(HandoverActions):
     """The product's, but for what looks into records."""
 
-    def __init__(self, world: Any, process: Process, tiering: Any, publisher: Publisher) -> None:
-        super().__init__(tiering, publisher, None)  # type: ignore[arg-type]
+    def __init__(self, world: Any, process: Process, app: Any, publisher: Publisher) -> None:
+        super().__init__(app, publisher, None)  # type: ignore[arg-type]
         self._world = world
         self._process = process
-        self._metadata = tiering.metadata
+        self._metadata = app.adapters.stores.metadata
 
     def stored_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> StoredDigest:
         for row in self._metadata.list_segments(partition):

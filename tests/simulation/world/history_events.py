@@ -138,10 +138,10 @@ class HistoryEvents(EventSource):
                 self._tell("a broker leads that has all of it", log.partition, f"{broker}")
                 self._runs.start_copy_run()
 
-        def body(tiering: Any, process: Process) -> None:
-            for held in tiering.plan_copy("asked", dry_run=True).held_back:
+        def body(app: Any, process: Process) -> None:
+            for held in app.copying.plan("asked", dry_run=True).held_back:
                 if held.topic_id_partition == log.partition and held.reason is HeldBack.COMPACTED and held.hole:
-                    self._skip(tiering, held)
+                    self._skip(app, held)
                     leads()
 
         self._world.start("operator", body)
@@ -157,11 +157,11 @@ class HistoryEvents(EventSource):
         """Whoever decides asks for a plan, and follows what it names."""
         waiting.held_until = self._world.scheduler.steps + _MOST_HELD_STEPS
 
-        def body(tiering: Any, _process: Process) -> None:
+        def body(app: Any, _process: Process) -> None:
             try:
-                for held in tiering.plan_copy("asked", dry_run=True).held_back:
+                for held in app.copying.plan("asked", dry_run=True).held_back:
                     if held.follow_from is not None:
-                        self._follow(tiering, held)
+                        self._follow(app, held)
             finally:
                 waiting.held_until = 0
 
@@ -171,8 +171,8 @@ class HistoryEvents(EventSource):
         """As what holds it back asks."""
         partition, from_offset = held.topic_id_partition, held.follow_from
 
-        def decides(tiering: Any, _process: Process) -> None:
-            (self._skip if from_offset is None else self._follow)(tiering, held)
+        def decides(app: Any, _process: Process) -> None:
+            (self._skip if from_offset is None else self._follow)(app, held)
 
         self._world.start("operator", decides)
         if from_offset is None:
@@ -180,16 +180,16 @@ class HistoryEvents(EventSource):
         else:
             self._tell("the source is followed", partition, f"from {from_offset}")
 
-    def _follow(self, tiering: Any, held: HeldBackPartition) -> None:
+    def _follow(self, app: Any, held: HeldBackPartition) -> None:
         partition = held.topic_id_partition
         topic_id = str(partition.topic_id)
-        planned = tiering.plan_follow(partition.topic, partition.partition, held.follow_from, topic_id)
-        tiering.follow_source(planned, reason="lost elsewhere, too", author="operator")
+        planned = app.copying.plan_follow(partition.topic, partition.partition, held.follow_from, topic_id)
+        app.copying.follow_source(planned, reason="lost elsewhere, too", author="operator")
 
-    def _skip(self, tiering: Any, held: HeldBackPartition) -> None:
+    def _skip(self, app: Any, held: HeldBackPartition) -> None:
         partition = held.topic_id_partition
-        planned = tiering.plan_skip(partition.topic, partition.partition, str(partition.topic_id))
-        tiering.skip_offsets(planned, reason="lost", author="operator")
+        planned = app.copying.plan_skip(partition.topic, partition.partition, str(partition.topic_id))
+        app.copying.skip_offsets(planned, reason="lost", author="operator")
 
 
 def is_asked(held: HeldBackPartition) -> bool:

@@ -158,7 +158,7 @@ class MistakeEvents(EventSource):
         """As after each update, with whatever settings there are. As long as there is no segment it may set up
         anywhere: that is no mistake."""
         if not self._world.alive("migrator") and self._world.watch.rows.known:
-            self._world.start("migrator", lambda tiering, _process: tiering.migrate())
+            self._world.start("migrator", lambda app, _process: app.set_up.migrate())
             self._tell("migrate is run", "")
 
     def settings_go_wrong(self) -> None:

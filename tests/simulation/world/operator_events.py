@@ -85,10 +85,10 @@ class OperatorEvents(EventSource):
             return
         before = self._choices.number(20)
 
-        def body(tiering: Any, process: Process) -> None:
-            planned = tiering.truncation(partition, before)
+        def body(app: Any, process: Process) -> None:
+            planned = app.expiration.plan_truncation(partition, before)
             self._world.watch.truncation_decided(planned)
-            tiering.delete_records(planned, author="operator")
+            app.expiration.delete_records(planned, author="operator")
 
         self._world.start("operator", lambda t, p: _typed(lambda: body(t, p)))
         self._tell("delete-records is asked for", partition, f"below {before}")
@@ -100,15 +100,15 @@ class OperatorEvents(EventSource):
             return
         partition = log.partition
 
-        def body(tiering: Any, process: Process) -> None:
-            planned = tiering.plan_skip(partition.topic, partition.partition, str(partition.topic_id))
-            tiering.skip_offsets(planned, reason="lost", author="operator")
+        def body(app: Any, process: Process) -> None:
+            planned = app.copying.plan_skip(partition.topic, partition.partition, str(partition.topic_id))
+            app.copying.skip_offsets(planned, reason="lost", author="operator")
 
         self._world.start("operator", body)
         self._tell("skip is asked for", partition)
 
     def forget_tombstones(self) -> None:
-        self._world.start("operator", lambda tiering, _process: tiering.forget_tombstones())
+        self._world.start("operator", lambda app, _process: app.expiration.forget_tombstones())
         self._tell("old tombstones are forgotten", "")
 
     def _known_partition(self) -> TopicIdPartition | None:
@@ -171,15 +171,15 @@ class OperatorEvents(EventSource):
         self._tell("a weekend passes", "")
 
 
-def take_over(tiering: Any, process: Process) -> None:
+def take_over(app: Any, process: Process) -> None:
     """A person lets this database go on with the store, after its own audit. Who reads there that nothing is left of
     what the database knows looks where the store is first. Each try is an audit of its own."""
-    wanted = tiering.plan_take_over(f"take-over-{process.name}")
+    wanted = app.store_owner.plan_take_over(f"take-over-{process.name}")
     missing = {one.finding.segment_id for one in wanted.findings if one.finding.kind is FindingKind.DANGLING_REFERENCE}
     known = process.side.finished_ids()
     if known and known <= missing and not process.scheduler.world.places.is_right:
         return
-    tiering.take_over_store(wanted.found, author="operator")
+    app.store_owner.take_over(wanted.found, author="operator")
 
 
 def _typed(body: Callable[[], None]) -> None:

@@ -50,8 +50,8 @@ class Runs:
         run_id = self._new_id("copy", side)
         batches = 1 + self._world.choices.number(2)
 
-        def body(tiering: Any, process: Process) -> None:
-            plan = tiering.plan_copy(run_id)
+        def body(app: Any, process: Process) -> None:
+            plan = app.copying.plan(run_id)
             self.held_back = list(plan.held_back)
             self.asked.update({one.topic_id_partition: one for one in plan.held_back if one.follow_from is not None})
             if not plan.partitions:
@@ -72,13 +72,13 @@ class Runs:
         run_id = self._new_id("expire", side)
         batches = 1 + self._world.choices.number(2)
 
-        def body(tiering: Any, process: Process) -> None:
+        def body(app: Any, process: Process) -> None:
             self._world.watch.expiration_planning(process)
-            plan = tiering.plan_expiration(run_id)
+            plan = app.expiration.plan(run_id)
             if not plan.expirations:
                 self.empty_plans += 1
                 return
-            if tiering.brake(run_id).is_released:
+            if app.expiration.apply_limits(run_id).is_released:
                 self._begin_deleting(run_id, batches)
             else:
                 self._waiting[run_id] = plan.plan_hash
@@ -95,8 +95,8 @@ class Runs:
         """The gate of a run; None: of all that has not passed. A person may say that what is missing is lost."""
         side = self._world.side if run_id is None else self._sides[run_id]
 
-        def body(tiering: Any, process: Process) -> None:
-            report = tiering.verify(run_id, confirm=(lambda _found: True) if missing_is_real else None)
+        def body(app: Any, process: Process) -> None:
+            report = app.verification.verify_run(run_id, confirm=(lambda _found: True) if missing_is_real else None)
             if self._world.is_watched(process):
                 self._world.watch.gate.ended(process)
             self._world.note(process.name, "judged", f"{report.segments}, {len(report.failed)} broken rules", "")
@@ -110,14 +110,14 @@ class Runs:
             return
         run_id, audit_id = self._new_id("removal", self._world.side), self._new_id("audit", self._world.side)
 
-        def body(tiering: Any, process: Process) -> None:
-            report = tiering.audit(audit_id)
+        def body(app: Any, process: Process) -> None:
+            report = app.audit.run(audit_id)
             self.refusals = report.record.refusals
-            plan = tiering.plan_removals(run_id, audit_id)
+            plan = app.audit.plan_removals(run_id, audit_id)
             if not plan.removals:
                 self.empty_plans += 1
                 return
-            assert not tiering.removal_brake(run_id).is_released
+            assert not app.audit.apply_removal_limits(run_id).is_released
             self._waiting[run_id] = plan.plan_hash
 
         self._world.happened("an audit begins", audit_id)
@@ -131,12 +131,12 @@ class Runs:
         run_id = run_ids[self._world.choices.number(len(run_ids))]
         plan_hash = self._waiting.pop(run_id)
 
-        def body(tiering: Any, process: Process) -> None:
+        def body(app: Any, process: Process) -> None:
             if run_id.startswith("removal"):
-                tiering.approve_removals(run_id, plan_hash, author="operator")
+                app.audit.approve_removals(run_id, plan_hash, author="operator")
                 self._start_batch("remover", run_id, f"{run_id}-0")
-            elif not tiering.withdrawn(run_id):
-                tiering.approve(run_id, plan_hash, author="operator")
+            elif not app.expiration.withdrawn(run_id):
+                app.expiration.approve(run_id, plan_hash, author="operator")
                 self._begin_deleting(run_id, 1)
 
         self._world.happened("a plan is approved", run_id)
@@ -188,10 +188,10 @@ class Runs:
             self._start_batch("deleter", run_id, f"{run_id}-{number}")
 
     def _start_batch(self, kind: str, run_id: str, batch_id: str) -> None:
-        def body(tiering: Any, process: Process) -> None:
+        def body(app: Any, process: Process) -> None:
             if kind == "copier":
                 pool = COPIER_POOL if self._world.tempers.has_pools else None
-                result = tiering.copy_batch(run_id, batch_id, pool=pool)
+                result = app.copying.run_batch(run_id, batch_id, pool=pool)
                 self._world.note(
                     process.name,
                     "ended",
@@ -200,11 +200,11 @@ class Runs:
                 )
                 is_left = bool(result.failed) or result.ended is not BatchEnd.NO_WORK
             elif kind == "remover":
-                result = tiering.remove_batch(run_id, batch_id)
+                result = app.audit.run_removal_batch(run_id, batch_id)
                 self._world.note(process.name, "ended", f"{len(result.items)} settled, {len(result.waiting)} wait", "")
                 is_left = bool(result.waiting)
             else:
-                result = tiering.delete_batch(run_id, batch_id)
+                result = app.expiration.run_batch(run_id, batch_id)
                 self._world.note(
                     process.name, "ended", f"{len(result.deleted)} deleted, {len(result.failed)} failed", ""
                 )

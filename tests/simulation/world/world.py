@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from include.tiering.app import App
 from include.tiering.errors import TieringError
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.pools.contract import COPIER_POOL
@@ -18,7 +19,6 @@ from include.tiering.quota.topic_retention import TopicRetention
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
 from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
 from include.tiering.remote_storage.marker import MARKER_KEY, marker_to_bytes
-from include.tiering.wiring import Tiering
 from include.tiering.work.sql import SqlWorkStore
 from include.tiering.work.sql_handovers import SqlHandoverStore
 from tests.simulation.invariants.watch import UNTYPED, Watch
@@ -155,7 +155,7 @@ class World:
 
     # Processes.
 
-    def start(self, name: str, body: Callable[[Tiering, Process], object], side: Side | None = None) -> Process:
+    def start(self, name: str, body: Callable[[App, Process], object], side: Side | None = None) -> Process:
         """A process of its own, with clocks of its own."""
         self._starts += 1
         skew: Any = self.choices.pick(_SKEWS)
@@ -164,9 +164,9 @@ class World:
         self.processes.append(process)
 
         def run() -> None:
-            tiering = deploy(self, process)
+            app = deploy(self, process)
             try:
-                body(tiering, process)
+                body(app, process)
             except TieringError as error:
                 self.note(process.name, "ends", type(error).__name__, "")
                 if self.tracing:

@@ -7,25 +7,25 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from include.tiering.cli.session import Session
-from tests.doubles.fake_tiering import FakeTiering
+from tests.doubles.fake_tiering import FakeApp
 
 Run = Callable[..., Result]
 
 
 @pytest.fixture
-def tiering() -> FakeTiering:
-    return FakeTiering()
+def app() -> FakeApp:
+    return FakeApp()
 
 
 @pytest.fixture
-def run(tiering: FakeTiering) -> Run:
+def run(app: FakeApp) -> Run:
     """`run("scan", "--json")` with the fake; `environ` adds variables."""
 
     def invoke(*arguments: str, **environ: str) -> Result:
-        session = Session(open_tiering=tiering.open)  # type: ignore[arg-type]
-        return CliRunner(env={"COLUMNS": "200", **environ}).invoke(app, arguments, obj=session, prog_name="./tiering")
+        session = Session(open_app=app.open)  # type: ignore[arg-type]
+        return CliRunner(env={"COLUMNS": "200", **environ}).invoke(cli, arguments, obj=session, prog_name="./tiering")
 
     return invoke
 

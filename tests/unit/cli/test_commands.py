@@ -21,52 +21,52 @@ from include.tiering.tasks.readiness import Check
 from include.tiering.tasks.verify_segments import VerifyReport
 from include.tiering.work.contract import BatchProgress, LeaseHolder, SegmentOutcome
 from tests.doubles import sample_values as sample
-from tests.doubles.fake_tiering import FakeTiering, batch_result
+from tests.doubles.fake_tiering import FakeApp, batch_result
 
 Run = Callable[..., Result]
 Document = Callable[..., Any]
 
 
-def test_scan_asks_for_the_named_topics_and_shows_them(run: Run, tiering: FakeTiering) -> None:
+def test_scan_asks_for_the_named_topics_and_shows_them(run: Run, app: FakeApp) -> None:
     result = run("scan", "--deep", "--topic", "orders", "--topic", "pay*")
-    assert (result.exit_code, tiering.calls) == (0, [("scan", {"topics": ["orders", "pay*"], "deep": True})])
+    assert (result.exit_code, app.calls) == (0, [("scan", {"topics": ["orders", "pay*"], "deep": True})])
     assert "orders-0" in result.stdout
     assert "1 replica, 2 segments, 1 eligible (4.0 KiB), 0 errors" in result.stdout
-    assert tiering.closed == 1
+    assert app.closed == 1
 
 
-def test_scan_without_topics_asks_for_all(run: Run, tiering: FakeTiering) -> None:
+def test_scan_without_topics_asks_for_all(run: Run, app: FakeApp) -> None:
     run("scan")
-    assert tiering.calls == [("scan", {"topics": None, "deep": False})]
+    assert app.calls == [("scan", {"topics": None, "deep": False})]
 
 
 def test_scan_with_an_unreadable_item_has_findings_and_still_shows_the_rest(
-    document: Document, run: Run, tiering: FakeTiering
+    document: Document, run: Run, app: FakeApp
 ) -> None:
-    tiering.report = sample.scan_report(sample.SCAN_ERROR)
+    app.report = sample.scan_report(sample.SCAN_ERROR)
     assert run("scan", "--json").exit_code == 1
     shown = document("scan")
     assert (len(shown["partitions"]), shown["errors"][0]["position"]) == (1, 61)
 
 
-def test_plan_stores_nothing(run: Run, tiering: FakeTiering) -> None:
+def test_plan_stores_nothing(run: Run, app: FakeApp) -> None:
     result = run("plan", "--topic", "orders", "--limit-bytes", "4096")
     assert result.exit_code == 0
-    assert tiering.calls == [("plan_copy", {"limit_bytes": 4096, "dry_run": True})]
-    assert tiering.settings.topics.include == ("orders",)
+    assert app.calls == [("plan_copy", {"limit_bytes": 4096, "dry_run": True})]
+    assert app.settings.topics.include == ("orders",)
 
 
 @pytest.mark.parametrize("command", ["plan", "copy"])
-def test_nothing_is_tiered_unless_asked_for(run: Run, tiering: FakeTiering, command: str) -> None:
+def test_nothing_is_tiered_unless_asked_for(run: Run, app: FakeApp, command: str) -> None:
     result = run(command)
-    assert (result.exit_code, tiering.calls) == (2, [])
+    assert (result.exit_code, app.calls) == (2, [])
     assert "name some with --topic" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["plan", "copy"])
-def test_topics_may_come_from_the_settings(run: Run, tiering: FakeTiering, command: str) -> None:
+def test_topics_may_come_from_the_settings(run: Run, app: FakeApp, command: str) -> None:
     assert run(command, TIERING_TOPICS__INCLUDE="orders").exit_code == 0
-    assert tiering.settings.topics.include == ("orders",)
+    assert app.settings.topics.include == ("orders",)
 
 
 @pytest.mark.parametrize(
@@ -81,21 +81,19 @@ def test_topics_may_come_from_the_settings(run: Run, tiering: FakeTiering, comma
     ],
 )
 def test_a_waiting_partition_is_a_finding_if_a_person_has_to_act(
-    run: Run, tiering: FakeTiering, reason: HeldBack, code: int
+    run: Run, app: FakeApp, reason: HeldBack, code: int
 ) -> None:
     waiting = HeldBackPartition(sample.ORDERS_1, 0, reason, "detail")
-    tiering.plan = lambda run_id: sample.copy_plan(run_id, held_back=(waiting,))
+    app.plan = lambda run_id: sample.copy_plan(run_id, held_back=(waiting,))
     assert [run(command, "--topic", "*").exit_code for command in ("plan", "copy")] == [code, code]
 
 
-def test_copy_runs_batches_until_one_ends_for_another_reason_than_its_time(
-    document: Document, tiering: FakeTiering
-) -> None:
-    tiering.results = [batch_result(ended=BatchEnd.TIME_OVER, seconds=1.5), batch_result(seconds=0.5)]
-    tiering.work.run_items = [sample.work_item(SegmentOutcome.COPIED, 0, segment_id=sample.SEGMENT_ID_TEXT)]
+def test_copy_runs_batches_until_one_ends_for_another_reason_than_its_time(document: Document, app: FakeApp) -> None:
+    app.results = [batch_result(ended=BatchEnd.TIME_OVER, seconds=1.5), batch_result(seconds=0.5)]
+    app.adapters.stores.work.run_items = [sample.work_item(SegmentOutcome.COPIED, 0, segment_id=sample.SEGMENT_ID_TEXT)]
     shown = document("copy", "--topic", "orders")
     run_id = shown["run_id"]
-    assert tiering.calls[1:] == [("copy_batch", {"batch_id": f"{run_id}.{n}"}) for n in (0, 1)]
+    assert app.calls[1:] == [("copy_batch", {"batch_id": f"{run_id}.{n}"}) for n in (0, 1)]
     assert (shown["bytes"], shown["seconds"]) == (1024, 2.0)
     assert shown["copied"] == [
         {
@@ -109,24 +107,24 @@ def test_copy_runs_batches_until_one_ends_for_another_reason_than_its_time(
     ]
 
 
-def test_copy_with_nothing_to_do_starts_no_batch(run: Run, tiering: FakeTiering) -> None:
-    tiering.plan = lambda run_id: type(sample.copy_plan())(run_id, (), (), ())
+def test_copy_with_nothing_to_do_starts_no_batch(run: Run, app: FakeApp) -> None:
+    app.plan = lambda run_id: type(sample.copy_plan())(run_id, (), (), ())
     assert run("copy", "--topic", "orders").exit_code == 0
-    assert [verb for verb, _ in tiering.calls] == ["plan_copy"]
+    assert [verb for verb, _ in app.calls] == ["plan_copy"]
 
 
 @pytest.mark.parametrize(("retriable", "code"), [(True, 3), (False, 1)])
-def test_copy_says_whether_trying_again_can_help(run: Run, tiering: FakeTiering, retriable: bool, code: int) -> None:
+def test_copy_says_whether_trying_again_can_help(run: Run, app: FakeApp, retriable: bool, code: int) -> None:
     failed = sample.work_item(SegmentOutcome.FAILED, 0, error="RemoteStorageUnavailableError", message="503")
-    tiering.work.run_items = [sample.work_item(SegmentOutcome.PLANNED, 0)]
-    tiering.results = [batch_result(failed, retriable=retriable)]
+    app.adapters.stores.work.run_items = [sample.work_item(SegmentOutcome.PLANNED, 0)]
+    app.results = [batch_result(failed, retriable=retriable)]
     assert run("copy", "--topic", "orders").exit_code == code
 
 
-def test_work_that_another_batch_holds_is_left_and_said(run: Run, tiering: FakeTiering, document: Document) -> None:
+def test_work_that_another_batch_holds_is_left_and_said(run: Run, app: FakeApp, document: Document) -> None:
     """Two runs at once are no fault."""
-    tiering.work.run_items = [sample.work_item(SegmentOutcome.PLANNED, number) for number in (0, 100)]
-    tiering.lease_holder = LeaseHolder("run-2", "batch-7", 1_700_000_000_000, 1_700_000_030_000, 1)
+    app.adapters.stores.work.run_items = [sample.work_item(SegmentOutcome.PLANNED, number) for number in (0, 100)]
+    app.lease_holder = LeaseHolder("run-2", "batch-7", 1_700_000_000_000, 1_700_000_030_000, 1)
     result = run("copy", "--topic", "orders")
     assert result.exit_code == 0
     assert "2 left (2 held by another batch)" in result.output
@@ -139,63 +137,63 @@ def test_work_that_another_batch_holds_is_left_and_said(run: Run, tiering: FakeT
     }
 
 
-def test_work_that_is_left_without_a_reason_is_a_finding(run: Run, tiering: FakeTiering) -> None:
-    tiering.work.run_items = [sample.work_item(SegmentOutcome.PLANNED, number) for number in (0, 100)]
+def test_work_that_is_left_without_a_reason_is_a_finding(run: Run, app: FakeApp) -> None:
+    app.adapters.stores.work.run_items = [sample.work_item(SegmentOutcome.PLANNED, number) for number in (0, 100)]
     result = run("copy", "--topic", "orders")
     assert result.exit_code == 1
     assert "0 failed, 2 left (2 without a reason)" in result.output
     assert "nothing says why" in " ".join(result.output.split())
-    tiering.results = [batch_result(ended=BatchEnd.SURPLUS)]
+    app.results = [batch_result(ended=BatchEnd.SURPLUS)]
     assert run("copy", "--topic", "orders").exit_code == 0
 
 
-def test_copy_reports_a_failure_that_the_plan_may_take_up_again(document: Document, tiering: FakeTiering) -> None:
+def test_copy_reports_a_failure_that_the_plan_may_take_up_again(document: Document, app: FakeApp) -> None:
     failed = sample.work_item(SegmentOutcome.FAILED, 0, error="RemoteStorageUnavailableError", message="503")
-    tiering.work.run_items = [
+    app.adapters.stores.work.run_items = [
         sample.work_item(SegmentOutcome.PLANNED, 0),
         sample.work_item(SegmentOutcome.PLANNED, 100),
     ]
-    tiering.results = [batch_result(failed, retriable=True)]
+    app.results = [batch_result(failed, retriable=True)]
     shown = document("copy", "--topic", "orders")
     assert [(item["base_offset"], item["message"]) for item in shown["failed"]] == [(0, "503")]
     assert [item["start_offset"] for item in shown["left"]] == [100]
 
 
-def test_a_damaged_source_is_a_finding_even_if_all_else_was_copied(run: Run, tiering: FakeTiering) -> None:
-    tiering.plan = lambda run_id: sample.copy_plan(run_id, errors=(sample.SCAN_ERROR,))
+def test_a_damaged_source_is_a_finding_even_if_all_else_was_copied(run: Run, app: FakeApp) -> None:
+    app.plan = lambda run_id: sample.copy_plan(run_id, errors=(sample.SCAN_ERROR,))
     assert run("copy", "--topic", "orders").exit_code == 1
 
 
-def test_verify(run: Run, tiering: FakeTiering) -> None:
+def test_verify(run: Run, app: FakeApp) -> None:
     assert run("verify").exit_code == 0
     finding = QualityFinding(
         "orders", 0, sample.TOPIC_ID_TEXT, sample.SEGMENT_ID_TEXT, 100, "Q102", "object", "differs"
     )
-    tiering.verified = VerifyReport(2, (finding,), (), 2048, 0.1)
+    app.verified = VerifyReport(2, (finding,), (), 2048, 0.1)
     result = run("verify", "--run", "run-1")
     arguments = {"run_id": "run-1", "depth": Depth.SHALLOW, "confirm": None}
-    assert (result.exit_code, tiering.calls[-1]) == (1, ("verify", arguments))
+    assert (result.exit_code, app.calls[-1]) == (1, ("verify", arguments))
     assert "Q102" in result.stdout
 
 
-def test_sizes_of_the_named_topics(document: Document, tiering: FakeTiering) -> None:
+def test_sizes_of_the_named_topics(document: Document, app: FakeApp) -> None:
     other = TopicIdPartition(Uuid(bytes([7] * 16)), 0, "payments")
-    tiering.partition_sizes = [sample.partition_size(), sample.partition_size(other)]
+    app.partition_sizes = [sample.partition_size(), sample.partition_size(other)]
     assert [p["topic"] for p in document("sizes")["partitions"]] == ["orders", "payments"]
     assert [p["topic"] for p in document("sizes", "--topic", "pay*")["partitions"]] == ["payments"]
 
 
-def test_fetch_says_where_the_records_are(run: Run, tiering: FakeTiering, tmp_path: Path) -> None:
+def test_fetch_says_where_the_records_are(run: Run, app: FakeApp, tmp_path: Path) -> None:
     written = tmp_path / "orders-0" / "00000000000000000100.log"
-    tiering.fetched = [sample.fetched(written)]
+    app.fetched = [sample.fetched(written)]
     result = run("fetch", "orders", "0", "--output", str(tmp_path))
     assert result.exit_code == 0
-    assert tiering.calls[-1] == ("fetch_partition", {"partition": sample.ORDERS_0, "output_dir": tmp_path})
+    assert app.calls[-1] == ("fetch_partition", {"partition": sample.ORDERS_0, "output_dir": tmp_path})
     assert str(written) in result.stdout
 
 
-def test_fetch_of_a_segment_that_is_not_served_is_a_finding(run: Run, tiering: FakeTiering, tmp_path: Path) -> None:
-    tiering.fetched = [sample.fetched(None, "not served: its verdict is none")]
+def test_fetch_of_a_segment_that_is_not_served_is_a_finding(run: Run, app: FakeApp, tmp_path: Path) -> None:
+    app.fetched = [sample.fetched(None, "not served: its verdict is none")]
     result = run("fetch", "orders", "0", "--output", str(tmp_path))
     assert result.exit_code == 1
     assert "not served" in result.stdout
@@ -208,37 +206,35 @@ def test_fetch_of_what_is_not_remote_says_so(run: Run, tmp_path: Path, topic: st
     assert f"{topic}-{partition}: nothing of it is in remote storage" in result.stderr
 
 
-def test_fetch_of_a_recreated_topic_asks_which_one(run: Run, tiering: FakeTiering, tmp_path: Path) -> None:
+def test_fetch_of_a_recreated_topic_asks_which_one(run: Run, app: FakeApp, tmp_path: Path) -> None:
     again = TopicIdPartition(Uuid(bytes([7] * 16)), 0, "orders")
-    tiering.partition_sizes = [sample.partition_size(), sample.partition_size(again)]
+    app.partition_sizes = [sample.partition_size(), sample.partition_size(again)]
     arguments = ("fetch", "orders", "0", "--output", str(tmp_path))
     refused = run(*arguments)
     assert refused.exit_code == 2
     assert f"{sample.TOPIC_ID_TEXT}, {again.topic_id}: choose one with --topic-id" in refused.stderr
     assert run(*arguments, "--topic-id", str(again.topic_id)).exit_code == 0
-    assert tiering.calls[-1][1]["partition"].topic_id == again.topic_id
+    assert app.calls[-1][1]["partition"].topic_id == again.topic_id
 
 
-def test_fetch_from_an_offset_writes_the_batches(
-    run: Run, document: Document, tiering: FakeTiering, tmp_path: Path
-) -> None:
-    tiering.answer = lambda fetch: FetchedRecords(fetch, 118, 131, bytearray(b"two batches"))
+def test_fetch_from_an_offset_writes_the_batches(run: Run, document: Document, app: FakeApp, tmp_path: Path) -> None:
+    app.answer = lambda fetch: FetchedRecords(fetch, 118, 131, bytearray(b"two batches"))
     options = ("--offset", "120", "--epoch", "3", "--max-bytes", "5000", "--client", "reports")
     arguments = ("fetch", "orders", "0", "--output", str(tmp_path), *options)
     written = tmp_path / "orders-0" / "00000000000000000118-00000000000000000130.batches"
     result = run(*arguments)
     assert (result.exit_code, written.read_bytes()) == (0, b"two batches")
     asked = PartitionFetch(sample.ORDERS_0, 120, 5000, 3)
-    assert tiering.calls[-1] == ("fetch_records", {"fetches": [asked], "client": "reports"})
+    assert app.calls[-1] == ("fetch_records", {"fetches": [asked], "client": "reports"})
     shown = document(*arguments)
     assert (shown["base_offset"], shown["next_offset"], shown["bytes"]) == (118, 131, 11)
     assert (shown["path"], shown["throttle_ms"]) == (str(written), 0)
 
 
 def test_fetch_that_met_an_exhausted_quota_is_worth_retrying(
-    run: Run, document: Document, tiering: FakeTiering, tmp_path: Path
+    run: Run, document: Document, app: FakeApp, tmp_path: Path
 ) -> None:
-    tiering.answer = lambda fetch: FetchedRecords.without_records(fetch, throttle_ms=1250)
+    app.answer = lambda fetch: FetchedRecords.without_records(fetch, throttle_ms=1250)
     arguments = ("fetch", "orders", "0", "--output", str(tmp_path), "--offset", "120")
     result = run(*arguments)
     assert result.exit_code == 3
@@ -248,9 +244,9 @@ def test_fetch_that_met_an_exhausted_quota_is_worth_retrying(
     assert not list(tmp_path.iterdir())
 
 
-def test_fetch_of_an_offset_that_nothing_holds_is_an_error(run: Run, tiering: FakeTiering, tmp_path: Path) -> None:
+def test_fetch_of_an_offset_that_nothing_holds_is_an_error(run: Run, app: FakeApp, tmp_path: Path) -> None:
     error = OffsetOutOfRangeError("orders-0: no segment in remote storage holds offset 9")
-    tiering.answer = lambda fetch: FetchedRecords.without_records(fetch, error=error)
+    app.answer = lambda fetch: FetchedRecords.without_records(fetch, error=error)
     result = run("fetch", "orders", "0", "--output", str(tmp_path), "--offset", "9")
     assert result.exit_code == 1
     assert str(error) in result.stderr
@@ -263,12 +259,12 @@ def test_options_of_a_fetch_from_an_offset_need_one(run: Run, tmp_path: Path, op
     assert "need --offset" in result.stderr
 
 
-def test_pause_and_resume(run: Run, tiering: FakeTiering) -> None:
+def test_pause_and_resume(run: Run, app: FakeApp) -> None:
     assert run("pause").stdout == "all topics are paused\n"
     assert run("pause", "--topic", "orders").exit_code == 0
     assert run("resume").stdout == "paused: orders\n"
     assert run("resume", "--topic", "orders").stdout == "nothing is paused\n"
-    assert all("@" in author for author in tiering.work.authors)
+    assert all("@" in author for author in app.adapters.stores.work.authors)
     assert run("pause", "--topic", "a b").exit_code == 2
 
 
@@ -280,8 +276,8 @@ def test_pause_and_resume(run: Run, tiering: FakeTiering) -> None:
         ([Check("storage", False, True, "503"), Check("marker", False, False, "foreign")], 1),
     ],
 )
-def test_ready(run: Run, tiering: FakeTiering, checks: list[Check], code: int) -> None:
-    tiering.checks = checks
+def test_ready(run: Run, app: FakeApp, checks: list[Check], code: int) -> None:
+    app.checks = checks
     assert run("ready").exit_code == code
 
 
@@ -295,18 +291,18 @@ def test_ready(run: Run, tiering: FakeTiering, checks: list[Check], code: int) -
     ],
 )
 def test_ready_by_partition(
-    run: Run, tiering: FakeTiering, reasons: list[NotReady | None], code: int, code_with_topic: int
+    run: Run, app: FakeApp, reasons: list[NotReady | None], code: int, code_with_topic: int
 ) -> None:
-    tiering.partitions = [
+    app.partitions = [
         PartitionReadiness(TopicIdPartition(sample.TOPIC_ID, n, "orders"), reason) for n, reason in enumerate(reasons)
     ]
     assert run("ready").exit_code == code
     assert run("ready", "--topic", "orders").exit_code == code_with_topic
-    assert tiering.calls[-1] == ("readiness", {"topics": ["orders"]})
+    assert app.calls[-1] == ("readiness", {"topics": ["orders"]})
 
 
-def test_status_and_pools(document: Document, tiering: FakeTiering) -> None:
-    tiering.work.reports = [
+def test_status_and_pools(document: Document, app: FakeApp) -> None:
+    app.adapters.stores.work.reports = [
         BatchProgress("run-1", "run-1.0", "remote_log_copier", "h", 1, "orders-0", 10, 20, 5.0, False)
     ]
     asked = document("pools")["pools"]
@@ -327,15 +323,15 @@ def test_migrate(run: Run) -> None:
     assert run("migrate").stdout == "set up: cluster cluster-1, store store-1, generation 1\n"
 
 
-def test_an_empty_scan_is_valid_json(document: Document, tiering: FakeTiering) -> None:
-    tiering.report = ScanReport(None, (), ())
+def test_an_empty_scan_is_valid_json(document: Document, app: FakeApp) -> None:
+    app.report = ScanReport(None, (), ())
     assert document("scan") == {"cluster_id": None, "partitions": [], "errors": []}
 
 
 @pytest.mark.parametrize(("cause", "code"), [(Cause.UP_TO_DATE, 0), (Cause.OPEN_TRANSACTION, 1)])
-def test_doctor(run: Run, document: Document, tiering: FakeTiering, cause: Cause, code: int) -> None:
+def test_doctor(run: Run, document: Document, app: FakeApp, cause: Cause, code: int) -> None:
     partition = TopicIdPartition(sample.TOPIC_ID, 2, "orders")
-    tiering.diagnoses = [Diagnosis("orders", partition, cause, "what was found", "what to do")]
+    app.diagnoses = [Diagnosis("orders", partition, cause, "what was found", "what to do")]
     result = run("doctor", "orders")
     assert result.exit_code == code
     assert all(words in result.stdout for words in ("what was found", "what to do"))
@@ -355,10 +351,8 @@ def test_doctor(run: Run, document: Document, tiering: FakeTiering, cause: Cause
     }
 
 
-def test_doctor_about_the_topic_as_a_whole_and_about_no_topic(
-    run: Run, document: Document, tiering: FakeTiering
-) -> None:
-    tiering.diagnoses = [Diagnosis("orders", None, Cause.NOT_FOUND, "nothing of it")]
+def test_doctor_about_the_topic_as_a_whole_and_about_no_topic(run: Run, document: Document, app: FakeApp) -> None:
+    app.diagnoses = [Diagnosis("orders", None, Cause.NOT_FOUND, "nothing of it")]
     shown = document("doctor", "orders")["partitions"][0]
     assert (shown["topic"], shown["topic_id"], shown["partition"]) == ("orders", None, None)
     assert run("doctor", "a b").exit_code == 2

@@ -13,7 +13,7 @@ from include.tiering.errors import (
     MetadataUnavailableError,
 )
 from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity, EntityType
-from tests.doubles.fake_tiering import FakeTiering
+from tests.doubles.fake_tiering import FakeApp
 from tests.doubles.memory_configs import ScriptedLedger
 from tests.doubles.memory_pools import usage
 
@@ -28,21 +28,21 @@ BROKER_1 = ("--entity-type", "brokers", "--entity-name", "1")
 REPORTING = ("--entity-type", "clients", "--entity-name", "reporting")
 
 
-def test_alter_sets_and_removes_in_one_change(run: Run, tiering: FakeTiering) -> None:
-    tiering.quota_ledger = ScriptedLedger(**{"host:1": 0, "host:2": 1})
+def test_alter_sets_and_removes_in_one_change(run: Run, app: FakeApp) -> None:
+    app.adapters.quota_ledger = ScriptedLedger(**{"host:1": 0, "host:2": 1})
     assert run("configs", "--alter", *BROKERS, "--add-config", f"{COPY}=10,{FETCH}=20").exit_code == 0
     result = run(
         "configs", "--alter", *BROKERS, "--add-config", f"{COPY}=11", "--add-config", "queued.max.requests=7",
         "--delete-config", f"{FETCH}",
     )  # fmt: skip
     assert result.exit_code == 0
-    assert tiering.configs.of_entity(ALL_BROKERS) == {COPY: "11", "queued.max.requests": "7"}
+    assert app.adapters.stores.configs.of_entity(ALL_BROKERS) == {COPY: "11", "queued.max.requests": "7"}
     assert "brokers default: 3 configs changed, version 5; taken by 2 workers" in result.stdout
-    assert "@" in tiering.configs.history()[0].author
+    assert "@" in app.adapters.stores.configs.history()[0].author
 
 
-def test_alter_names_the_workers_that_have_not_taken_it(run: Run, document: Document, tiering: FakeTiering) -> None:
-    tiering.quota_ledger = ScriptedLedger(**{"host:1": 0, "host:2": None})
+def test_alter_names_the_workers_that_have_not_taken_it(run: Run, document: Document, app: FakeApp) -> None:
+    app.adapters.quota_ledger = ScriptedLedger(**{"host:1": 0, "host:2": None})
     arguments = ("configs", "--alter", *BROKER_1, "--add-config", f"{COPY}=10")
     result = run(*arguments)
     assert result.exit_code == 1
@@ -54,12 +54,12 @@ def test_alter_names_the_workers_that_have_not_taken_it(run: Run, document: Docu
     assert shown["not_taken_by"] == [{"worker_id": "host:2", "version": 0}]
 
 
-def test_alter_is_refused_by_a_rule_with_the_numbers(run: Run, tiering: FakeTiering) -> None:
+def test_alter_is_refused_by_a_rule_with_the_numbers(run: Run, app: FakeApp) -> None:
     run("configs", "--alter", *BROKERS, "--add-config", f"{FETCH}=1000")
     result = run("configs", "--alter", *REPORTING, "--add-config", f"{CLIENT}=1000")
     assert result.exit_code == 1
     assert f"client reporting: {CLIENT} = 1000 is not below brokers default: {FETCH} = 1000" in result.stderr
-    assert tiering.configs.of_entity(ConfigEntity(EntityType.CLIENTS, "reporting")) == {}
+    assert app.adapters.stores.configs.of_entity(ConfigEntity(EntityType.CLIENTS, "reporting")) == {}
 
 
 @pytest.mark.parametrize(
@@ -98,19 +98,19 @@ def test_alter_is_refused_by_a_rule_with_the_numbers(run: Run, tiering: FakeTier
         ),
     ],
 )
-def test_usage(run: Run, tiering: FakeTiering, arguments: tuple[str, ...], words: str) -> None:
+def test_usage(run: Run, app: FakeApp, arguments: tuple[str, ...], words: str) -> None:
     result = run("configs", *arguments)
     assert result.exit_code == 2
     assert words in result.stderr
-    assert tiering.configs.history() == []
+    assert app.adapters.stores.configs.history() == []
 
 
-def test_a_database_that_is_away_is_worth_retrying(run: Run, tiering: FakeTiering) -> None:
-    tiering.fails = MetadataUnavailableError("no answer")
+def test_a_database_that_is_away_is_worth_retrying(run: Run, app: FakeApp) -> None:
+    app.fails = MetadataUnavailableError("no answer")
     assert run("configs", "--alter", *BROKERS, "--add-config", f"{COPY}=1").exit_code == 3
 
 
-def test_describe_says_where_each_value_comes_from(run: Run, document: Document, tiering: FakeTiering) -> None:
+def test_describe_says_where_each_value_comes_from(run: Run, document: Document, app: FakeApp) -> None:
     run("configs", "--alter", *BROKERS, "--add-config", f"{COPY}=10,{FETCH}=20,tiering.copy.fairness.enable=no")
     run("configs", "--alter", *BROKER_1, "--add-config", f"{COPY}=11")
     broker = {item["name"]: item for item in document("configs", "--describe", *BROKER_1)["configs"]}
@@ -147,7 +147,7 @@ def test_describe_of_a_type_shows_its_default_and_every_named_entity(run: Run, d
     assert named == {("brokers", "1"), ("clients", "reporting")}
 
 
-def test_describe_shows_who_changed_what(run: Run, document: Document, tiering: FakeTiering) -> None:
+def test_describe_shows_who_changed_what(run: Run, document: Document, app: FakeApp) -> None:
     for value in range(1, 26):
         run("configs", "--alter", *BROKERS, "--add-config", f"{COPY}={value}")
     latest = document("configs", "--describe", *BROKERS)["history"]
@@ -157,25 +157,23 @@ def test_describe_shows_who_changed_what(run: Run, document: Document, tiering: 
     assert len(document("configs", "--describe", *BROKERS, "--history")["history"]) == 25
     text = run("configs", "--describe", *BROKERS).stdout
     assert "2023-11-14 22:13:20 UTC" in text
-    assert tiering.configs.history()[0].author in text
+    assert app.adapters.stores.configs.history()[0].author in text
 
 
-def test_what_a_later_version_has_set_is_shown_and_can_be_removed(
-    run: Run, document: Document, tiering: FakeTiering
-) -> None:
-    tiering.configs.alter(ALL_BROKERS, {"of.a.later.version": "x"}, author="ann")
+def test_what_a_later_version_has_set_is_shown_and_can_be_removed(run: Run, document: Document, app: FakeApp) -> None:
+    app.adapters.stores.configs.alter(ALL_BROKERS, {"of.a.later.version": "x"}, author="ann")
     shown = document("configs", "--describe", *BROKERS)["configs"][-1]
     assert (shown["name"], shown["value"], shown["source"]) == ("of.a.later.version", "x", "dynamic, unknown here")
     assert run("configs", "--alter", *BROKERS, "--delete-config", "of.a.later.version").exit_code == 0
-    assert tiering.configs.of_entity(ALL_BROKERS) == {}
+    assert app.adapters.stores.configs.of_entity(ALL_BROKERS) == {}
 
 
-def test_status_shows_what_was_changed_live(run: Run, document: Document, tiering: FakeTiering) -> None:
+def test_status_shows_what_was_changed_live(run: Run, document: Document, app: FakeApp) -> None:
     run("configs", "--alter", *BROKERS, "--add-config", "tiering.copier.max.batches=3")
     shown = {item["name"]: item for item in document("status", TIERING_COPIER__MAX__BATCHES="9")["settings"]}
     assert shown["tiering.copier.max.batches"]["value"] == 3
     assert shown["tiering.copier.max.batches"]["origin"] == "dynamic config"
-    tiering.fails = MetadataUnavailableError("no answer")
+    app.fails = MetadataUnavailableError("no answer")
     static = {item["name"]: item for item in document("status", TIERING_COPIER__MAX__BATCHES="9")["settings"]}
     assert static["tiering.copier.max.batches"]["value"] == 9
 
@@ -190,16 +188,16 @@ def test_help_teaches_by_example(run: Run) -> None:
 COPIER = "remote.log.manager.copier.thread.pool.size"
 
 
-def test_the_size_of_a_pool_is_changed_in_airflow(run: Run, document: Document, tiering: FakeTiering) -> None:
-    tiering.pools.known["remote_log_copier"] = usage(2, running=2, scheduled=3)
-    tiering.pools.executor_parallelism = 4
+def test_the_size_of_a_pool_is_changed_in_airflow(run: Run, document: Document, app: FakeApp) -> None:
+    app.adapters.pools.known["remote_log_copier"] = usage(2, running=2, scheduled=3)
+    app.adapters.pools.executor_parallelism = 4
     result = run("configs", "--alter", *BROKERS, "--add-config", f"{COPIER}=6")
     assert result.exit_code == 0
     assert "remote_log_copier has 6 slots: 3 of 3 waiting start" in result.stdout
     assert "warning: remote_log_copier has 6 slots, the executor runs 4 tasks at once" in result.stdout
     assert "2 slots stay empty" in result.stdout
-    assert tiering.pools.resized == [("remote_log_copier", 6)]
-    assert tiering.configs.of_entity(ALL_BROKERS) == {}
+    assert app.adapters.pools.resized == [("remote_log_copier", 6)]
+    assert app.adapters.stores.configs.of_entity(ALL_BROKERS) == {}
     shown = {config["name"]: config for config in document("configs", "--describe", *BROKERS)["configs"]}
     assert (shown[COPIER]["value"], shown[COPIER]["source"], shown[COPIER]["unit"]) == ("6", "Airflow pool", "slots")
 
@@ -213,40 +211,38 @@ def test_the_size_of_a_pool_is_changed_in_airflow(run: Run, document: Document, 
     ],
 )
 def test_a_size_that_makes_no_sense_is_refused(
-    run: Run, tiering: FakeTiering, arguments: tuple[str, ...], code: int, words: str
+    run: Run, app: FakeApp, arguments: tuple[str, ...], code: int, words: str
 ) -> None:
     result = run("configs", "--alter", *BROKERS, *arguments)
-    assert (result.exit_code, tiering.pools.resized) == (code, [])
+    assert (result.exit_code, app.adapters.pools.resized) == (code, [])
     assert words in result.stderr
 
 
-def test_without_airflow_a_size_cannot_be_changed_but_is_shown(
-    run: Run, document: Document, tiering: FakeTiering
-) -> None:
+def test_without_airflow_a_size_cannot_be_changed_but_is_shown(run: Run, document: Document, app: FakeApp) -> None:
     document("pools")
-    tiering.pools.fails = AirflowApiUnavailableError("away")
+    app.adapters.pools.fails = AirflowApiUnavailableError("away")
     result = run("configs", "--alter", *BROKERS, "--add-config", f"{COPIER}=6")
     assert (result.exit_code, result.stderr) == (3, "error: away\n")
     shown = {config["name"]: config for config in document("configs", "--describe", *BROKERS)["configs"]}
     assert (shown[COPIER]["value"], shown[COPIER]["source"]) == ("2", "Airflow pool, as seen last")
 
 
-def test_kafkas_own_configs_change_only_when_the_target_says_so(run: Run, tiering: FakeTiering) -> None:
+def test_kafkas_own_configs_change_only_when_the_target_says_so(run: Run, app: FakeApp) -> None:
     arguments = ("configs", "--alter", *BROKERS, "--add-config", f"{COPY}=10")
     assert run(*arguments).exit_code == 0
-    assert tiering.brokers.calls == []
+    assert app.adapters.brokers.calls == []
     result = run(*arguments, "--target", "brokers")
     assert result.exit_code == 0
-    assert tiering.brokers.broker_configs_set[None] == {COPY: "10"}
+    assert app.adapters.brokers.broker_configs_set[None] == {COPY: "10"}
     assert f"Kafka's own {COPY} changed on the default of all brokers: in force on 1 broker" in result.stdout
     assert "dynamic default of all brokers" in result.stdout
-    assert len(tiering.configs.history()) == 1
+    assert len(app.adapters.stores.configs.history()) == 1
 
 
-def test_both_are_changed_by_one_command_and_shown_apart(run: Run, document: Document, tiering: FakeTiering) -> None:
+def test_both_are_changed_by_one_command_and_shown_apart(run: Run, document: Document, app: FakeApp) -> None:
     shown = document("configs", "--alter", "--target", "both", *BROKERS, "--add-config", f"{COPY}=10")
-    assert tiering.configs.of_entity(ALL_BROKERS) == {COPY: "10"}
-    assert tiering.brokers.broker_configs_set[None] == {COPY: "10"}
+    assert app.adapters.stores.configs.of_entity(ALL_BROKERS) == {COPY: "10"}
+    assert app.adapters.brokers.broker_configs_set[None] == {COPY: "10"}
     assert [change["new_value"] for change in shown["platform"]["changed"]] == ["10"]
     (broker,) = shown["brokers"]["brokers"]
     assert (broker["broker_id"], broker["old_value"], broker["old_source"]) == (1, str(2**63 - 1), "default")
@@ -255,31 +251,31 @@ def test_both_are_changed_by_one_command_and_shown_apart(run: Run, document: Doc
     assert {"platform", "brokers"} == described.keys()
 
 
-def test_what_brokers_refuse_is_not_changed_here_either(run: Run, tiering: FakeTiering) -> None:
-    tiering.brokers.fail("alter_broker_configs", BrokersRefusedError("configs of broker 1: invalid request"))
+def test_what_brokers_refuse_is_not_changed_here_either(run: Run, app: FakeApp) -> None:
+    app.adapters.brokers.fail("alter_broker_configs", BrokersRefusedError("configs of broker 1: invalid request"))
     result = run("configs", "--alter", "--target", "both", *BROKERS, "--add-config", f"{COPY}=10")
     assert result.exit_code == 1
-    assert tiering.configs.history() == []
+    assert app.adapters.stores.configs.history() == []
 
 
-def test_brokers_that_go_away_after_our_own_change_are_said_to_be_unchanged(run: Run, tiering: FakeTiering) -> None:
+def test_brokers_that_go_away_after_our_own_change_are_said_to_be_unchanged(run: Run, app: FakeApp) -> None:
     def goes_away(method: str) -> None:
         if method == "alter_broker_configs":
-            tiering.brokers.fail("describe", BrokersUnavailableError("no bootstrap server answers"))
+            app.adapters.brokers.fail("describe", BrokersUnavailableError("no bootstrap server answers"))
 
-    tiering.brokers.after_call = goes_away
+    app.adapters.brokers.after_call = goes_away
     result = run("configs", "--alter", "--target", "both", *BROKERS, "--add-config", f"{COPY}=10")
     assert result.exit_code == 3
     assert "this platform's own were changed" in result.stderr
     assert "Kafka's were not: no bootstrap server answers" in result.stderr
-    assert tiering.configs.of_entity(ALL_BROKERS) == {COPY: "10"}
+    assert app.adapters.stores.configs.of_entity(ALL_BROKERS) == {COPY: "10"}
 
 
-def test_a_dry_run_says_what_would_be(run: Run, document: Document, tiering: FakeTiering) -> None:
+def test_a_dry_run_says_what_would_be(run: Run, document: Document, app: FakeApp) -> None:
     arguments = ("configs", "--alter", "--target", "brokers", "--dry-run", *BROKER_1, "--add-config", f"{COPY}=10")
     assert "would be changed on broker 1: the brokers accept it; nothing was changed" in run(*arguments).stdout
     assert document(*arguments)["brokers"][0]["requested"] == "10"
-    assert tiering.brokers.broker_configs_set == {None: {}}
+    assert app.adapters.brokers.broker_configs_set == {None: {}}
 
 
 def test_kafkas_own_configs_are_listed_with_the_release(run: Run) -> None:

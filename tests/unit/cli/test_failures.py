@@ -19,7 +19,7 @@ from include.tiering.log_source.contract import ScanError
 from include.tiering.tasks.batch_room import BatchEnd
 from include.tiering.work.contract import SegmentOutcome
 from tests.doubles import sample_values as sample
-from tests.doubles.fake_tiering import FakeTiering, batch_result
+from tests.doubles.fake_tiering import FakeApp, batch_result
 
 Run = Callable[..., Result]
 
@@ -35,24 +35,22 @@ Run = Callable[..., Result]
     ],
 )
 @pytest.mark.parametrize("command", [["scan"], ["sizes", "--json"], ["verify"], ["ready"], ["migrate"]])
-def test_an_error_of_the_library(
-    run: Run, tiering: FakeTiering, command: list[str], error: Exception, code: int
-) -> None:
-    tiering.fails = error
+def test_an_error_of_the_library(run: Run, app: FakeApp, command: list[str], error: Exception, code: int) -> None:
+    app.fails = error
     result = run(*command)
     assert (result.exit_code, result.stdout) == (code, "")
     assert result.stderr == f"error: {error}\n"
-    assert tiering.closed == 1
+    assert app.closed == 1
 
 
-def test_what_the_system_refuses_is_no_bug(run: Run, tiering: FakeTiering) -> None:
-    tiering.fails = PermissionError(13, "Permission denied", "/out/orders-0")
+def test_what_the_system_refuses_is_no_bug(run: Run, app: FakeApp) -> None:
+    app.fails = PermissionError(13, "Permission denied", "/out/orders-0")
     result = run("fetch", "orders", "0", "--output", "/out")
     assert (result.exit_code, result.stderr) == (1, "error: /out/orders-0: Permission denied\n")
 
 
-def test_a_bug_is_named_without_a_traceback(run: Run, tiering: FakeTiering) -> None:
-    tiering.fails = KeyError("orders")
+def test_a_bug_is_named_without_a_traceback(run: Run, app: FakeApp) -> None:
+    app.fails = KeyError("orders")
     result = run("scan")
     assert result.exit_code == 70
     assert result.stderr.splitlines()[0] == "internal error: KeyError: 'orders'"
@@ -60,32 +58,32 @@ def test_a_bug_is_named_without_a_traceback(run: Run, tiering: FakeTiering) -> N
     assert "Traceback" not in result.output
 
 
-def test_debug_shows_the_traceback_redacted(run: Run, tiering: FakeTiering) -> None:
-    tiering.fails = SourceUnreadableError("/d/0.log", "password=hunter2")
+def test_debug_shows_the_traceback_redacted(run: Run, app: FakeApp) -> None:
+    app.fails = SourceUnreadableError("/d/0.log", "password=hunter2")
     result = run("--debug", "scan")
     assert result.exit_code == 1
     assert "Traceback" in result.stderr
     assert "hunter2" not in result.output
 
 
-def test_no_secret_and_no_control_character_reaches_the_terminal(run: Run, tiering: FakeTiering) -> None:
-    tiering.fails = MetadataUnavailableError("postgresql://u:hunter2@h/db \x1b[31m is away")
+def test_no_secret_and_no_control_character_reaches_the_terminal(run: Run, app: FakeApp) -> None:
+    app.fails = MetadataUnavailableError("postgresql://u:hunter2@h/db \x1b[31m is away")
     result = run("scan")
     assert "hunter2" not in result.output
     assert "\x1b" not in result.output
 
 
-def test_names_from_disk_cannot_steer_the_terminal(run: Run, tiering: FakeTiering) -> None:
-    tiering.report = sample.scan_report(ScanError("/d/\x1b[2J[red]evil", None, "HostileNameError", "bad\nname"))
+def test_names_from_disk_cannot_steer_the_terminal(run: Run, app: FakeApp) -> None:
+    app.report = sample.scan_report(ScanError("/d/\x1b[2J[red]evil", None, "HostileNameError", "bad\nname"))
     for arguments in (["scan"], ["scan", "--json"]):
         result = run(*arguments)
         assert "\x1b" not in result.stdout
         assert "[red]evil" in result.stdout
 
 
-def test_a_wrong_setting_ends_before_anything_is_opened(run: Run, tiering: FakeTiering) -> None:
+def test_a_wrong_setting_ends_before_anything_is_opened(run: Run, app: FakeApp) -> None:
     result = run("scan", TIERING_REMOTE_STORAGE_URL="s3://b/p")
-    assert (result.exit_code, tiering.closed) == (2, 0)
+    assert (result.exit_code, app.closed) == (2, 0)
     assert "did you mean TIERING_REMOTE_STORAGE__URL?" in result.stderr
 
 
@@ -106,11 +104,11 @@ def test_wrong_usage(run: Run, arguments: list[str], hint: str) -> None:
     assert hint.lower() in result.stderr.lower()
 
 
-def test_status_shows_the_settings_although_the_database_is_away(run: Run, tiering: FakeTiering) -> None:
+def test_status_shows_the_settings_although_the_database_is_away(run: Run, app: FakeApp) -> None:
     def away() -> frozenset[str]:
         raise MetadataUnavailableError("database is locked")
 
-    tiering.work.paused_topics = away  # type: ignore[method-assign]
+    app.adapters.stores.work.paused_topics = away  # type: ignore[method-assign]
     result = run("status")
     assert result.exit_code == 3
     assert "cluster.name" in result.stdout
@@ -118,7 +116,7 @@ def test_status_shows_the_settings_although_the_database_is_away(run: Run, tieri
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_lets_the_copy_end_cleanly_and_report(run: Run, tiering: FakeTiering, number: signal.Signals) -> None:
+def test_a_signal_lets_the_copy_end_cleanly_and_report(run: Run, app: FakeApp, number: signal.Signals) -> None:
     alive: list[bool] = []
 
     def interrupted(parent_alive: Callable[[], bool]) -> None:
@@ -127,9 +125,9 @@ def test_a_signal_lets_the_copy_end_cleanly_and_report(run: Run, tiering: FakeTi
         alive.append(parent_alive())
 
     before = signal.getsignal(number)
-    tiering.on_batch = interrupted
-    tiering.results = [batch_result(ended=BatchEnd.STOPPED)]
-    tiering.work.run_items = [sample.work_item(SegmentOutcome.PLANNED, 0)]
+    app.on_batch = interrupted
+    app.results = [batch_result(ended=BatchEnd.STOPPED)]
+    app.adapters.stores.work.run_items = [sample.work_item(SegmentOutcome.PLANNED, 0)]
     result = run("copy", "--topic", "orders")
     assert alive == [True, False]
     assert result.exit_code == 128 + number

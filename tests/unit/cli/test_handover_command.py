@@ -6,10 +6,10 @@ from contextlib import contextmanager
 import pytest
 from typer.testing import CliRunner
 
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.cli.session import Session
-from tests.doubles.handover_tiering import WorldTiering
+from tests.doubles.handover_tiering import WorldApp
 from tests.doubles.handover_world import OLD_RETENTION, TOPIC, handover_world
 
 
@@ -21,15 +21,15 @@ def world(tmp_path):
 
 @pytest.fixture
 def run(world):
-    tiering = WorldTiering(world)
+    app = WorldApp(world)
 
     @contextmanager
     def opened(_settings):
-        yield tiering
+        yield app
 
     def invoke(*arguments):
         runner = CliRunner(env={"COLUMNS": "200"})
-        return runner.invoke(app, ["handover", *arguments], obj=Session(open_tiering=opened), prog_name="./tiering")
+        return runner.invoke(cli, ["handover", *arguments], obj=Session(open_app=opened), prog_name="./tiering")
 
     return invoke
 

@@ -42,7 +42,7 @@ def test_the_root_lists_exactly_the_commands_that_work_and_the_exit_codes(run: C
 def test_help_imports_nothing_heavy() -> None:
     program = (
         "import sys\n"
-        "from include.tiering.cli.app import app\n"
+        "from include.tiering.cli.app import cli\n"
         "try:\n    app(['scan', '--help'])\n"
         "except SystemExit:\n    pass\n"
         "print('\\n' + ' '.join(sys.modules))\n"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from include.tiering.cli.session import Session
 from include.tiering.errors import MetadataTopicReplacedError, MetadataTopicUnavailableError
 from include.tiering.model.ids import Uuid
@@ -65,8 +65,8 @@ class Reading:
         def opened(_settings: Any) -> Iterator[Any]:
             yield self
 
-        session = Session(open_tiering=opened)
-        return CliRunner().invoke(app, ["ingest", "--follow", *options], obj=session, prog_name="./tiering")
+        session = Session(open_app=opened)
+        return CliRunner().invoke(cli, ["ingest", "--follow", *options], obj=session, prog_name="./tiering")
 
 
 def test_a_signal_ends_the_wait_and_the_last_round_is_shown() -> None:

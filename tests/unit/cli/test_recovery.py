@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from include.tiering.cli import confirm
-from include.tiering.cli.app import app
+from include.tiering.cli.app import cli
 from include.tiering.cli.session import Session, author
 from include.tiering.model.divergence import SeenBy, SeenDivergence
 from include.tiering.model.ids import Uuid
@@ -84,15 +84,15 @@ class FakeRecovery:
 
 
 @pytest.fixture
-def tiering() -> FakeRecovery:
+def app() -> FakeRecovery:
     return FakeRecovery()
 
 
 @pytest.fixture
-def run(tiering: FakeRecovery) -> Callable[..., Result]:
+def run(app: FakeRecovery) -> Callable[..., Result]:
     def invoke(*arguments: str) -> Result:
-        session = Session(open_tiering=tiering.open)  # type: ignore[arg-type]
-        return CliRunner(env={"COLUMNS": "200"}).invoke(app, arguments, obj=session, prog_name="./tiering")
+        session = Session(open_app=app.open)  # type: ignore[arg-type]
+        return CliRunner(env={"COLUMNS": "200"}).invoke(cli, arguments, obj=session, prog_name="./tiering")
 
     return invoke
 
@@ -112,13 +112,13 @@ def answer(monkeypatch: pytest.MonkeyPatch, yes: bool) -> list[str]:
 
 class TestRebuild:
     def test_without_a_terminal_it_needs_to_be_agreed_in_advance(
-        self, run: Callable[..., Result], tiering: FakeRecovery
+        self, run: Callable[..., Result], app: FakeRecovery
     ) -> None:
         refused = run("rebuild")
-        assert (refused.exit_code, tiering.calls) == (1, [])
+        assert (refused.exit_code, app.calls) == (1, [])
         assert "nothing is rebuilt: without a terminal it needs --approve. There are 2 attempts" in refused.stdout
         done = run("rebuild", "--approve")
-        assert (done.exit_code, tiering.calls) == (0, [("rebuild", {"dry_run": False, "author": author()})])
+        assert (done.exit_code, app.calls) == (0, [("rebuild", {"dry_run": False, "author": author()})])
         assert "rebuilt 2 segments of 1 partition; 0 attempts left out, 0 holes." in done.stdout
         assert "of generation 2 now" in done.stdout
         assert "what manifests do not say" in done.stdout
@@ -127,7 +127,7 @@ class TestRebuild:
     def test_on_a_terminal_it_asks_and_says_what_becomes_of_the_old_database(
         self,
         run: Callable[..., Result],
-        tiering: FakeRecovery,
+        app: FakeRecovery,
         monkeypatch: pytest.MonkeyPatch,
         yes: bool,
         code: int,
@@ -135,19 +135,19 @@ class TestRebuild:
         asked = answer(monkeypatch, yes)
         assert run("rebuild").exit_code == code
         assert "can never use it again" in asked[0]
-        assert bool(tiering.calls) is yes
+        assert bool(app.calls) is yes
 
     def test_one_that_was_begun_is_gone_on_with(
-        self, run: Callable[..., Result], tiering: FakeRecovery, monkeypatch: pytest.MonkeyPatch
+        self, run: Callable[..., Result], app: FakeRecovery, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        tiering.plan = replace(PLAN, begun=NEW)
+        app.plan = replace(PLAN, begun=NEW)
         asked = answer(monkeypatch, True)
         run("rebuild")
         assert asked == ["Go on to rebuild metadata of 2 attempts (2.0 KiB) of 1 partition?"]
 
-    def test_a_dry_run_asks_nobody(self, run: Callable[..., Result], tiering: FakeRecovery) -> None:
+    def test_a_dry_run_asks_nobody(self, run: Callable[..., Result], app: FakeRecovery) -> None:
         done = run("rebuild", "--dry-run")
-        assert (done.exit_code, tiering.calls[0][1]["dry_run"]) == (0, True)
+        assert (done.exit_code, app.calls[0][1]["dry_run"]) == (0, True)
         assert "a rebuild would give 2 segments of 1 partition" in done.stdout
         assert run("rebuild", "--dry-run", "--approve").exit_code == 2
 
@@ -162,14 +162,14 @@ class TestRebuild:
         ids=str,
     )
     def test_what_a_person_has_to_look_at_is_a_finding(
-        self, run: Callable[..., Result], tiering: FakeRecovery, changed: dict[str, Any]
+        self, run: Callable[..., Result], app: FakeRecovery, changed: dict[str, Any]
     ) -> None:
         for name, value in changed.items():
-            setattr(tiering, name, value)
+            setattr(app, name, value)
         assert run("rebuild", "--approve").exit_code == 1
 
-    def test_the_document(self, run: Callable[..., Result], tiering: FakeRecovery) -> None:
-        tiering.partitions = (DAMAGED,)
+    def test_the_document(self, run: Callable[..., Result], app: FakeRecovery) -> None:
+        app.partitions = (DAMAGED,)
         document = json.loads(run("rebuild", "--approve", "--json").stdout)
         unknown = document.pop("not_in_manifests")
         assert len(unknown) > 10
@@ -226,44 +226,44 @@ class TestRebuild:
             "seconds": 1.5,
         }
 
-    def test_the_tables_name_everything(self, run: Callable[..., Result], tiering: FakeRecovery) -> None:
-        tiering.partitions = (DAMAGED,)
+    def test_the_tables_name_everything(self, run: Callable[..., Result], app: FakeRecovery) -> None:
+        app.partitions = (DAMAGED,)
         shown = run("rebuild", "--approve").stdout
         for text in ("50..99", "20..40", "begun later", "not JSON", str(OLDER.remote_log_segment_id.id)):
             assert text in shown
 
-    def test_a_long_table_says_how_long_it_is(self, run: Callable[..., Result], tiering: FakeRecovery) -> None:
-        tiering.partitions = (WHOLE,) * 201
+    def test_a_long_table_says_how_long_it_is(self, run: Callable[..., Result], app: FakeRecovery) -> None:
+        app.partitions = (WHOLE,) * 201
         shown = run("rebuild", "--approve").stdout
         assert "partitions: the first 200 of 201 (--json has all)" in shown
         assert len(json.loads(run("rebuild", "--approve", "--json").stdout)["partitions"]) == 201
 
 
 class TestAdopt:
-    def test_it_takes_ids_or_all(self, run: Callable[..., Result], tiering: FakeRecovery) -> None:
+    def test_it_takes_ids_or_all(self, run: Callable[..., Result], app: FakeRecovery) -> None:
         assert run("adopt").exit_code == 2
         assert run("adopt", str(uuid(1)), "--all").exit_code == 2
         assert run("adopt", "not-an-id").exit_code == 2
         assert run("adopt", "--all", "--dry-run", "--approve").exit_code == 2
-        assert (tiering.asked_for, tiering.calls) == (None, [])
+        assert (app.asked_for, app.calls) == (None, [])
         run("adopt", str(uuid(1)), str(uuid(2)), "--dry-run")
-        assert tiering.asked_for == [uuid(1), uuid(2)]
+        assert app.asked_for == [uuid(1), uuid(2)]
 
     def test_without_a_terminal_it_needs_to_be_agreed_in_advance(
-        self, run: Callable[..., Result], tiering: FakeRecovery
+        self, run: Callable[..., Result], app: FakeRecovery
     ) -> None:
         refused = run("adopt", "--all")
-        assert (refused.exit_code, tiering.calls) == (1, [])
+        assert (refused.exit_code, app.calls) == (1, [])
         assert "nothing is adopted: without a terminal it needs --approve. 1 segment" in refused.stdout
         done = run("adopt", "--all", "--approve")
-        assert (done.exit_code, tiering.calls) == (0, [("adopt", {"author": author()})])
+        assert (done.exit_code, app.calls) == (0, [("adopt", {"author": author()})])
         assert "adopted 1 segment, 0 refused; nothing of it is served before ./tiering verify" in done.stdout
 
     @pytest.mark.parametrize(("yes", "code"), [(True, 0), (False, 1)])
     def test_on_a_terminal_it_asks(
         self,
         run: Callable[..., Result],
-        tiering: FakeRecovery,
+        app: FakeRecovery,
         monkeypatch: pytest.MonkeyPatch,
         yes: bool,
         code: int,
@@ -271,17 +271,17 @@ class TestAdopt:
         asked = answer(monkeypatch, yes)
         assert run("adopt", "--all").exit_code == code
         assert asked == ["Adopt 1 segment (1000 B) of 1 partition?"]
-        assert bool(tiering.calls) is yes
+        assert bool(app.calls) is yes
 
-    def test_with_nothing_to_adopt_nobody_is_asked(self, run: Callable[..., Result], tiering: FakeRecovery) -> None:
-        tiering.adoption = AdoptionPlan((), ())
+    def test_with_nothing_to_adopt_nobody_is_asked(self, run: Callable[..., Result], app: FakeRecovery) -> None:
+        app.adoption = AdoptionPlan((), ())
         assert run("adopt", "--all").exit_code == 0
-        tiering.adoption = AdoptionPlan((), (REFUSED,))
+        app.adoption = AdoptionPlan((), (REFUSED,))
         done = run("adopt", str(uuid(7)))
         assert (done.exit_code, "no object in the store names it" in done.stdout) == (1, True)
 
-    def test_the_document(self, run: Callable[..., Result], tiering: FakeRecovery) -> None:
-        tiering.adoption = replace(ADOPTION, refused=(REFUSED,))
+    def test_the_document(self, run: Callable[..., Result], app: FakeRecovery) -> None:
+        app.adoption = replace(ADOPTION, refused=(REFUSED,))
         segment = {
             **LABELS,
             "segment_id": str(SEGMENT.remote_log_segment_id.id),

@@ -41,14 +41,14 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> Any:
     called: dict[str, Any] = {}
 
     def as_given(outcome: Rehearsal | BaseException) -> dict[str, Any]:
-        def rehearse(tiering: object, topic: str, kafka: KafkaHome, watcher: Any, **keywords: Any) -> Rehearsal:
+        def rehearse(app: object, topic: str, kafka: KafkaHome, watcher: Any, **keywords: Any) -> Rehearsal:
             called.update(keywords, topic=topic, kafka=kafka)
             watcher.told("told")
             if isinstance(outcome, BaseException):
                 raise outcome
             return outcome
 
-        monkeypatch.setattr("include.tiering.wiring.rehearse.rehearse", rehearse)
+        monkeypatch.setattr("include.tiering.app.rehearse.rehearse", rehearse)
         monkeypatch.setattr("include.tiering.rehearsal.java.java", lambda: "/bin/java")
         monkeypatch.setattr("include.tiering.rehearsal.kafka_home.kafka_by_maven", lambda _: KafkaHome("4.3.1", "jars"))
         return called
@@ -157,7 +157,7 @@ def test_a_signal_ends_it_with_the_shells_code(run, monkeypatch, ends, number: s
             os.kill(os.getpid(), number)
             cleaned_up.append("broker")
 
-    monkeypatch.setattr("include.tiering.wiring.rehearse.rehearse", rehearse)
+    monkeypatch.setattr("include.tiering.app.rehearse.rehearse", rehearse)
     before = signal.getsignal(number)
     result = run("handover", "orders", "--rehearse", KAFKA_HOME="")
     assert result.exit_code == 128 + number

@@ -15,15 +15,15 @@ from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.tasks.copy_plan import HeldBack, HeldBackPartition
 from include.tiering.tasks.skip_offsets import Skip
 from tests.doubles import sample_values as sample
-from tests.doubles.fake_tiering import FakeTiering
+from tests.doubles.fake_tiering import FakeApp
 
 Run = Callable[..., Result]
 ARGUMENTS = ("skip", "orders", "--partition", "0", "--reason", "agreed")
 LOST = "orders-0: 100 offsets, 100..199, will be missing from the archive for ever"
 
 
-def verbs(tiering: FakeTiering) -> list[str]:
-    return [verb for verb, _ in tiering.calls]
+def verbs(app: FakeApp) -> list[str]:
+    return [verb for verb, _ in app.calls]
 
 
 @pytest.fixture
@@ -44,81 +44,79 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], list[str]]:
     return answering
 
 
-def test_without_a_terminal_it_needs_to_be_agreed_in_advance(run: Run, tiering: FakeTiering) -> None:
+def test_without_a_terminal_it_needs_to_be_agreed_in_advance(run: Run, app: FakeApp) -> None:
     result = run(*ARGUMENTS)
     assert result.exit_code == 1
     assert f"nothing is skipped: without a terminal it needs --approve. {LOST}" in result.stdout
-    assert verbs(tiering) == ["plan_skip"]
+    assert verbs(app) == ["plan_skip"]
 
 
-def test_agreed_in_advance_it_is_recorded(run: Run, tiering: FakeTiering) -> None:
+def test_agreed_in_advance_it_is_recorded(run: Run, app: FakeApp) -> None:
     result = run(*ARGUMENTS, "--topic-id", "AAA", "--approve")
     assert result.exit_code == 0
     assert f"recorded: {LOST}; the next copy begins at 200" in result.stdout
-    assert tiering.calls == [
+    assert app.calls == [
         ("plan_skip", {"topic": "orders", "partition": 0, "topic_id": "AAA"}),
-        ("skip_offsets", {"planned": tiering.skip, "reason": "agreed"}),
+        ("skip_offsets", {"planned": app.skip, "reason": "agreed"}),
     ]
-    assert tiering.settings.topics.include == ("orders",)
+    assert app.settings.topics.include == ("orders",)
 
 
 @pytest.mark.parametrize(("yes", "code", "recorded"), [(True, 0, True), (False, 1, False)])
 def test_on_a_terminal_it_asks(
-    run: Run, tiering: FakeTiering, answers: Callable[[bool], list[str]], yes: bool, code: int, recorded: bool
+    run: Run, app: FakeApp, answers: Callable[[bool], list[str]], yes: bool, code: int, recorded: bool
 ) -> None:
     asked = answers(yes)
     assert run(*ARGUMENTS).exit_code == code
     assert asked == [f"{LOST}. Go on without them?"]
-    assert ("skip_offsets" in verbs(tiering)) is recorded
+    assert ("skip_offsets" in verbs(app)) is recorded
 
 
 def test_failed_segments_are_asked_about_with_what_becomes_of_them(
-    run: Run, tiering: FakeTiering, answers: Callable[[bool], list[str]]
+    run: Run, app: FakeApp, answers: Callable[[bool], list[str]]
 ) -> None:
     segment_id = sample.segment_row().metadata.remote_log_segment_id
     losses = tuple(Loss(segment_id, OffsetRange(*offsets), "gone") for offsets in ((0, 9), (50, 59)))
     held = HeldBackPartition(sample.ORDERS_0, 0, HeldBack.LOST, "details", lost=losses)
-    tiering.skip, asked = Skip(sample.ORDERS_0, None, held, lost=losses), answers(True)
+    app.skip, asked = Skip(sample.ORDERS_0, None, held, lost=losses), answers(True)
     assert run(*ARGUMENTS).exit_code == 0
     (question,) = asked
     assert question.startswith("orders-0: 20 offsets, 0..9, 50..59, will be missing from the archive: 2 segments that")
     assert question.endswith("failed the quality gate, kept and not served (gone; gone). Go on without them?")
-    assert "skip_offsets" in verbs(tiering)
+    assert "skip_offsets" in verbs(app)
 
 
 def test_a_replica_that_still_has_some_is_part_of_the_question(
-    run: Run, tiering: FakeTiering, answers: Callable[[bool], list[str]]
+    run: Run, app: FakeApp, answers: Callable[[bool], list[str]]
 ) -> None:
-    tiering.skip = replace(tiering.skip, elsewhere=(2, 3))
+    app.skip = replace(app.skip, elsewhere=(2, 3))
     asked = answers(False)
     run(*ARGUMENTS)
     assert "some are still on broker 2 and broker 3: a copy reads whichever leads the partition" in asked[0]
 
 
 def test_with_nothing_to_skip_it_says_so_and_asks_nobody(
-    run: Run, tiering: FakeTiering, answers: Callable[[bool], list[str]]
+    run: Run, app: FakeApp, answers: Callable[[bool], list[str]]
 ) -> None:
-    tiering.skip, asked = Skip(sample.ORDERS_0, None), answers(True)
+    app.skip, asked = Skip(sample.ORDERS_0, None), answers(True)
     result = run(*ARGUMENTS)
     assert (result.exit_code, asked) == (0, [])
     assert result.stdout.strip() == "orders-0: there is nothing to skip"
 
 
 @pytest.mark.parametrize(("reason", "code"), [(HeldBack.NOT_ELIGIBLE, 0), (HeldBack.FORK, 1)])
-def test_what_the_partition_waits_for_instead_is_said(
-    run: Run, tiering: FakeTiering, reason: HeldBack, code: int
-) -> None:
-    tiering.skip = Skip(sample.ORDERS_0, None, HeldBackPartition(sample.ORDERS_0, 50, reason, "details"))
+def test_what_the_partition_waits_for_instead_is_said(run: Run, app: FakeApp, reason: HeldBack, code: int) -> None:
+    app.skip = Skip(sample.ORDERS_0, None, HeldBackPartition(sample.ORDERS_0, 50, reason, "details"))
     result = run(*ARGUMENTS)
     assert result.exit_code == code
     assert f"nothing to skip; from offset 50 it waits: {reason}: details" in result.stdout
 
 
-def test_a_copy_that_went_on_meanwhile_is_told(run: Run, tiering: FakeTiering, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_that_went_on_meanwhile_is_told(run: Run, app: FakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
     def conflict(*_: object, **__: object) -> Skip:
         raise StateConflictError("orders-0: offsets 100..199 are not the next ones")
 
-    monkeypatch.setattr(tiering, "skip_offsets", conflict)
+    monkeypatch.setattr(app, "skip_offsets", conflict)
     result = run(*ARGUMENTS, "--approve")
     assert result.exit_code == 1
     assert "not the next ones" in result.stderr
@@ -128,7 +126,7 @@ def test_a_reason_is_asked_for(run: Run) -> None:
     assert run("skip", "orders", "--partition", "0").exit_code == 2
 
 
-def test_the_document(document: Callable[..., Any], tiering: FakeTiering) -> None:
+def test_the_document(document: Callable[..., Any], app: FakeApp) -> None:
     hole = {"first_offset": 100, "last_offset": 199, "offsets": 100}
     refused = document(*ARGUMENTS)
     assert refused == {
@@ -142,13 +140,13 @@ def test_the_document(document: Callable[..., Any], tiering: FakeTiering) -> Non
     }
     decision = {**hole, "reason": "agreed", "author": author(), "recorded_at_ms": 1_700_000_000_000}
     assert document(*ARGUMENTS, "--approve") == {**refused, "refusal": None, "recorded": [decision]}
-    tiering.skip = Skip(sample.ORDERS_0, None)
+    app.skip = Skip(sample.ORDERS_0, None)
     assert document(*ARGUMENTS)["first_offset"] is None
 
 
-def test_what_was_decided_before_is_shown(run: Run, tiering: FakeTiering) -> None:
+def test_what_was_decided_before_is_shown(run: Run, app: FakeApp) -> None:
     earlier = SkippedOffsets(OffsetRange(10, 19), "lost in the move", "you@host", 5)
-    tiering.skip = Skip(sample.ORDERS_0, None, decisions=(earlier,))
+    app.skip = Skip(sample.ORDERS_0, None, decisions=(earlier,))
     title, _, _, row, *_ = run(*ARGUMENTS).stdout.splitlines()
     assert title == "orders-0, skipped"
     assert " ".join(row.split()) == "10..19 10 1970-01-01 00:00:00 UTC you@host lost in the move"
@@ -162,28 +160,28 @@ MEANS = (
 )
 
 
-def test_what_following_the_source_means_is_said_before_it_is_agreed(run: Run, tiering: FakeTiering) -> None:
+def test_what_following_the_source_means_is_said_before_it_is_agreed(run: Run, app: FakeApp) -> None:
     result = run(*FOLLOW)
     assert result.exit_code == 1
     assert f"nothing is decided: without a terminal it needs --approve. {MEANS}" in result.stdout
     where = {"topic": "orders", "partition": 0, "from_offset": 200, "topic_id": None}
-    assert tiering.calls == [("plan_follow", where)]
+    assert app.calls == [("plan_follow", where)]
 
 
 @pytest.mark.parametrize(("yes", "code", "recorded"), [(True, 0, True), (False, 1, False)])
 def test_following_the_source_is_asked_for_on_a_terminal(
-    run: Run, tiering: FakeTiering, answers: Callable[[bool], list[str]], yes: bool, code: int, recorded: bool
+    run: Run, app: FakeApp, answers: Callable[[bool], list[str]], yes: bool, code: int, recorded: bool
 ) -> None:
     asked = answers(yes)
     assert run(*FOLLOW).exit_code == code
     assert asked == [f"{MEANS}. Follow the source?"]
-    assert ("follow_source" in verbs(tiering)) is recorded
+    assert ("follow_source" in verbs(app)) is recorded
 
 
-def test_following_the_source_is_recorded(run: Run, document: Callable[..., Any], tiering: FakeTiering) -> None:
+def test_following_the_source_is_recorded(run: Run, document: Callable[..., Any], app: FakeApp) -> None:
     result = run(*FOLLOW, "--approve")
     assert (result.exit_code, f"recorded: {MEANS}; the next copy goes on there" in result.stdout) == (0, True)
-    assert ("follow_source", {"planned": tiering.follow, "reason": "agreed"}) in tiering.calls
+    assert ("follow_source", {"planned": app.follow, "reason": "agreed"}) in app.calls
     assert document(*FOLLOW, "--approve") == {
         **sample.LABELS,
         "from_offset": 200,

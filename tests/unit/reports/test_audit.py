@@ -7,7 +7,13 @@ import pytest
 from include.tiering.audit.context import PassedOver
 from include.tiering.audit.finding import AuditFinding, FindingKind
 from include.tiering.audit.guards import Guard, Refusal
-from include.tiering.audit.record_contract import AuditRecord, AuditSource, AuditTally, FindingState, RecordedFinding
+from include.tiering.audit.record_contract import (
+    AuditRecord,
+    AuditSource,
+    AuditTally,
+    FindingState,
+    RecordedFinding,
+)
 from include.tiering.audit.removal_contract import PlannedRemoval, RemovalItem, RemovalOutcome
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.reports.audit import AuditRun, RemovalRun, present_accepted, present_audit

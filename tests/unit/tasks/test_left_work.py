@@ -4,7 +4,13 @@ import pytest
 
 from include.tiering.model.ids import Uuid
 from include.tiering.tasks.left_work import LeftBecause, left_work
-from include.tiering.work.contract import ALL_TOPICS, LeaseHolder, PlannedSegment, SegmentOutcome, WorkItem
+from include.tiering.work.contract import (
+    ALL_TOPICS,
+    LeaseHolder,
+    PlannedSegment,
+    SegmentOutcome,
+    WorkItem,
+)
 from tests.doubles.segments import partition_of
 
 A, B = partition_of("a"), partition_of("b")

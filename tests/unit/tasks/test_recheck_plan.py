@@ -16,14 +16,16 @@ def archive(tmp_path: Path) -> Archive:
 
 
 def _planned(archive: Archive) -> list[PlannedDeletion]:
-    with archive.open() as tiering:
-        tiering.plan_expiration("approved")
-        return [deletion for planned in tiering.deletions.plan("approved") for deletion in planned.deletions]
+    with archive.open() as app:
+        app.expiration.plan("approved")
+        return [
+            deletion for planned in app.adapters.stores.deletions.plan("approved") for deletion in planned.deletions
+        ]
 
 
 def _withdrawn(archive: Archive) -> list[PlannedDeletion]:
-    with archive.open() as tiering:
-        return list(tiering.withdrawn("approved"))
+    with archive.open() as app:
+        return list(app.expiration.withdrawn("approved"))
 
 
 def test_a_plan_stands_while_its_reasons_do(archive: Archive) -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.app import open_app
 from include.tiering.model.ids import Uuid
 from include.tiering.settings import load_settings
-from include.tiering.wiring import open_tiering
 from tests.doubles.log_dirs import ORDERS, BrokerLogDir
 from tests.doubles.quotas import SameLimiter
 
@@ -38,10 +38,10 @@ def test_partitions_take_turns_by_default(tmp_path, environment, order):
         log_dir.create_topic(topic, topic_id)
         log_dir.partition(f"{topic}-0", topic_id).filled(0, 10, 20)
     log_dir.all_current({"orders-0": 25, "payments-0": 25})
-    with open_tiering(_settings(tmp_path, log_dir.path, environment), quotas=SameLimiter(Exhausted())) as tiering:
-        tiering.migrate()
-        tiering.plan_copy("run")
-        copied = tiering.copy_batch("run", "run/0").copied
+    with open_app(_settings(tmp_path, log_dir.path, environment), quotas=SameLimiter(Exhausted())) as app:
+        app.set_up.migrate()
+        app.copying.plan("run")
+        copied = app.copying.run_batch("run", "run/0").copied
     assert [segment.segment_id.topic_id_partition.topic for segment in copied] == order
 
 

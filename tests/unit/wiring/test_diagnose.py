@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.app import App, open_app
 from include.tiering.quota.config_store import ALL_BROKERS
 from include.tiering.settings import load_settings
 from include.tiering.tasks.diagnose import Cause, Diagnosis
-from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.broker_data import copy_of
 
 
@@ -19,7 +19,7 @@ def brokers(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tiering(tmp_path: Path, brokers: Path) -> Iterator[Tiering]:
+def app(tmp_path: Path, brokers: Path) -> Iterator[App]:
     settings = load_settings(
         environ={
             "TIERING_LOG_DIRS": f"1:{brokers / 'broker-1'},2:{brokers / 'broker-2'}",
@@ -28,44 +28,44 @@ def tiering(tmp_path: Path, brokers: Path) -> Iterator[Tiering]:
             "TIERING_REMOTE_STORAGE__URL": f"file://{tmp_path / 'remote'}",
         }
     )
-    with open_tiering(settings) as opened:
+    with open_app(settings) as opened:
         opened.migrate()
         yield opened
 
 
-def one(tiering: Tiering, topic: str) -> Diagnosis:
-    (found,) = tiering.diagnose(topic)
+def one(app: App, topic: str) -> Diagnosis:
+    (found,) = app.operations.diagnose(topic)
     return found
 
 
-def test_what_can_be_copied_waits_for_a_run_and_is_then_up_to_date(tiering: Tiering) -> None:
-    waiting = one(tiering, "bigrecs")
+def test_what_can_be_copied_waits_for_a_run_and_is_then_up_to_date(app: App) -> None:
+    waiting = one(app, "bigrecs")
     assert (waiting.cause, waiting.cause.tiers) == (Cause.WAITS_FOR_A_RUN, True)
     assert waiting.finding.startswith("1 segment, ")
-    tiering.plan_copy("run-1", topics=["bigrecs"])
-    tiering.copy_batch("run-1", "run-1/0")
-    done = one(tiering, "bigrecs")
+    app.copying.plan("run-1", topics=["bigrecs"])
+    app.copying.run_batch("run-1", "run-1/0")
+    done = one(app, "bigrecs")
     assert (done.cause, done.cause.tiers) == (Cause.UP_TO_DATE, True)
     assert done.finding.startswith("all that has rolled is remote; active segment from offset 3")
 
 
-def test_an_open_transaction_is_named_with_producer_age_and_the_way_out(tiering: Tiering) -> None:
-    tiering.plan_copy("run-1", topics=["payments*"])
-    tiering.copy_batch("run-1", "run-1/0")
-    found = one(tiering, "payments.v1-eu")
+def test_an_open_transaction_is_named_with_producer_age_and_the_way_out(app: App) -> None:
+    app.copying.plan("run-1", topics=["payments*"])
+    app.copying.run_batch("run-1", "run-1/0")
+    found = one(app, "payments.v1-eu")
     assert found.cause is Cause.OPEN_TRANSACTION
     assert found.finding.startswith("open transaction of producer 3005 for ")
     assert found.finding.endswith(" from offset 727; last stable offset 727, high watermark 1259")
     assert found.advice.endswith("kafka-transactions.sh abort --topic payments.v1-eu --partition 0 --start-offset 727")
 
 
-def test_a_topic_that_nobody_asked_for(tiering: Tiering) -> None:
-    found = one(tiering, "trimmed")
+def test_a_topic_that_nobody_asked_for(app: App) -> None:
+    found = one(app, "trimmed")
     assert (found.cause, found.advice) == (Cause.NOT_INCLUDED, "add trimmed to topics.include")
 
 
-def test_only_an_active_segment(tiering: Tiering) -> None:
-    found = one(tiering, "never-written")
+def test_only_an_active_segment(app: App) -> None:
+    found = one(app, "never-written")
     assert (found.cause, found.cause.tiers) == (Cause.NOTHING_ROLLED, True)
 
 
@@ -80,37 +80,37 @@ def test_only_an_active_segment(tiering: Tiering) -> None:
         ),
     ],
 )
-def test_topics_without_a_partition_to_look_at(tiering: Tiering, topic: str, cause: Cause, finding: str) -> None:
-    found = one(tiering, topic)
+def test_topics_without_a_partition_to_look_at(app: App, topic: str, cause: Cause, finding: str) -> None:
+    found = one(app, topic)
     assert (found.partition, found.cause, found.finding) == (None, cause, finding)
 
 
-def test_a_pool_of_size_0(tiering: Tiering) -> None:
-    tiering.pool_mirror.record("remote_log_copier", 0, seen=None, author="ada")
-    found = one(tiering, "bigrecs")
+def test_a_pool_of_size_0(app: App) -> None:
+    app.adapters.stores.pool_mirror.record("remote_log_copier", 0, seen=None, author="ada")
+    found = one(app, "bigrecs")
     assert found.cause is Cause.PLATFORM
     assert found.finding == "pool: pool remote_log_copier has 0 slots: that is a pause; give it slots to go on"
 
 
-def test_a_pause_of_one_topic_and_of_all(tiering: Tiering) -> None:
-    tiering.work.pause("bigrecs", author="ada")
-    found = one(tiering, "bigrecs")
+def test_a_pause_of_one_topic_and_of_all(app: App) -> None:
+    app.adapters.stores.work.pause("bigrecs", author="ada")
+    found = one(app, "bigrecs")
     assert (found.cause, found.finding) == (Cause.NOT_READY, "paused: ./tiering resume --topic bigrecs")
-    tiering.work.pause(None, author="ada")
-    assert one(tiering, "bigrecs").finding == "pause: all topics are paused: ./tiering resume"
+    app.adapters.stores.work.pause(None, author="ada")
+    assert one(app, "bigrecs").finding == "pause: all topics are paused: ./tiering resume"
 
 
-def test_a_store_that_is_not_ours(tiering: Tiering, tmp_path: Path) -> None:
+def test_a_store_that_is_not_ours(app: App, tmp_path: Path) -> None:
     marker = tmp_path / "remote" / "_tiering-store.json"
     marker.write_text(marker.read_text().replace('"generation": 1', '"generation": 9'))
-    found = one(tiering, "bigrecs")
+    found = one(app, "bigrecs")
     assert found.cause is Cause.PLATFORM
     assert found.finding.startswith("storage: ")
 
 
-def test_a_leader_that_is_out_of_sight(tiering: Tiering, brokers: Path) -> None:
+def test_a_leader_that_is_out_of_sight(app: App, brokers: Path) -> None:
     shutil.rmtree(brokers / "broker-2")
-    found = tiering.diagnose("orders")
+    found = app.operations.diagnose("orders")
     assert [(line.partition and line.partition.partition, line.cause.tiers) for line in found] == [
         (0, True),
         (1, False),
@@ -119,37 +119,37 @@ def test_a_leader_that_is_out_of_sight(tiering: Tiering, brokers: Path) -> None:
     assert (found[1].cause, "broker-2" in found[1].finding) == (Cause.NOT_READY, True)
 
 
-def test_a_missing_producer_snapshot(tiering: Tiering, brokers: Path) -> None:
+def test_a_missing_producer_snapshot(app: App, brokers: Path) -> None:
     for snapshot in (brokers / "broker-2" / "bigrecs-0").glob("*.snapshot"):
         snapshot.unlink()
-    found = one(tiering, "bigrecs")
+    found = one(app, "bigrecs")
     assert (found.cause, found.finding) == (Cause.NOT_ELIGIBLE, "segment at 0: no producer snapshot at its end")
 
 
-def test_a_batch_holds_it_under_a_quota(tiering: Tiering) -> None:
-    tiering.alter_configs(ALL_BROKERS, {"remote.log.manager.copy.max.bytes.per.second": "1024"}, author="ada")
-    tiering.plan_copy("run-1", topics=["bigrecs"])
-    lease = tiering.work.claim("run-1", "run-1/0", lease_ms=600_000)
+def test_a_batch_holds_it_under_a_quota(app: App) -> None:
+    app.configs.alter(ALL_BROKERS, {"remote.log.manager.copy.max.bytes.per.second": "1024"}, author="ada")
+    app.copying.plan("run-1", topics=["bigrecs"])
+    lease = app.adapters.stores.work.claim("run-1", "run-1/0", lease_ms=600_000)
     assert lease is not None
-    found = one(tiering, "bigrecs")
+    found = one(app, "bigrecs")
     assert (found.cause, found.cause.tiers) == (Cause.BEING_COPIED, True)
     assert found.finding.startswith("batch run-1/0 has held it for ")
     assert "; copy quota 1.0 KiB/s of broker 2: " in found.finding
-    tiering.work.release(lease)
-    assert one(tiering, "bigrecs").cause is Cause.WAITS_FOR_A_RUN
+    app.adapters.stores.work.release(lease)
+    assert one(app, "bigrecs").cause is Cause.WAITS_FOR_A_RUN
 
 
-def test_a_hole_is_somebodys_decision(tiering: Tiering, brokers: Path) -> None:
-    tiering.plan_copy("run-1", topics=["orders"], limit_bytes=1)
-    tiering.copy_batch("run-1", "run-1/0")
-    (held,) = [size.topic_id_partition for size in tiering.sizes()]
+def test_a_hole_is_somebodys_decision(app: App, brokers: Path) -> None:
+    app.copying.plan("run-1", topics=["orders"], limit_bytes=1)
+    app.copying.run_batch("run-1", "run-1/0")
+    (held,) = [size.topic_id_partition for size in app.sizes.partition_sizes()]
     log_dir = next(brokers.glob(f"broker-*/{held}"))
     bases = sorted(int(path.stem) for path in log_dir.glob("*.log"))
     for path in log_dir.glob(f"{bases[0]:020d}.*"):
         path.unlink()
     for path in log_dir.glob(f"{bases[1]:020d}.*"):
         path.unlink()
-    found = {line.partition and line.partition.partition: line for line in tiering.diagnose("orders")}
+    found = {line.partition and line.partition.partition: line for line in app.operations.diagnose("orders")}
     hole = found[held.partition]
     assert hole.cause is Cause.HELD_BACK
     assert f"offsets {bases[1]}..{bases[2] - 1} are no longer in the source" in hole.finding

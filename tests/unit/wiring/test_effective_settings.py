@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.app import App, open_app
 from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from include.tiering.quota.scopes import Scope
 from include.tiering.quota.sql_ledger import PATIENCE_MS
 from include.tiering.settings import load_settings
-from include.tiering.wiring import Tiering, open_tiering
 from tests.doubles.log_dirs import BrokerLogDir
 
 COPY = "remote.log.manager.copy.max.bytes.per.second"
 
 
 @pytest.fixture
-def tiering(tmp_path: Path) -> Iterator[Tiering]:
+def app(tmp_path: Path) -> Iterator[App]:
     log_dir = BrokerLogDir(tmp_path / "broker-1", cluster_id="cluster-of-the-tests-A")
     environ = {
         "TIERING_LOG_DIRS": f"1:{log_dir.path}",
@@ -28,38 +28,36 @@ def tiering(tmp_path: Path) -> Iterator[Tiering]:
         "TIERING_COPIER__MAX__BATCHES": "4",
     }
     (tmp_path / "store").mkdir()
-    with open_tiering(load_settings(environ=environ)) as opened:
+    with open_app(load_settings(environ=environ)) as opened:
         opened.migrate()
         yield opened
 
 
-def test_a_dynamic_setting_wins_until_it_is_removed(tiering: Tiering) -> None:
+def test_a_dynamic_setting_wins_until_it_is_removed(app: App) -> None:
     seen = []
     for value in ("9", None):
-        tiering.alter_configs(ALL_BROKERS, {"tiering.copier.max.batches": value}, author="ann")
-        live = tiering.effective_settings()
+        app.configs.alter(ALL_BROKERS, {"tiering.copier.max.batches": value}, author="ann")
+        live = app.effective_configs.settings()
         seen.append((live.copier.max_batches, live.origin("tiering.copier.max.batches")))
     assert seen == [(9, "dynamic config"), (4, "environment TIERING_COPIER__MAX__BATCHES")]
 
 
-def test_a_change_of_a_quota_is_announced_to_the_ledger_that_workers_share(tiering: Tiering) -> None:
+def test_a_change_of_a_quota_is_announced_to_the_ledger_that_workers_share(app: App) -> None:
     broker = ConfigEntity(EntityType.BROKERS, "1")
-    first = tiering.alter_configs(ALL_BROKERS, {COPY: "100"}, author="ann")
-    second = tiering.alter_configs(broker, {COPY: "50"}, author="ann")
-    in_force = tiering.quota_ledger.in_force()
+    first = app.configs.alter(ALL_BROKERS, {COPY: "100"}, author="ann")
+    second = app.configs.alter(broker, {COPY: "50"}, author="ann")
+    in_force = app.adapters.quota_ledger.in_force()
     assert first.version < second.version == in_force.version
     assert [in_force.of(Scope.parse(f"copy/broker/{broker_id}")) for broker_id in (1, 2)] == [50, 100]
 
 
-def test_a_change_waits_for_a_worker_that_holds_the_ledger_for_longer_than_a_round(
-    tiering: Tiering, tmp_path: Path
-) -> None:
-    tiering.quota_ledger.in_force()
+def test_a_change_waits_for_a_worker_that_holds_the_ledger_for_longer_than_a_round(app: App, tmp_path: Path) -> None:
+    app.adapters.quota_ledger.in_force()
     ledger = tmp_path / "metadata-quota.sqlite"
     with closing(sqlite3.connect(ledger, isolation_level=None, check_same_thread=False)) as worker:
         worker.execute("BEGIN IMMEDIATE")
         end = threading.Timer(2 * PATIENCE_MS / 1000, worker.execute, args=("ROLLBACK",))
         end.start()
-        tiering.alter_configs(ALL_BROKERS, {COPY: "70"}, author="ann")
+        app.configs.alter(ALL_BROKERS, {COPY: "70"}, author="ann")
         end.join()
-    assert tiering.quota_ledger.in_force().of(Scope.parse("copy/broker/1")) == 70
+    assert app.adapters.quota_ledger.in_force().of(Scope.parse("copy/broker/1")) == 70

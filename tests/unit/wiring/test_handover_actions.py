@@ -8,6 +8,7 @@ from typing import Any
 import google_crc32c
 import pytest
 
+from include.tiering.app.handover_actions import HandoverActions
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import PublicationRefusedError
@@ -18,7 +19,6 @@ from include.tiering.quota.contract import NoQuotas
 from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.tasks.missing_segments import LossLimits
 from include.tiering.tasks.verify_segments import Measurer
-from include.tiering.wiring.handover_actions import HandoverActions
 from include.tiering.work.handover_contract import SeededPartition
 from tests.doubles.copied_segments import copied_partition
 from tests.doubles.manual_clock import ManualClock
@@ -43,9 +43,9 @@ ORDERS = TopicIdPartition(Uuid(bytes(range(16))), 0, "orders")
 @pytest.mark.parametrize("reason", HeldBack)
 def test_what_only_a_person_can_end_is_not_waited_for(reason: HeldBack) -> None:
     held = HeldBackPartition(ORDERS, 7, reason, "in words")
-    tiering: Any = SimpleNamespace(plan_copy=lambda run_id, topics: CopyPlan(run_id, (), (held,), ()))
+    app: Any = SimpleNamespace(plan_copy=lambda run_id, topics: CopyPlan(run_id, (), (held,), ()))
     nobody: Any = None
-    done = HandoverActions(tiering, nobody, nobody).copy_round("orders", "run")
+    done = HandoverActions(app, nobody, nobody).copy_round("orders", "run")
     assert done.worth_retrying == (reason in PASSES_BY_ITSELF)
     assert done.held_back == (f"{ORDERS}, offset 7: {reason}: in words",)
 
@@ -69,8 +69,8 @@ def test_either_all_that_was_decided_is_published_and_no_more_or_nothing(
     world, topic = PublicationWorld(engine), MemoryMetadataTopic()
     world.copied(ORDERS, verdicts=verdicts)
     nobody: Any = None
-    tiering: Any = SimpleNamespace(require_our_store=lambda: None)
-    actions = HandoverActions(tiering, world.publisher(topic, ManualClock()), nobody)
+    app: Any = SimpleNamespace(require_our_store=lambda: None)
+    actions = HandoverActions(app, world.publisher(topic, ManualClock()), nobody)
     with pytest.raises(PublicationRefusedError, match=f"{said}.*Nothing was sent"):
         actions.publish(SeededPartition(ORDERS, 100, end_offset, 100, 1, 0))
     assert records_about(topic, ORDERS) == []
@@ -92,7 +92,7 @@ def test_the_gate_reads_as_deeply_as_is_asked_for(tmp_path: Path, depth: Depth, 
     path.write_bytes(content)
     told = dataclasses.replace(row, log_crc32c=google_crc32c.value(bytes(content)))
     metadata = MemoryMetadata([*partition.rows[:3], told])
-    tiering: Any = SimpleNamespace(
+    app: Any = SimpleNamespace(
         metadata=metadata,
         measurer=Measurer(metadata, partition.storage, NoQuotas()),
         segment_judge=PlainJudge,
@@ -100,7 +100,5 @@ def test_the_gate_reads_as_deeply_as_is_asked_for(tmp_path: Path, depth: Depth, 
     )
     nobody: Any = None
     segment_id = row.metadata.remote_log_segment_id
-    HandoverActions(tiering, nobody, nobody, depth=depth).verify(
-        {segment_id.topic_id_partition: frozenset([segment_id])}
-    )
+    HandoverActions(app, nobody, nobody, depth=depth).verify({segment_id.topic_id_partition: frozenset([segment_id])})
     assert [one.verdict for one in metadata.rows.values()] == [Verdict.NONE] * 3 + [verdict]

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.app import open_app
 from include.tiering.database.facts_memory import FactsMemory
 from include.tiering.log_source.contract import IneligibleReason
 from include.tiering.settings import TieringSettings, load_settings
-from include.tiering.wiring import open_tiering
 from tests.doubles.broker_data import broker_data
 
 TOPIC = "bigrecs"
@@ -41,48 +41,48 @@ def _hide_facts(settings: TieringSettings) -> None:
 
 
 def _reasons(settings: TieringSettings) -> tuple[set[IneligibleReason | None], list[str]]:
-    with open_tiering(settings) as tiering:
-        report = tiering.scan(topics=[TOPIC])
+    with open_app(settings) as app:
+        report = app.copying.scan(topics=[TOPIC])
     rolled = {segment.reason for replica in report.replicas for segment in replica.segments if not segment.active}
     return rolled, [error.error for error in report.errors]
 
 
 def test_without_facts_from_the_beginning_the_users_word_counts(settings: TieringSettings) -> None:
     _hide_facts(settings)
-    with open_tiering(settings) as tiering:
-        tiering.migrate()
-        assert tiering.plan_copy("run-1").segments > 0
-        assert not tiering.facts_memory.were_known()
+    with open_app(settings) as app:
+        app.set_up.migrate()
+        assert app.copying.plan("run-1").segments > 0
+        assert not app.adapters.stores.facts_memory.were_known()
     assert None in _reasons(settings)[0]
 
 
 def test_once_facts_were_known_their_absence_refuses(settings: TieringSettings) -> None:
-    with open_tiering(settings) as tiering:
-        tiering.migrate()
-        planned = tiering.plan_copy("run-1")
+    with open_app(settings) as app:
+        app.set_up.migrate()
+        planned = app.copying.plan("run-1")
         assert planned.segments > 0
     _hide_facts(settings)
     reasons, errors = _reasons(settings)
     assert (reasons, errors) == ({IneligibleReason.TOPIC_UNKNOWN}, ["ClusterFactsError"])
-    with open_tiering(settings) as tiering:
-        assert tiering.plan_copy("run-2").partitions == ()
+    with open_app(settings) as app:
+        assert app.copying.plan("run-2").partitions == ()
         # What was planned before they went away is not copied either.
-        copied = tiering.copy_batch("run-1", "run-1/0")
+        copied = app.copying.run_batch("run-1", "run-1/0")
     assert copied.copied == ()
     assert {failure.item.error for failure in copied.failed} == {"ClusterFactsError"}
 
 
 def test_a_dry_run_remembers_nothing(settings: TieringSettings) -> None:
-    with open_tiering(settings) as tiering:
-        tiering.migrate()
-        tiering.plan_copy("run-1", dry_run=True)
-        assert not tiering.facts_memory.were_known()
+    with open_app(settings) as app:
+        app.set_up.migrate()
+        app.copying.plan("run-1", dry_run=True)
+        assert not app.adapters.stores.facts_memory.were_known()
 
 
 def test_it_is_remembered_once_and_for_one_cluster(settings: TieringSettings) -> None:
-    with open_tiering(settings) as tiering:
-        tiering.migrate()
+    with open_app(settings) as app:
+        app.set_up.migrate()
         for _ in range(2):
-            tiering.facts_memory.remember()
-        assert tiering.facts_memory.were_known()
-        assert not FactsMemory(tiering.engine, "another cluster").were_known()
+            app.adapters.stores.facts_memory.remember()
+        assert app.adapters.stores.facts_memory.were_known()
+        assert not FactsMemory(app.adapters.engine, "another cluster").were_known()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.app import open_app
+from include.tiering.app.app import App
 from include.tiering.model.ids import Uuid
 from include.tiering.settings import TieringSettings, load_settings
-from include.tiering.wiring import open_tiering
-from include.tiering.wiring.tiering import Tiering
 from include.tiering.work.contract import ANYWHERE, Placement
 from tests.doubles.log_dirs import BrokerLogDir
 
@@ -48,16 +48,16 @@ spark_resource = "local_disk"
 
 
 @pytest.fixture
-def planned(tmp_path: Path) -> Iterator[Tiering]:
+def planned(tmp_path: Path) -> Iterator[App]:
     """A stored plan of all four segments."""
     log_dirs(tmp_path)
-    with open_tiering(settings(tmp_path)) as tiering:
-        tiering.migrate()
-        tiering.plan_copy("run")
-        yield tiering
+    with open_app(settings(tmp_path)) as app:
+        app.set_up.migrate()
+        app.copying.plan("run")
+        yield app
 
 
-def test_a_partition_is_placed_where_its_log_dir_is(planned: Tiering) -> None:
+def test_a_partition_is_placed_where_its_log_dir_is(planned: App) -> None:
     plan = planned.plan_copy("again", dry_run=True)
     found = {one.replica_id.topic_id_partition.topic: one.placement for one in plan.partitions}
     assert found == {"orders": RACK_A, "clicks": RACK_B}
@@ -65,30 +65,30 @@ def test_a_partition_is_placed_where_its_log_dir_is(planned: Tiering) -> None:
 
 @pytest.mark.parametrize(("placement", "topic", "other"), [(RACK_A, "orders", 2), (RACK_B, "clicks", 1)])
 def test_a_batch_needs_no_more_than_the_log_dirs_of_its_placement(
-    planned: Tiering, tmp_path: Path, placement: Placement, topic: str, other: int
+    planned: App, tmp_path: Path, placement: Placement, topic: str, other: int
 ) -> None:
     (tmp_path / f"broker-{other}").rename(tmp_path / "on another host")
-    with open_tiering(settings(tmp_path)) as elsewhere:
+    with open_app(settings(tmp_path)) as elsewhere:
         result = elsewhere.copy_batch("run", "run/0", placement=placement)
         assert not result.failed
         assert [one.segment_id.topic_id_partition.topic for one in result.copied] == [topic, topic]
         assert not elsewhere.copy_batch("run", "run/1", placement=ANYWHERE).copied
 
 
-def test_a_path_that_cannot_be_read_there_fails_the_batch_with_host_and_path(planned: Tiering, tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_read_there_fails_the_batch_with_host_and_path(planned: App, tmp_path: Path) -> None:
     (tmp_path / "broker-2").rename(tmp_path / "on another host")
-    with open_tiering(settings(tmp_path)) as elsewhere:
+    with open_app(settings(tmp_path)) as elsewhere:
         (failure,) = elsewhere.copy_batch("run", "run/0", placement=RACK_B).failed
     assert failure.item.topic_id_partition.topic == "clicks"
     assert str(tmp_path / "broker-2") in str(failure.item.message)
     assert f"on host {socket.gethostname()}" in str(failure.item.message)
 
 
-def test_without_a_placement_a_batch_copies_all_that_it_can_read(planned: Tiering) -> None:
+def test_without_a_placement_a_batch_copies_all_that_it_can_read(planned: App) -> None:
     copied = planned.copy_batch("run", "run/0").copied
     assert {one.segment_id.topic_id_partition.topic for one in copied} == {"orders", "clicks"}
 
 
-def test_a_log_dir_that_cannot_be_identified_places_nothing(planned: Tiering, tmp_path: Path) -> None:
+def test_a_log_dir_that_cannot_be_identified_places_nothing(planned: App, tmp_path: Path) -> None:
     (tmp_path / "broker-1" / "meta.properties").write_text("version=1\n")
     assert set(planned.placements().values()) == {RACK_B}

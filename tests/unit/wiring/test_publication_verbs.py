@@ -10,7 +10,8 @@ import pytest
 from prometheus_client import REGISTRY
 from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import app
+from include.tiering.app import App, open_app
+from include.tiering.cli.app import cli
 from include.tiering.cli.session import Session
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
@@ -22,7 +23,6 @@ from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_storage.location import open_storage, place_of
 from include.tiering.settings import load_settings
-from include.tiering.wiring import Tiering, open_tiering
 from include.tiering.work.handover_contract import LocalRetention
 from include.tiering.work.sql_handovers import SqlHandoverStore
 from tests.doubles.manual_clock import ManualClock
@@ -62,15 +62,15 @@ class Deployment:
         }
 
     @contextmanager
-    def open(self, _settings: Any = None) -> Iterator[Tiering]:
-        with open_tiering(load_settings(environ=self.environ), clock=ManualClock()) as tiering:
-            tiering.brokers = self.brokers
-            tiering.metadata_topic_writer = self.topic
-            yield tiering
+    def open(self, _settings: Any = None) -> Iterator[App]:
+        with open_app(load_settings(environ=self.environ), clock=ManualClock()) as app:
+            app.adapters.brokers = self.brokers
+            app.adapters.metadata_topic_writer = self.topic
+            yield app
 
     def run(self, *arguments: str) -> Result:
-        session = Session(open_tiering=self.open)  # type: ignore[arg-type]
-        return CliRunner(env={"COLUMNS": "200"}).invoke(app, ["publish", *arguments], obj=session)
+        session = Session(open_app=self.open)  # type: ignore[arg-type]
+        return CliRunner(env={"COLUMNS": "200"}).invoke(cli, ["publish", *arguments], obj=session)
 
     def document(self, *arguments: str) -> Any:
         return json.loads(self.run(*arguments, "--json").stdout)
@@ -158,13 +158,13 @@ def test_nothing_is_published_before_the_hand_over_looked_at_it_for_the_last_tim
 def test_what_cannot_be_published_at_all_is_said(deployment: Deployment) -> None:
     other = partition_of("payments")
     deployment.brokers.create_topic("payments", topic_id=other.topic_id)
-    with deployment.open() as tiering:
+    with deployment.open() as app:
         with pytest.raises(UnknownTopicError, match="no topic nothing"):
-            tiering.publish("nothing")
+            app.publication.publish("nothing")
         with pytest.raises(SettingError, match=r"payments .* has segments of the platform"):
-            tiering.publish("payments")
+            app.publication.publish("payments")
         with pytest.raises(SettingError, match="has segments"):
-            tiering.publish("orders", [2])
+            app.publication.publish("orders", [2])
 
 
 def test_an_id_that_a_broker_has_is_refused(deployment: Deployment) -> None:
@@ -185,6 +185,6 @@ def test_metrics_tell_what_is_published_and_what_waits(deployment: Deployment) -
     assert value("tiering_unpublished_segments") == 1
     assert value("tiering_unpublished_bytes") == 1_000
     deployment.world.owned_by(_FIRST, TopicOwner.BROKER)
-    with deployment.open() as tiering:
-        tiering.show_publication()
+    with deployment.open() as app:
+        app.publication.show()
     assert value("tiering_unpublished_segments") == 0

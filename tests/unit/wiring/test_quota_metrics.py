@@ -4,8 +4,8 @@ from pathlib import Path
 
 from prometheus_client import REGISTRY
 
+from include.tiering.app import open_app
 from include.tiering.settings import load_settings
-from include.tiering.wiring import open_tiering
 from tests.doubles.log_dirs import BrokerLogDir
 
 
@@ -31,10 +31,10 @@ include = ["orders"]
     )
     counted = "tiering_quota_granted_bytes_total"
     before = _value(counted, kind="copy", topic="orders")
-    with open_tiering(load_settings(config, environ={"HOME": str(tmp_path)})) as tiering:
-        tiering.migrate()
-        tiering.plan_copy("run")
-        result = tiering.copy_batch("run", "run/0")
+    with open_app(load_settings(config, environ={"HOME": str(tmp_path)})) as app:
+        app.set_up.migrate()
+        app.copying.plan("run")
+        result = app.copying.run_batch("run", "run/0")
     assert len(result.copied) == 2
     assert _value(counted, kind="copy", topic="orders") - before == result.sent_bytes
     assert _value("RLMCopy_byte_rate") == 0.0

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.app import open_app
 from include.tiering.database.store_identity import known_clusters
 from include.tiering.errors import ForeignStoreError, MetadataUnavailableError
 from include.tiering.settings import TieringSettings, load_settings
-from include.tiering.wiring import open_tiering
 from tests.doubles.segments import CLUSTER_ID
 from tests.doubles.stored_log import MARKER, StoredLog
 
@@ -32,31 +32,36 @@ def settings(tmp_path: Path, stored: StoredLog) -> TieringSettings:
 
 
 def test_a_store_is_taken_over_by_a_rebuild_and_not_by_set_up(settings: TieringSettings, stored: StoredLog) -> None:
-    with open_tiering(settings) as tiering:
-        plan = tiering.plan_rebuild()
+    with open_app(settings) as app:
+        plan = app.recovery.plan_rebuild()
         assert (plan.found, plan.begun, plan.attempts) == (MARKER, None, 2)
-        assert tiering.rebuild(plan, author="me", dry_run=True).marker is None
+        assert app.recovery.rebuild(plan, author="me", dry_run=True).marker is None
         assert stored.storage.read_marker() == MARKER
-        report = tiering.rebuild(plan, author="me")
-    with open_tiering(settings) as tiering:
-        assert tiering.cluster_id == CLUSTER_ID
-        assert tiering.migrate() == report.marker == stored.storage.read_marker()
-        tiering.storage.check_writable()
-        assert [one.segments for one in tiering.sizes()] == [1, 1]
+        report = app.recovery.rebuild(plan, author="me")
+    with open_app(settings) as app:
+        assert app.adapters.cluster_id == CLUSTER_ID
+        assert app.set_up.migrate() == report.marker == stored.storage.read_marker()
+        app.adapters.storage.check_writable()
+        assert [one.segments for one in app.sizes.partition_sizes()] == [1, 1]
 
 
 def test_a_half_rebuilt_database_serves_nobody(settings: TieringSettings) -> None:
-    with open_tiering(settings) as tiering:
-        assert tiering.rebuild(tiering.plan_rebuild(), author="me", stop=lambda: True).interrupted
-    with open_tiering(settings) as tiering:
-        for use in (lambda: tiering.cluster_id, tiering.sizes, tiering.migrate, lambda: tiering.storage):
+    with open_app(settings) as app:
+        assert app.recovery.rebuild(app.recovery.plan_rebuild(), author="me", stop=lambda: True).interrupted
+    with open_app(settings) as app:
+        for use in (
+            lambda: app.adapters.cluster_id,
+            app.sizes.partition_sizes,
+            app.set_up.migrate,
+            lambda: app.adapters.storage,
+        ):
             with pytest.raises(MetadataUnavailableError, match="rebuild goes on"):
                 use()
-        (schema, *_) = tiering.readiness().checks
+        (schema, *_) = app.operations.ready().checks
         assert (schema.name, schema.ok, schema.waitable) == ("schema", False, True)
-        plan = tiering.plan_rebuild()
+        plan = app.recovery.plan_rebuild()
         assert plan.begun == plan.found
-        assert [one.before for one in tiering.rebuild(plan, author="me").partitions] == [True, False]
+        assert [one.before for one in app.recovery.rebuild(plan, author="me").partitions] == [True, False]
 
 
 def test_set_up_over_the_store_of_another_database_leaves_both_alone(
@@ -73,9 +78,9 @@ def test_set_up_over_the_store_of_another_database_leaves_both_alone(
         "TIERING_METADATA__URL": f"sqlite:///{tmp_path / 'new.sqlite'}",
         "TIERING_REMOTE_STORAGE__URL": stored.root.as_uri(),
     }
-    with open_tiering(load_settings(environ=environ)) as tiering:
+    with open_app(load_settings(environ=environ)) as app:
         with pytest.raises(ForeignStoreError, match=r"\./tiering rebuild"):
-            tiering.migrate()
-        assert known_clusters(tiering.engine) == []
+            app.set_up.migrate()
+        assert known_clusters(app.adapters.engine) == []
         assert stored.storage.read_marker() == MARKER
-        assert not tiering.rebuild(tiering.plan_rebuild(), author="me").interrupted
+        assert not app.recovery.rebuild(app.recovery.plan_rebuild(), author="me").interrupted

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.app import open_app
+from include.tiering.app.rehearse import rehearse
+from include.tiering.app.rehearse_on import Watcher, settings_of
 from include.tiering.errors import (
     BrokerProcessError,
     RehearsalError,
@@ -21,9 +24,6 @@ from include.tiering.rehearsal.broker_process import BrokerProcess
 from include.tiering.rehearsal.kafka_home import KafkaHome
 from include.tiering.rehearsal.throw_away import ThrowAwayBroker
 from include.tiering.settings import TieringSettings, load_settings, to_environment
-from include.tiering.wiring import open_tiering
-from include.tiering.wiring.rehearse import rehearse
-from include.tiering.wiring.rehearse_on import Watcher, settings_of
 from tests.doubles.broker_data import broker_data, copy_of
 
 STOPPED = "stopped"
@@ -64,8 +64,8 @@ def settings(tmp_path: Path) -> TieringSettings:
 
 def attempt(settings: TieringSettings, topic: str, told: list[str], *, keep: bool = False) -> None:
     watcher = Watcher(told.append, lambda _: None, _uncounted)
-    with open_tiering(settings) as tiering:
-        rehearse(tiering, topic, KAFKA, watcher, max_bytes=1 << 30, keep=keep)
+    with open_app(settings) as app:
+        rehearse(app, topic, KAFKA, watcher, max_bytes=1 << 30, keep=keep)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.app import open_app
 from include.tiering.errors import SettingError
 from include.tiering.settings import TieringSettings, load_settings
-from include.tiering.wiring import open_tiering
 from tests.doubles.log_dirs import BrokerLogDir
 
 
@@ -38,11 +38,11 @@ def orders(path: Path, cluster_id: str) -> Path:
 def test_segments_of_another_cluster_are_never_planned(tmp_path: Path, dry_run: bool) -> None:
     ours = orders(tmp_path / "ours", "cluster-of-the-tests-A")
     theirs = orders(tmp_path / "theirs", "cluster-of-the-tests-B")
-    with open_tiering(settings(tmp_path, ours)) as tiering:
-        tiering.migrate()
-        assert tiering.plan_copy("run-1", dry_run=dry_run).segments == 1
+    with open_app(settings(tmp_path, ours)) as app:
+        app.set_up.migrate()
+        assert app.copying.plan("run-1", dry_run=dry_run).segments == 1
     with (
-        open_tiering(settings(tmp_path, theirs)) as tiering,
+        open_app(settings(tmp_path, theirs)) as app,
         pytest.raises(SettingError, match="cluster-of-the-tests-B"),
     ):
-        tiering.plan_copy("run-2", dry_run=dry_run)
+        app.copying.plan("run-2", dry_run=dry_run)

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from prometheus_client import REGISTRY
 
+from include.tiering.app import open_app
 from include.tiering.observability.metrics import TOPIC_BYTES_IN
 from include.tiering.quota.config_store import ALL_BROKERS
 from include.tiering.quota.topic_meters import MeterKind
 from include.tiering.quota.topic_quota_configs import ENABLE
-from include.tiering.wiring import open_tiering
 from tests.doubles.planned_run import RUN_ID, planned_run, settings_of
 
 
@@ -17,11 +17,11 @@ def _counter(topic: str, meter: str) -> float:
 
 
 def test_what_a_batch_copied_is_what_its_topics_brought_in(tmp_path: Path) -> None:
-    with open_tiering(settings_of(planned_run(tmp_path, topics='["orders"]'))) as tiering:
-        tiering.configs.alter(ALL_BROKERS, {ENABLE: "true"}, author="test")
+    with open_app(settings_of(planned_run(tmp_path, topics='["orders"]'))) as app:
+        app.adapters.stores.configs.alter(ALL_BROKERS, {ENABLE: "true"}, author="test")
         before = _counter("orders", "accepted")
-        result = tiering.copy_batch(RUN_ID, f"{RUN_ID}.0")
-        report = tiering.topic_quotas.report()
+        result = app.copying.run_batch(RUN_ID, f"{RUN_ID}.0")
+        report = app.adapters.topic_quotas.report()
     copied_bytes = sum(segment.size_bytes for segment in result.copied)
     offsets = sum(segment.end_offset - segment.start_offset + 1 for segment in result.copied)
     assert copied_bytes > 0

@@ -41,11 +41,11 @@ def adopt(
     if dry_run and approve:
         raise SettingError("--dry-run and --approve exclude each other")
     ids = None if everything else [_parsed(text) for text in segment_id or ()]
-    with session_of(ctx).opened() as tiering:
-        plan, report = tiering.plan_adoption(ids), None
+    with session_of(ctx).opened() as app:
+        plan, report = app.recovery.plan_adoption(ids), None
         refusal = None if dry_run else _refusal(plan, approve=approve)
         if refusal is None and not dry_run:
-            report = tiering.adopt(plan, new_run_id(), author=author())
+            report = app.recovery.adopt(plan, new_run_id(), author=author())
     from include.tiering.reports.adopt import present_adopt
 
     finish(present_adopt(plan, report, refusal), as_json=as_json)

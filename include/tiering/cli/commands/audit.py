@@ -16,9 +16,9 @@ from include.tiering.cli.session import author, session_of
 from include.tiering.errors import SettingError
 
 if TYPE_CHECKING:
+    from include.tiering.app import App
     from include.tiering.reports.audit import RemovalRun
     from include.tiering.tasks.removal_batch import RemovalResult
-    from include.tiering.wiring import Tiering
 
 
 def audit(
@@ -79,13 +79,13 @@ def audit(
         raise SettingError("--accept goes with nothing else")
     from include.tiering.reports.audit import AuditRun, present_audit
 
-    with session_of(ctx).opened() as tiering:
+    with session_of(ctx).opened() as app:
         if accept:
-            _accept(tiering, accept, as_json=as_json)
+            _accept(app, accept, as_json=as_json)
             return
         run_id = new_run_id()
         with listing_progress() as on_listed:
-            report = tiering.audit(run_id, listing=tiering.listing_of(inventory), on_listed=on_listed)
+            report = app.audit.run(run_id, listing=app.audit.listing_of(inventory), on_listed=on_listed)
         removal: RemovalRun | None = None
         results: list[RemovalResult] = []
         interrupt = Interrupt()
@@ -93,9 +93,9 @@ def audit(
             # Only what changes something is worth a clean stop.
             with interrupt:
                 removal, results = _remove(
-                    tiering, run_id, interrupt, old_versions=old_versions, approve=approve, approve_plan=approve_plan
+                    app, run_id, interrupt, old_versions=old_versions, approve=approve, approve_plan=approve_plan
                 )
-        findings = tiering.audit_findings(run_id)
+        findings = app.audit.findings(run_id)
     code = interrupt.exit_code if interrupt.requested else _code(results)
     finish(present_audit(AuditRun(report.record, findings, report.tally, removal)), as_json=as_json, otherwise=code)
     if interrupt.requested or any(result.waiting for result in results):
@@ -110,7 +110,7 @@ def _require_sense(delete_orphans: bool, *, old_versions: bool, approve: bool, a
 
 
 def _remove(
-    tiering: "Tiering",
+    app: "App",
     audit_run_id: str,
     interrupt: Interrupt,
     *,
@@ -121,17 +121,17 @@ def _remove(
     from include.tiering.reports.audit import RemovalRun
 
     run_id = f"{audit_run_id}-remove"
-    plan = tiering.plan_removals(run_id, audit_run_id, with_versions=old_versions)
-    brake = tiering.removal_brake(run_id)
+    plan = app.audit.plan_removals(run_id, audit_run_id, with_versions=old_versions)
+    brake = app.audit.apply_removal_limits(run_id)
     refusal = "; ".join(one.sentence for one in plan.refusals) or None
     if refusal is None and plan.removals:
         refusal = _disagreement(plan.plan_hash, approve=approve, approve_plan=approve_plan)
     results: list[RemovalResult] = []
     if refusal is None and plan.removals:
-        tiering.approve_removals(run_id, plan.plan_hash, author=author())
-        results = _remove_all(tiering, run_id, plan.size_bytes, interrupt)
-    released = replace(brake, approval=tiering.removals.run(run_id).approval)
-    return RemovalRun(plan, released, tiering.removals.items(run_id), refusal), results
+        app.audit.approve_removals(run_id, plan.plan_hash, author=author())
+        results = _remove_all(app, run_id, plan.size_bytes, interrupt)
+    released = replace(brake, approval=app.adapters.stores.removals.run(run_id).approval)
+    return RemovalRun(plan, released, app.adapters.stores.removals.items(run_id), refusal), results
 
 
 def _disagreement(plan_hash: str, *, approve: bool, approve_plan: str | None) -> str | None:
@@ -140,30 +140,30 @@ def _disagreement(plan_hash: str, *, approve: bool, approve_plan: str | None) ->
     return None if approve or approve_plan is not None else f"it needs --approve, or --approve-plan {plan_hash}"
 
 
-def _remove_all(tiering: "Tiering", run_id: str, size_bytes: int, interrupt: Interrupt) -> "list[RemovalResult]":
+def _remove_all(app: "App", run_id: str, size_bytes: int, interrupt: Interrupt) -> "list[RemovalResult]":
     """Batches one after another, until one ends for another reason than its time."""
     from include.tiering.cli.progress import RunProgress
     from include.tiering.tasks.batch_room import BatchEnd
 
     results: list[RemovalResult] = []
-    with RunProgress(tiering.work, run_id, size_bytes, verb="removing"):
+    with RunProgress(app.adapters.stores.work, run_id, size_bytes, verb="removing"):
         while not results or results[-1].ended is BatchEnd.TIME_OVER:
             batch_id = f"{run_id}.{len(results)}"
-            results.append(tiering.remove_batch(run_id, batch_id, parent_alive=lambda: not interrupt.requested))
+            results.append(app.audit.run_removal_batch(run_id, batch_id, parent_alive=lambda: not interrupt.requested))
     return results
 
 
-def _accept(tiering: "Tiering", finding_ids: list[int], *, as_json: bool) -> None:
+def _accept(app: "App", finding_ids: list[int], *, as_json: bool) -> None:
     from include.tiering.reports.audit import present_accepted
 
-    finish(present_accepted(tiering.audits.accept(finding_ids, author=author())), as_json=as_json)
+    finish(present_accepted(app.adapters.stores.audits.accept(finding_ids, author=author())), as_json=as_json)
 
 
 def _withdraw(ctx: typer.Context, run_id: str, *, as_json: bool) -> None:
     from include.tiering.reports.withdrawn_removals import present_withdrawn_removals
 
-    with session_of(ctx).opened() as tiering:
-        withdrawn = tiering.withdraw_removals(run_id, author=author())
+    with session_of(ctx).opened() as app:
+        withdrawn = app.audit.withdraw_removals(run_id, author=author())
     finish(present_withdrawn_removals(withdrawn), as_json=as_json)
 
 

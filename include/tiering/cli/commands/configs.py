@@ -12,9 +12,9 @@ from include.tiering.cli.session import author, session_of
 from include.tiering.errors import BrokersError, SettingError
 
 if TYPE_CHECKING:
+    from include.tiering.app import App
     from include.tiering.quota.config_store import ConfigEntity
     from include.tiering.reports.presentation import Presentation
-    from include.tiering.wiring import Tiering
 
 LATEST_CHANGES: Final = 20
 
@@ -94,29 +94,29 @@ def configs(
         raise SettingError("--add-config and --delete-config go with --alter")
     if dry_run and (not alter or target is not Target.BROKERS):
         raise SettingError("--dry-run goes with --alter --target brokers")
-    with session_of(ctx).opened() as tiering:
+    with session_of(ctx).opened() as app:
         if alter and entity is not None:
-            presentation = _altered(tiering, entity, changes, target, dry_run=dry_run)
+            presentation = _altered(app, entity, changes, target, dry_run=dry_run)
         else:
-            presentation = _shown(tiering, entity_type, entity, target, whole_history=history)
+            presentation = _shown(app, entity_type, entity, target, whole_history=history)
     finish(presentation, as_json=as_json)
 
 
 def _altered(
-    tiering: "Tiering", entity: "ConfigEntity", changes: dict[str, str | None], target: Target, *, dry_run: bool
+    app: "App", entity: "ConfigEntity", changes: dict[str, str | None], target: Target, *, dry_run: bool
 ) -> "Presentation":
     """With both, the brokers are asked first whether they would take it, and changed last."""
     from include.tiering.reports.broker_configs import present_broker_alteration, together
     from include.tiering.reports.configs import present_alteration
 
     if target is Target.PLATFORM:
-        return present_alteration(tiering.alter_configs(entity, changes, author=author()))
+        return present_alteration(app.configs.alter(entity, changes, author=author()))
     if target is Target.BROKERS:
-        return present_broker_alteration(tiering.alter_broker_configs(entity, changes, dry_run=dry_run))
-    tiering.alter_broker_configs(entity, changes, dry_run=True)
-    platform = present_alteration(tiering.alter_configs(entity, changes, author=author()))
+        return present_broker_alteration(app.broker_configs.alter(entity, changes, dry_run=dry_run))
+    app.broker_configs.alter(entity, changes, dry_run=True)
+    platform = present_alteration(app.configs.alter(entity, changes, author=author()))
     try:
-        brokers = present_broker_alteration(tiering.alter_broker_configs(entity, changes))
+        brokers = present_broker_alteration(app.broker_configs.alter(entity, changes))
     except BrokersError as error:
         raise type(error)(
             f"this platform's own were changed ({platform.summary}), Kafka's were not: {error}"
@@ -125,34 +125,34 @@ def _altered(
 
 
 def _shown(
-    tiering: "Tiering", entity_type: str | None, entity: "ConfigEntity | None", target: Target, *, whole_history: bool
+    app: "App", entity_type: str | None, entity: "ConfigEntity | None", target: Target, *, whole_history: bool
 ) -> "Presentation":
     from include.tiering.reports.broker_configs import present_broker_configs, together
 
     if target is Target.PLATFORM:
-        return _described(tiering, entity_type, entity, whole_history=whole_history)
+        return _described(app, entity_type, entity, whole_history=whole_history)
     if entity_type not in (None, "brokers"):
         raise SettingError(f"--entity-type {entity_type} is this platform's alone: --target {target} is about brokers")
-    brokers = present_broker_configs(tiering.describe_broker_configs(entity))
+    brokers = present_broker_configs(app.broker_configs.describe(entity))
     if target is Target.BROKERS:
         return brokers
-    return together(_described(tiering, entity_type, entity, whole_history=whole_history), brokers)
+    return together(_described(app, entity_type, entity, whole_history=whole_history), brokers)
 
 
 def _described(
-    tiering: "Tiering", entity_type: str | None, entity: "ConfigEntity | None", *, whole_history: bool
+    app: "App", entity_type: str | None, entity: "ConfigEntity | None", *, whole_history: bool
 ) -> "Presentation":
     from include.tiering.quota.config_rules import checked_entity
     from include.tiering.quota.config_store import ALL_BROKERS
     from include.tiering.reports.configs import describe, entities_with_configs, present_configs
 
-    values = tiering.configs.snapshot().values
+    values = app.adapters.stores.configs.snapshot().values
     kind = None if entity_type is None else checked_entity(entity_type, None).entity_type
     entities = (entity,) if entity is not None else entities_with_configs(values, kind)
     # Asking Airflow may take seconds: it is asked only where sizes of pools are shown.
-    pools = tiering.pools_status() if ALL_BROKERS in entities else None
-    described = [config for one in entities for config in describe(one, values, tiering.settings, pools)]
-    changes = [one for one in tiering.configs.history(entity) if kind in (None, one.entity.entity_type)]
+    pools = app.configs.pools_status() if ALL_BROKERS in entities else None
+    described = [config for one in entities for config in describe(one, values, app.settings, pools)]
+    changes = [one for one in app.adapters.stores.configs.history(entity) if kind in (None, one.entity.entity_type)]
     return present_configs(described, changes if whole_history else changes[-LATEST_CHANGES:])
 
 

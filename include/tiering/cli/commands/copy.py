@@ -12,9 +12,9 @@ from include.tiering.cli.runs import copy_run, new_run_id, require_topics
 from include.tiering.cli.session import session_of
 
 if TYPE_CHECKING:
+    from include.tiering.app import App
     from include.tiering.tasks.copy_plan import CopyPlan
     from include.tiering.tasks.copy_segments import BatchResult
-    from include.tiering.wiring import Tiering
 
 
 def copy(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = None, as_json: Json = False) -> None:
@@ -25,11 +25,11 @@ def copy(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = Non
     a segment counts only when it is complete. Copied segments are served once `./tiering verify` has passed them.
     Log dirs are read by this process, whatever queue or Spark resource they name.
     """
-    with session_of(ctx).opened(topic) as tiering, Interrupt() as interrupt:
-        require_topics(tiering.settings)
-        plan = tiering.plan_copy(new_run_id(), limit_bytes=limit_bytes)
-        results = _copy_all(tiering, plan, interrupt)
-        run = copy_run(tiering, plan, results)
+    with session_of(ctx).opened(topic) as app, Interrupt() as interrupt:
+        require_topics(app.settings)
+        plan = app.copying.plan(new_run_id(), limit_bytes=limit_bytes)
+        results = _copy_all(app, plan, interrupt)
+        run = copy_run(app, plan, results)
     from include.tiering.reports.copy import present_copy
 
     code = interrupt.exit_code if interrupt.requested else _code(plan, results)
@@ -38,7 +38,7 @@ def copy(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = Non
         raise typer.Exit(code)
 
 
-def _copy_all(tiering: "Tiering", plan: "CopyPlan", interrupt: Interrupt) -> "list[BatchResult]":
+def _copy_all(app: "App", plan: "CopyPlan", interrupt: Interrupt) -> "list[BatchResult]":
     """Batches one after another, until one ends for another reason than its time."""
     from include.tiering.cli.progress import RunProgress
     from include.tiering.tasks.batch_room import BatchEnd
@@ -46,10 +46,10 @@ def _copy_all(tiering: "Tiering", plan: "CopyPlan", interrupt: Interrupt) -> "li
     results: list[BatchResult] = []
     if not plan.partitions:
         return results
-    with RunProgress(tiering.work, plan.run_id, plan.size_bytes):
+    with RunProgress(app.adapters.stores.work, plan.run_id, plan.size_bytes):
         while not results or results[-1].ended is BatchEnd.TIME_OVER:
             batch_id = f"{plan.run_id}.{len(results)}"
-            result = tiering.copy_batch(plan.run_id, batch_id, parent_alive=lambda: not interrupt.requested)
+            result = app.copying.run_batch(plan.run_id, batch_id, parent_alive=lambda: not interrupt.requested)
             results.append(result)
     return results
 

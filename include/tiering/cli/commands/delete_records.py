@@ -32,15 +32,15 @@ def delete_records(
     is. Segments that lie wholly below the new log start go with the next `./tiering expire`. Asks first; without a
     terminal it takes --approve.
     """
-    with session_of(ctx).opened() as tiering:
-        found = remote_partition(tiering, topic, partition, topic_id)
-        if topic_id is None and (why := tiering.name_taken_because(found)):
+    with session_of(ctx).opened() as app:
+        found = remote_partition(app, topic, partition, topic_id)
+        if topic_id is None and (why := app.topic_names.name_taken_because(found)):
             raise SettingError(f"{found} of topic id {found.topic_id}: {why}: say which topic is meant with --topic-id")
-        planned = tiering.truncation(found, before_offset)
+        planned = app.expiration.plan_truncation(found, before_offset)
         done = planned
         refusal = _refusal(planned, approve=approve)
         if refusal is None:
-            done = tiering.delete_records(planned, author=author())
+            done = app.expiration.delete_records(planned, author=author())
     from include.tiering.reports.delete_records import present_truncation
 
     finish(present_truncation(done, refusal), as_json=as_json)

@@ -23,8 +23,8 @@ def doctor(
     """
     if not is_legal_topic_name(topic):
         raise SettingError(f"{topic!r} is no topic: 1 to 249 of letters, digits, '.', '_' and '-'")
-    with session_of(ctx).opened() as tiering:
-        diagnoses = tiering.diagnose(topic)
+    with session_of(ctx).opened() as app:
+        diagnoses = app.operations.diagnose(topic)
     from include.tiering.reports.doctor import present_doctor
 
     finish(present_doctor(topic, diagnoses), as_json=as_json)

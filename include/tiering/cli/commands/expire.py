@@ -14,11 +14,11 @@ from include.tiering.cli.session import author, session_of
 from include.tiering.errors import SettingError
 
 if TYPE_CHECKING:
+    from include.tiering.app import App
     from include.tiering.reports.expire import ExpireRun
     from include.tiering.tasks.brake import BrakeReport
     from include.tiering.tasks.delete_batch import DeleteResult
     from include.tiering.tasks.plan_expiration import ExpirationPlan
-    from include.tiering.wiring import Tiering
 
 
 def expire(
@@ -61,17 +61,17 @@ def expire(
             raise SettingError("--withdraw is about a whole run: leave --topic out")
         _withdraw(ctx, withdraw, as_json=as_json)
         return
-    with session_of(ctx).opened() as tiering, Interrupt() as interrupt:
-        plan = tiering.plan_expiration(new_run_id(), topics=tuple(topic or ()), dry_run=dry_run)
-        brake = tiering.brake(plan.run_id, dry_run=dry_run)
-        refusal, results = tiering.objection_to_expire() if dry_run else None, []
+    with session_of(ctx).opened() as app, Interrupt() as interrupt:
+        plan = app.expiration.plan(new_run_id(), topics=tuple(topic or ()), dry_run=dry_run)
+        brake = app.expiration.apply_limits(plan.run_id, dry_run=dry_run)
+        refusal, results = app.guards.objection() if dry_run else None, []
         if plan.expirations and not dry_run:
-            refusal = _refusal(tiering, plan, brake, approve=approve, approve_plan=approve_plan, as_json=as_json)
+            refusal = _refusal(app, plan, brake, approve=approve, approve_plan=approve_plan, as_json=as_json)
             if refusal is None:
-                results = _delete_all(tiering, plan, interrupt)
+                results = _delete_all(app, plan, interrupt)
         if not dry_run:
-            tiering.forget_tombstones()
-        run = _run(tiering, plan, brake, refusal)
+            app.expiration.forget_tombstones()
+        run = _run(app, plan, brake, refusal)
     from include.tiering.reports.expire import present_expire
 
     code = interrupt.exit_code if interrupt.requested else _code(results)
@@ -83,13 +83,13 @@ def expire(
 def _withdraw(ctx: typer.Context, run_id: str, *, as_json: bool) -> None:
     from include.tiering.reports.withdrawal import present_withdrawal
 
-    with session_of(ctx).opened() as tiering:
-        withdrawn = tiering.withdraw_run(run_id, author=author())
+    with session_of(ctx).opened() as app:
+        withdrawn = app.expiration.withdraw(run_id, author=author())
     finish(present_withdrawal(withdrawn), as_json=as_json)
 
 
 def _refusal(
-    tiering: "Tiering",
+    app: "App",
     plan: "ExpirationPlan",
     brake: "BrakeReport",
     *,
@@ -106,9 +106,9 @@ def _refusal(
             return f"it needs {flags}"
         if not is_asked_on_a_terminal():
             return f"without a terminal it needs {flags}"
-        if not _agrees(_run(tiering, plan, brake, None), as_json=as_json):
+        if not _agrees(_run(app, plan, brake, None), as_json=as_json):
             return "not confirmed"
-    tiering.approve(plan.run_id, plan.plan_hash, author=author())
+    app.expiration.approve(plan.run_id, plan.plan_hash, author=author())
     return None
 
 
@@ -120,26 +120,36 @@ def _agrees(run: "ExpireRun", *, as_json: bool) -> bool:
     return agrees(f"Delete {planned_sentence(run)} from remote storage?")
 
 
-def _delete_all(tiering: "Tiering", plan: "ExpirationPlan", interrupt: Interrupt) -> "list[DeleteResult]":
+def _delete_all(app: "App", plan: "ExpirationPlan", interrupt: Interrupt) -> "list[DeleteResult]":
     """Batches one after another, until one ends for another reason than its time."""
     from include.tiering.cli.progress import RunProgress
     from include.tiering.tasks.batch_room import BatchEnd
 
     results: list[DeleteResult] = []
-    with RunProgress(tiering.work, plan.run_id, plan.size_bytes, verb="deleting"):
+    with RunProgress(app.adapters.stores.work, plan.run_id, plan.size_bytes, verb="deleting"):
         while not results or results[-1].ended is BatchEnd.TIME_OVER:
             batch_id = f"{plan.run_id}.{len(results)}"
-            results.append(tiering.delete_batch(plan.run_id, batch_id, parent_alive=lambda: not interrupt.requested))
+            results.append(
+                app.expiration.run_batch(plan.run_id, batch_id, parent_alive=lambda: not interrupt.requested)
+            )
     return results
 
 
-def _run(tiering: "Tiering", plan: "ExpirationPlan", brake: "BrakeReport", refusal: str | None) -> "ExpireRun":
+def _run(app: "App", plan: "ExpirationPlan", brake: "BrakeReport", refusal: str | None) -> "ExpireRun":
     from include.tiering.reports.expire import ExpireRun
 
-    store = tiering.deletions
+    store = app.adapters.stores.deletions
     run, items = store.run(plan.run_id), store.items(plan.run_id)
     return ExpireRun(
-        run, plan.expirations, items, brake, plan.unknowns, plan.waiting, refusal, plan.held, tiering.shared_names()
+        run,
+        plan.expirations,
+        items,
+        brake,
+        plan.unknowns,
+        plan.waiting,
+        refusal,
+        plan.held,
+        app.topic_names.shared_names(),
     )
 
 

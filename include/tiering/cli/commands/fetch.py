@@ -14,9 +14,9 @@ from include.tiering.errors import SettingError
 from include.tiering.units import MIB
 
 if TYPE_CHECKING:
+    from include.tiering.app import App
     from include.tiering.model.ids import TopicIdPartition
     from include.tiering.reports.presentation import Presentation
-    from include.tiering.wiring import Tiering
 
 
 def fetch(
@@ -55,23 +55,23 @@ def fetch(
     """
     if offset is None and (epoch, max_bytes, client) != (None, None, None):
         raise SettingError("--epoch, --max-bytes and --client need --offset: a whole partition is read without them")
-    with session_of(ctx).opened() as tiering:
-        found = remote_partition(tiering, topic, partition, topic_id)
+    with session_of(ctx).opened() as app:
+        found = remote_partition(app, topic, partition, topic_id)
         if offset is None:
-            presentation = _all_of(tiering, found, output)
+            presentation = _all_of(app, found, output)
         else:
-            presentation = _from(tiering, found, output, (offset, epoch, max_bytes or MIB), client)
+            presentation = _from(app, found, output, (offset, epoch, max_bytes or MIB), client)
     finish(presentation, as_json=as_json, otherwise=ExitCode.FINDINGS if offset is None else ExitCode.RETRY)
 
 
-def _all_of(tiering: "Tiering", partition: "TopicIdPartition", output: Path) -> "Presentation":
+def _all_of(app: "App", partition: "TopicIdPartition", output: Path) -> "Presentation":
     from include.tiering.reports.fetch import present_fetch
 
-    return present_fetch(partition, list(tiering.fetch_partition(partition, output)))
+    return present_fetch(partition, list(app.reading.fetch_partition(partition, output)))
 
 
 def _from(
-    tiering: "Tiering",
+    app: "App",
     partition: "TopicIdPartition",
     output: Path,
     where: tuple[int, int | None, int],
@@ -81,7 +81,7 @@ def _from(
     from include.tiering.tasks.fetch_records import PartitionFetch, write_records
 
     offset, epoch, max_bytes = where
-    (fetched,) = tiering.fetch_records([PartitionFetch(partition, offset, max_bytes, epoch)], client)
+    (fetched,) = app.reading.fetch_records([PartitionFetch(partition, offset, max_bytes, epoch)], client)
     if fetched.error is not None:
         raise fetched.error
     return present_records(fetched, write_records(fetched, output) if fetched.records else None)

@@ -14,8 +14,8 @@ from include.tiering.errors import LeaseLostError, SettingError, StateConflictEr
 from include.tiering.units import GIB
 
 if TYPE_CHECKING:
+    from include.tiering.app import App
     from include.tiering.reports.handover import HandoverView
-    from include.tiering.wiring import Tiering
     from include.tiering.work.handover_contract import Handover
 
 DEFAULT_BYTES = GIB
@@ -98,32 +98,32 @@ def handover(
     )
     if approve and approve_plan is not None:
         raise SettingError("--approve and --approve-plan exclude each other")
-    with session_of(ctx).opened((topic,)) as tiering:
+    with session_of(ctx).opened((topic,)) as app:
         if rehearse:
-            _rehearse(tiering, topic, rehearse_bytes, kafka_home, keep=keep, as_json=as_json)
+            _rehearse(app, topic, rehearse_bytes, kafka_home, keep=keep, as_json=as_json)
             return
         if dry_run:
-            _show_checks(tiering, topic, as_json=as_json)
+            _show_checks(app, topic, as_json=as_json)
             return
         if undo:
-            _undo(tiering, topic, approve=approve, as_json=as_json)
+            _undo(app, topic, approve=approve, as_json=as_json)
             return
         from include.tiering.work.handover_contract import LocalRetention
 
         wanted = LocalRetention(local_retention_ms, local_retention_bytes)
-        begun = _to_resume(tiering, topic) if resume else tiering.begin_handover(topic, wanted, author=author())
+        begun = _to_resume(app, topic) if resume else app.handover.begin(topic, wanted, author=author())
         if wanted != LocalRetention() and wanted != begun.wanted:
             raise SettingError(
                 f"it was begun with --local-retention-ms {begun.wanted.local_retention_ms} and --local-retention-bytes"
                 f" {begun.wanted.local_retention_bytes}: --undo it to begin with others"
             )
-        carried = _carry_on(tiering, begun, resume=resume)
+        carried = _carry_on(app, begun, resume=resume)
         refusal = None
         if _waits_for_a_person(carried):
-            refusal = _refusal(tiering, carried, approve=approve, approve_plan=approve_plan, as_json=as_json)
+            refusal = _refusal(app, carried, approve=approve, approve_plan=approve_plan, as_json=as_json)
             if refusal is None:
-                carried = _carry_on(tiering, carried, resume=False)
-        view = _view(tiering, carried, refusal)
+                carried = _carry_on(app, carried, resume=False)
+        view = _view(app, carried, refusal)
     _finish(view, as_json=as_json)
 
 
@@ -143,40 +143,38 @@ def _require_fitting(*, agrees: bool, lowers: bool, rehearse: bool, keep: bool) 
         raise SettingError("--keep belongs to --rehearse")
 
 
-def _rehearse(
-    tiering: "Tiering", topic: str, max_bytes: int, kafka_home: Path | None, *, keep: bool, as_json: bool
-) -> None:
+def _rehearse(app: "App", topic: str, max_bytes: int, kafka_home: Path | None, *, keep: bool, as_json: bool) -> None:
     from include.tiering.cli.rehearsing import rehearsed
     from include.tiering.reports.rehearsal import present_rehearsal
 
-    rehearsal = rehearsed(tiering, topic, max_bytes=max_bytes, kafka_home=kafka_home, keep=keep)
+    rehearsal = rehearsed(app, topic, max_bytes=max_bytes, kafka_home=kafka_home, keep=keep)
     finish(present_rehearsal(rehearsal), as_json=as_json)
 
 
-def _to_resume(tiering: "Tiering", topic: str) -> "Handover":
-    found = tiering.handover_of(topic)
+def _to_resume(app: "App", topic: str) -> "Handover":
+    found = app.handover.latest_of(topic)
     if found is None or found.state.has_ended:
         raise StateConflictError(f"no hand-over of {topic} is on its way")
     return found
 
 
-def _carry_on(tiering: "Tiering", handover: "Handover", *, resume: bool) -> "Handover":
+def _carry_on(app: "App", handover: "Handover", *, resume: bool) -> "Handover":
     """Waits for the lease of a driver that died."""
     from include.tiering.reports.handover import step_line
 
-    deadline = tiering.clock.monotonic() + _LEASE_WAIT_SECONDS
+    deadline = app.adapters.clock.monotonic() + _LEASE_WAIT_SECONDS
     while True:
         try:
-            return tiering.carry_handover_on(
+            return app.handover.carry_on(
                 handover.handover_id,
                 resume=resume,
                 on_step=lambda one: typer.echo(step_line(one), err=True),
                 told=lambda line: typer.echo(f"    {line}", err=True),
             )
         except LeaseLostError:
-            if tiering.clock.monotonic() > deadline:
+            if app.adapters.clock.monotonic() > deadline:
                 raise
-            tiering.clock.sleep(_POLL_SECONDS)
+            app.adapters.clock.sleep(_POLL_SECONDS)
 
 
 def _waits_for_a_person(handover: "Handover") -> bool:
@@ -186,18 +184,16 @@ def _waits_for_a_person(handover: "Handover") -> bool:
     return is_here and handover.plan_hash is not None and handover.approval is None
 
 
-def _refusal(
-    tiering: "Tiering", handover: "Handover", *, approve: bool, approve_plan: str | None, as_json: bool
-) -> str | None:
+def _refusal(app: "App", handover: "Handover", *, approve: bool, approve_plan: str | None, as_json: bool) -> str | None:
     """Why it does not go on; None once somebody agreed, which is recorded."""
     if approve_plan is not None and approve_plan != handover.plan_hash:
         return f"the plan is {handover.plan_hash} now, another one than was approved"
     if not approve and approve_plan is None:
         if not is_asked_on_a_terminal():
             return f"it needs --resume with --approve, or with --approve-plan {handover.plan_hash}"
-        if not _agrees(_view(tiering, handover, None), as_json=as_json):
+        if not _agrees(_view(app, handover, None), as_json=as_json):
             return "not confirmed; --resume asks again, --undo goes back"
-    tiering.approve_handover(handover.handover_id, handover.plan_hash or "", author=author())
+    app.handover.approve(handover.handover_id, handover.plan_hash or "", author=author())
     return None
 
 
@@ -209,41 +205,43 @@ def _agrees(view: "HandoverView", *, as_json: bool) -> bool:
     return agrees(f"Hand {view.handover.topic} over to its brokers? Kafka knows no way back that keeps what is remote.")
 
 
-def _undo(tiering: "Tiering", topic: str, *, approve: bool, as_json: bool) -> None:
+def _undo(app: "App", topic: str, *, approve: bool, as_json: bool) -> None:
     from include.tiering.reports.handover import undo_sentence
 
-    found = _to_resume(tiering, topic)
-    planned = tiering.possible_undo(found)
+    found = _to_resume(app, topic)
+    planned = app.handover.possible_undo(found)
     sentence = undo_sentence(found, planned)
     if planned.ends_as is not None and not approve:
         if not is_asked_on_a_terminal():
             raise SettingError(f"without a terminal --undo needs --approve; it would: {sentence}")
         if not agrees(f"{sentence}. Go back?"):
             raise typer.Exit(ExitCode.FINDINGS)
-    tiering.undo_handover(found.handover_id, told=lambda line: typer.echo(f"    {line}", err=True))
+    app.handover.undo(found.handover_id, told=lambda line: typer.echo(f"    {line}", err=True))
     from include.tiering.reports.handover import present_handover
 
-    finish(present_handover(_view(tiering, tiering.handovers.handover(found.handover_id), None)), as_json=as_json)
+    finish(
+        present_handover(_view(app, app.adapters.stores.handovers.handover(found.handover_id), None)), as_json=as_json
+    )
 
 
-def _show_checks(tiering: "Tiering", topic: str, *, as_json: bool) -> None:
+def _show_checks(app: "App", topic: str, *, as_json: bool) -> None:
     from include.tiering.model.handover import HandoverStep
     from include.tiering.model.handover_check import results_of
     from include.tiering.model.handover_pitfalls import CHECKS
     from include.tiering.reports.handover import present_checks
     from include.tiering.tasks.handover.guards import wanted_guards
 
-    facts = tiering.handover_facts(topic)
+    facts = app.handover.facts(topic)
     results = results_of(CHECKS, HandoverStep.PRECONDITIONS, facts)
-    guards = wanted_guards(tiering.brokers.topic_configs(topic))
+    guards = wanted_guards(app.adapters.brokers.topic_configs(topic))
     to_copy = sum(len(one.replica.waiting) for one in facts.partitions if one.replica is not None)
     finish(present_checks(topic, results, guards, to_copy), as_json=as_json)
 
 
-def _view(tiering: "Tiering", handover: "Handover", refusal: str | None) -> "HandoverView":
+def _view(app: "App", handover: "Handover", refusal: str | None) -> "HandoverView":
     from include.tiering.reports.handover import HandoverView, latest_checks
 
-    store, handover_id = tiering.handovers, handover.handover_id
+    store, handover_id = app.adapters.stores.handovers, handover.handover_id
     checks = latest_checks(store, handover)
     return HandoverView(handover, checks, store.guards(handover_id), store.seed(handover_id), refusal)
 

@@ -14,8 +14,8 @@ from include.tiering.errors import SettingError, TieringError, printable
 from include.tiering.observability import redact
 
 if TYPE_CHECKING:
+    from include.tiering.app import App
     from include.tiering.tasks.ingest_report import IngestReport
-    from include.tiering.wiring import Tiering
 
 
 def ingest(
@@ -54,17 +54,17 @@ def ingest(
     no leader now, or somebody else reads. With --follow what passes by itself, such as brokers that do not answer, is
     told and tried again, once a first look went well.
     """
-    with session_of(ctx).opened() as tiering, Interrupt() as interrupt:
+    with session_of(ctx).opened() as app, Interrupt() as interrupt:
         if from_beginning:
-            _read_again(tiering, approve=approve)
-        report = _ingest(tiering, interrupt)
+            _read_again(app, approve=approve)
+        report = _ingest(app, interrupt)
         latest: IngestReport | None = report
         while follow and not interrupt.requested:
             _say(latest)
-            interrupt.wait(tiering.clock, poll_seconds)
-            latest = None if interrupt.requested else _once_more(tiering, interrupt)
+            interrupt.wait(app.adapters.clock, poll_seconds)
+            latest = None if interrupt.requested else _once_more(app, interrupt)
             report = report if latest is None else latest
-        counted = tiering.broker_sizes() if sizes else None
+        counted = app.ingestion.broker_sizes() if sizes else None
     from include.tiering.reports.ingest import present_ingest
 
     code = ExitCode.RETRY if report.failed and not report.findings else ExitCode.FINDINGS
@@ -73,7 +73,7 @@ def ingest(
         raise typer.Exit(interrupt.exit_code)
 
 
-def _ingest(tiering: "Tiering", interrupt: Interrupt) -> "IngestReport":
+def _ingest(app: "App", interrupt: Interrupt) -> "IngestReport":
     """Raises Exit between two pages if it is interrupted."""
     from include.tiering.cli.reading import reading_progress
 
@@ -84,13 +84,13 @@ def _ingest(tiering: "Tiering", interrupt: Interrupt) -> "IngestReport":
             if interrupt.requested:
                 raise typer.Exit(interrupt.exit_code)
 
-        return tiering.ingest(author=author(), on_progress=on_progress)
+        return app.ingestion.run(author=author(), on_progress=on_progress)
 
 
-def _once_more(tiering: "Tiering", interrupt: Interrupt) -> "IngestReport | None":
+def _once_more(app: "App", interrupt: Interrupt) -> "IngestReport | None":
     """None if it failed by what passes by itself."""
     try:
-        return _ingest(tiering, interrupt)
+        return _ingest(app, interrupt)
     except TieringError as error:
         if not error.retriable:
             raise
@@ -106,13 +106,13 @@ def _say(report: "IngestReport | None") -> None:
         typer.echo(present_ingest(report).summary, err=True)
 
 
-def _read_again(tiering: "Tiering", *, approve: bool) -> None:
+def _read_again(app: "App", *, approve: bool) -> None:
     from include.tiering.reports.ingest import question
 
     if not approve:
         if not is_asked_on_a_terminal():
             raise SettingError("--from-beginning asks first: without a terminal it needs --approve")
-        ingestion = tiering.ingestion
-        if not agrees(question(ingestion.topic(), ingestion.positions(), tiering.metadata_topic_bounds())):
+        ingestion = app.adapters.stores.ingestion
+        if not agrees(question(ingestion.topic(), ingestion.positions(), app.ingestion.topic_bounds())):
             raise typer.Exit(ExitCode.FINDINGS)
-    tiering.read_metadata_topic_again(author=author())
+    app.ingestion.read_again(author=author())

@@ -12,8 +12,8 @@ def log_dirs(ctx: typer.Context, topic: Topics = None, as_json: Json = False) ->
 
     With `--json` in the shape of `kafka-log-dirs.sh --describe`, with the remote tier added.
     """
-    with session_of(ctx).opened() as tiering:
-        described, remote = tiering.describe_log_dirs(topic or ())
+    with session_of(ctx).opened() as app:
+        described, remote = app.sizes.describe_log_dirs(topic or ())
     from include.tiering.reports.log_dirs import present_log_dirs
 
     finish(present_log_dirs(described, remote), as_json=as_json)

@@ -11,6 +11,6 @@ def migrate(ctx: typer.Context) -> None:
     Run it once before the first copy and after each update. The marker binds the store's prefix to this database: a
     store that belongs to another one is refused.
     """
-    with session_of(ctx).opened() as tiering:
-        identity = tiering.migrate()
+    with session_of(ctx).opened() as app:
+        identity = app.set_up.migrate()
     typer.echo(f"set up: cluster {identity.cluster_id}, store {identity.store_id}, generation {identity.generation}")

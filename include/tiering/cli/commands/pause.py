@@ -8,7 +8,7 @@ from include.tiering.cli.session import author, session_of
 from include.tiering.errors import SettingError
 
 if TYPE_CHECKING:
-    from include.tiering.wiring import Tiering
+    from include.tiering.app import App
 
 Topic = Annotated[str | None, typer.Option("--topic", help="Only this topic; default: all sending.", metavar="NAME")]
 
@@ -18,18 +18,18 @@ def pause(ctx: typer.Context, topic: Topic = None) -> None:
 
     Batches keep their place and wait. A topic that is paused by name stays so when all sending is resumed.
     """
-    with session_of(ctx).opened() as tiering:
-        tiering.work.pause(_checked(topic), author=author())
-        _say(tiering.work.paused_topics())
-        _claim_store(tiering)
+    with session_of(ctx).opened() as app:
+        app.adapters.stores.work.pause(_checked(topic), author=author())
+        _say(app.adapters.stores.work.paused_topics())
+        _claim_store(app)
 
 
 def resume(ctx: typer.Context, topic: Topic = None) -> None:
     """Let sending go on after `./tiering pause`, with the same --topic."""
-    with session_of(ctx).opened() as tiering:
-        tiering.work.resume(_checked(topic), author=author())
-        _say(tiering.work.paused_topics())
-        _claim_store(tiering)
+    with session_of(ctx).opened() as app:
+        app.adapters.stores.work.resume(_checked(topic), author=author())
+        _say(app.adapters.stores.work.paused_topics())
+        _claim_store(app)
 
 
 def _checked(topic: str | None) -> str | None:
@@ -40,11 +40,11 @@ def _checked(topic: str | None) -> str | None:
     return topic
 
 
-def _claim_store(tiering: "Tiering") -> None:
+def _claim_store(app: "App") -> None:
     """So that a backup of the database from before is refused. It is paused by now, whatever comes of that."""
     from include.tiering.reports.unclaimed import unclaimed_words
 
-    if (not_claimed := tiering.claim_store_if_possible()) is not None:
+    if (not_claimed := app.ownership.claim_if_possible()) is not None:
         typer.echo(unclaimed_words(not_claimed), err=True)
 
 

@@ -14,9 +14,9 @@ def plan(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = Non
     Nothing is sent, and nothing is stored but a divergence of histories that shows for the first time. Topics are those
     of --topic, else of the setting topics.include.
     """
-    with session_of(ctx).opened(topic) as tiering:
-        require_topics(tiering.settings)
-        planned = tiering.plan_copy(new_run_id(), limit_bytes=limit_bytes, dry_run=True)
+    with session_of(ctx).opened(topic) as app:
+        require_topics(app.settings)
+        planned = app.copying.plan(new_run_id(), limit_bytes=limit_bytes, dry_run=True)
     from include.tiering.reports.plan import present_plan
 
     finish(present_plan(planned), as_json=as_json)

@@ -16,8 +16,8 @@ def pools(ctx: typer.Context, as_json: Json = False) -> None:
     * `./tiering configs --alter --entity-type brokers --entity-default --add-config
       remote.log.manager.copier.thread.pool.size=4`; 0 is a pause.
     """
-    with session_of(ctx).opened() as tiering:
-        status = tiering.pools_status()
+    with session_of(ctx).opened() as app:
+        status = app.configs.pools_status()
     from include.tiering.reports.pools import present_pools
 
     finish(present_pools(status), as_json=as_json)

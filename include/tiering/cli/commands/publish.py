@@ -34,14 +34,14 @@ def publish(
     """
     from include.tiering.reports.publish import present_publication
 
-    with session_of(ctx).opened() as tiering:
+    with session_of(ctx).opened() as app:
         if dry_run:
-            done = tiering.plan_publication(topic, partition)
+            done = app.publication.plan(topic, partition)
         else:
             from include.tiering.cli.publishing import publishing_progress
 
             with publishing_progress() as on_progress:
-                done = tiering.publish(topic, partition, on_progress=on_progress)
+                done = app.publication.publish(topic, partition, on_progress=on_progress)
     stopped = [one for one in done if one.error is not None]
     code = ExitCode.RETRY if stopped and all(one.retriable for one in stopped) else ExitCode.FINDINGS
     finish(present_publication(done, dry_run=dry_run), as_json=as_json, otherwise=code)

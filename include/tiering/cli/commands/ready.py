@@ -15,8 +15,8 @@ def ready(ctx: typer.Context, topic: Topics = None, as_json: Json = False) -> No
     Exit code 3 if waiting can help, 1 if a person has to act. With --topic every partition of it must be ready, else
     one is enough. It writes and removes one small object in the store.
     """
-    with session_of(ctx).opened() as tiering:
-        readiness = tiering.readiness(topics=topic)
+    with session_of(ctx).opened() as app:
+        readiness = app.operations.ready(topics=topic)
     from include.tiering.reports.ready import present_ready
 
     decided = any(one.reason is not None and not one.reason.waitable for one in readiness.waiting)

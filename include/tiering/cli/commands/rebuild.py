@@ -39,16 +39,16 @@ def rebuild(
     """
     if dry_run and approve:
         raise SettingError("--dry-run and --approve exclude each other")
-    with session_of(ctx).opened() as tiering, Interrupt() as interrupt:
+    with session_of(ctx).opened() as app, Interrupt() as interrupt:
         from include.tiering.cli.counting import counting
         from include.tiering.cli.listed import listing_progress
 
         with listing_progress() as listed:
-            plan, report = tiering.plan_rebuild(on_listed=listed), None
+            plan, report = app.recovery.plan_rebuild(on_listed=listed), None
         refusal = None if dry_run else _refusal(plan, approve=approve)
         if refusal is None:
             with counting("rebuilding", plan.attempts) as advance:
-                report = tiering.rebuild(
+                report = app.recovery.rebuild(
                     plan,
                     author=author(),
                     dry_run=dry_run,

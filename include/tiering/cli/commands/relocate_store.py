@@ -21,11 +21,11 @@ def relocate_store(ctx: typer.Context, approve: Approve = False, as_json: Json =
     checksums. If one of them is not there, nothing is changed. Every other command is refused until the settings and
     the store agree. Asks first; without a terminal it takes --approve.
     """
-    with session_of(ctx).opened() as tiering:
-        planned, marker = tiering.plan_relocation(), None
+    with session_of(ctx).opened() as app:
+        planned, marker = app.store_owner.plan_relocation(), None
         refusal = _refusal(planned, approve=approve)
         if refusal is None:
-            marker = tiering.relocate_store(planned, author=author())
+            marker = app.store_owner.relocate(planned, author=author())
     from include.tiering.reports.store_owner import present_relocation
 
     finish(present_relocation(planned, marker, refusal), as_json=as_json)

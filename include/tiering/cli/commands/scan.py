@@ -22,8 +22,8 @@ def scan(
     Reads only: names, sizes, indexes, checkpoints and the ends of active segments, or with --deep every batch. A file
     that is damaged is named with the byte where its format breaks, and the scan goes on (exit code 1).
     """
-    with session_of(ctx).opened(topic) as tiering:
-        report = tiering.scan(topics=topic, deep=deep)
+    with session_of(ctx).opened(topic) as app:
+        report = app.copying.scan(topics=topic, deep=deep)
     from include.tiering.reports.scan import present_scan
 
     finish(present_scan(report), as_json=as_json)

@@ -23,8 +23,8 @@ def sizes(
     its epochs, so the epochs may add up to more than the partition. What waits to be copied or deleted follows, and
     with prices in the settings what it costs.
     """
-    with session_of(ctx).opened() as tiering:
-        report = tiering.size_report(topic or (), look_at_log_dirs=log_dirs)
+    with session_of(ctx).opened() as app:
+        report = app.sizes.report(topic or (), look_at_log_dirs=log_dirs)
     from include.tiering.reports.sizes import present_sizes
 
     finish(present_sizes(report), as_json=as_json)

@@ -58,11 +58,11 @@ def skip(
     if follow_from is not None:
         _follow(ctx, (topic, partition, follow_from, topic_id), reason, approve=approve, as_json=as_json)
         return
-    with session_of(ctx).opened((topic,)) as tiering:
-        planned = done = tiering.plan_skip(topic, partition, topic_id)
+    with session_of(ctx).opened((topic,)) as app:
+        planned = done = app.copying.plan_skip(topic, partition, topic_id)
         refusal = _refusal(planned, approve=approve)
         if refusal is None:
-            done = tiering.skip_offsets(planned, reason=reason, author=author())
+            done = app.copying.skip_offsets(planned, reason=reason, author=author())
     from include.tiering.reports.skip import present_skip
 
     finish(present_skip(done, refusal), as_json=as_json)
@@ -73,11 +73,11 @@ def _follow(
 ) -> None:
     from include.tiering.reports.follow_source import present_follow, question
 
-    with session_of(ctx).opened((where[0],)) as tiering:
-        planned = done = tiering.plan_follow(*where)
+    with session_of(ctx).opened((where[0],)) as app:
+        planned = done = app.copying.plan_follow(*where)
         refusal = None if approve else refusal_of(question(planned))
         if refusal is None:
-            done = tiering.follow_source(planned, reason=reason, author=author())
+            done = app.copying.follow_source(planned, reason=reason, author=author())
     finish(present_follow(done, refusal), as_json=as_json)
 
 

@@ -37,9 +37,12 @@ def _now(session: Session) -> "tuple[TieringSettings, Activity]":
     """The settings with the dynamic configs over them, and what goes on."""
     from include.tiering.reports.status import Activity
 
-    with session.opened() as tiering:
-        pools = tiering.pools_status(ask_airflow=False)
+    with session.opened() as app:
+        pools = app.configs.pools_status(ask_airflow=False)
         activity = Activity(
-            tiering.work.paused_topics(), pools, tiering.topic_quotas.report(), tiering.topic_deletions.all()
+            app.adapters.stores.work.paused_topics(),
+            pools,
+            app.adapters.topic_quotas.report(),
+            app.adapters.stores.topic_deletions.all(),
         )
-        return tiering.effective_settings(), activity
+        return app.effective_configs.settings(), activity

@@ -27,14 +27,14 @@ def take_over_store(ctx: typer.Context, approve: Approve = False, as_json: Json 
     It works for a store of the same identity, whatever its generation. Another store: `./tiering rebuild`. Asks first;
     without a terminal it takes --approve.
     """
-    with session_of(ctx).opened() as tiering:
+    with session_of(ctx).opened() as app:
         with listing_progress() as on_listed:
-            planned, marker = tiering.plan_take_over(new_run_id(), on_listed=on_listed), None
+            planned, marker = app.store_owner.plan_take_over(new_run_id(), on_listed=on_listed), None
         refusal = _refusal(planned, approve=approve, as_json=as_json)
         if refusal is None:
-            marker = tiering.take_over_store(planned.found, author=author())
+            marker = app.store_owner.take_over(planned.found, author=author())
             # Where the store has a later history than the metadata, it is recorded before anything goes on behind it.
-            tiering.plan_adoption()
+            app.recovery.plan_adoption()
     from include.tiering.reports.store_owner import present_take_over
 
     finish(present_take_over(planned, marker, refusal), as_json=as_json)

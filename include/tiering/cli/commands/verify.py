@@ -14,9 +14,9 @@ from include.tiering.errors import SettingError
 from include.tiering.model.depth import Depth
 
 if TYPE_CHECKING:
+    from include.tiering.app import App
     from include.tiering.tasks.plan_verification import Sample, VerificationPlan
     from include.tiering.tasks.verify_segments import VerifyReport
-    from include.tiering.wiring import Tiering
 
 _DAY_MS = 24 * 60 * 60 * 1000
 
@@ -90,10 +90,10 @@ def verify(
         raise SettingError("--approve goes with --missing-is-real: nothing else is asked")
     if run is not None and (selects or topic or partition or limit_bytes or dry_run):
         raise SettingError("--run takes the segments of one copy run: only --depth and --missing-is-real go with it")
-    with session_of(ctx).opened() as tiering:
-        confirm = _confirmed(tiering, approve=approve) if missing_is_real else None
+    with session_of(ctx).opened() as app:
+        confirm = _confirmed(app, approve=approve) if missing_is_real else None
         if run is not None:
-            report = tiering.verify(run, depth=depth, confirm=confirm)
+            report = app.verification.verify_run(run, depth=depth, confirm=confirm)
         else:
             from include.tiering.tasks.plan_verification import Sample
 
@@ -101,28 +101,26 @@ def verify(
                 due=not selects,
                 failed=failed,
                 older_than_ms=None if older_than_days is None else round(older_than_days * _DAY_MS),
-                turn=tiering.turn_of_now(share) if share is not None else None,
+                turn=app.verification.turn_of_now(share) if share is not None else None,
                 everything=everything,
                 topics=tuple(topic or ()),
                 partitions=frozenset(partition or ()),
             )
-            report = _verify_sample(
-                tiering, sample, depth, limit_bytes, dry_run=dry_run, as_json=as_json, confirm=confirm
-            )
-        failed_copies = tiering.failed_copies.all()
+            report = _verify_sample(app, sample, depth, limit_bytes, dry_run=dry_run, as_json=as_json, confirm=confirm)
+        failed_copies = app.adapters.stores.failed_copies.all()
     from include.tiering.reports.verify import present_verify
 
     finish(present_verify(report, failed_copies), as_json=as_json)
 
 
-def _confirmed(tiering: "Tiering", *, approve: bool) -> Callable[[str], bool]:
+def _confirmed(app: "App", *, approve: bool) -> Callable[[str], bool]:
     """Asks whether what is missing is lost, and records who said so."""
 
     def confirm(found: str) -> bool:
         question = f"{found}. Are they lost? They become failed, and are copied again where the source has them"
         if not approve and not (is_asked_on_a_terminal() and agrees(question)):
             return False
-        tiering.note_confirmed_losses(found, author=author())
+        app.verification.note_confirmed_losses(found, author=author())
         typer.echo(f"taken for lost, which is recorded with your name: {found}", err=True)
         return True
 
@@ -130,7 +128,7 @@ def _confirmed(tiering: "Tiering", *, approve: bool) -> Callable[[str], bool]:
 
 
 def _verify_sample(
-    tiering: "Tiering",
+    app: "App",
     sample: "Sample",
     depth: Depth,
     limit_bytes: int | None,
@@ -143,7 +141,7 @@ def _verify_sample(
     from include.tiering.cli.progress import counted_bytes
     from include.tiering.reports.verification_plan import cost_sentence, present_plan
 
-    plan: VerificationPlan = tiering.plan_verification(
+    plan: VerificationPlan = app.verification.plan(
         new_run_id(), sample, depth=depth, limit_bytes=limit_bytes, dry_run=dry_run
     )
     if dry_run:
@@ -151,9 +149,9 @@ def _verify_sample(
         raise typer.Exit
     typer.echo(cost_sentence(plan), err=True)
     with counted_bytes("verifying", plan.cost.read_bytes) as on_read:
-        report = tiering.verify_planned(plan.run_id, on_read=on_read, confirm=confirm)
+        report = app.verification.run_planned(plan.run_id, on_read=on_read, confirm=confirm)
     if plan.planned:
-        of_partitions = tiering.verify_partitions({one.segment_id.topic_id_partition for one in plan.planned})
+        of_partitions = app.verification.verify_partitions({one.segment_id.topic_id_partition for one in plan.planned})
         report = report.with_partitions(of_partitions.failed, of_partitions.warnings)
-    tiering.publish_verdicts()
+    app.verification.publish_verdicts()
     return report

@@ -1,0 +1,5 @@
+"""The one place where adapters are chosen and joined to services: from settings to an `App`."""
+
+from include.tiering.app.app import App, open_app
+
+__all__ = ["App", "open_app"]

@@ -1,0 +1,371 @@
+"""Everything outside of this process: database, remote store, log directories, brokers, Airflow.
+
+The settings choose the adapters. Each is opened when it is first used; `close` closes those that were.
+"""
+
+import secrets
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine
+
+from include.tiering.app.stores import Stores
+from include.tiering.clock import Clock, SystemClock
+from include.tiering.cluster.admin_facts import AdminFacts
+from include.tiering.cluster.brokers_contract import Brokers
+from include.tiering.cluster.contract import ClusterFacts
+from include.tiering.cluster.kafka_admin import KafkaBrokers
+from include.tiering.cluster.metadata_log import MetadataLog
+from include.tiering.cluster.missed_facts import MissedFacts
+from include.tiering.cluster.unknown_facts import UnknownFacts
+from include.tiering.database.engine import LOCK_WAIT_MS, open_engine
+from include.tiering.database.migrations import current_revision, require_head
+from include.tiering.database.store_identity import description_of, known_clusters, require_whole
+from include.tiering.errors import MetadataUnavailableError
+from include.tiering.log_source.contract import LogSource
+from include.tiering.log_source.log_dir.misnamed import kept
+from include.tiering.log_source.log_dir.source import LogDirSource
+from include.tiering.metadata_topic.contract import MetadataTopic
+from include.tiering.observability.counted_topic_quotas import CountedTopicQuotas
+from include.tiering.observability.metrics import process_recorder
+from include.tiering.observers import StepObserver, ignore
+from include.tiering.pools.contract import Pools
+from include.tiering.quality.judge import Judge
+from include.tiering.quality.late_judge import LateJudge
+from include.tiering.quality.measures import SegmentMeasure
+from include.tiering.quality.partition_measures import PartitionMeasure
+from include.tiering.quality.size_rules import SizeMeasure, StoredMeasure
+from include.tiering.quality.suites import PARTITION_SUITES, SIZE_SUITES, STORED_SUITES, segment_suites
+from include.tiering.quota.book_ledger import AnnouncingLedger
+from include.tiering.quota.config_rules import quotas_in_force
+from include.tiering.quota.config_store import ALL_BROKERS
+from include.tiering.quota.contract import QuotaLedger, QuotaObserver, Quotas, QuotasInForce
+from include.tiering.quota.scopes import QuotaKind
+from include.tiering.quota.shared_quotas import SharedQuotas
+from include.tiering.quota.sql_ledger import SqlBookLedger, open_ledger_engine
+from include.tiering.quota.sql_topic_meters import SqlTopicQuotas
+from include.tiering.quota.topic_quota import TopicQuotas
+from include.tiering.quota.topic_quota_configs import FreshTopicQuotaConfigs
+from include.tiering.remote_metadata.recovery_contract import MetadataRecovery
+from include.tiering.remote_metadata.sql_recovery import SqlMetadataRecovery
+from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.credentials import credentials_of
+from include.tiering.remote_storage.layouts.options import form_of, layout_options
+from include.tiering.remote_storage.listing import ObjectListing
+from include.tiering.remote_storage.location import open_inventory, open_listing, open_storage, open_strays, place_of
+from include.tiering.remote_storage.marker import GuardedStorage
+from include.tiering.remote_storage.store_marker import RaisedBy, StorePlace
+from include.tiering.remote_storage.strays import StoredStrays
+from include.tiering.settings import TieringSettings, with_dynamic
+from include.tiering.settings.connections import check_connection, librdkafka_config, publisher_connection
+from include.tiering.tasks.claim_store import ClaimStep
+from include.tiering.tasks.cluster_log_dirs import named_log_dirs
+from include.tiering.tasks.publish import Publisher
+
+
+class Adapters:
+    """The adapters of one deployment.
+
+    Attributes:
+        observe: is told each step of a protocol, the partition and an offset.
+        observe_claim: is told each step of raising the store's generation.
+    """
+
+    def __init__(
+        self,
+        settings: TieringSettings,
+        *,
+        clock: Clock | None = None,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+        quotas: Quotas | None = None,
+        observe: StepObserver = ignore,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock or SystemClock()
+        self.random_bytes = random_bytes
+        self.observe = observe
+        self.observe_claim: Callable[[ClaimStep], None] = ignore
+        if quotas is not None:
+            self.quotas = quotas
+
+    def close(self) -> None:
+        """Close what was opened. The adapters of Airflow's pools, Kafka's clients and directories hold resources."""
+        opened = self.__dict__
+        if isinstance(quotas := opened.get("quotas"), SharedQuotas):
+            quotas.close()
+            process_recorder().settle()
+        if "pools" in opened:
+            self.pools.close()
+        if isinstance(brokers := opened.get("brokers"), KafkaBrokers):
+            brokers.close()
+        for topic in opened.keys() & {"metadata_topic_reader", "metadata_topic_writer"}:
+            opened[topic].close()
+        for engine in opened.keys() & {"_ledger_engine", "_patient_ledger_engine", "engine"}:
+            opened[engine].dispose()
+        for storage in ("storage", "unguarded_storage", "object_listing", "strays"):
+            opened.pop(storage, None)  # Else a directory's root stays open, and its disk busy.
+
+    # The database.
+
+    @cached_property
+    def engine(self) -> Engine:
+        return open_engine(self._database_url, clock=self.clock)
+
+    @cached_property
+    def cluster_id(self) -> str:
+        """The cluster that the database was set up for.
+
+        Raises:
+            MetadataUnavailableError: it was not set up or not migrated, or its metadata are being rebuilt.
+        """
+        known = known_clusters(self.engine) if current_revision(self.engine) is not None else []
+        if len(known) != 1:
+            raise MetadataUnavailableError(
+                f"the database serves {len(known)} clusters instead of one: set it up with ./tiering migrate"
+            )
+        require_head(self.engine)
+        require_whole(self.engine)
+        return known[0]
+
+    @cached_property
+    def stores(self) -> Stores:
+        """Raises MetadataUnavailableError as `cluster_id` does."""
+        return Stores(self.engine, self.cluster_id)
+
+    def recovery_of(self, cluster_id: str) -> MetadataRecovery:
+        """Where metadata are rebuilt, before the database serves any cluster."""
+        return SqlMetadataRecovery(self.engine, cluster_id)
+
+    # The remote store.
+
+    @cached_property
+    def place(self) -> StorePlace:
+        """Where the settings say that keys lie."""
+        remote = self.settings.remote_storage
+        return place_of(remote.required_url(), remote.layout, remote.key_prefix)
+
+    @cached_property
+    def storage(self) -> GuardedStorage:
+        """Refuses every change unless the store's marker is this database's."""
+        return GuardedStorage(self.unguarded_storage, self.stores.generations.accepted, self.clock, self.place)
+
+    @cached_property
+    def unguarded_storage(self) -> RemoteStorage:
+        """For set-up, claims and rebuilding alone, before there is a marker to compare with."""
+        remote = self.settings.remote_storage
+        return open_storage(remote.required_url(), **self._access(), **layout_options(remote))
+
+    def open_place(self, place: StorePlace) -> RemoteStorage:
+        """Another place of the same store, for its marker alone."""
+        return open_storage(place.url, **self._access(), layout=place.layout)
+
+    @cached_property
+    def object_listing(self) -> ObjectListing[Any]:
+        """All that the store holds, now."""
+        remote = self.settings.remote_storage
+        return open_listing(remote.required_url(), layout=remote.layout, **self._access())
+
+    def inventory(self, manifest: str) -> ObjectListing[Any]:
+        """What an S3 Inventory says that the store held; `manifest` is its manifest.json."""
+        return open_inventory(manifest, self.settings.remote_storage.required_url(), **self._access())
+
+    @cached_property
+    def strays(self) -> StoredStrays:
+        remote = self.settings.remote_storage
+        form = form_of(remote)
+        return open_strays(
+            remote.required_url(),
+            lambda: self.storage.check_marker(),
+            layout=remote.layout,
+            form=form,
+            **self._access(),
+        )
+
+    def raised_by(self) -> RaisedBy:
+        """This host and this database."""
+        return RaisedBy(socket.gethostname(), description_of(self.engine), self.clock.now_ms())
+
+    # Log directories and brokers.
+
+    @cached_property
+    def facts(self) -> ClusterFacts:
+        """From the brokers where they can be asked, else from what log dirs show."""
+        paths = [log_dir.path for log_dir in self.settings.log_dirs]
+        has_log = MetadataLog.is_in(paths)
+        if self.has_brokers:
+            return AdminFacts(self.brokers, MetadataLog(paths) if has_log else UnknownFacts())
+        return MetadataLog(paths) if has_log else MissedFacts(UnknownFacts(), self._facts_were_known)
+
+    @cached_property
+    def source(self) -> LogSource:
+        """Raises SettingError without log dirs."""
+        return LogDirSource(
+            named_log_dirs(self.settings),
+            self.facts,
+            named_topics=self.settings.topics.include,
+            recorded=kept(lambda topic_id: self.stores.registry.recorded_name(topic_id)),
+            brokers=self.brokers if self.has_brokers else None,
+        )
+
+    @property
+    def has_brokers(self) -> bool:
+        return self.settings.cluster.bootstrap_servers is not None
+
+    @cached_property
+    def brokers(self) -> Brokers:
+        """Nothing is connected to before it is asked.
+
+        Raises:
+            SettingError: no bootstrap servers, or settings of the connection that cannot be used.
+        """
+        return KafkaBrokers(self.client_config(), self.clock)
+
+    def client_config(self) -> dict[str, str | int]:
+        """Of a librdkafka client that reads, with the platform's own principal. Holds secrets; raises SettingError."""
+        check_connection(self.settings.cluster, "cluster")
+        return dict(librdkafka_config(self.settings.cluster))
+
+    def publisher_config(self) -> dict[str, str | int]:
+        """Of a librdkafka client that writes the metadata topic. Holds secrets; raises SettingError."""
+        publisher = publisher_connection(self.settings.cluster, self.settings.metadata_topic)
+        check_connection(publisher, "metadata_topic")
+        return dict(librdkafka_config(publisher))
+
+    @cached_property
+    def metadata_topic_reader(self) -> MetadataTopic:
+        """With the principal that reads. Raises SettingError without bootstrap servers."""
+        # librdkafka is loaded by those alone who talk to brokers.
+        from include.tiering.metadata_topic.kafka import KafkaMetadataTopic
+
+        return KafkaMetadataTopic(self.client_config(), clock=self.clock)
+
+    @cached_property
+    def metadata_topic_writer(self) -> MetadataTopic:
+        """With the publisher's own principal. Raises SettingError without bootstrap servers."""
+        from include.tiering.metadata_topic.kafka import KafkaMetadataTopic
+
+        return KafkaMetadataTopic(self.publisher_config(), clock=self.clock)
+
+    @cached_property
+    def publisher(self) -> Publisher:
+        """Raises SettingError without bootstrap servers."""
+        topic, stores = self.settings.metadata_topic, self.stores
+        return Publisher(
+            self.metadata_topic_writer,
+            stores.publications,
+            stores.metadata,
+            stores.registry,
+            stores.work,
+            self.clock,
+            ignore,
+            broker_id=topic.broker_id,
+            settle_ms=topic.settle_ms,
+        )
+
+    # Airflow's pools, and quotas.
+
+    @cached_property
+    def pools(self) -> Pools:
+        """Airflow is first asked, and a login first looked for, by a call."""
+        # An HTTP client takes half a second to import: only those who ask Airflow wait.
+        from include.tiering.pools.airflow_pools import AirflowPools
+
+        airflow = self.settings.airflow
+        token = None if airflow.token is None else airflow.token.get_secret_value()
+        return AirflowPools.at(airflow.url, login_file=airflow.login_file, token=token)
+
+    @cached_property
+    def quotas(self) -> Quotas:
+        """Shared by all that sends or reads for this cluster, through the ledger."""
+        return SharedQuotas(
+            SqlBookLedger(self._ledger_engine, self.cluster_id),
+            self.clock,
+            random_bytes=secrets.token_bytes,
+            stored_quotas=self.stored_quotas,
+            observer=self._quota_observer(),
+        )
+
+    @cached_property
+    def quota_ledger(self) -> QuotaLedger:
+        """For commands of people: waits for a worker that holds the ledger's row lock, where workers give up."""
+        return AnnouncingLedger(SqlBookLedger(self._patient_ledger_engine, self.cluster_id), self.clock)
+
+    @cached_property
+    def topic_quotas(self) -> TopicQuotas:
+        """Admission of segments by what their topic brings in, over meters that all workers share."""
+        configs = FreshTopicQuotaConfigs(self.stores.configs, self.clock, enabled=self.settings.topic_quotas.enable)
+        return CountedTopicQuotas(SqlTopicQuotas(self.engine, self.cluster_id, configs), process_recorder())
+
+    def stored_quotas(self) -> QuotasInForce:
+        """The quotas that the dynamic configs say now."""
+        return quotas_in_force(self.stores.configs.snapshot())
+
+    # Rules, evaluated by Great Expectations.
+
+    def segment_judge(self, results_dir: Path | None = None) -> Judge[SegmentMeasure]:
+        return LateJudge(partial(_great_expectations, segment_suites(), results_dir))
+
+    def partition_judge(self, results_dir: Path | None = None) -> Judge[PartitionMeasure]:
+        return LateJudge(partial(_great_expectations, PARTITION_SUITES, results_dir))
+
+    def size_judge(self) -> Judge[SizeMeasure]:
+        return _great_expectations(SIZE_SUITES)
+
+    def stored_judge(self) -> Judge[StoredMeasure]:
+        return _great_expectations(STORED_SUITES)
+
+    @property
+    def _database_url(self) -> str:
+        return self.settings.metadata.url.get_secret_value()
+
+    @cached_property
+    def _ledger_engine(self) -> Engine:
+        return open_ledger_engine(self._database_url, self.clock)
+
+    @cached_property
+    def _patient_ledger_engine(self) -> Engine:
+        return open_ledger_engine(self._database_url, self.clock, patience_ms=LOCK_WAIT_MS)
+
+    @cached_property
+    def _were_known(self) -> bool:
+        return self.stores.facts_memory.were_known()
+
+    def _facts_were_known(self) -> bool:
+        """As this process found it first. Not as far as we know where there is no database: then nothing is copied."""
+        with suppress(MetadataUnavailableError):
+            return self._were_known
+        return False
+
+    def _access(self) -> dict[str, Any]:
+        """How to get at the store, beside its URL."""
+        remote = self.settings.remote_storage
+        return {
+            "endpoint_url": remote.endpoint_url,
+            "region": remote.region,
+            "credentials": credentials_of(remote),
+        }
+
+    def _quota_observer(self) -> QuotaObserver:
+        recorder = process_recorder()
+        settings = with_dynamic(self.settings, self.stores.configs.of_entity(ALL_BROKERS))
+        copy, fetch = settings.copy_quota_window, settings.fetch_quota_window
+        recorder.measure_over(
+            {
+                QuotaKind.COPY: (copy.num, copy.size_seconds * 1000),
+                QuotaKind.FETCH: (fetch.num, fetch.size_seconds * 1000),
+            }
+        )
+        return recorder
+
+
+def _great_expectations(suites: Any, results_dir: Path | None = None) -> Judge[Any]:
+    # It takes seconds to import: only those who evaluate rules wait.
+    from include.tiering.quality.great_expectations_judge import GreatExpectationsJudge
+
+    if results_dir is None:
+        return GreatExpectationsJudge(suites)
+    return GreatExpectationsJudge(suites, results_dir=results_dir)

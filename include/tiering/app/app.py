@@ -1,0 +1,461 @@
+"""The platform as its entry points see it: one service per use case, over the adapters of one deployment."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from include.tiering.app.adapters import Adapters
+from include.tiering.audit.service import AuditService
+from include.tiering.copying.planner import CopyPlanner
+from include.tiering.copying.service import CopyService
+from include.tiering.errors import SettingError
+from include.tiering.expiration.service import ExpirationService
+from include.tiering.handover.actions import HandoverActions
+from include.tiering.handover.service import HandoverService
+from include.tiering.metadata_sync.ingestion import IngestionService
+from include.tiering.metadata_sync.publication import PublicationService
+from include.tiering.model.depth import Depth
+from include.tiering.model.handover_facts import StoreFacts
+from include.tiering.operations.broker_configs import BrokerConfigService
+from include.tiering.operations.checks import DeploymentChecks
+from include.tiering.operations.configs import ConfigService
+from include.tiering.operations.questions import QuestionService
+from include.tiering.operations.service import OperationsService
+from include.tiering.operations.set_up import SetUpService
+from include.tiering.operations.store_owner import StoreOwnerService
+from include.tiering.reading.service import ReadService
+from include.tiering.recovery.service import RecoveryService
+from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.settings import TieringSettings, load_settings
+from include.tiering.sizes.service import SizeService
+from include.tiering.tasks.cluster_log_dirs import ClusterLogDirs
+from include.tiering.tasks.effective_configs import EffectiveConfigs
+from include.tiering.tasks.handover.keep_alive import kept_alive
+from include.tiering.tasks.handover.ports import HandoverLimits, HandoverPorts
+from include.tiering.tasks.standing_guards import StandingGuards
+from include.tiering.tasks.store_ownership import StoreOwnership
+from include.tiering.tasks.topic_names import TopicNames
+from include.tiering.verification.service import VerificationService
+
+_HANDOVER_LEASE_MS: Final = 30_000
+
+
+class App:
+    """Close it, or use `open_app`. Each service is made when it is first asked for.
+
+    `stores` and `adapters` are what the services are made of; arguments as for `Adapters`.
+    """
+
+    def __init__(self, settings: TieringSettings, **parts: Any) -> None:
+        self.settings = settings
+        self.adapters = Adapters(settings, **parts)
+
+    def close(self) -> None:
+        self.adapters.close()
+
+    # Use cases.
+
+    @cached_property
+    def copying(self) -> CopyService:
+        adapters, stores = self.adapters, self.adapters.stores
+        return CopyService(
+            topics=self.settings.topics.include,
+            source=lambda: adapters.source,
+            storage=lambda: adapters.storage,
+            quotas=lambda: adapters.quotas,
+            topic_quotas=lambda: adapters.topic_quotas,
+            metadata=stores.metadata,
+            registry=stores.registry,
+            failed_copies=stores.failed_copies,
+            work=stores.work,
+            facts=adapters.facts,
+            facts_memory=stores.facts_memory,
+            log_dirs=self.log_dirs,
+            names=self.topic_names,
+            planner=self.copy_planner,
+            ownership=self.ownership,
+            effective=self.effective_configs.settings,
+            clock=adapters.clock,
+            random_bytes=adapters.random_bytes,
+            observe=adapters.observe,
+        )
+
+    @cached_property
+    def expiration(self) -> ExpirationService:
+        adapters, stores = self.adapters, self.adapters.stores
+        return ExpirationService(
+            source=lambda: adapters.source,
+            storage=lambda: adapters.storage,
+            unguarded=lambda: adapters.unguarded_storage,
+            quotas=lambda: adapters.quotas,
+            metadata=stores.metadata,
+            registry=stores.registry,
+            topic_deletions=stores.topic_deletions,
+            deletions=stores.deletions,
+            work=stores.work,
+            configs=self.effective_configs,
+            log_dirs=self.log_dirs,
+            names=self.topic_names,
+            guards=self.guards,
+            ownership=self.ownership,
+            after_batch=lambda: self.sizes.partition_sizes(),
+            clock=adapters.clock,
+            observe=adapters.observe,
+        )
+
+    @cached_property
+    def verification(self) -> VerificationService:
+        adapters, stores = self.adapters, self.adapters.stores
+        return VerificationService(
+            storage=lambda: adapters.storage,
+            quotas=lambda: adapters.quotas,
+            stored_quotas=adapters.stored_quotas,
+            metadata=stores.metadata,
+            failed_copies=stores.failed_copies,
+            verifications=stores.verifications,
+            ingestion=stores.ingestion,
+            log_dirs=self.log_dirs,
+            ownership=self.ownership,
+            segment_judge=adapters.segment_judge,
+            partition_judge=adapters.partition_judge,
+            effective=self.effective_configs.settings,
+            now_ms=stores.deletions.now_ms,
+            clock=adapters.clock,
+        )
+
+    @cached_property
+    def audit(self) -> AuditService:
+        adapters, stores = self.adapters, self.adapters.stores
+        return AuditService(
+            cluster_id=adapters.cluster_id,
+            listing=lambda: adapters.object_listing,
+            inventory=adapters.inventory,
+            strays=lambda: adapters.strays,
+            quotas=lambda: adapters.quotas,
+            audits=stores.audits,
+            removals=stores.removals,
+            segment_facts=stores.segment_facts,
+            metadata=stores.metadata,
+            registry=stores.registry,
+            ingestion=stores.ingestion,
+            ingest=self.ingestion,
+            work=stores.work,
+            facts=adapters.facts,
+            ownership=self.ownership,
+            effective=self.effective_configs.settings,
+            clock=adapters.clock,
+            observe=adapters.observe,
+        )
+
+    @cached_property
+    def sizes(self) -> SizeService:
+        adapters, stores = self.adapters, self.adapters.stores
+        return SizeService(
+            settings=self.settings,
+            source=lambda: adapters.source,
+            sizes=stores.remote_log_sizes,
+            metadata=stores.metadata,
+            registry=stores.registry,
+            failed_copies=stores.failed_copies,
+            ingestion=stores.ingestion,
+            facts=adapters.facts,
+            log_dirs=self.log_dirs,
+            names=self.topic_names,
+            planner=self.copy_planner,
+            clock=adapters.clock,
+        )
+
+    @cached_property
+    def reading(self) -> ReadService:
+        adapters = self.adapters
+        return ReadService(
+            metadata=adapters.stores.metadata,
+            storage=adapters.storage,
+            quotas=adapters.quotas,
+            effective=self.effective_configs.settings,
+            threads=lambda: self.configs.reader_threads(),
+            clock=adapters.clock,
+        )
+
+    @cached_property
+    def ingestion(self) -> IngestionService:
+        adapters = self.adapters
+        return IngestionService(
+            topic=lambda: adapters.metadata_topic_reader,
+            ingestion=adapters.stores.ingestion,
+            metadata=adapters.stores.metadata,
+            log_dirs=self.log_dirs,
+        )
+
+    @cached_property
+    def publication(self) -> PublicationService:
+        adapters, stores = self.adapters, self.adapters.stores
+        return PublicationService(
+            settings=self.settings,
+            publisher=lambda: adapters.publisher,
+            brokers=lambda: adapters.brokers,
+            publications=stores.publications,
+            handovers=stores.handovers,
+            metadata=stores.metadata,
+            registry=stores.registry,
+            log_dirs=self.log_dirs,
+            ownership=self.ownership,
+        )
+
+    @cached_property
+    def handover(self) -> HandoverService:
+        adapters = self.adapters
+        return HandoverService(
+            handovers=adapters.stores.handovers,
+            ports=lambda: self.handover_ports,
+            brokers=lambda: adapters.brokers,
+            require_free_broker_id=lambda: self.publication.require_free_broker_id(),
+            ownership=self.ownership,
+            random_bytes=adapters.random_bytes,
+        )
+
+    @cached_property
+    def recovery(self) -> RecoveryService:
+        adapters = self.adapters
+        return RecoveryService(
+            engine=lambda: adapters.engine,
+            unguarded=lambda: adapters.unguarded_storage,
+            storage=lambda: adapters.storage,
+            place=lambda: adapters.place,
+            raised_by=adapters.raised_by,
+            recovery_of=adapters.recovery_of,
+            adoption=lambda: adapters.stores.recovery,
+            metadata=lambda: adapters.stores.metadata,
+            registry=lambda: adapters.stores.registry,
+            work=lambda: adapters.stores.work,
+            log_dirs=self.log_dirs,
+            ownership=self.ownership,
+            clock=adapters.clock,
+            random_bytes=adapters.random_bytes,
+        )
+
+    # Operations.
+
+    @cached_property
+    def set_up(self) -> SetUpService:
+        adapters = self.adapters
+        return SetUpService(
+            settings=self.settings,
+            engine=lambda: adapters.engine,
+            unguarded=lambda: adapters.unguarded_storage,
+            place=lambda: adapters.place,
+            raised_by=lambda: adapters.raised_by(),
+            brokers=(lambda: adapters.brokers) if adapters.has_brokers else None,
+            metadata_of=lambda cluster_id: SqlRemoteLogMetadata(adapters.engine, cluster_id),
+            ownership=self.ownership,
+            random_bytes=adapters.random_bytes,
+        )
+
+    @cached_property
+    def operations(self) -> OperationsService:
+        adapters = self.adapters
+        return OperationsService(
+            settings=self.settings,
+            engine=lambda: adapters.engine,
+            stores=lambda: adapters.stores,
+            source=lambda: adapters.source,
+            facts=lambda: adapters.facts,
+            brokers=(lambda: adapters.brokers) if adapters.has_brokers else None,
+            planner=lambda: self.copy_planner,
+            checks=DeploymentChecks(
+                settings=self.settings,
+                engine=lambda: adapters.engine,
+                cluster_id=lambda: adapters.cluster_id,
+                stores=lambda: adapters.stores,
+                storage=lambda: adapters.storage,
+                unguarded=lambda: adapters.unguarded_storage,
+                facts=lambda: adapters.facts,
+                log_dirs=self.log_dirs,
+                has_brokers=adapters.has_brokers,
+            ),
+            ledger=lambda: adapters.quota_ledger,
+            topic_quotas=lambda: adapters.topic_quotas,
+            effective=lambda: self.effective_configs.settings(),
+            mirror_pools=lambda: self.configs.mirror_pools(),
+            clock=adapters.clock,
+        )
+
+    @cached_property
+    def configs(self) -> ConfigService:
+        adapters, stores = self.adapters, self.adapters.stores
+        return ConfigService(
+            settings=self.settings,
+            store=stores.configs,
+            pools=lambda: adapters.pools,
+            mirror=stores.pool_mirror,
+            work=stores.work,
+            ledger=lambda: adapters.quota_ledger,
+            clock=adapters.clock,
+            claim=self.ownership.claim_if_possible,
+        )
+
+    @cached_property
+    def broker_configs(self) -> BrokerConfigService:
+        """Raises SettingError without bootstrap servers."""
+        adapters = self.adapters
+        return BrokerConfigService(brokers=adapters.brokers, log_dirs=self.log_dirs, clock=adapters.clock)
+
+    @cached_property
+    def questions(self) -> QuestionService:
+        stores = self.adapters.stores
+        return QuestionService(
+            settings=self.settings,
+            questions=stores.plan_questions,
+            configs=stores.configs,
+            claim=self.ownership.claim_if_possible,
+        )
+
+    @cached_property
+    def store_owner(self) -> StoreOwnerService:
+        adapters, stores = self.adapters, self.adapters.stores
+        return StoreOwnerService(
+            settings=self.settings,
+            unguarded=lambda: adapters.unguarded_storage,
+            place=adapters.place,
+            generations=stores.generations,
+            metadata=stores.metadata,
+            deletions=stores.deletions,
+            work=stores.work,
+            config_store=stores.configs,
+            configs=self.effective_configs,
+            audit=self.audit,
+            ownership=self.ownership,
+        )
+
+    # What several use cases stand on.
+
+    @cached_property
+    def ownership(self) -> StoreOwnership:
+        adapters = self.adapters
+        return StoreOwnership(
+            storage=lambda: adapters.storage,
+            unguarded=lambda: adapters.unguarded_storage,
+            generations=lambda: adapters.stores.generations,
+            place=lambda: adapters.place,
+            raised_by=lambda: adapters.raised_by(),
+            open_place=adapters.open_place,
+            clock=adapters.clock,
+            random_bytes=adapters.random_bytes,
+            observe=lambda step: adapters.observe_claim(step),
+        )
+
+    @cached_property
+    def log_dirs(self) -> ClusterLogDirs:
+        adapters = self.adapters
+        return ClusterLogDirs(
+            settings=self.settings,
+            cluster_id=lambda: adapters.cluster_id,
+            source=lambda: adapters.source,
+            brokers=(lambda: adapters.brokers) if adapters.has_brokers else None,
+        )
+
+    @cached_property
+    def effective_configs(self) -> EffectiveConfigs:
+        return EffectiveConfigs(settings=self.settings, store=self.adapters.stores.configs)
+
+    @cached_property
+    def topic_names(self) -> TopicNames:
+        adapters, stores, configs = self.adapters, self.adapters.stores, self.effective_configs
+        return TopicNames(
+            cluster_id=adapters.cluster_id,
+            facts=adapters.facts,
+            metadata=stores.metadata,
+            registry=stores.registry,
+            deletions=stores.topic_deletions,
+            topic_retentions=configs.topic_retentions,
+            expire_after_days=lambda: configs.settings().on_topic.expire_after_days,
+            now_ms=stores.deletions.now_ms,
+        )
+
+    @cached_property
+    def copy_planner(self) -> CopyPlanner:
+        adapters, stores = self.adapters, self.adapters.stores
+        return CopyPlanner(
+            source=lambda: adapters.source,
+            storage=lambda: adapters.storage,
+            quotas=lambda: adapters.quotas,
+            metadata=stores.metadata,
+            registry=stores.registry,
+            failed_copies=stores.failed_copies,
+            facts=adapters.facts,
+            log_dirs=self.log_dirs,
+            names=self.topic_names,
+            effective=self.effective_configs.settings,
+            now_ms=stores.deletions.now_ms,
+        )
+
+    @cached_property
+    def guards(self) -> StandingGuards:
+        return StandingGuards(self.adapters.stores.audits)
+
+    @cached_property
+    def handover_ports(self) -> HandoverPorts:
+        """All that the steps of a handover touch. Raises SettingError without bootstrap servers."""
+        from include.tiering.cluster.kafka_records import KafkaServedRecords
+
+        adapters, stores = self.adapters, self.adapters.stores
+        if not adapters.has_brokers:
+            raise SettingError("cluster.bootstrap_servers is not set: a hand-over asks and changes the brokers")
+        self.log_dirs.require_cluster()
+        settings = self.effective_configs.settings().handover
+        return HandoverPorts(
+            handovers=stores.handovers,
+            brokers=adapters.brokers,
+            source=adapters.source,
+            metadata=stores.metadata,
+            registry=stores.registry,
+            work=stores.work,
+            metadata_topic=adapters.metadata_topic_writer,
+            publications=stores.publications,
+            verbs=HandoverActions(
+                settings=self.settings,
+                effective=self.effective_configs.settings,
+                copying=self.copying,
+                verification=self.verification,
+                metadata=stores.metadata,
+                storage=adapters.storage,
+                quotas=adapters.quotas,
+                ownership=self.ownership,
+                publisher=adapters.publisher,
+                served=KafkaServedRecords(adapters.client_config(), clock=adapters.clock),
+                depth=Depth.DEEP if settings.verify_deep_enable else Depth.SHALLOW,
+            ),
+            store=_store_facts(self.settings),
+            clock=adapters.clock,
+            new_run_id=lambda: f"handover-{secrets.token_hex(8)}",
+            keep_alive=lambda drive: kept_alive(stores.handovers, drive, _HANDOVER_LEASE_MS),
+            limits=HandoverLimits(
+                lease_ms=_HANDOVER_LEASE_MS,
+                hold_seconds=settings.hold_hours * 3600,
+                watch_seconds=float(settings.watch_seconds),
+                settle_seconds=float(settings.settle_seconds),
+                local_steps=settings.local_steps,
+                verify_deep=settings.verify_deep_enable,
+            ),
+        )
+
+
+def _store_facts(settings: TieringSettings) -> StoreFacts:
+    remote = settings.remote_storage
+    parts = urlsplit(remote.required_url())
+    directory = unquote(parts.path) if parts.scheme == "file" else None
+    wants = remote.layout == "aiven" and bool(remote.custom_metadata_fields_include)
+    return StoreFacts(remote.layout, directory, wants)
+
+
+@contextmanager
+def open_app(settings: TieringSettings | None = None, **parts: Any) -> Iterator[App]:
+    """An `App` that is closed when the context ends; `parts` as for `Adapters`."""
+    app = App(settings if settings is not None else load_settings(), **parts)
+    try:
+        yield app
+    finally:
+        app.close()

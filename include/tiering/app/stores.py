@@ -1,0 +1,133 @@
+"""The SQL stores of one cluster in one database."""
+
+from functools import cached_property
+
+from sqlalchemy import Engine
+
+from include.tiering.audit.record_contract import AuditStore
+from include.tiering.audit.removal_contract import RemovalStore
+from include.tiering.audit.segment_facts import SegmentFacts
+from include.tiering.database.facts_memory import FactsMemory
+from include.tiering.database.store_identity import StoreIdentities
+from include.tiering.pools.contract import PoolMirror
+from include.tiering.pools.sql_mirror import SqlPoolMirror
+from include.tiering.quota.config_store import ConfigStore
+from include.tiering.quota.sql_configs import SqlConfigStore
+from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.remote_metadata.failed_copies_contract import FailedCopies
+from include.tiering.remote_metadata.ingestion_contract import MetadataIngestion
+from include.tiering.remote_metadata.publication_contract import PublicationStore
+from include.tiering.remote_metadata.recovery_contract import SegmentAdoption
+from include.tiering.remote_metadata.sizes_contract import RemoteLogSizes
+from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.remote_metadata.sql_audit import SqlSegmentFacts
+from include.tiering.remote_metadata.sql_failed_copies import SqlFailedCopies
+from include.tiering.remote_metadata.sql_ingestion import SqlMetadataIngestion
+from include.tiering.remote_metadata.sql_publication import SqlPublicationStore
+from include.tiering.remote_metadata.sql_recovery import SqlMetadataRecovery
+from include.tiering.remote_metadata.sql_sizes import SqlRemoteLogSizes
+from include.tiering.remote_metadata.sql_topic_deletions import SqlTopicDeletions
+from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
+from include.tiering.remote_metadata.topic_deletions_contract import TopicDeletions
+from include.tiering.tasks.claim_store import StoreGenerations
+from include.tiering.work.approval_contract import PlanQuestions
+from include.tiering.work.contract import WorkStore
+from include.tiering.work.deletion_contract import DeletionStore
+from include.tiering.work.handover_contract import HandoverStore
+from include.tiering.work.sql import SqlWorkStore
+from include.tiering.work.sql_audits import SqlAuditStore
+from include.tiering.work.sql_deletions import SqlDeletionStore
+from include.tiering.work.sql_handovers import SqlHandoverStore
+from include.tiering.work.sql_plan_questions import SqlPlanQuestions
+from include.tiering.work.sql_removals import SqlRemovalStore
+from include.tiering.work.sql_verifications import SqlVerificationStore
+from include.tiering.work.verification_contract import VerificationStore
+
+
+class Stores:
+    """Each store is made when it is first used. Making one does not touch the database."""
+
+    def __init__(self, engine: Engine, cluster_id: str) -> None:
+        self.engine = engine
+        self.cluster_id = cluster_id
+
+    @cached_property
+    def metadata(self) -> RemoteLogMetadata:
+        return SqlRemoteLogMetadata(self.engine, self.cluster_id)
+
+    @cached_property
+    def failed_copies(self) -> FailedCopies:
+        return SqlFailedCopies(self.engine, self.cluster_id)
+
+    @cached_property
+    def registry(self) -> TopicRegistry:
+        return SqlTopicRegistry(self.engine, self.cluster_id)
+
+    @cached_property
+    def topic_deletions(self) -> TopicDeletions:
+        return SqlTopicDeletions(self.engine, self.cluster_id)
+
+    @cached_property
+    def facts_memory(self) -> FactsMemory:
+        return FactsMemory(self.engine, self.cluster_id)
+
+    @cached_property
+    def generations(self) -> StoreGenerations:
+        return StoreIdentities(self.engine, self.cluster_id)
+
+    @cached_property
+    def configs(self) -> ConfigStore:
+        return SqlConfigStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def pool_mirror(self) -> PoolMirror:
+        return SqlPoolMirror(self.engine, self.cluster_id)
+
+    @cached_property
+    def work(self) -> WorkStore:
+        return SqlWorkStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def plan_questions(self) -> PlanQuestions:
+        """What people were asked about plans of any kind, and their answers."""
+        return SqlPlanQuestions(self.engine, self.cluster_id)
+
+    @cached_property
+    def deletions(self) -> DeletionStore:
+        return SqlDeletionStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def verifications(self) -> VerificationStore:
+        return SqlVerificationStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def audits(self) -> AuditStore:
+        return SqlAuditStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def removals(self) -> RemovalStore:
+        return SqlRemovalStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def segment_facts(self) -> SegmentFacts:
+        return SqlSegmentFacts(self.engine, self.cluster_id)
+
+    @cached_property
+    def remote_log_sizes(self) -> RemoteLogSizes:
+        return SqlRemoteLogSizes(self.engine, self.cluster_id)
+
+    @cached_property
+    def ingestion(self) -> MetadataIngestion:
+        return SqlMetadataIngestion(self.engine, self.cluster_id)
+
+    @cached_property
+    def publications(self) -> PublicationStore:
+        return SqlPublicationStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def handovers(self) -> HandoverStore:
+        return SqlHandoverStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def recovery(self) -> SegmentAdoption:
+        return SqlMetadataRecovery(self.engine, self.cluster_id)

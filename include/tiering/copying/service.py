@@ -1,0 +1,249 @@
+"""Copying: plan runs, run their batches, say what a run has done, and record decisions about offsets."""
+
+from collections.abc import Callable, Collection, Iterable
+
+from include.tiering.clock import Clock
+from include.tiering.cluster.contract import ClusterFacts
+from include.tiering.copying.planner import CopyPlanner
+from include.tiering.database.facts_memory import FactsMemory
+from include.tiering.log_source.contract import LogSource, ScanReport
+from include.tiering.model.failed_copies import by_partition
+from include.tiering.observability.failed_copy_metrics import publish_failed_copies
+from include.tiering.observability.metrics import process_recorder
+from include.tiering.observers import StepObserver, ignore
+from include.tiering.quota.contract import Quotas
+from include.tiering.quota.topic_quota import TopicQuotas
+from include.tiering.remote_metadata.contract import LeaseRole, RemoteLogMetadata, TopicRegistry
+from include.tiering.remote_metadata.failed_copies_contract import FailedCopies
+from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.reports.copy import CopyRun
+from include.tiering.settings import TieringSettings
+from include.tiering.tasks.batch_surroundings import gate_and_heartbeat
+from include.tiering.tasks.check_ahead import CheckAhead
+from include.tiering.tasks.cluster_log_dirs import ClusterLogDirs
+from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier
+from include.tiering.tasks.copy_plan import CopyPlan
+from include.tiering.tasks.copy_segments import BatchLimits, BatchResult, CopyBatch
+from include.tiering.tasks.follow_source import FollowSource, follow_source, plan_follow
+from include.tiering.tasks.held_by_divergence import record_divergences
+from include.tiering.tasks.left_work import LeftPartition, left_work
+from include.tiering.tasks.leftover_copies import LeftoverCopies
+from include.tiering.tasks.own_topics import register_owners
+from include.tiering.tasks.plan_replacements import remember_losses
+from include.tiering.tasks.remember_epochs import remember_leader_epochs
+from include.tiering.tasks.skip_offsets import Skip, plan_skip, skip_offsets
+from include.tiering.tasks.store_ownership import StoreOwnership
+from include.tiering.tasks.topic_names import TopicNames
+from include.tiering.tasks.whole_copy import WholeCopy
+from include.tiering.work.contract import Placement, SegmentOutcome, WorkItem, WorkStore
+
+
+class CopyService:
+    """Copies rolled segments of the brokers' log directories into the remote store.
+
+    Log directories and the remote store are opened when a call needs them: what a run has done can be asked without.
+
+    Args:
+        topics: patterns of the topics that are copied where a call names none.
+        effective: the settings with the dynamic configs of now over them.
+        observe: is told each step of the copy protocol.
+    """
+
+    def __init__(
+        self,
+        *,
+        topics: Collection[str],
+        source: Callable[[], LogSource],
+        storage: Callable[[], RemoteStorage],
+        quotas: Callable[[], Quotas],
+        topic_quotas: Callable[[], TopicQuotas],
+        metadata: RemoteLogMetadata,
+        registry: TopicRegistry,
+        failed_copies: FailedCopies,
+        work: WorkStore,
+        facts: ClusterFacts,
+        facts_memory: FactsMemory,
+        log_dirs: ClusterLogDirs,
+        names: TopicNames,
+        planner: CopyPlanner,
+        ownership: StoreOwnership,
+        effective: Callable[[], TieringSettings],
+        clock: Clock,
+        random_bytes: Callable[[int], bytes],
+        observe: StepObserver,
+    ) -> None:
+        self._topics = topics
+        self._source = source
+        self._storage = storage
+        self._quotas = quotas
+        self._topic_quotas = topic_quotas
+        self._metadata = metadata
+        self._registry = registry
+        self._failed_copies = failed_copies
+        self._work = work
+        self._facts = facts
+        self._facts_memory = facts_memory
+        self._log_dirs = log_dirs
+        self._names = names
+        self._planner = planner
+        self._ownership = ownership
+        self._effective = effective
+        self._clock = clock
+        self._random_bytes = random_bytes
+        self._observe = observe
+
+    def plan(
+        self,
+        run_id: str,
+        *,
+        topics: Collection[str] | None = None,
+        limit_bytes: int | None = None,
+        dry_run: bool = False,
+    ) -> CopyPlan:
+        """Plan and, unless `dry_run`, store it. Without `topics` those of `topics.include`: none by default.
+
+        A divergence that shows is recorded in either case: the next look may come when the source has forgotten it.
+
+        Raises:
+            SettingError: the log dirs belong to another cluster than the database.
+            ForeignStoreError: the store is not this database's.
+        """
+        wanted = tuple(topics or self._topics)
+        report = self._log_dirs.scan(wanted)
+        if dry_run:
+            self._ownership.require()
+        else:
+            self._ownership.claim()
+            if self._facts.cluster_id() is not None:
+                self._facts_memory.remember()
+            register_owners(report, self._registry)
+            remember_leader_epochs(report, self._metadata, self._registry)
+            self._names.note_deletions()
+        failed = by_partition(self._failed_copies.all())
+        plan = self._planner.plan(report, run_id, wanted, failed=failed, limit_bytes=limit_bytes)
+        record_divergences(plan, self._metadata)
+        if not dry_run:
+            remember_losses(report, plan, failed, self._failed_copies)
+            publish_failed_copies(process_recorder(), self._failed_copies.all() if failed else ())
+            self._work.save_plan(run_id, plan.partitions)
+        return plan
+
+    def run_batch(
+        self,
+        run_id: str,
+        batch_id: str,
+        *,
+        pool: str | None = None,
+        placement: Placement | None = None,
+        parent_alive: Callable[[], bool] = lambda: True,
+        on_copied: Callable[[CopiedSegment], None] = ignore,
+    ) -> BatchResult:
+        """Run one batch of a stored plan in this process, on partitions of one placement; without one, of every."""
+        settings = self._effective()
+        copier = settings.copier
+        gate, heartbeat = gate_and_heartbeat(
+            self._work,
+            self._clock,
+            run_id,
+            batch_id,
+            pool=pool,
+            lease_ms=copier.lease_ms,
+            parent_alive=parent_alive,
+        )
+        result = CopyBatch(
+            self.segment_copier(),
+            self._work,
+            self._quotas(),
+            gate,
+            heartbeat,
+            self._clock,
+            run_id=run_id,
+            batch_id=batch_id,
+            limits=BatchLimits(
+                float(copier.batch_max_seconds),
+                copier.lease_ms,
+                pool,
+                placement,
+                fairness=settings.copy_fairness.enable,
+            ),
+            on_copied=on_copied,
+            topic_quotas=self._topic_quotas(),
+            ahead=CheckAhead(self._source(), self._clock, max_bytes=settings.queue.max_bytes),
+            claim=self._ownership.claim,
+        ).run()
+        _count(result)
+        return result
+
+    def run_report(self, run_id: str) -> CopyRun:
+        """What a run has done so far."""
+        batches = self._work.progress(run_id)
+        began_ms = min((batch.started_at_ms for batch in batches), default=0)
+        ended_ms = max((batch.updated_at_ms for batch in batches), default=0)
+        items = self._work.items(run_id)
+        # Batches end when their time is over, or their pool was made smaller: one that did something may have.
+        ended_early = any(item.outcome is not SegmentOutcome.PLANNED for item in items)
+        left = self.left_work(items, ended_early=ended_early)
+        return CopyRun(run_id, items, (ended_ms - began_ms) / 1000, left=left)
+
+    def left_work(self, items: Iterable[WorkItem], *, ended_early: bool) -> tuple[LeftPartition, ...]:
+        """Why segments of a run were left, by partition."""
+        return left_work(
+            items,
+            holder=lambda partition: self._work.holder(partition, LeaseRole.COPY),
+            highest_copied=self._metadata.highest_copied_offset,
+            paused=self._work.paused_topics(),
+            ended_early=ended_early,
+        )
+
+    def scan(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
+        """What the log directories hold, of every cluster; `deep` reads every batch. Needs no database."""
+        return self._source().scan(topics=topics, deep=deep)
+
+    def plan_skip(self, topic: str, partition: int, topic_id: str | None = None) -> Skip:
+        """What of a partition the source has lost before it was copied, as it is now. Changes nothing."""
+        report = self._log_dirs.scan((topic,))
+        plan = self._planner.plan(report, "skip", (topic,))
+        return plan_skip(report, plan, self._metadata, topic, partition, topic_id)
+
+    def skip_offsets(self, planned: Skip, *, reason: str, author: str) -> Skip:
+        """Record the decision to go on behind it."""
+        self._ownership.require()
+        return skip_offsets(
+            planned, metadata=self._metadata, failed_copies=self._failed_copies, reason=reason, author=author
+        )
+
+    def plan_follow(self, topic: str, partition: int, from_offset: int, topic_id: str | None = None) -> FollowSource:
+        """What it means to follow the source from this offset on. Changes nothing."""
+        report = self._log_dirs.scan((topic,))
+        plan = self._planner.plan(report, "skip", (topic,))
+        return plan_follow(report, plan, topic, partition, from_offset, topic_id)
+
+    def follow_source(self, planned: FollowSource, *, reason: str, author: str) -> FollowSource:
+        """Record the decision to go on with the source's history."""
+        self._ownership.require()
+        return follow_source(planned, metadata=self._metadata, reason=reason, author=author)
+
+    def leftover_copies(self) -> LeftoverCopies:
+        """Settles what copies left."""
+        return LeftoverCopies(self.segment_copier(), WholeCopy(self._storage(), self._quotas()), self._ownership.claim)
+
+    def segment_copier(self) -> SegmentCopier:
+        """Copies one segment, or abandons what was copied of it."""
+        return SegmentCopier(
+            self._source(),
+            self._storage(),
+            self._metadata,
+            self._registry,
+            self._clock,
+            self._random_bytes,
+            self._observe,
+        )
+
+
+def _count(result: BatchResult) -> None:
+    recorder = process_recorder()
+    for copied in result.copied:
+        topic = copied.segment_id.topic_id_partition.topic
+        recorder.segment_copied(topic, log_bytes=copied.size_bytes, sent_bytes=copied.sent_bytes)
+    for failure in result.failed:
+        recorder.copy_failed(failure.item.topic_id_partition.topic, str(failure.item.error))

@@ -1,0 +1,324 @@
+"""Expiration: plan, limit, approve, delete, withdraw; and truncate by decision."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from include.tiering.clock import Clock
+from include.tiering.errors import ClockDisagreesError, SourceError
+from include.tiering.log_source.contract import LogSegment, LogSource, ReplicaId, ScanReport
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.observability import get_logger
+from include.tiering.observability.metrics import process_recorder
+from include.tiering.observers import StepObserver
+from include.tiering.quota.contract import Quotas
+from include.tiering.quota.topic_retention import TopicRetention
+from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.remote_metadata.topic_deletions_contract import TopicDeletions
+from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.tasks.batch_surroundings import around_deletion, deletion_limits
+from include.tiering.tasks.brake import BrakeReport, apply_brake
+from include.tiering.tasks.clock_guard import ClockBounds, ClockGuard
+from include.tiering.tasks.cluster_log_dirs import ClusterLogDirs
+from include.tiering.tasks.delete_batch import DeleteBatch, DeleteResult
+from include.tiering.tasks.delete_segments import SegmentDeleter
+from include.tiering.tasks.effective_configs import EffectiveConfigs
+from include.tiering.tasks.plan_expiration import ExpirationPlan, ExpirationPlanner
+from include.tiering.tasks.recheck_plan import StillPlanned, still_planned, withdrawn
+from include.tiering.tasks.standing_guards import StandingGuards
+from include.tiering.tasks.store_ownership import StoreOwnership
+from include.tiering.tasks.topic_names import TopicNames
+from include.tiering.tasks.topic_standing import TopicStanding, deletion_demands
+from include.tiering.tasks.truncate import Truncation, plan_truncation, truncate
+from include.tiering.work.contract import WorkStore
+from include.tiering.work.deletion_contract import (
+    DeletionRun,
+    DeletionStore,
+    PlannedDeletion,
+    PlannedExpiration,
+    WithdrawnRun,
+)
+
+_log: Final = get_logger(__name__)
+_AUTHOR: Final = "expiration"
+_TOMBSTONES_PER_PAGE: Final = 500
+
+
+class ExpirationService:
+    """Deletes only what is planned, and only after the limits let the run pass or a person approved its plan.
+
+    Args:
+        source: the log directories; a deletion by size counts what is not copied yet.
+        unguarded: the store whatever its marker says: its clock is asked, and nothing is changed there.
+        after_batch: publishes the sizes that a batch has changed.
+        observe: is told each step of a deletion.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: Callable[[], LogSource],
+        storage: Callable[[], RemoteStorage],
+        unguarded: Callable[[], RemoteStorage],
+        quotas: Callable[[], Quotas],
+        metadata: RemoteLogMetadata,
+        registry: TopicRegistry,
+        topic_deletions: TopicDeletions,
+        deletions: DeletionStore,
+        work: WorkStore,
+        configs: EffectiveConfigs,
+        log_dirs: ClusterLogDirs,
+        names: TopicNames,
+        guards: StandingGuards,
+        ownership: StoreOwnership,
+        after_batch: Callable[[], object],
+        clock: Clock,
+        observe: StepObserver,
+    ) -> None:
+        self._source = source
+        self._storage = storage
+        self._unguarded = unguarded
+        self._quotas = quotas
+        self._metadata = metadata
+        self._registry = registry
+        self._topic_deletions = topic_deletions
+        self._deletions = deletions
+        self._work = work
+        self._configs = configs
+        self._log_dirs = log_dirs
+        self._names = names
+        self._guards = guards
+        self._ownership = ownership
+        self._after_batch = after_batch
+        self._clock = clock
+        self._observe = observe
+
+    def plan(
+        self,
+        run_id: str,
+        *,
+        topics: Collection[str] = (),
+        leave_out: Collection[Uuid] = (),
+        dry_run: bool = False,
+    ) -> ExpirationPlan:
+        """Plan and store what expires now, of all topics that the platform owns or those that match `topics`.
+
+        `leave_out` are ids of topics that are in the hands of another run.
+        A stored plan deletes nothing by itself: `apply_limits` comes next. Deletions of topics that can be seen now are
+        recorded. A `dry_run` is stored too, to be shown; nothing is deleted by it, so it does not claim the store.
+
+        Raises:
+            ForeignStoreError: the store is not this database's.
+            ClockDisagreesError: the database's clock cannot be believed; nothing was planned.
+            DatabaseSetBackError: an audit found so, and nothing was planned; a dry run is told by
+                `objection_to_expire`.
+        """
+        if dry_run:
+            self._ownership.require()
+        else:
+            self._ownership.claim()
+            self._guards.require_expiration_allowed()
+        clocks = self._clock_guard()
+        clocks.require()
+        self._names.note_deletions()
+        planner = self._planner(clocks)
+        # Of a topic that is not in `standings` the first segment came since: the next plan asks about it.
+        asked = planner.standings.keys() - set(leave_out)
+        partitions = [one for one in planner.partitions(topics) if one.topic_id in asked]
+        plan = self._decide(planner, run_id, partitions, clocks)
+        self._deletions.save_plan(run_id, plan.expirations)
+        return plan
+
+    def withdrawn(self, run_id: str) -> Sequence[PlannedDeletion]:
+        """What a stored plan would delete and nobody would plan now; see `recheck_plan`. Changes nothing.
+
+        Raises:
+            ClockDisagreesError
+        """
+        clocks = self._clock_guard()
+        clocks.require()
+        planned = self._deletions.plan(run_id)
+        now = self._decide(self._planner(clocks), run_id, [one.topic_id_partition for one in planned], clocks)
+        return withdrawn(planned, now, self._metadata)
+
+    def apply_limits(self, run_id: str, *, dry_run: bool = False) -> BrakeReport:
+        """Whether the run may delete as it is, or waits for an approval; see the task. What goes because its topic was
+        deleted always waits. Of a `dry_run` nothing is recorded: its plan is never released by the limits.
+
+        Raises:
+            DatabaseSetBackError
+        """
+        if not dry_run:
+            self._guards.require_expiration_allowed()
+        limits = deletion_limits(self._configs.settings())
+        demands = deletion_demands(self._deletions.plan(run_id), self._topic_deletions.all())
+        return apply_brake(run_id, self._deletions, limits, author=_AUTHOR, demands=demands, dry_run=dry_run)
+
+    def approve(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
+        """Release the run if `plan_hash` is that of its plan. A copy of the database may have the same plan, so the
+        store is claimed once more.
+
+        Raises:
+            StateConflictError: it is another plan, or no such run was planned.
+            RunWithdrawnError
+            ForeignStoreError: the store is not this database's.
+            ClockDisagreesError: the database's clock is contradicted now.
+            DatabaseSetBackError
+        """
+        self._ownership.claim()
+        self._guards.require_expiration_allowed()
+        self._clock_guard().require()
+        return self._deletions.approve(run_id, plan_hash, author=author)
+
+    def withdraw(self, run_id: str, *, author: str) -> WithdrawnRun:
+        """Decide, for good, that nothing more of a run is deleted, whoever works on it now.
+
+        A batch that deletes stops before its next group of segments; a group whose deletion had begun is ended by the
+        next run. Repeating it is harmless. A copy of the database may have the same plan and its release, so the store
+        is claimed afterwards; the run is withdrawn here even if that cannot be done, and the report says so.
+
+        Raises:
+            StateConflictError: no such run was planned.
+        """
+        run = self._deletions.withdraw(run_id, author=author)
+        return WithdrawnRun(run, self._deletions.items(run_id), self._ownership.claim_if_possible())
+
+    def run_batch(
+        self,
+        run_id: str,
+        batch_id: str,
+        *,
+        pool: str | None = None,
+        parent_alive: Callable[[], bool] = lambda: True,
+    ) -> DeleteResult:
+        """Run one batch of a released run in this process.
+
+        Raises:
+            ApprovalRequiredError: the run is not released.
+            ForeignStoreError: the store is not this database's.
+            RunWithdrawnError: it was withdrawn before.
+            ClockDisagreesError: the database's clock is contradicted; what is left stays planned.
+            DatabaseSetBackError: an audit found so, before or while it runs; the same.
+        """
+        self._ownership.require()
+        self._guards.require_expiration_allowed()
+        settings = self._configs.settings()
+        clocks = self._clock_guard()
+        clocks.require()
+        gate, heartbeat, room = around_deletion(
+            self._work, self._clock, settings, run_id, batch_id, pool=pool, parent_alive=parent_alive
+        )
+        deleter = SegmentDeleter(
+            self._storage(), self._metadata, self._registry, self._deletions, self._work, self._clock, self._observe
+        )
+        result = DeleteBatch(
+            deleter,
+            self._work,
+            self._quotas(),
+            gate,
+            heartbeat,
+            room,
+            partial(self._still_planned, clocks),
+            self._guards.require_expiration_allowed,
+            run_id=run_id,
+            batch_id=batch_id,
+            lease_ms=settings.copier.lease_ms,
+        ).run()
+        _count(result)
+        self._after_batch()
+        return result
+
+    def plan_truncation(self, partition: TopicIdPartition, before_offset: int) -> Truncation:
+        """What `delete_records` would do. Raises SettingError if it may not."""
+        return plan_truncation(partition, before_offset, metadata=self._metadata, registry=self._registry)
+
+    def delete_records(self, planned: Truncation, *, author: str) -> Truncation:
+        """Raise our log start; the next run of expiration deletes what lies wholly below."""
+        self._ownership.claim()
+        return truncate(planned, metadata=self._metadata, author=author)
+
+    def forget_tombstones(self) -> int:
+        """Remove metadata of segments that were deleted longer ago than `tiering.tombstone.ms`; returns how many.
+
+        In pages, each a transaction of its own: a crash leaves the rest for the next call. By a clock that cannot be
+        believed none is old: none is forgotten, with a warning.
+        """
+        try:
+            self._clock_guard().require()
+        except ClockDisagreesError as error:
+            _log.warning("no tombstone is forgotten: %s", error)
+            return 0
+        older_than_ms = self._configs.settings().tombstone.ms
+        forgotten = 0
+        while page := self._metadata.forget_tombstones(older_than_ms, at_most=_TOMBSTONES_PER_PAGE):
+            forgotten += page
+        return forgotten
+
+    def _clock_guard(self) -> ClockGuard:
+        """The store is asked whatever its marker says: nothing is changed there."""
+        return ClockGuard(
+            self._deletions, self._clock, lambda: self._unguarded().clock_ms(), lambda: self._clock_bounds()
+        )
+
+    def _clock_bounds(self) -> ClockBounds:
+        settings = self._configs.settings().clock
+        return ClockBounds(settings.max_difference_ms, settings.ignored_until_ms)
+
+    def _still_planned(self, clocks: ClockGuard, planned: PlannedExpiration) -> StillPlanned:
+        """Ask again what would be planned of one partition, by all that holds now. Reads no log dir: a worker that
+        deletes need not reach one, nor the cluster's metadata."""
+        clocks.require(with_store=False)
+        partition = planned.topic_id_partition
+        retention = self._configs.retention_of(partition.topic)
+        standings = self._names.standings([partition], clocks.now_ms(), needs_answer=False)
+        planner = self._planner_by({partition.topic: retention}, standings)
+        again = planner.plan_again(planned, now_ms=clocks.now_ms())
+        return still_planned(planned, again, self._metadata, waits=planner.why_it_waits(partition))
+
+    def _planner(self, clocks: ClockGuard) -> ExpirationPlanner:
+        standings = self._names.standings(self._metadata.partitions(), clocks.now_ms())
+        return self._planner_by(self._configs.topic_retentions(), standings)
+
+    def _planner_by(
+        self, retentions: Mapping[str, TopicRetention], standings: Mapping[Uuid, TopicStanding]
+    ) -> ExpirationPlanner:
+        settings = self._configs.settings()
+        return ExpirationPlanner(
+            self._metadata,
+            self._registry,
+            self._work,
+            retentions,
+            settings.unfinished_copy.expiry_ms,
+            standings,
+            settings.superseded.hold_ms,
+            self._size_doubts,
+        )
+
+    def _decide(
+        self, planner: ExpirationPlanner, run_id: str, partitions: Sequence[TopicIdPartition], clocks: ClockGuard
+    ) -> ExpirationPlan:
+        report = self._scan_of(planner.topics_by_size(partitions))
+        return planner.plan(run_id, partitions, report, now_ms=clocks.now_ms())
+
+    def _size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:
+        """Of a replica that cannot be read any more, every size is in doubt."""
+        try:
+            return self._source().size_doubts(replica_id, segments)
+        except SourceError as error:
+            return {one.base_offset: f"it cannot be read now: {error}" for one in segments}
+
+    def _scan_of(self, topics: Collection[str]) -> ScanReport | None:
+        """None if there is nothing to ask for, or nobody to ask."""
+        if not topics or not self._log_dirs.are_named:
+            return None
+        return self._log_dirs.scan(topics)
+
+
+def _count(result: DeleteResult) -> None:
+    deleted = [one.segment_id.topic_id_partition.topic for one in result.deleted]
+    failed = [one.item.planned.segment_id.topic_id_partition.topic for one in result.failed]
+    for topic in {*deleted, *failed}:
+        process_recorder().segments_deleted(topic, deleted=deleted.count(topic), failed=failed.count(topic))
+    for topic, segments in Counter(one.planned.segment_id.topic_id_partition.topic for one in result.held).items():
+        process_recorder().superseded_held(topic, segments)

@@ -1,0 +1,141 @@
+"""What the platform does for a hand-over: copy, verify, publish, read back, look at disks."""
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from include.tiering.cluster.records_contract import ServedRecords
+from include.tiering.copying.service import CopyService
+from include.tiering.errors import PublicationRefusedError
+from include.tiering.model.depth import Depth
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.record_digest import RangeDigest, RecordDigest
+from include.tiering.model.skipped_offsets import OffsetRange, without
+from include.tiering.quota.contract import Quotas
+from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata
+from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.settings import TieringSettings
+from include.tiering.tasks.batch_room import BatchEnd
+from include.tiering.tasks.copy_plan import CopyPlan, HeldBack
+from include.tiering.tasks.copy_segments import BatchResult
+from include.tiering.tasks.handover.ports import CopyRound, StoredDigest
+from include.tiering.tasks.handover.stored_records import stored_digest
+from include.tiering.tasks.plan_publication import PublicationPlan
+from include.tiering.tasks.publish import Publisher
+from include.tiering.tasks.store_ownership import StoreOwnership
+from include.tiering.verification.service import VerificationService
+from include.tiering.work.handover_contract import SeededPartition
+
+_FOR_A_PERSON: Final = frozenset(
+    {
+        HeldBack.LOST,
+        HeldBack.FAILED_AGAIN,
+        HeldBack.STORE_IN_DOUBT,
+        HeldBack.HOLE,
+        HeldBack.FORK,
+        HeldBack.NOT_OURS,
+        HeldBack.PAST_RETENTION,
+    }
+)
+"""Waiting changes nothing about it. Past *our* retention, what brokers still have cannot be handed over."""
+
+
+class HandoverActions:
+    """`Verbs` of one deployment, in this process. `depth`: how much of what is handed over is read back."""
+
+    def __init__(
+        self,
+        *,
+        settings: TieringSettings,
+        effective: Callable[[], TieringSettings],
+        copying: CopyService,
+        verification: VerificationService,
+        metadata: RemoteLogMetadata,
+        storage: RemoteStorage,
+        quotas: Quotas,
+        ownership: StoreOwnership,
+        publisher: Publisher,
+        served: ServedRecords,
+        depth: Depth,
+    ) -> None:
+        self._settings = settings
+        self._effective = effective
+        self._copying = copying
+        self._verification = verification
+        self._metadata = metadata
+        self._storage = storage
+        self._quotas = quotas
+        self._ownership = ownership
+        self._publisher = publisher
+        self._served = served
+        self._depth = depth
+
+    def copy_round(self, topic: str, run_id: str) -> CopyRound:
+        plan = self._copying.plan(run_id, topics=(topic,))
+        results: list[BatchResult] = []
+        while plan.partitions and (not results or results[-1].ended is BatchEnd.TIME_OVER):
+            results.append(self._copying.run_batch(run_id, f"{run_id}.{len(results)}"))
+        copied = sum(len(result.copied) for result in results)
+        failures = [failure for result in results for failure in result.failed]
+        failed = tuple(f"{one.item.topic_id_partition}: {one.item.error}: {one.item.message}" for one in failures)
+        is_hopeless = any(one.reason in _FOR_A_PERSON for one in plan.held_back)
+        return CopyRound(copied, failed, _held_back(plan), not is_hopeless and all(one.retriable for one in failures))
+
+    def verify(self, segments: Mapping[TopicIdPartition, frozenset[RemoteLogSegmentId]]) -> None:
+        self._verification.verify_segments(segments, self._depth)
+
+    def abandon_leftovers(self, fence: Fence) -> None:
+        self._copying.leftover_copies().abandon_empty(fence)
+
+    def publish(self, seeded: SeededPartition) -> None:
+        self._ownership.require()
+        partition = seeded.topic_id_partition
+        _require_decided(self._publisher.plan(partition, log_start_offset=seeded.log_start_offset), seeded)
+        run_id = f"handover-publish-{partition.topic_id}"
+        self._publisher.publish(
+            partition,
+            log_start_offset=seeded.log_start_offset,
+            run_id=run_id,
+            batch_id=f"{run_id}-{partition.partition}",
+        )
+        self._publisher.confirm(partition)
+
+    def stored_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> StoredDigest:
+        limiter = self._quotas.fetch(0, partition.topic)
+        return stored_digest(self._metadata, self._storage, limiter, partition, start_offset, end_offset)
+
+    def served_digest(
+        self, partition: TopicIdPartition, start_offset: int, end_offset: int, leave_out: Sequence[OffsetRange] = ()
+    ) -> RangeDigest:
+        digest = RecordDigest()
+        for first, last in without(OffsetRange(start_offset, end_offset), leave_out):
+            for record in self._served.read(partition, first, last):
+                digest.add(record)
+        return digest.result()
+
+    def free_bytes(self, broker_id: int) -> int | None:
+        known = self._effective().handover.free_bytes
+        found = [] if known < 0 else [known]
+        for log_dir in self._settings.log_dirs:
+            if log_dir.broker_id == broker_id and known < 0:
+                with suppress(OSError):
+                    found.append(shutil.disk_usage(log_dir.path).free)
+        return min(found, default=None)
+
+
+def _require_decided(plan: PublicationPlan, seeded: SeededPartition) -> None:
+    """What is sent stays: so either all that was decided can be, and no more, or nothing is."""
+    if plan.refused is not None or plan.end_offset == seeded.end_offset:
+        return
+    waits = plan.withheld
+    why = "" if waits is None else f": from offset {waits.offset} on nothing can be, {waits.reason}"
+    raise PublicationRefusedError(
+        f"{seeded.topic_id_partition}: decided was to publish up to {seeded.end_offset}, it would end at"
+        f" {plan.end_offset}{why}. Nothing was sent"
+    )
+
+
+def _held_back(plan: CopyPlan) -> tuple[str, ...]:
+    held = [f"{one.topic_id_partition}, offset {one.next_offset}: {one.reason}: {one.detail}" for one in plan.held_back]
+    return (*held, *(f"{error.path}: {error.message}" for error in plan.errors))

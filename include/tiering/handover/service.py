@@ -1,0 +1,133 @@
+"""Handovers of topics to their brokers: begin, carry on, approve, undo, look."""
+
+import os
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from include.tiering.cluster.brokers_contract import Brokers
+from include.tiering.errors import StateConflictError
+from include.tiering.model.handover import HandoverStep, Undo
+from include.tiering.model.handover_facts import HandoverFacts
+from include.tiering.model.ids import Uuid
+from include.tiering.observability.handover_metrics import publish_handovers
+from include.tiering.observability.metrics import process_recorder
+from include.tiering.observers import ignore
+from include.tiering.tasks.handover.drive import carry_on, undo_handover
+from include.tiering.tasks.handover.gather import gather
+from include.tiering.tasks.handover.ports import HandoverPorts
+from include.tiering.tasks.handover.undo import possible_undo
+from include.tiering.tasks.handover.watchdog import ForgottenHandover, forgotten_handovers
+from include.tiering.tasks.known_topic import known_topic
+from include.tiering.tasks.store_ownership import StoreOwnership
+from include.tiering.work.handover_contract import Handover, HandoverStore, LocalRetention
+
+_PROCESS: Final = secrets.token_hex(4)
+
+
+class HandoverService:
+    """Hands topics over step by step. Needs `cluster.bootstrap_servers`.
+
+    Args:
+        ports: all that the steps touch; raises SettingError without bootstrap servers.
+        require_free_broker_id: raises SettingError if a broker has the publisher's broker id.
+    """
+
+    def __init__(
+        self,
+        *,
+        handovers: HandoverStore,
+        ports: Callable[[], HandoverPorts],
+        brokers: Callable[[], Brokers],
+        require_free_broker_id: Callable[[], None],
+        ownership: StoreOwnership,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        self._handovers = handovers
+        self._ports = ports
+        self._brokers = brokers
+        self._require_free_broker_id = require_free_broker_id
+        self._ownership = ownership
+        self._random_bytes = random_bytes
+
+    def topic_to_hand_over(self, topic: str) -> Uuid:
+        """Its id, by the brokers. Raises UnknownTopicError."""
+        return known_topic(self._brokers(), topic).topic_id
+
+    def begin(self, topic: str, wanted: LocalRetention, *, author: str) -> Handover:
+        """Begin a new one.
+
+        Raises:
+            StateConflictError: one is on its way already.
+            SettingError: a broker has the publisher's broker id.
+            ForeignStoreError: the store is not this database's.
+        """
+        self._ownership.claim()
+        self._require_free_broker_id()
+        topic_id = self.topic_to_hand_over(topic)
+        open_one = self._handovers.latest(topic_id)
+        if open_one is not None and not open_one.state.has_ended:
+            raise StateConflictError(
+                f"a hand-over of {topic} is at {open_one.step} ({open_one.state}): ./tiering handover {topic} --resume"
+                " goes on with it, --undo goes back"
+            )
+        return self._handovers.begin(Uuid.random(self._random_bytes), topic_id, topic, wanted, author=author)
+
+    def latest_of(self, topic: str) -> Handover | None:
+        """The newest of the topic that has this name now, or had it when one of the same name was begun."""
+        named = [one for one in self._handovers.open_handovers() if one.topic == topic]
+        return named[0] if named else self._handovers.latest(self.topic_to_hand_over(topic))
+
+    def carry_on(
+        self,
+        handover_id: Uuid,
+        *,
+        until: HandoverStep | None = None,
+        resume: bool = False,
+        driver: str | None = None,
+        on_step: Callable[[Handover], None] = ignore,
+        told: Callable[[str], None] = ignore,
+    ) -> Handover:
+        """See `tasks.handover.drive.carry_on`. Raises LeaseLostError: another process drives it; ForeignStoreError: the
+        store is not this database's."""
+        self._ownership.require()
+        return carry_on(
+            self._ports(),
+            handover_id,
+            driver or _this_process(),
+            until=until,
+            resume=resume,
+            on_step=on_step,
+            told=told,
+        )
+
+    def approve(self, handover_id: Uuid, plan_hash: str, *, author: str) -> Handover:
+        """Agree to exactly this plan. Raises StateConflictError: it has another one."""
+        self._ownership.claim()
+        return self._handovers.approve(handover_id, plan_hash, author=author)
+
+    def undo(self, handover_id: Uuid, *, told: Callable[[str], None] = ignore) -> Undo:
+        """See `tasks.handover.undo`. Raises StateConflictError: nothing can be undone any more."""
+        return undo_handover(self._ports(), handover_id, _this_process(), told=told)
+
+    def possible_undo(self, handover: Handover) -> Undo:
+        """What an undo would do now. Changes nothing."""
+        return possible_undo(self._ports(), handover)
+
+    def facts(self, topic: str, handover: Handover | None = None) -> HandoverFacts:
+        """All that the checks look at, as it is now. Changes nothing."""
+        topic_id = self.topic_to_hand_over(topic) if handover is None else handover.topic_id
+        return gather(self._ports(), topic, topic_id, handover)
+
+    def forgotten(self) -> Sequence[ForgottenHandover]:
+        """Those that hold a topic's retention or copies back while nobody carries them on; also a metric."""
+        under_way = self._handovers.open_handovers()
+        forgotten = forgotten_handovers(under_way, self._handovers.now_ms())
+        publish_handovers(process_recorder(), [(one.state, one.step) for one in under_way], len(forgotten))
+        return forgotten
+
+
+def _this_process() -> str:
+    """Of two containers that have the same name and process id each is another driver."""
+    return f"{socket.gethostname()}:{os.getpid()}:{_PROCESS}"

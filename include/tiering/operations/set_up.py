@@ -1,0 +1,109 @@
+"""Set a deployment up: the schema, the identity of the store, its marker."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from sqlalchemy import Engine
+
+from include.tiering.cluster.brokers_contract import Brokers
+from include.tiering.database.migrations import upgrade
+from include.tiering.database.store_identity import StoreIdentities, known_clusters, require_whole
+from include.tiering.errors import ForeignStoreError, SettingError
+from include.tiering.log_source.log_dir.dirs import identify
+from include.tiering.model.ids import Uuid
+from include.tiering.remote_metadata.contract import RemoteLogMetadata
+from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.store_marker import RaisedBy, StoreMarker, StorePlace
+from include.tiering.settings import TieringSettings
+from include.tiering.tasks.cluster_log_dirs import named_log_dirs
+from include.tiering.tasks.prove_place import prove_place
+from include.tiering.tasks.store_ownership import StoreOwnership
+
+
+class SetUpService:
+    """Makes the database and the store ready for one cluster.
+
+    Args:
+        brokers: those of the cluster; None where the settings name none.
+        metadata_of: the metadata of a cluster id, before the database is known to serve it.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: TieringSettings,
+        engine: Callable[[], Engine],
+        unguarded: Callable[[], RemoteStorage],
+        place: Callable[[], StorePlace],
+        raised_by: Callable[[], RaisedBy],
+        brokers: Callable[[], Brokers] | None,
+        metadata_of: Callable[[str], RemoteLogMetadata],
+        ownership: StoreOwnership,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._unguarded = unguarded
+        self._place = place
+        self._raised_by = raised_by
+        self._brokers = brokers
+        self._metadata_of = metadata_of
+        self._ownership = ownership
+        self._random_bytes = random_bytes
+
+    def migrate(self) -> StoreMarker:
+        """Schema at head, identity of the store, its marker: in this order, harmless when repeated or cut short.
+
+        What the versions before did not record, the token of the generation and the place of keys, is completed. The place
+        changes here as long as the database has no segment in any state.
+
+        Raises:
+            ForeignStoreError: the store belongs to another database, which may be lost; it has no marker although the
+                database has segments; or the settings name another place than the one where keys lie.
+            MetadataUnavailableError: the metadata are being rebuilt.
+            SettingError: the log dirs belong to another cluster than the database.
+        """
+        engine = self._engine()
+        upgrade(engine)
+        require_whole(engine)
+        known = known_clusters(engine)
+        cluster_id = self._cluster_of(known)
+        if known and known[0] != cluster_id:
+            raise SettingError(f"log_dirs belong to cluster {cluster_id}, the database serves cluster {known[0]}")
+        identities, found = StoreIdentities(engine, cluster_id), self._unguarded().read_marker()
+        known_store = identities.read()
+        if found is not None and known_store is None:
+            raise ForeignStoreError(
+                f"the store belongs to {found}, this database to none: if the database of that store is lost,"
+                " ./tiering rebuild makes its metadata from what is stored; else correct remote_storage.url"
+            )
+        if known_store is not None and identities.has_segments():
+            known_store.require(found, self._place() if known_store.places else None)
+            if known_store.current.place is None:
+                self._require_segments(cluster_id)
+        place = self._place()
+        accepted = identities.create(Uuid.random(self._random_bytes), Uuid.random(self._random_bytes), place)
+        claim = self._ownership.store_claim(identities)
+        if accepted.current.place not in (None, place):
+            return self._ownership.store_move(identities).run(place, author="migrate")
+        if found is None:
+            first = replace(accepted.pending or accepted.current, raised_by=self._raised_by())
+            found = self._unguarded().create_marker(first)
+        accepted.require(found, None)
+        own = claim.complete(accepted)
+        return claim.raise_generation(first_place=True) if own.token is None or own.place is None else own
+
+    def _require_segments(self, cluster_id: str) -> None:
+        """The place of keys is about to be recorded for the first time: that of the settings, if any segment is there."""
+        proof = prove_place(self._unguarded(), self._metadata_of(cluster_id), read_back=False)
+        if proof.looked_at and proof.wrong == proof.looked_at:
+            raise ForeignStoreError(
+                f"none of {proof.looked_at} segments that were looked at is in {self._place()}, such as {proof.missing[0]}:"
+                " set remote_storage.url, layout and key_prefix right. Nothing is written or deleted"
+            )
+
+    def _cluster_of(self, known: Sequence[str]) -> str:
+        """As log dirs say, else the database, else the brokers."""
+        if not self._settings.log_dirs and (known or self._brokers is not None):
+            return known[0] if known or self._brokers is None else self._brokers().cluster_id()
+        return identify(named_log_dirs(self._settings)[0]).cluster_id

@@ -1,0 +1,131 @@
+"""Recovery: make metadata from what is stored. Rebuild all of it, or adopt what a database does not know."""
+
+from collections.abc import Callable, Collection
+from enum import StrEnum
+from typing import Final
+
+from sqlalchemy import Engine
+
+from include.tiering.clock import Clock
+from include.tiering.database.migrations import current_revision, require_head, upgrade
+from include.tiering.model.ids import Uuid
+from include.tiering.observers import ignore
+from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.remote_metadata.recovery_contract import MetadataRecovery, SegmentAdoption
+from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.store_marker import RaisedBy, StoreMarker, StorePlace
+from include.tiering.tasks.adopt import Adoption, AdoptionReport
+from include.tiering.tasks.cluster_log_dirs import ClusterLogDirs
+from include.tiering.tasks.plan_adoption import AdoptionPlan, plan_adoption, record_diverging
+from include.tiering.tasks.plan_rebuild import RebuildPlan, plan_rebuild
+from include.tiering.tasks.rebuild import Rebuild, RebuildReport
+from include.tiering.tasks.store_ownership import StoreOwnership
+from include.tiering.work.contract import WorkStore
+
+_LEASE_MS: Final = 60_000
+
+
+class RecoveryService:
+    """Writes metadata by what the store holds.
+
+    What needs a database that serves a cluster is asked for when a call needs it: a rebuild begins without.
+
+    Args:
+        recovery_of: where the metadata of a cluster id are rebuilt.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: Callable[[], Engine],
+        unguarded: Callable[[], RemoteStorage],
+        storage: Callable[[], RemoteStorage],
+        place: Callable[[], StorePlace],
+        raised_by: Callable[[], RaisedBy],
+        recovery_of: Callable[[str], MetadataRecovery],
+        adoption: Callable[[], SegmentAdoption],
+        metadata: Callable[[], RemoteLogMetadata],
+        registry: Callable[[], TopicRegistry],
+        work: Callable[[], WorkStore],
+        log_dirs: ClusterLogDirs,
+        ownership: StoreOwnership,
+        clock: Clock,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        self._engine = engine
+        self._unguarded = unguarded
+        self._storage = storage
+        self._place = place
+        self._raised_by = raised_by
+        self._recovery_of = recovery_of
+        self._adoption = adoption
+        self._metadata = metadata
+        self._registry = registry
+        self._work = work
+        self._log_dirs = log_dirs
+        self._ownership = ownership
+        self._clock = clock
+        self._random_bytes = random_bytes
+
+    def plan_rebuild(self, *, on_listed: Callable[[int], None] = ignore) -> RebuildPlan:
+        """What there is to rebuild, by the store's listing; see the task. Changes nothing.
+
+        Raises:
+            ForeignStoreError: the store has no marker, or is of another cluster than the log dirs.
+            StateConflictError: the database is not empty.
+        """
+        return plan_rebuild(
+            self._unguarded(),
+            self._rebuild_begun,
+            self._log_dirs.first_cluster_id(),
+            place=self._place(),
+            on_listed=on_listed,
+        )
+
+    def rebuild(
+        self,
+        plan: RebuildPlan,
+        *,
+        author: str,
+        dry_run: bool = False,
+        on_examined: Callable[[int], None] = ignore,
+        stop: Callable[[], bool] = lambda: False,
+        observe: Callable[[StrEnum], None] = ignore,
+    ) -> RebuildReport:
+        """Rebuild in this process, or go on with it; a dry run reads the same and changes nothing."""
+        if not dry_run:
+            upgrade(self._engine())
+        recovery = None if dry_run else self._recovery_of(plan.found.cluster_id)
+        task = Rebuild(self._unguarded(), recovery, self._clock, observe, author)
+        wanted = StoreMarker(
+            plan.found.cluster_id,
+            str(Uuid.random(self._random_bytes)),
+            plan.found.generation + 1,
+            str(Uuid.random(self._random_bytes)),
+            self._place(),
+            self._raised_by(),
+        )
+        return task.run(plan, wanted, on_examined=on_examined, stop=stop)
+
+    def plan_adoption(self, ids: Collection[Uuid] | None = None) -> AdoptionPlan:
+        """Which complete copies without metadata may be adopted, of all or of these ids. Changes nothing, but records
+        where the store has a later history than the metadata know."""
+        self._ownership.require()
+        plan = plan_adoption(self._storage(), self._metadata(), self._registry(), ids)
+        record_diverging(plan, self._metadata())
+        return plan
+
+    def adopt(
+        self, plan: AdoptionPlan, run_id: str, *, author: str, observe: Callable[[StrEnum], None] = ignore
+    ) -> AdoptionReport:
+        """Adopt what was planned, under the partitions' leases."""
+        self._ownership.claim()
+        adoption = self._adoption()
+        task = Adoption(self._storage(), self._metadata(), adoption, self._work(), observe, author, _LEASE_MS)
+        return task.run(plan, run_id)
+
+    def _rebuild_begun(self, found: StoreMarker) -> StoreMarker | None:
+        if current_revision(self._engine()) is None:
+            return None
+        require_head(self._engine())
+        return self._recovery_of(found.cluster_id).begun(found)

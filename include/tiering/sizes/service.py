@@ -1,0 +1,166 @@
+"""Sizes: what is remote, what waits, what it costs."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import urlsplit
+
+from include.tiering.clock import Clock
+from include.tiering.cluster.contract import ClusterFacts
+from include.tiering.copying.planner import CopyPlanner
+from include.tiering.log_source.contract import LogSource
+from include.tiering.log_source.topic_patterns import matches
+from include.tiering.model.cost import estimate_cost
+from include.tiering.model.sizes import PartitionSize
+from include.tiering.observability.failed_copy_metrics import publish_failed_copies
+from include.tiering.observability.metrics import process_recorder
+from include.tiering.observability.size_gauges import SizeGauges
+from include.tiering.observability.verdict_metrics import publish_verdicts
+from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.remote_metadata.failed_copies_contract import FailedCopies
+from include.tiering.remote_metadata.ingestion_contract import MetadataIngestion
+from include.tiering.remote_metadata.sizes_contract import KeyRange, RemoteLogSizes, SizeRow
+from include.tiering.reports.sizes import SizeReport
+from include.tiering.settings import TieringSettings
+from include.tiering.tasks.cluster_log_dirs import ClusterLogDirs
+from include.tiering.tasks.compare_tiers import TierComparison, compare_tiers
+from include.tiering.tasks.describe_log_dirs import LogDirDescription, describe_log_dirs
+from include.tiering.tasks.out_of_sight import partitions_out_of_sight
+from include.tiering.tasks.topic_names import TopicNames
+
+NO_DUPLICATES: Final[Mapping[str, int]] = MappingProxyType({})
+_HISTORY: Final = "sizes-history"
+
+
+class SizeService:
+    """Reads the counters of remote sizes, compares both tiers, and publishes the metrics.
+
+    Log directories are scanned by a report that is to look at them, and by `describe_log_dirs`.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: TieringSettings,
+        source: Callable[[], LogSource],
+        sizes: RemoteLogSizes,
+        metadata: RemoteLogMetadata,
+        registry: TopicRegistry,
+        failed_copies: FailedCopies,
+        ingestion: MetadataIngestion,
+        facts: ClusterFacts,
+        log_dirs: ClusterLogDirs,
+        names: TopicNames,
+        planner: CopyPlanner,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._source = source
+        self._sizes = sizes
+        self._metadata = metadata
+        self._registry = registry
+        self._failed_copies = failed_copies
+        self._ingestion = ingestion
+        self._facts = facts
+        self._log_dirs = log_dirs
+        self._names = names
+        self._planner = planner
+        self._clock = clock
+
+    def partition_sizes(self) -> Sequence[PartitionSize]:
+        """FINISHED sizes from the counters, published as RemoteLogSizeBytes (KIP-852), with what failed of them.
+
+        Partitions that brokers tier are left out while not all is read that brokers wrote, and of their topics nothing
+        is published.
+        """
+        unread = self._ingestion.unread()
+        of_unread = {one.topic for one in unread}
+        states = self._sizes.partition_states()
+        published = [one for one in states if one.topic_id_partition.topic not in of_unread]
+        SizeGauges(process_recorder()).sizes(published)
+        topics = {one.topic_id_partition.topic for one in published}
+        publish_failed_copies(process_recorder(), self._failed_copies.all(), topics)
+        return [one.finished for one in states if one.finished.segments and one.topic_id_partition not in unread]
+
+    def report(self, topics: Collection[str] = (), *, look_at_log_dirs: bool = True) -> SizeReport:
+        """Sizes, what waits and what it costs, of all topics or of those that match a pattern; published without
+        patterns. The log dirs are scanned unless there are none, or it is not wanted."""
+
+        def is_asked(topic: str) -> bool:
+            return not topics or matches(topic, topics)
+
+        sizes = [size for size in self.partition_sizes() if is_asked(size.topic_id_partition.topic)]
+        delete_lags = self._sizes.delete_lags()
+        tiers = self._tiers(topics) if look_at_log_dirs and self._log_dirs.are_named else None
+        cost = estimate_cost(
+            sum(size.size_bytes for size in sizes), sum(size.segments for size in sizes), self._settings.prices.table()
+        )
+        lags = [lag for lag in delete_lags if is_asked(lag.topic_id_partition.topic)]
+        unread = {one: why for one, why in self._ingestion.unread().items() if is_asked(one.topic)}
+        report = SizeReport(sizes, lags, tiers, cost, () if topics else self._metadata.verdict_totals(), unread)
+        if not topics:
+            self._publish(report)
+        return report
+
+    def publish_recount(
+        self, *, milliseconds: float, differences: int, duplicate_bytes: Mapping[str, int] = NO_DUPLICATES
+    ) -> None:
+        """What a size run took and found, as metrics of this process; `duplicate_bytes` of remote segments by topic."""
+        gauges = SizeGauges(process_recorder())
+        gauges.recount(milliseconds=milliseconds, differences=differences)
+        topics = dict.fromkeys(self._sizes.topic_names().values(), 0)
+        gauges.duplicates("remote", {**topics, **duplicate_bytes})
+
+    def describe_log_dirs(
+        self, topics: Collection[str] = ()
+    ) -> tuple[Sequence[LogDirDescription], Sequence[PartitionSize]]:
+        """Every log dir with its replicas, and all that is remote.
+
+        Raises:
+            SettingError: there is no log dir.
+        """
+        patterns = tuple(topics) or ("*",)
+        sizes = [size for size in self.partition_sizes() if matches(size.topic_id_partition.topic, patterns)]
+        return describe_log_dirs(self._source().scan(topics=patterns), self._log_dirs.known(), sizes), sizes
+
+    def segment_ranges(self, ranges: int) -> Sequence[KeyRange]:
+        """At most `ranges` ranges that together hold every segment of now once."""
+        return self._sizes.split(ranges)
+
+    def export_segments(self, key_range: KeyRange) -> Iterator[Sequence[SizeRow]]:
+        """Segments of one range, in pages: memory stays flat however many there are."""
+        return self._sizes.export(key_range)
+
+    def history_dir(self, run_dir: Path) -> Path:
+        """As set, else beside a SQLite database, else below the directory of the size run."""
+        if self._settings.sizes.history_path is not None:
+            return Path(self._settings.sizes.history_path)
+        database = urlsplit(self._settings.metadata.url.get_secret_value())
+        beside = Path(database.path[1:]).parent if database.scheme == "sqlite" else run_dir
+        return beside / _HISTORY
+
+    def _tiers(self, topics: Collection[str]) -> TierComparison:
+        wanted = tuple(topics) or self._settings.topics.include
+        report = self._planner.with_compacted(self._source().scan(topics=wanted))
+        return compare_tiers(
+            report,
+            self._metadata,
+            self._registry,
+            self._clock.now_ms(),
+            self._names.retentions_of_copies(report),
+            partitions_out_of_sight(report, wanted, self._facts, self._registry),
+        )
+
+    def _publish(self, report: SizeReport) -> None:
+        gauges = SizeGauges(process_recorder())
+        gauges.delete_lags(report.delete_lags, {size.topic_id_partition.topic for size in report.sizes})
+        gauges.cost(report.cost)
+        publish_verdicts(process_recorder(), report.verdicts)
+        if report.tiers is not None:
+            gauges.copy_lags(report.tiers.copy_lags, report.tiers.out_of_sight)
+            by_topic: Counter[str] = Counter()
+            for one in report.tiers.duplicates:
+                by_topic[one.topic_id_partition.topic] += one.size_bytes
+            gauges.duplicates("local", by_topic)

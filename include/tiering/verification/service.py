@@ -1,0 +1,236 @@
+"""Verification: the quality check of a copy, and runs that verify what is stored."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from include.tiering.clock import Clock
+from include.tiering.model.depth import Depth
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.turn import Turn
+from include.tiering.observability.metrics import process_recorder
+from include.tiering.observability.verdict_metrics import publish_verdicts
+from include.tiering.quality.judge import Judge, QualityFinding
+from include.tiering.quality.measures import SegmentMeasure
+from include.tiering.quality.partition_measures import PartitionMeasure
+from include.tiering.quality.rules import ALL_OBJECTS_THERE, Severity
+from include.tiering.quota.contract import Quotas, QuotasInForce
+from include.tiering.remote_metadata.contract import RemoteLogMetadata, SegmentRow
+from include.tiering.remote_metadata.failed_copies_contract import FailedCopies
+from include.tiering.remote_metadata.ingestion_contract import MetadataIngestion
+from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.settings import TieringSettings
+from include.tiering.tasks.cluster_log_dirs import ClusterLogDirs
+from include.tiering.tasks.missing_segments import LossLimits
+from include.tiering.tasks.plan_verification import Sample, VerificationPlan, plan_verification
+from include.tiering.tasks.record_verdicts import finding_of_result, only_deep_acquits
+from include.tiering.tasks.store_ownership import StoreOwnership
+from include.tiering.tasks.store_witness import StoreWitness
+from include.tiering.tasks.verify_partitions import PartitionReport, nobody_knows, verify_partitions
+from include.tiering.tasks.verify_planned import MeasureAll, ToMeasure, measure_planned, measured_here, verify_planned
+from include.tiering.tasks.verify_segments import Measurer, VerifyReport, subjects_of, verify_segments, verify_subjects
+from include.tiering.work.verification_contract import VerificationStore
+
+_EXPIRED_AT_ONCE: Final = 500
+
+
+class VerificationService:
+    """Measures stored segments, evaluates the rules, and records what was found.
+
+    Args:
+        now_ms: the database's clock.
+        stored_quotas: the quotas that the dynamic configs say now: they decide what a verification costs.
+        effective: the settings with the dynamic configs of now over them.
+        segment_judge: evaluates the rules of segments; results are stored below the directory that it is given.
+        partition_judge: the same, of partitions as a whole.
+    """
+
+    def __init__(
+        self,
+        *,
+        storage: Callable[[], RemoteStorage],
+        quotas: Callable[[], Quotas],
+        stored_quotas: Callable[[], QuotasInForce],
+        metadata: RemoteLogMetadata,
+        failed_copies: FailedCopies,
+        verifications: VerificationStore,
+        ingestion: MetadataIngestion,
+        log_dirs: ClusterLogDirs,
+        ownership: StoreOwnership,
+        segment_judge: Callable[[Path | None], Judge[SegmentMeasure]],
+        partition_judge: Callable[[Path | None], Judge[PartitionMeasure]],
+        effective: Callable[[], TieringSettings],
+        now_ms: Callable[[], int],
+        clock: Clock,
+    ) -> None:
+        self._storage = storage
+        self._quotas = quotas
+        self._stored_quotas = stored_quotas
+        self._metadata = metadata
+        self._failed_copies = failed_copies
+        self._verifications = verifications
+        self._ingestion = ingestion
+        self._log_dirs = log_dirs
+        self._ownership = ownership
+        self._segment_judge = segment_judge
+        self._partition_judge = partition_judge
+        self._effective = effective
+        self._now_ms = now_ms
+        self._clock = clock
+
+    def verify_run(
+        self,
+        run_id: str | None = None,
+        *,
+        depth: Depth = Depth.SHALLOW,
+        results_dir: Path | None = None,
+        confirm: Callable[[str], bool] | None = None,
+    ) -> VerifyReport:
+        """Judge what a run copied; without a run, all that has not passed. Results are stored below `results_dir`;
+        `confirm` as in `LossLimits`."""
+        return verify_segments(
+            self._metadata,
+            self._storage(),
+            self._segment_judge(results_dir),
+            run_id=run_id,
+            depth=depth,
+            quotas=self._quotas(),
+            clock=self._clock,
+            require_ours=self._ownership.require,
+            limits=self.loss_limits(confirm),
+        )
+
+    def verify_segments(self, segments: Mapping[TopicIdPartition, frozenset[RemoteLogSegmentId]], depth: Depth) -> None:
+        """Verify these segments now, whatever run copied them, and record what was found."""
+        subjects = subjects_of(self._metadata, segments)
+        verify_subjects(self.measurer, self._segment_judge(None), subjects, depth, self.loss_limits())
+
+    def loss_limits(self, confirm: Callable[[str], bool] | None = None) -> LossLimits:
+        """How much a verification believes to be lost. `confirm` as there."""
+        verify = self._effective().verify
+        return LossLimits(
+            verify.max_missing_segments,
+            verify.max_missing_total,
+            confirm,
+            doubt_of_one=StoreWitness(self._metadata, self._storage).doubt,
+            failed_before=lambda: self._failed_copies.failed_by(ALL_OBJECTS_THERE),
+        )
+
+    def note_confirmed_losses(self, found: str, *, author: str) -> None:
+        """Record that a person says of missing segments that they are lost."""
+        self._verifications.note_confirmed_losses(found, author=author)
+
+    def expire_verdicts(self) -> int:
+        """Segments that passed too long ago are no longer counted as safe; returns how many. In bounded statements."""
+        older_than_ms = self._effective().verdict.max_age_ms
+        expired = 0
+        while found := self._metadata.expire_verdicts(older_than_ms, at_most=_EXPIRED_AT_ONCE):
+            expired += found
+        return expired
+
+    def turn_of_now(self, share: float) -> Turn | None:
+        """The part of all segments whose turn it is in this period, by the database's clock; None for a share of 0."""
+        period = self._now_ms() // self._effective().verify.period_ms
+        return Turn.of(share, period) if share else None
+
+    def plan(
+        self,
+        run_id: str,
+        sample: Sample,
+        *,
+        depth: Depth,
+        limit_bytes: int | None = None,
+        dry_run: bool = False,
+    ) -> VerificationPlan:
+        """Let verdicts expire, choose, say what it costs, store the plan. A `dry_run` changes nothing.
+
+        Raises:
+            ForeignStoreError: the store is not this database's.
+        """
+        self._ownership.require()
+        if not dry_run:
+            self.expire_verdicts()
+        plan = plan_verification(
+            self._rows(sample),
+            sample,
+            run_id=run_id,
+            depth=depth,
+            quotas=self._stored_quotas(),
+            now_ms=self._now_ms(),
+            max_age_ms=self._effective().verdict.max_age_ms,
+            limit_bytes=limit_bytes,
+            needs_deep=lambda row: only_deep_acquits(
+                self._metadata.quality_results(row.metadata.remote_log_segment_id)
+            ),
+        )
+        if not dry_run:
+            self._verifications.save_plan(run_id, plan.planned)
+        return plan
+
+    def run_planned(
+        self,
+        run_id: str,
+        *,
+        measure_all: MeasureAll | None = None,
+        streams: int = 1,
+        on_read: Callable[[int], None] = lambda _: None,
+        on_group: Callable[[], None] = lambda: None,
+        results_dir: Path | None = None,
+        confirm: Callable[[str], bool] | None = None,
+    ) -> VerifyReport:
+        """Verify what is left of a planned run. Without `measure_all` it is read by this process; `on_read` is told the
+        planned bytes of each segment then. `confirm` as in `LossLimits`."""
+        return verify_planned(
+            run_id,
+            self._verifications,
+            self._metadata,
+            self._segment_judge(results_dir),
+            measure_all or measured_here(self.measurer, on_read),
+            clock=self._clock,
+            streams=streams,
+            on_group=on_group,
+            limits=self.loss_limits(confirm),
+        )
+
+    def measure_planned(self, planned: ToMeasure) -> SegmentMeasure | None:
+        """Take one measure in this process, which is charged for it. None if the segment is not FINISHED any more."""
+        return measure_planned(self.measurer, planned)
+
+    def findings_of(self, run_id: str) -> list[tuple[Severity, QualityFinding]]:
+        """What the segments that a planned run has verified so far, in all of its tries, break now."""
+        broken = self._verifications.broken_rules(run_id)
+        return [(Severity(result.level), finding_of_result(result, start_offset)) for start_offset, result in broken]
+
+    def publish_verdicts(self) -> None:
+        """How many segments have which verdict, and for how long, as metrics of this process."""
+        publish_verdicts(process_recorder(), self._metadata.verdict_totals())
+
+    def verify_partitions(
+        self,
+        partitions: Iterable[TopicIdPartition] | None = None,
+        *,
+        look_at_log_dirs: bool = True,
+        results_dir: Path | None = None,
+    ) -> PartitionReport:
+        """Judge partitions as a whole, without any every one that has segments; those of brokers whose metadata was not
+        read are left out. Ends of logs are read where log dirs
+        are, unless it is not wanted."""
+        unread = self._ingestion.unread()
+        asked = self._metadata.partitions() if partitions is None else partitions
+        return verify_partitions(
+            self._metadata,
+            self._partition_judge(results_dir),
+            [one for one in asked if one not in unread],
+            log_ends=self._log_dirs.log_ends if look_at_log_dirs and self._log_dirs.are_named else nobody_knows,
+        )
+
+    @property
+    def measurer(self) -> Measurer:
+        """Takes measures of segments in this process."""
+        return Measurer(self._metadata, self._storage(), self._quotas(), self._ownership.require)
+
+    def _rows(self, sample: Sample) -> Iterator[SegmentRow]:
+        unread = self._ingestion.unread()
+        for partition in self._metadata.partitions():
+            if partition not in unread and sample.is_about(partition):
+                yield from self._metadata.list_segments(partition)

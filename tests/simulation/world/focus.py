@@ -228,6 +228,7 @@ WRONG_PLACES: Final = Focus(
         "store_hides": 14,
         "failure_and_store_hides": 34,
         "new_copy_is_lost": 16,
+        "failed_copy_is_replaced_and_lost": 20,
         "migrates": 10,
         "settings_go_wrong": 8,
         "settings_are_mended": 12,

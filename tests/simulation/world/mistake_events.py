@@ -30,6 +30,8 @@ _SHORT_MS: Final = Menu((0, 50), (5_000, 50))
 _MENDED_MS: Final = Menu((None, 60), (400 * 24 * _HOUR_MS, 40))
 _MONTH_MS: Final = 30 * 24 * _HOUR_MS
 _FAR_AHEAD_MS: Final = 400 * 24 * _HOUR_MS
+_OLD_IS_DUE_MS: Final = 50 * _HOUR_MS
+"""What failed and was copied again is held no longer than this."""
 _RECORDS: Final = 8
 _HIDDEN_STEPS: Final = 60
 _HUGE_BYTES: Final = 1 << 40
@@ -55,6 +57,7 @@ class MistakeEvents(EventSource):
             self.store_hides,
             self.failure_and_store_hides,
             self.new_copy_is_lost,
+            self.failed_copy_is_replaced_and_lost,
             self.migrates,
             self.settings_go_wrong,
             self.settings_are_mended,
@@ -143,7 +146,7 @@ class MistakeEvents(EventSource):
             self._runs.start_copy_run()
 
     def new_copy_is_lost(self) -> None:
-        """Of a segment that failed, while the old one is held."""
+        """Of a segment that failed, while the old one is held; or just when the old one is due."""
         world = self._world
         rows = world.watch.rows.known
         held = [row.superseded_by for row in rows.values() if row.superseded_by and row.state == DELETING]
@@ -153,6 +156,32 @@ class MistakeEvents(EventSource):
             world.watch.rotten.add(row.segment_id)
             world.store.objects.pop(row.key("log"), None)
             self._tell("a new copy is lost", row.topic_id_partition, f"{row.start_offset}..{row.end_offset}")
+            if self._choices.number(2) == 1:
+                world.scheduler.now_ms += _OLD_IS_DUE_MS
+                self._runs.start_expire_run()
+
+    def failed_copy_is_replaced_and_lost(self) -> None:
+        """A judge errs about one segment, it is copied again, and that copy is lost as soon as it is there."""
+        world = self._world
+        there = [
+            row for row in world.watch.rows.known.values() if row.state == FINISHED and row.verdict != Verdict.FAILED
+        ]
+        if not there:
+            return
+        failed = there[self._choices.number(len(there))]
+        world.watch.rotten.add(failed.segment_id)
+        segment_id = RemoteLogSegmentId(failed.topic_id_partition, Uuid.parse(failed.segment_id))
+        world.admin_metadata.record_verdict(segment_id, Verdict.FAILED, detail="seen by the gate")
+        self._tell("a segment fails", failed.topic_id_partition, f"{failed.start_offset}..{failed.end_offset}")
+
+        def comes(_process: Process, _label: str) -> None:
+            row = world.watch.rows.known.get(failed.segment_id)
+            if row is not None and row.superseded_by:
+                world.at_call = lambda *_: None
+                self.new_copy_is_lost()
+
+        world.at_call = comes
+        self._runs.start_copy_run()
 
     def migrates(self) -> None:
         """As after each update, with whatever settings there are. As long as there is no segment it may set up

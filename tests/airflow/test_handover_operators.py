@@ -31,7 +31,7 @@ from plugins.tiering_airflow.handover_operators import (
 )
 from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID
 from tests.doubles.airflow_answer import answers
-from tests.doubles.handover_tiering import WorldApp
+from tests.doubles.handover_app import WorldApp
 from tests.doubles.handover_world import OLD_RETENTION, TOPIC, handover_world
 from tests.doubles.source_tree import ROOT
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
-from include.tiering.app import App
+from include.tiering.app.adapters import Adapters
 from include.tiering.errors import MetadataTopicUnavailableError
+from include.tiering.tasks.cluster_log_dirs import ClusterLogDirs
 from plugins.tiering_airflow.assets import REMOTE_LOG
 from plugins.tiering_airflow.errors import IngestFindingsError, IngestUnfinishedError
 from plugins.tiering_airflow.ingest_operators import (
@@ -40,8 +41,8 @@ def observed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObservedCluster
     cluster = ObservedCluster(tmp_path)
     monkeypatch.setenv("TIERING_CONFIG", str(cluster.config))
     monkeypatch.setenv("TIERING_CLUSTER__BOOTSTRAP_SERVERS", "127.0.0.1:1")
-    monkeypatch.setattr(App, "require_cluster", lambda _self, _cluster_id: None)
-    monkeypatch.setattr(App, "metadata_topic_reader", property(lambda _self: cluster.topic))
+    monkeypatch.setattr(ClusterLogDirs, "require_cluster", lambda _self: None)
+    monkeypatch.setattr(Adapters, "metadata_topic_reader", property(lambda _self: cluster.topic))
     return cluster
 
 

@@ -1,10 +1,10 @@
-"""Modules stay small enough to read in one sitting, and say what they hold."""
+"""Modules are what a reader looks for by name, small enough to read in one sitting, and say what they hold."""
 
 import ast
 
 from tests.doubles.source_tree import ROOT, python_files
 
-_CEILING_LINES = 300
+_CEILING_LINES = 480
 _SOURCES = {
     str(file): (ROOT / file).read_text() for file in python_files("include", "plugins", "dags", "spark_jobs", "local")
 }

@@ -1,12 +1,12 @@
 """Whatever the platform says to a person has its entry in the runbook, in the same words."""
 
-from typing import Final, cast
+from typing import Final
 
-from include.tiering.app.parts import Parts
-from include.tiering.app.set_up import readiness_probes
+from include.tiering.app import App
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.guards import Guard
 from include.tiering.log_source.contract import IneligibleReason
+from include.tiering.settings import TieringSettings
 from include.tiering.tasks.copy_plan import HeldBack
 from include.tiering.tasks.partition_readiness import NotReady
 from include.tiering.tasks.plan_expiration import Waits
@@ -37,7 +37,6 @@ def test_every_kind_of_finding_and_every_guard_of_an_audit_has_an_entry() -> Non
 
 
 def test_every_readiness_check_has_an_entry() -> None:
-    unopened = cast(Parts, None)
-    names = list(readiness_probes(unopened, "a pool"))
+    names = list(App(TieringSettings()).deployment_checks.probes("a pool"))
     assert names
     assert [name for name in names if f"| {name} |" not in _RUNBOOK] == []

@@ -47,8 +47,8 @@ STAGES: Final = ("driver", "session", "task", "batch")
 _INLINE: Final = """
 import json, time
 began_ms = time.time_ns() // 1_000_000
-from include.tiering.app import open_tiering
-with open_tiering() as tiering:
+from include.tiering.app import open_app
+with open_app() as tiering:
     batch_began_ms = time.time_ns() // 1_000_000
     result = tiering.copy_batch("run-1", "bench")
 print(json.dumps({"copied": len(result.copied), "driver_began_ms": began_ms, "batch_began_ms": batch_began_ms}))

@@ -35,7 +35,7 @@ def app(tmp_path, monkeypatch) -> Iterator[App]:
         monkeypatch.setenv(name, value)
     (tmp_path / "remote").mkdir()
     with open_app(load_settings()) as opened:
-        opened.migrate()
+        opened.set_up.migrate()
         yield opened
 
 

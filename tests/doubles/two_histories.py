@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from include.tiering.app.quality_verbs import QualityVerbs
+from include.tiering.app.adapters import Adapters
 from include.tiering.cli.app import cli
 from include.tiering.quality.partition_rules import PARTITION_RULES
 from tests.doubles.log_dirs import LOG_STARTS, ORDERS, BrokerLogDir
@@ -110,8 +110,8 @@ include = ["orders"]
 
 def judge_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verifications apply the rules without Great Expectations."""
-    monkeypatch.setattr(QualityVerbs, "segment_judge", lambda *_: PlainJudge())
-    monkeypatch.setattr(QualityVerbs, "partition_judge", lambda *_: PlainJudge(PARTITION_RULES))
+    monkeypatch.setattr(Adapters, "segment_judge", lambda *_: PlainJudge())
+    monkeypatch.setattr(Adapters, "partition_judge", lambda *_: PlainJudge(PARTITION_RULES))
 
 
 def plan_of(epochs: list[tuple[int, int]], base: int, end: int) -> list[tuple[int, int, int]]:

@@ -43,7 +43,7 @@ def command_line(tmp_path: Path, log_dirs: Path) -> Command:
 def app(tmp_path: Path) -> Command:
     run = command_line(tmp_path, broker_data("public") / "stopped")
     with open_app(load_settings(tmp_path / "tiering.toml")) as opened:
-        opened.migrate()
+        opened.set_up.migrate()
     return run
 
 

@@ -23,8 +23,8 @@ def deployed(tmp_path: Path) -> Deployment:
 @pytest.fixture
 def app(deployed: Deployment) -> Iterator[App]:
     with open_app(load_settings(deployed.config)) as opened:
-        opened.plan_copy("r")
-        opened.copy_batch("r", "b")
+        opened.copying.plan("r")
+        opened.copying.run_batch("r", "b")
         yield opened
 
 

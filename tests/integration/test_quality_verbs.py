@@ -39,9 +39,9 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
         }
     )
     with open_app(settings) as opened:
-        opened.migrate()
-        opened.plan_copy("copy-1", topics=["payments*", "audit_log"])
-        opened.copy_batch("copy-1", "copy-1/0")
+        opened.set_up.migrate()
+        opened.copying.plan("copy-1", topics=["payments*", "audit_log"])
+        opened.copying.run_batch("copy-1", "copy-1/0")
         yield opened
 
 

@@ -9,13 +9,13 @@ import os
 import sys
 import traceback
 
-from include.tiering import wiring
+from include.tiering import app
 from include.tiering.cli.app import cli
 from include.tiering.quality import great_expectations_judge
 
 
 def main() -> None:
-    assert wiring
+    assert app
     assert great_expectations_judge
     for line in sys.stdin:
         asked = json.loads(line)

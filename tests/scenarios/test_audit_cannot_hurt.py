@@ -175,13 +175,13 @@ class TestGuards:
 
     def test_an_empty_database(self, app, store, archive):
         with archive.open() as opened:
-            empty_but_for_the_store(opened.engine)
+            empty_but_for_the_store(opened.adapters.engine)
         self.require_refusal(app, store, "empty-database", "knows no segment at all")
 
     def test_a_database_restored_from_a_backup(self, app, store, archive):
         database = archive.directory / "metadata.sqlite"
         with archive.open() as opened:
-            opened.engine.dispose()
+            opened.adapters.engine.dispose()
         shutil.copy(database, archive.directory / "backup.sqlite")
         archive.copy()
         assert kinds(audited(app, 1)) == ["orphan", "orphan"]
@@ -204,7 +204,7 @@ class TestGuards:
         self.require_refusal(app, store, "older-database", "restored from a backup?")
 
     def test_a_database_of_another_store(self, app, store, archive):
-        with archive.open() as opened, opened.engine.begin() as connection:
+        with archive.open() as opened, opened.adapters.engine.begin() as connection:
             connection.execute(stores.update().values(store_id="A" * 21 + "Q"))
         before = stored_files(store)
         refused = app("audit", "--delete-orphans", "--approve")
@@ -229,39 +229,39 @@ class TestGuards:
     def test_a_marker_that_changes_between_plan_and_removal(self, store, archive):
         before = stored_files(store)
         with archive.open() as opened:
-            opened.audit("one")
-            plan = opened.plan_removals("remove", "one")
-            opened.removal_brake("remove")
-            opened.approve_removals("remove", plan.plan_hash, author="test")
+            opened.audit.run("one")
+            plan = opened.audit.plan_removals("remove", "one")
+            opened.audit.apply_removal_limits("remove")
+            opened.audit.approve_removals("remove", plan.plan_hash, author="test")
             marker = store / "_tiering-store.json"
             content = json.loads(marker.read_text())
             marker.write_text(json.dumps({**content, "generation": content["generation"] + 1}))
             with pytest.raises(ForeignStoreError, match="another database has used store"):
-                opened.remove_batch("remove", "remove/0")
+                opened.audit.run_removal_batch("remove", "remove/0")
         assert stored_files(store) == before
 
     def test_a_plan_that_the_restored_database_never_made(self, app, store, archive):
         """Approved, then the database was set back: nobody knows the plan any more."""
         with archive.open() as opened:
-            opened.audit("one")
-            plan = opened.plan_removals("remove", "one")
-            opened.removal_brake("remove")
-            opened.approve_removals("remove", plan.plan_hash, author="test")
-            empty_but_for_the_store(opened.engine)
+            opened.audit.run("one")
+            plan = opened.audit.plan_removals("remove", "one")
+            opened.audit.apply_removal_limits("remove")
+            opened.audit.approve_removals("remove", plan.plan_hash, author="test")
+            empty_but_for_the_store(opened.adapters.engine)
             with pytest.raises(Exception, match="no run remove"):
-                opened.remove_batch("remove", "remove/0")
+                opened.audit.run_removal_batch("remove", "remove/0")
 
     def test_a_listing_that_lacks_what_the_store_has(self, store, archive):
         before = stored_files(store)
         with archive.open() as opened:
-            report = opened.audit("one", listing=Lacking(opened.object_listing, ".rsm-manifest"))
+            report = opened.audit.run("one", listing=Lacking(opened.adapters.object_listing, ".rsm-manifest"))
             assert [one.guard.value for one in report.record.refusals] == ["incomplete-listing"]
             assert {one.kind for one in report.findings} == {FindingKind.ORPHAN}
-            assert opened.plan_removals("remove", "one").removals == ()
+            assert opened.audit.plan_removals("remove", "one").removals == ()
         assert stored_files(store) == before
 
     def test_an_adoptable_copy_is_offered_and_stays(self, app, store, archive):
-        with archive.open() as opened, opened.engine.begin() as connection:
+        with archive.open() as opened, opened.adapters.engine.begin() as connection:
             oldest = select(segments.c.segment_key).order_by(segments.c.segment_key).limit(1).scalar_subquery()
             connection.execute(delete(segment_epochs).where(segment_epochs.c.segment_key == oldest))
             connection.execute(delete(segments).where(segments.c.segment_key == oldest))
@@ -284,7 +284,7 @@ class TestDanglingReferences:
     def test_vanish_when_the_segment_went_meanwhile(self, archive, monkeypatch):
         """Not in the listing, FINISHED when rows were read, deleted when they are asked again."""
         with archive.open() as opened:
-            context = opened.audit_context
+            context = opened.audit.context
 
             def expire_first(moment: AuditMoment) -> AuditContext:
                 archive.set(retention_ms=0, retention_bytes=0)
@@ -292,7 +292,7 @@ class TestDanglingReferences:
                 return context(moment)
 
             monkeypatch.setattr(opened, "audit_context", expire_first)
-            report = opened.audit("one", listing=Lacking(opened.object_listing, ".rsm-manifest"))
+            report = opened.audit.run("one", listing=Lacking(opened.adapters.object_listing, ".rsm-manifest"))
             assert report.record.rows > 0
             assert FindingKind.DANGLING_REFERENCE not in {one.kind for one in report.findings}
             assert report.record.refusals == ()

@@ -85,7 +85,7 @@ class Deployment:
 
         with open_app(settings_of(self.archive.config), observe=observe) as app:
             if take is not None:
-                app.__dict__["quotas"] = SameLimiter(GoingAway(take, self.disk.goes))
+                app.adapters.quotas = SameLimiter(GoingAway(take, self.disk.goes))
             yield app
 
     def copied(self, at: tuple[CopyStep, int] | None = None, take: int | None = None) -> BatchResult:

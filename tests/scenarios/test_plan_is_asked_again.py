@@ -220,7 +220,7 @@ def test_a_topic_whose_deletion_was_taken_back(archive: Archive) -> None:
     assert released(archive) == 10
     with archive.open() as app:
         app.adapters.stores.topic_deletions.withdraw(topic_id, evidence="it is there", author="test")
-    assert deleted(archive, lambda app: setattr(app, "note_topic_deletions", lambda: None)) == 0
+    assert deleted(archive, lambda app: setattr(app.topic_names, "note_deletions", lambda: None)) == 0
     assert left(archive) == EVERYTHING
 
 

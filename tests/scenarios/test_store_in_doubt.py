@@ -12,7 +12,7 @@ from sqlalchemy import select
 from typer.testing import CliRunner
 
 from include.tiering.app import open_app
-from include.tiering.app.quality_verbs import QualityVerbs
+from include.tiering.app.adapters import Adapters
 from include.tiering.cli.app import cli
 from include.tiering.cli.session import author
 from include.tiering.database.schema import events
@@ -36,8 +36,8 @@ Command = Callable[..., tuple[int, Any, str]]
 @pytest.fixture(autouse=True)
 def plain_judges(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rules are the product's; who applies them is not the subject here."""
-    monkeypatch.setattr(QualityVerbs, "segment_judge", lambda *_: PlainJudge())
-    monkeypatch.setattr(QualityVerbs, "partition_judge", lambda *_: PlainJudge(PARTITION_RULES))
+    monkeypatch.setattr(Adapters, "segment_judge", lambda *_: PlainJudge())
+    monkeypatch.setattr(Adapters, "partition_judge", lambda *_: PlainJudge(PARTITION_RULES))
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def archive(tmp_path: Path) -> Archive:
     archive = Archive.of(tmp_path)
     archive.copy()
     with archive.open() as opened:
-        assert opened.verify().failed == ()
+        assert opened.verification.verify_run().failed == ()
     return archive
 
 
@@ -96,7 +96,11 @@ def place(request: pytest.FixtureRequest, archive: Archive) -> EmptyDirectory:
 
 def verdicts(archive: Archive) -> list[Verdict]:
     with archive.open() as opened:
-        rows = [row for p in opened.metadata.partitions() for row in opened.metadata.list_segments(p)]
+        rows = [
+            row
+            for p in opened.adapters.stores.metadata.partitions()
+            for row in opened.adapters.stores.metadata.list_segments(p)
+        ]
         return [row.verdict for row in rows if row.metadata.is_finished]
 
 
@@ -114,12 +118,12 @@ def lose(archive: Archive, *lost: RemoteLogSegmentId) -> None:
 def looked_ahead(archive: Archive) -> CopyPlan:
     """A plan that is not stored: one that is would raise the generation in the marker of the wrong place."""
     with archive.open() as opened:
-        return opened.plan_copy("ahead", dry_run=True)
+        return opened.copying.plan("ahead", dry_run=True)
 
 
 def failed_ids(archive: Archive) -> set[RemoteLogSegmentId]:
     with archive.open() as opened:
-        return {copy.segment_id for copy in opened.failed_copies.all()}
+        return {copy.segment_id for copy in opened.adapters.stores.failed_copies.all()}
 
 
 @pytest.mark.parametrize(
@@ -150,14 +154,14 @@ def test_nothing_fails_group_by_group(
     place.goes_wrong()
     assert app("verify", "--all")[0] == 1
     with archive.open() as opened, pytest.raises(StoreInDoubtError, match="not the store that it seems"):
-        opened.verify("copy-1")
+        opened.verification.verify_run("copy-1")
     assert verdicts(archive) == [Verdict.PASSED] * 10
 
 
 def test_the_gate_of_a_copy_passes_nothing_and_fails_nothing_there(archive: Archive, place: EmptyDirectory) -> None:
     place.goes_wrong()
     with archive.open() as opened, pytest.raises(StoreInDoubtError):
-        opened.verify("copy-1")
+        opened.verification.verify_run("copy-1")
     assert verdicts(archive) == [Verdict.PASSED] * 10
 
 
@@ -181,7 +185,7 @@ def test_a_lost_one_that_is_looked_at_alone_fails_if_another_one_is_there(archiv
     first, *others = numbered(archive)[0]
     lose(archive, first)
     with archive.open() as opened:
-        opened.metadata.expire_verdicts(0, at_most=500)
+        opened.adapters.stores.metadata.expire_verdicts(0, at_most=500)
     assert app("verify", "--partition", "0", "--limit-bytes", "1")[0] == 1
     assert failed_ids(archive) == {first}
     assert others
@@ -206,7 +210,7 @@ def test_more_than_could_be_lost_singly_is_lost_if_a_person_says_so(archive: Arc
     assert failed_ids(archive) == set()
     code, _, said = app("verify", "--all", "--missing-is-real", "--approve")
     assert (code, failed_ids(archive)) == (1, set(gone))
-    with archive.open() as opened, opened.engine.connect() as connection:
+    with archive.open() as opened, opened.adapters.engine.connect() as connection:
         query = select(events.c.detail, events.c.author).where(events.c.kind == "losses confirmed")
         ((detail, who),) = connection.execute(query).all()
     assert "4 of 10 segments" in detail
@@ -251,7 +255,7 @@ def test_what_is_replaced_or_given_up_counts_no_more(archive: Archive, app: Comm
     assert app("verify", "--all")[0] == 1
     assert failed_ids(archive) == set(others)
     with archive.open() as opened:
-        opened.failed_copies.give_up(others[0], reason="lost", author="test")
+        opened.adapters.stores.failed_copies.give_up(others[0], reason="lost", author="test")
     lose(archive, last)
     assert app("verify", "--all")[0] == 1
     assert last in failed_ids(archive)
@@ -394,10 +398,10 @@ def test_a_replacement_that_was_planned_before_the_place_went_wrong_supersedes_n
     lose(archive, old)
     assert app("verify", "--all")[0] == 1
     with open_app(settings_of(archive.config)) as opened:
-        assert opened.plan_copy("planned").segments == 1
+        assert opened.copying.plan("planned").segments == 1
     place.goes_wrong()
     with open_app(settings_of(archive.config)) as opened:
-        (failure,) = opened.copy_batch("planned", "planned/0").failed
+        (failure,) = opened.copying.run_batch("planned", "planned/0").failed
     assert failure.item.error == "StoreInDoubtError"
     assert numbered(archive)[0][0] == old
     assert failed_ids(archive) == {old}
@@ -413,7 +417,7 @@ def test_a_damaged_segment_is_copied_again_whatever_else_is_missing(archive: Arc
     lose(archive, others[-1])
     steps: list[CopyStep] = []
     with open_app(settings_of(archive.config), observe=lambda step, *_: steps.append(step)) as opened:
-        opened.plan_copy("again")
-        assert opened.copy_batch("again", "again/0").failed == ()
+        opened.copying.plan("again")
+        assert opened.copying.run_batch("again", "again/0").failed == ()
     assert CopyStep.FINISHED in steps
     assert old not in numbered(archive)[1]

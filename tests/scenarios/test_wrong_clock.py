@@ -140,21 +140,21 @@ def test_one_that_jumps_while_a_batch_runs_stops_it(archive: Archive) -> None:
             clocks.require(with_store=False)
 
 
-def jumps(app: App, name: str) -> None:
+def jumps(app: App, where: object, name: str) -> None:
     """From the next call of this method on, the database's clock is twelve years ahead."""
-    method, right = getattr(app, name), app.adapters.stores.deletions._now_ms
+    method, right = getattr(where, name), app.adapters.stores.deletions._now_ms
 
     def ahead(*args: object, **options: object) -> object:
         app.adapters.stores.deletions._now_ms = lambda connection: right(connection) + TWELVE_YEARS
         return method(*args, **options)
 
-    setattr(app, name, ahead)
+    setattr(where, name, ahead)
 
 
 def test_one_that_jumps_after_it_was_asked_makes_nothing_old(archive: Archive) -> None:
     """Found by simulation, seed 3008303: a plan asked the clock twice, and believed what it had not compared."""
     with archive.open() as app:
-        jumps(app, "note_topic_deletions")
+        jumps(app, app.topic_names, "note_deletions")
         assert not app.expiration.plan("run").expirations
 
 
@@ -164,12 +164,12 @@ def test_nor_when_a_plan_is_asked_again(archive: Archive) -> None:
         planned = app.expiration.plan("run", topics=["orders"]).expirations
         ten_years = {"retention.ms": str(TEN_YEARS)}
         app.configs.alter(ConfigEntity(EntityType.TOPICS, "orders"), ten_years, author="test")
-        jumps(app, "_standings")
+        jumps(app, app.topic_names, "standings")
         named = {deletion.segment_id for one in planned for deletion in one.deletions}
         assert {one.segment_id for one in app.expiration.withdrawn("run")} == named
     with archive.open() as app:
         clocks = app.expiration._clock_guard()
-        jumps(app, "_standings")
+        jumps(app, app.topic_names, "standings")
         again = app._still_planned(clocks, planned[0])
         assert not again.planned.deletions
 

@@ -8,7 +8,6 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from include.tiering.app.adapters import Adapters
-from include.tiering.audit.service import AuditService
 from include.tiering.copying.planner import CopyPlanner
 from include.tiering.copying.service import CopyService
 from include.tiering.errors import SettingError
@@ -19,6 +18,7 @@ from include.tiering.metadata_sync.ingestion import IngestionService
 from include.tiering.metadata_sync.publication import PublicationService
 from include.tiering.model.depth import Depth
 from include.tiering.model.handover_facts import StoreFacts
+from include.tiering.operations.auditing import AuditService
 from include.tiering.operations.broker_configs import BrokerConfigService
 from include.tiering.operations.checks import DeploymentChecks
 from include.tiering.operations.configs import ConfigService
@@ -72,7 +72,7 @@ class App:
             failed_copies=stores.failed_copies,
             work=stores.work,
             facts=adapters.facts,
-            facts_memory=stores.facts_memory,
+            remember_facts=stores.facts_memory.remember,
             log_dirs=self.log_dirs,
             names=self.topic_names,
             planner=self.copy_planner,
@@ -265,22 +265,27 @@ class App:
             facts=lambda: adapters.facts,
             brokers=(lambda: adapters.brokers) if adapters.has_brokers else None,
             planner=lambda: self.copy_planner,
-            checks=DeploymentChecks(
-                settings=self.settings,
-                engine=lambda: adapters.engine,
-                cluster_id=lambda: adapters.cluster_id,
-                stores=lambda: adapters.stores,
-                storage=lambda: adapters.storage,
-                unguarded=lambda: adapters.unguarded_storage,
-                facts=lambda: adapters.facts,
-                log_dirs=self.log_dirs,
-                has_brokers=adapters.has_brokers,
-            ),
+            checks=self.deployment_checks,
             ledger=lambda: adapters.quota_ledger,
             topic_quotas=lambda: adapters.topic_quotas,
             effective=lambda: self.effective_configs.settings(),
             mirror_pools=lambda: self.configs.mirror_pools(),
             clock=adapters.clock,
+        )
+
+    @cached_property
+    def deployment_checks(self) -> DeploymentChecks:
+        adapters = self.adapters
+        return DeploymentChecks(
+            settings=self.settings,
+            engine=lambda: adapters.engine,
+            cluster_id=lambda: adapters.cluster_id,
+            stores=lambda: adapters.stores,
+            storage=lambda: adapters.storage,
+            unguarded=lambda: adapters.unguarded_storage,
+            facts=lambda: adapters.facts,
+            log_dirs=self.log_dirs,
+            has_brokers=adapters.has_brokers,
         )
 
     @cached_property

@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Iterable
 from include.tiering.clock import Clock
 from include.tiering.cluster.contract import ClusterFacts
 from include.tiering.copying.planner import CopyPlanner
-from include.tiering.database.facts_memory import FactsMemory
 from include.tiering.log_source.contract import LogSource, ScanReport
 from include.tiering.model.failed_copies import by_partition
 from include.tiering.observability.failed_copy_metrics import publish_failed_copies
@@ -45,6 +44,7 @@ class CopyService:
 
     Args:
         topics: patterns of the topics that are copied where a call names none.
+        remember_facts: records that the cluster could be asked about its topics once.
         effective: the settings with the dynamic configs of now over them.
         observe: is told each step of the copy protocol.
     """
@@ -62,7 +62,7 @@ class CopyService:
         failed_copies: FailedCopies,
         work: WorkStore,
         facts: ClusterFacts,
-        facts_memory: FactsMemory,
+        remember_facts: Callable[[], None],
         log_dirs: ClusterLogDirs,
         names: TopicNames,
         planner: CopyPlanner,
@@ -82,7 +82,7 @@ class CopyService:
         self._failed_copies = failed_copies
         self._work = work
         self._facts = facts
-        self._facts_memory = facts_memory
+        self._remember_facts = remember_facts
         self._log_dirs = log_dirs
         self._names = names
         self._planner = planner
@@ -115,7 +115,7 @@ class CopyService:
         else:
             self._ownership.claim()
             if self._facts.cluster_id() is not None:
-                self._facts_memory.remember()
+                self._remember_facts()
             register_owners(report, self._registry)
             remember_leader_epochs(report, self._metadata, self._registry)
             self._names.note_deletions()

@@ -118,8 +118,9 @@ class DeploymentChecks:
         if heeded:
             return f"{url} is writable and ours"
         return (
-            f"{url} is writable and ours; this server takes no notice of If-Match on PUT, so a copy of the database that"
-            f" plans within {SETTLE_SECONDS:.0f} seconds of this one may not be refused at once: use a server that heeds it"
+            f"{url} is writable and ours; this server takes no notice of If-Match on PUT, so a copy of the database"
+            f" that plans within {SETTLE_SECONDS:.0f} seconds of this one may not be refused at once: use a server that"
+            " heeds it"
         )
 
     def _check_log_dirs(self) -> str:

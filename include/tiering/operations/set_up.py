@@ -54,8 +54,8 @@ class SetUpService:
     def migrate(self) -> StoreMarker:
         """Schema at head, identity of the store, its marker: in this order, harmless when repeated or cut short.
 
-        What the versions before did not record, the token of the generation and the place of keys, is completed. The place
-        changes here as long as the database has no segment in any state.
+        What the versions before did not record, the token of the generation and the place of keys, is completed. The
+        place changes here as long as the database has no segment in any state.
 
         Raises:
             ForeignStoreError: the store belongs to another database, which may be lost; it has no marker although the
@@ -94,12 +94,13 @@ class SetUpService:
         return claim.raise_generation(first_place=True) if own.token is None or own.place is None else own
 
     def _require_segments(self, cluster_id: str) -> None:
-        """The place of keys is about to be recorded for the first time: that of the settings, if any segment is there."""
+        """Raises ForeignStoreError unless a segment is in the place of the settings, which is to be recorded."""
         proof = prove_place(self._unguarded(), self._metadata_of(cluster_id), read_back=False)
         if proof.looked_at and proof.wrong == proof.looked_at:
             raise ForeignStoreError(
-                f"none of {proof.looked_at} segments that were looked at is in {self._place()}, such as {proof.missing[0]}:"
-                " set remote_storage.url, layout and key_prefix right. Nothing is written or deleted"
+                f"none of {proof.looked_at} segments that were looked at is in {self._place()},"
+                f" such as {proof.missing[0]}: set remote_storage.url, layout and key_prefix right. Nothing is written"
+                " or deleted"
             )
 
     def _cluster_of(self, known: Sequence[str]) -> str:

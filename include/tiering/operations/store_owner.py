@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from include.tiering.audit.service import AuditService
 from include.tiering.errors import ForeignStoreError, StateConflictError
 from include.tiering.observers import ignore
+from include.tiering.operations.auditing import AuditService
 from include.tiering.quota.config_store import ALL_BROKERS, ConfigStore
 from include.tiering.quota.deletion_limits import deletion_limits
 from include.tiering.quota.topic_retention import FOR_EVER

@@ -4,7 +4,8 @@ from dataclasses import replace
 from itertools import dropwhile
 from typing import Any
 
-from include.tiering.app import app, name_parts
+from include.tiering.copying import planner as copy_planner
+from include.tiering.copying import service as copy_service
 from include.tiering.errors import StateConflictError
 from include.tiering.log_source.contract import IneligibleReason
 from include.tiering.model.divergence import newest_history, open_divergence
@@ -18,7 +19,7 @@ from tests.simulation.mutants.mutant import Call, Mutant, Patch, nothing, otherw
 _records = sql_divergences.record
 _skips = sql_skipped_offsets.skip
 _goes_on = plan_copy.next_segments
-_plans_skip = app.copying.plan_skip
+_plans_skip = copy_service.plan_skip
 
 
 def _never_back() -> list[Patch]:
@@ -33,7 +34,7 @@ def _left_is_remote() -> list[Patch]:
 
 
 def _compacted_unseen() -> list[Patch]:
-    return [(name_parts, "with_compacted", lambda report, *_: report)]
+    return [(copy_planner, "with_compacted", lambda report, *_: report)]
 
 
 def _behind_compacted() -> list[Patch]:
@@ -103,7 +104,7 @@ def _compacted_is_missing() -> list[Patch]:
         ]
         return _plans_skip(report, replace(plan, held_back=tuple(held_back)), *rest)
 
-    return [(app, "plan_skip", instead)]
+    return [(copy_service, "plan_skip", instead)]
 
 
 def _is_compacted(call: Call) -> bool:

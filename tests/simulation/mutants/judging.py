@@ -6,8 +6,8 @@ from typing import Any
 
 from include.tiering.audit import unknown_segment
 from include.tiering.audit.context import AuditMoment
-from include.tiering.audit.service import AuditVerbs
 from include.tiering.errors import ForeignStoreError
+from include.tiering.operations.auditing import AuditVerbs
 from include.tiering.remote_metadata import sql_looks
 from include.tiering.remote_metadata.looks import Look
 from include.tiering.remote_metadata.values import QualityResult

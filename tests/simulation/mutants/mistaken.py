@@ -11,10 +11,10 @@ from typing import Any
 
 from sqlalchemy import not_, or_
 
-from include.tiering.app import expiration_verbs
 from include.tiering.database.schema import leases
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.errors import ForeignStoreError
+from include.tiering.expiration import service as expiration_service
 from include.tiering.model.ids import Uuid
 from include.tiering.model.retention import DeletionReason
 from include.tiering.remote_storage.store_marker import AcceptedMarkers
@@ -34,7 +34,7 @@ from tests.simulation.mutants.mutant import Call, Instead, Mutant, Patch, found_
 
 _sends = SegmentCopier._send_and_finish
 _asks = DeleteBatch._still_planned
-_limits = expiration_verbs.apply_brake
+_limits = expiration_service.apply_brake
 _requires = AcceptedMarkers.require
 _completes = StoreClaim.complete
 
@@ -109,7 +109,7 @@ def _superseded_for_nothing() -> list[Patch]:
 
         return _limits(run_id, Instead(deletions, totals=totals, plan=lambda _run_id: others), *args, **rest)
 
-    return [(expiration_verbs, "apply_brake", instead)]
+    return [(expiration_service, "apply_brake", instead)]
 
 
 def _replacement_believed() -> list[Patch]:

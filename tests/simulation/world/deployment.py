@@ -11,8 +11,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 from unittest.mock import patch
 
-from include.tiering.app import App, set_up
-from include.tiering.app.layouts import form_of
+from include.tiering.app import App
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.errors import (
     ClusterFactsError,
@@ -21,6 +20,7 @@ from include.tiering.errors import (
     SourceUnreadableError,
 )
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.operations import set_up
 from include.tiering.quota.sql_configs import SqlConfigStore
 from include.tiering.quota.topic_quota import Admission
 from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
@@ -31,6 +31,7 @@ from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout
+from include.tiering.remote_storage.layouts.options import form_of
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.remote_storage.store_marker import RaisedBy, StoreMarker
 from include.tiering.remote_storage.strays import StoredStrays
@@ -39,6 +40,7 @@ from include.tiering.work.sql import SqlWorkStore
 from include.tiering.work.sql_audits import SqlAuditStore
 from include.tiering.work.sql_deletions import SqlDeletionStore
 from include.tiering.work.sql_removals import SqlRemovalStore
+from tests.doubles.app_parts import put
 from tests.doubles.plain_judge import PlainJudge
 from tests.simulation.kernel.scheduler import Process, Verdict
 from tests.simulation.world.contracts import (
@@ -220,7 +222,8 @@ def deploy(world: Any, process: Process) -> App:
     strays = StoredStrays(model_store, layout, lambda: app.ownership.require())
     metadata = Remembered(memory, "metadata", _MigratedMetadata(db.engine, CLUSTER_ID, now_ms=now_ms))
     app = App(settings, clock=process, random_bytes=world.choices.random_bytes, observe=observe)
-    app.__dict__.update(
+    put(
+        app,
         engine=db.engine,
         cluster_id=CLUSTER_ID,
         facts=facts,
@@ -250,7 +253,7 @@ def deploy(world: Any, process: Process) -> App:
         topic_quotas=_TopicQuotas(world, process),
     )
     if world.tempers.publishes:
-        app.__dict__.update(handover_parts(world, process, app, partial(Proxy, calls), observe))
+        put(app, **handover_parts(world, process, app, partial(Proxy, calls), observe))
     return app
 
 

@@ -4,8 +4,9 @@ topic. What is compared through consumers is made of the model's records."""
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from include.tiering.app.handover_actions import HandoverActions
 from include.tiering.errors import BrokersRefusedError, RemoteChecksumError, UnknownSegmentError
+from include.tiering.handover.actions import HandoverActions
+from include.tiering.model.depth import Depth
 from include.tiering.model.handover_facts import StoreFacts
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.record_digest import RangeDigest, RecordDigest, SeenRecord
@@ -91,10 +92,22 @@ class _Actions(HandoverActions):
     """The product's, but for what looks into records."""
 
     def __init__(self, world: Any, process: Process, app: Any, publisher: Publisher) -> None:
-        super().__init__(app, publisher, None)  # type: ignore[arg-type]
+        stores = app.adapters.stores
+        super().__init__(
+            settings=app.settings,
+            effective=app.effective_configs.settings,
+            copying=app.copying,
+            verification=app.verification,
+            metadata=stores.metadata,
+            storage=app.adapters.storage,
+            quotas=app.adapters.quotas,
+            ownership=app.ownership,
+            publisher=publisher,
+            served=None,  # type: ignore[arg-type]
+            depth=Depth.SHALLOW,
+        )
         self._world = world
         self._process = process
-        self._metadata = app.adapters.stores.metadata
 
     def stored_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> StoredDigest:
         for row in self._metadata.list_segments(partition):

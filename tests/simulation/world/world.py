@@ -84,7 +84,7 @@ class World:
         self.at_call: Callable[[Process, str], None] = lambda *_: None
         """What an event has the world do before some call, or in the midst of an upload."""
         self._starts = 0
-        deploy(self, Process(self.scheduler, "set-up", side=self.side)).migrate()
+        deploy(self, Process(self.scheduler, "set-up", side=self.side)).set_up.migrate()
 
     # The rightful database, and what a person asks and changes there.
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from include.tiering.cli.app import cli
 from include.tiering.cli.session import Session
-from tests.doubles.fake_tiering import FakeApp
+from tests.doubles.fake_app import FakeApp
 
 Run = Callable[..., Result]
 

@@ -21,7 +21,7 @@ from include.tiering.tasks.readiness import Check
 from include.tiering.tasks.verify_segments import VerifyReport
 from include.tiering.work.contract import BatchProgress, LeaseHolder, SegmentOutcome
 from tests.doubles import sample_values as sample
-from tests.doubles.fake_tiering import FakeApp, batch_result
+from tests.doubles.fake_app import FakeApp, batch_result
 
 Run = Callable[..., Result]
 Document = Callable[..., Any]

@@ -13,7 +13,7 @@ from include.tiering.errors import (
     MetadataUnavailableError,
 )
 from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity, EntityType
-from tests.doubles.fake_tiering import FakeApp
+from tests.doubles.fake_app import FakeApp
 from tests.doubles.memory_configs import ScriptedLedger
 from tests.doubles.memory_pools import usage
 

@@ -19,7 +19,7 @@ from include.tiering.log_source.contract import ScanError
 from include.tiering.tasks.batch_room import BatchEnd
 from include.tiering.work.contract import SegmentOutcome
 from tests.doubles import sample_values as sample
-from tests.doubles.fake_tiering import FakeApp, batch_result
+from tests.doubles.fake_app import FakeApp, batch_result
 
 Run = Callable[..., Result]
 

@@ -43,7 +43,7 @@ def test_help_imports_nothing_heavy() -> None:
     program = (
         "import sys\n"
         "from include.tiering.cli.app import cli\n"
-        "try:\n    app(['scan', '--help'])\n"
+        "try:\n    cli(['scan', '--help'])\n"
         "except SystemExit:\n    pass\n"
         "print('\\n' + ' '.join(sys.modules))\n"
     )

@@ -52,7 +52,15 @@ class Reading:
     clock: ManualClock = field(default_factory=InterruptedClock)
     in_a_page: Callable[[], None] = lambda: None
 
-    def ingest(self, *, author: str, on_progress: Callable[[int, int, int], None]) -> IngestReport:
+    @property
+    def ingestion(self) -> "Reading":
+        return self
+
+    @property
+    def adapters(self) -> "Reading":
+        return self
+
+    def run(self, *, author: str, on_progress: Callable[[int, int, int], None]) -> IngestReport:
         report = self.rounds.pop(0) if self.rounds else read(0)
         if isinstance(report, Exception):
             raise report

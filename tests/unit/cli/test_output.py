@@ -15,7 +15,7 @@ from include.tiering.log_source.contract import ScanError
 from include.tiering.reports.scan import present_scan
 from include.tiering.work.contract import BatchProgress
 from tests.doubles import sample_values as sample
-from tests.doubles.fake_tiering import FakeWork
+from tests.doubles.fake_app import FakeWork
 
 _LEAVES = st.none() | st.booleans() | st.integers() | st.text()
 _VALUES = st.recursive(_LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=5)

@@ -58,6 +58,7 @@ class FakeRecovery:
         self.interrupted = False
         self.adoption = ADOPTION
         self.asked_for: list[Uuid] | None = None
+        self.recovery = self
 
     @contextmanager
     def open(self, _settings: object) -> Iterator["FakeRecovery"]:

@@ -15,7 +15,7 @@ from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.tasks.copy_plan import HeldBack, HeldBackPartition
 from include.tiering.tasks.skip_offsets import Skip
 from tests.doubles import sample_values as sample
-from tests.doubles.fake_tiering import FakeApp
+from tests.doubles.fake_app import FakeApp
 
 Run = Callable[..., Result]
 ARGUMENTS = ("skip", "orders", "--partition", "0", "--reason", "agreed")
@@ -116,7 +116,7 @@ def test_a_copy_that_went_on_meanwhile_is_told(run: Run, app: FakeApp, monkeypat
     def conflict(*_: object, **__: object) -> Skip:
         raise StateConflictError("orders-0: offsets 100..199 are not the next ones")
 
-    monkeypatch.setattr(app, "skip_offsets", conflict)
+    monkeypatch.setattr(app.copying, "skip_offsets", conflict)
     result = run(*ARGUMENTS, "--approve")
     assert result.exit_code == 1
     assert "not the next ones" in result.stderr

@@ -14,7 +14,7 @@ from include.tiering.quality.judge import QualityFinding
 from include.tiering.tasks.plan_verification import Sample
 from include.tiering.tasks.verify_partitions import PartitionReport
 from tests.doubles import sample_values as sample
-from tests.doubles.fake_tiering import FakeApp
+from tests.doubles.fake_app import FakeApp
 
 Run = Callable[..., Result]
 Document = Callable[..., Any]
@@ -78,7 +78,7 @@ def test_a_hole_in_a_partition_is_a_finding(run: Run, app: FakeApp) -> None:
 
 
 def test_verify_tells_of_the_limit(run: Run, app: FakeApp) -> None:
-    app.verification = lambda run_id: replace(sample.verification_plan(run_id), left_out=7)
+    app.planned_verification = lambda run_id: replace(sample.verification_plan(run_id), left_out=7)
     assert "7 segments beyond the limit wait for the next run" in run("verify", "--limit-bytes", "1").stderr
 
 

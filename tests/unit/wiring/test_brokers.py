@@ -47,8 +47,8 @@ def app(tmp_path: Path, brokers: ModelBrokers) -> Iterator[App]:
     log_dir.partition().filled(0, 10, 20)
     log_dir.checkpoint("recovery-point-offset-checkpoint", {"orders-0": 25})
     with open_app(load_settings(environ=_environ(tmp_path, TIERING_LOG_DIRS=f"1:{log_dir.path}"))) as opened:
-        opened.brokers = brokers
-        opened.migrate()
+        opened.adapters.brokers = brokers
+        opened.set_up.migrate()
         yield opened
 
 

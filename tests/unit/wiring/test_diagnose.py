@@ -29,7 +29,7 @@ def app(tmp_path: Path, brokers: Path) -> Iterator[App]:
         }
     )
     with open_app(settings) as opened:
-        opened.migrate()
+        opened.set_up.migrate()
         yield opened
 
 

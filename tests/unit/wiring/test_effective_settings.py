@@ -29,7 +29,7 @@ def app(tmp_path: Path) -> Iterator[App]:
     }
     (tmp_path / "store").mkdir()
     with open_app(load_settings(environ=environ)) as opened:
-        opened.migrate()
+        opened.set_up.migrate()
         yield opened
 
 

@@ -1,6 +1,7 @@
 """What a hand-over asks of the platform: when a copy round is worth another try, how much the gate reads."""
 
 import dataclasses
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,17 +9,17 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from include.tiering.app.handover_actions import HandoverActions
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import PublicationRefusedError
+from include.tiering.handover.actions import HandoverActions
 from include.tiering.model.depth import Depth
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.verdict import Verdict
 from include.tiering.quota.contract import NoQuotas
 from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.tasks.missing_segments import LossLimits
-from include.tiering.tasks.verify_segments import Measurer
+from include.tiering.verification.service import VerificationService
 from include.tiering.work.handover_contract import SeededPartition
 from tests.doubles.copied_segments import copied_partition
 from tests.doubles.manual_clock import ManualClock
@@ -38,14 +39,19 @@ PASSES_BY_ITSELF = {
     HeldBack.COMPACTED,
 }
 ORDERS = TopicIdPartition(Uuid(bytes(range(16))), 0, "orders")
+unused: Any = None
+
+
+def actions_with(**parts: Any) -> HandoverActions:
+    """Actions that have these parts and no others."""
+    return HandoverActions(**dict.fromkeys(signature(HandoverActions).parameters, unused) | parts)
 
 
 @pytest.mark.parametrize("reason", HeldBack)
 def test_what_only_a_person_can_end_is_not_waited_for(reason: HeldBack) -> None:
     held = HeldBackPartition(ORDERS, 7, reason, "in words")
-    app: Any = SimpleNamespace(plan_copy=lambda run_id, topics: CopyPlan(run_id, (), (held,), ()))
-    nobody: Any = None
-    done = HandoverActions(app, nobody, nobody).copy_round("orders", "run")
+    copying = SimpleNamespace(plan=lambda run_id, topics: CopyPlan(run_id, (), (held,), ()))
+    done = actions_with(copying=copying).copy_round("orders", "run")
     assert done.worth_retrying == (reason in PASSES_BY_ITSELF)
     assert done.held_back == (f"{ORDERS}, offset 7: {reason}: in words",)
 
@@ -68,9 +74,8 @@ def test_either_all_that_was_decided_is_published_and_no_more_or_nothing(
     upgrade(engine)
     world, topic = PublicationWorld(engine), MemoryMetadataTopic()
     world.copied(ORDERS, verdicts=verdicts)
-    nobody: Any = None
-    app: Any = SimpleNamespace(require_our_store=lambda: None)
-    actions = HandoverActions(app, world.publisher(topic, ManualClock()), nobody)
+    ownership = SimpleNamespace(require=lambda: None)
+    actions = actions_with(ownership=ownership, publisher=world.publisher(topic, ManualClock()))
     with pytest.raises(PublicationRefusedError, match=f"{said}.*Nothing was sent"):
         actions.publish(SeededPartition(ORDERS, 100, end_offset, 100, 1, 0))
     assert records_about(topic, ORDERS) == []
@@ -82,7 +87,9 @@ def test_either_all_that_was_decided_is_published_and_no_more_or_nothing(
 
 
 @pytest.mark.parametrize(("depth", "verdict"), [(Depth.SHALLOW, Verdict.PASSED), (Depth.DEEP, Verdict.FAILED)])
-def test_the_gate_reads_as_deeply_as_is_asked_for(tmp_path: Path, depth: Depth, verdict: Verdict) -> None:
+def test_the_gate_reads_as_deeply_as_is_asked_for(
+    tmp_path: Path, depth: Depth, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A byte in the middle is another one, and so was it when the store was told its checksum."""
     partition = copied_partition(tmp_path, segments=4)
     row = partition.rows[3]
@@ -92,13 +99,20 @@ def test_the_gate_reads_as_deeply_as_is_asked_for(tmp_path: Path, depth: Depth, 
     path.write_bytes(content)
     told = dataclasses.replace(row, log_crc32c=google_crc32c.value(bytes(content)))
     metadata = MemoryMetadata([*partition.rows[:3], told])
-    app: Any = SimpleNamespace(
-        metadata=metadata,
-        measurer=Measurer(metadata, partition.storage, NoQuotas()),
-        segment_judge=PlainJudge,
-        loss_limits=LossLimits,
+    ours = SimpleNamespace(require=lambda: None)
+    verification = VerificationService(
+        **dict.fromkeys(signature(VerificationService).parameters, unused)
+        | {
+            "metadata": metadata,
+            "storage": lambda: partition.storage,
+            "quotas": NoQuotas,
+            "ownership": ours,
+            "segment_judge": lambda _results_dir: PlainJudge(),
+        }
     )
-    nobody: Any = None
+    monkeypatch.setattr(verification, "loss_limits", LossLimits)
     segment_id = row.metadata.remote_log_segment_id
-    HandoverActions(app, nobody, nobody, depth=depth).verify({segment_id.topic_id_partition: frozenset([segment_id])})
+    actions_with(verification=verification, depth=depth).verify(
+        {segment_id.topic_id_partition: frozenset([segment_id])}
+    )
     assert [one.verdict for one in metadata.rows.values()] == [Verdict.NONE] * 3 + [verdict]

@@ -11,7 +11,7 @@ from include.tiering.cluster.brokers_contract import BrokerNode
 from include.tiering.errors import LeaseLostError, SettingError
 from include.tiering.settings.model import DEFAULT_PUBLISHER_ID
 from include.tiering.work.handover_contract import LocalRetention
-from tests.doubles.handover_tiering import WorldApp
+from tests.doubles.handover_app import WorldApp
 from tests.doubles.handover_world import HANDOVER_ID, TOPIC, HandoverWorld, handover_world
 
 
@@ -24,7 +24,7 @@ def world(tmp_path: Path) -> Iterator[HandoverWorld]:
 def test_no_broker_has_the_publishers_id(world: HandoverWorld) -> None:
     world.brokers.nodes[DEFAULT_PUBLISHER_ID] = BrokerNode(DEFAULT_PUBLISHER_ID, "localhost", 1)
     with pytest.raises(SettingError, match=f"broker {DEFAULT_PUBLISHER_ID} exists"):
-        WorldApp(world).begin_handover(TOPIC, LocalRetention(), author="ada")
+        WorldApp(world).handover.begin(TOPIC, LocalRetention(), author="ada")
     assert world.handovers.open_handovers() == []
 
 
@@ -32,4 +32,4 @@ def test_another_container_with_our_name_and_process_id_is_another_driver(world:
     world.begin()
     world.handovers.drive(HANDOVER_ID, f"{socket.gethostname()}:{os.getpid()}", lease_ms=60_000)
     with pytest.raises(LeaseLostError, match="drives hand-over"):
-        WorldApp(world).carry_handover_on(HANDOVER_ID)
+        WorldApp(world).handover.carry_on(HANDOVER_ID)

@@ -58,7 +58,7 @@ def planned(tmp_path: Path) -> Iterator[App]:
 
 
 def test_a_partition_is_placed_where_its_log_dir_is(planned: App) -> None:
-    plan = planned.plan_copy("again", dry_run=True)
+    plan = planned.copying.plan("again", dry_run=True)
     found = {one.replica_id.topic_id_partition.topic: one.placement for one in plan.partitions}
     assert found == {"orders": RACK_A, "clicks": RACK_B}
 
@@ -69,26 +69,26 @@ def test_a_batch_needs_no_more_than_the_log_dirs_of_its_placement(
 ) -> None:
     (tmp_path / f"broker-{other}").rename(tmp_path / "on another host")
     with open_app(settings(tmp_path)) as elsewhere:
-        result = elsewhere.copy_batch("run", "run/0", placement=placement)
+        result = elsewhere.copying.run_batch("run", "run/0", placement=placement)
         assert not result.failed
         assert [one.segment_id.topic_id_partition.topic for one in result.copied] == [topic, topic]
-        assert not elsewhere.copy_batch("run", "run/1", placement=ANYWHERE).copied
+        assert not elsewhere.copying.run_batch("run", "run/1", placement=ANYWHERE).copied
 
 
 def test_a_path_that_cannot_be_read_there_fails_the_batch_with_host_and_path(planned: App, tmp_path: Path) -> None:
     (tmp_path / "broker-2").rename(tmp_path / "on another host")
     with open_app(settings(tmp_path)) as elsewhere:
-        (failure,) = elsewhere.copy_batch("run", "run/0", placement=RACK_B).failed
+        (failure,) = elsewhere.copying.run_batch("run", "run/0", placement=RACK_B).failed
     assert failure.item.topic_id_partition.topic == "clicks"
     assert str(tmp_path / "broker-2") in str(failure.item.message)
     assert f"on host {socket.gethostname()}" in str(failure.item.message)
 
 
 def test_without_a_placement_a_batch_copies_all_that_it_can_read(planned: App) -> None:
-    copied = planned.copy_batch("run", "run/0").copied
+    copied = planned.copying.run_batch("run", "run/0").copied
     assert {one.segment_id.topic_id_partition.topic for one in copied} == {"orders", "clicks"}
 
 
 def test_a_log_dir_that_cannot_be_identified_places_nothing(planned: App, tmp_path: Path) -> None:
     (tmp_path / "broker-1" / "meta.properties").write_text("version=1\n")
-    assert set(planned.placements().values()) == {RACK_B}
+    assert set(planned.log_dirs.placements().values()) == {RACK_B}

@@ -51,7 +51,7 @@ def test_a_half_rebuilt_database_serves_nobody(settings: TieringSettings) -> Non
     with open_app(settings) as app:
         for use in (
             lambda: app.adapters.cluster_id,
-            app.sizes.partition_sizes,
+            lambda: app.sizes.partition_sizes(),
             app.set_up.migrate,
             lambda: app.adapters.storage,
         ):

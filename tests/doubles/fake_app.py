@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from include.tiering.errors import StoreInDoubtError
@@ -94,8 +95,6 @@ class FakeApp:
     """`fails` is raised by whatever is asked; `calls` holds every verb with its arguments."""
 
     def __init__(self) -> None:
-        self.work = FakeWork()
-        self.failed_copies = FakeFailedCopies()
         self.settings = TieringSettings()
         self.fails: Exception | None = None
         self.calls: list[tuple[str, dict[str, Any]]] = []
@@ -106,7 +105,7 @@ class FakeApp:
         self.lease_holder: LeaseHolder | None = None
         self.verified = VerifyReport(2, (), (), 2048, 0.1)
         self.judged_partitions = PartitionReport(1, (), ())
-        self.verification: Callable[[str], VerificationPlan] = sample.verification_plan
+        self.planned_verification: Callable[[str], VerificationPlan] = sample.verification_plan
         self.partition_sizes: list[PartitionSize] = [sample.partition_size()]
         self.log_dir_descriptions: list[LogDirDescription] = []
         self.checks: list[Check] = [Check("schema", True, True, "at head")]
@@ -118,37 +117,45 @@ class FakeApp:
         self.follow = FollowSource(sample.ORDERS_0, 200, held, seen, LeaderEpochs.of([(0, 0), (6, 200)]))
         self.fetched: list[FetchedSegment] = []
         self.answer: Callable[[PartitionFetch], FetchedRecords] = FetchedRecords.without_records
-        self.configs = MemoryConfigStore()
-        self.brokers = ModelBrokers()
-        self.quota_ledger = ScriptedLedger()
-        self.topic_quotas = NO_TOPIC_QUOTAS
-        self.topic_deletions = MemoryTopicDeletions()
-        self.pools = MemoryPools()
-        self.pool_mirror = MemoryMirror()
+        stores = SimpleNamespace(
+            work=FakeWork(),
+            failed_copies=FakeFailedCopies(),
+            configs=MemoryConfigStore(),
+            topic_deletions=MemoryTopicDeletions(),
+            pool_mirror=MemoryMirror(),
+        )
+        self.adapters = SimpleNamespace(
+            stores=stores,
+            brokers=ModelBrokers(),
+            quota_ledger=ScriptedLedger(),
+            topic_quotas=NO_TOPIC_QUOTAS,
+            pools=MemoryPools(),
+        )
+        self._add_services()
         self.on_batch: Callable[[Callable[[], bool]], None] = lambda parent_alive: None
 
     @contextmanager
-    def open(self, settings: TieringSettings) -> Iterator["FakeTiering"]:
+    def open(self, settings: TieringSettings) -> Iterator["FakeApp"]:
         self.settings = settings
         try:
             yield self
         finally:
             self.closed += 1
 
-    def scan(self, **arguments: Any) -> ScanReport:
+    def _scan(self, **arguments: Any) -> ScanReport:
         self._called("scan", arguments)
         return self.report
 
-    def plan_copy(self, run_id: str, **arguments: Any) -> CopyPlan:
+    def _plan_copy(self, run_id: str, **arguments: Any) -> CopyPlan:
         self._called("plan_copy", arguments)
         return self.plan(run_id)
 
-    def copy_batch(self, run_id: str, batch_id: str, *, parent_alive: Callable[[], bool]) -> BatchResult:
+    def _copy_batch(self, run_id: str, batch_id: str, *, parent_alive: Callable[[], bool]) -> BatchResult:
         self._called("copy_batch", {"batch_id": batch_id})
         self.on_batch(parent_alive)
         return self.results.pop(0) if self.results else batch_result()
 
-    def left_work(self, items: Iterable[WorkItem], *, ended_early: bool) -> tuple[LeftPartition, ...]:
+    def _left_work(self, items: Iterable[WorkItem], *, ended_early: bool) -> tuple[LeftPartition, ...]:
         return left_work(
             items,
             holder=lambda _: self.lease_holder,
@@ -157,18 +164,18 @@ class FakeApp:
             ended_early=ended_early,
         )
 
-    def verify(self, run_id: str | None = None, **arguments: Any) -> VerifyReport:
+    def _verify(self, run_id: str | None = None, **arguments: Any) -> VerifyReport:
         self._called("verify", {"run_id": run_id, **arguments})
         return self.verified
 
-    def turn_of_now(self, share: float) -> Turn | None:
+    def _turn_of_now(self, share: float) -> Turn | None:
         return Turn.of(share, 0) if share else None
 
-    def plan_verification(self, run_id: str, chosen: Sample, **arguments: Any) -> VerificationPlan:
+    def _plan_verification(self, run_id: str, chosen: Sample, **arguments: Any) -> VerificationPlan:
         self._called("plan_verification", {"sample": chosen, **arguments})
-        return self.verification(run_id)
+        return self.planned_verification(run_id)
 
-    def verify_planned(
+    def _verify_planned(
         self, run_id: str, *, on_read: Callable[[int], None], confirm: Callable[[str], bool] | None
     ) -> VerifyReport:
         self._called("verify_planned", {"run_id": run_id})
@@ -177,114 +184,172 @@ class FakeApp:
         on_read(1)
         return self.verified
 
-    def note_confirmed_losses(self, found: str, *, author: str) -> None:
+    def _note_confirmed_losses(self, found: str, *, author: str) -> None:
         self._called("note_confirmed_losses", {"found": found, "author": author})
 
-    def verify_partitions(self, partitions: Collection[TopicIdPartition]) -> PartitionReport:
+    def _verify_partitions(self, partitions: Collection[TopicIdPartition]) -> PartitionReport:
         self._called("verify_partitions", {"partitions": partitions})
         return self.judged_partitions
 
-    def publish_verdicts(self) -> None:
+    def _publish_verdicts(self) -> None:
         self._called("publish_verdicts", {})
 
-    def sizes(self) -> Sequence[PartitionSize]:
+    def _sizes(self) -> Sequence[PartitionSize]:
         self._called("sizes", {})
         return self.partition_sizes
 
-    def size_report(self, topics: Collection[str] = (), *, look_at_log_dirs: bool = True) -> SizeReport:
+    def _size_report(self, topics: Collection[str] = (), *, look_at_log_dirs: bool = True) -> SizeReport:
         self._called("size_report", {"topics": topics, "look_at_log_dirs": look_at_log_dirs})
         return SizeReport(
             [size for size in self.partition_sizes if not topics or matches(size.topic_id_partition.topic, topics)]
         )
 
-    def describe_log_dirs(
+    def _describe_log_dirs(
         self, topics: Collection[str] = ()
     ) -> tuple[Sequence[LogDirDescription], Sequence[PartitionSize]]:
         self._called("describe_log_dirs", {"topics": topics})
         return self.log_dir_descriptions, self.partition_sizes
 
-    def readiness(self, *, topics: Sequence[str] | None = None) -> Readiness:
+    def _readiness(self, *, topics: Sequence[str] | None = None) -> Readiness:
         self._called("readiness", {"topics": topics})
         return Readiness(tuple(self.checks), tuple(self.partitions))
 
-    def diagnose(self, topic: str) -> Sequence[Diagnosis]:
+    def _diagnose(self, topic: str) -> Sequence[Diagnosis]:
         self._called("diagnose", {"topic": topic})
         return self.diagnoses
 
-    def plan_skip(self, topic: str, partition: int, topic_id: str | None = None) -> Skip:
+    def _plan_skip(self, topic: str, partition: int, topic_id: str | None = None) -> Skip:
         self._called("plan_skip", {"topic": topic, "partition": partition, "topic_id": topic_id})
         return self.skip
 
-    def plan_follow(self, topic: str, partition: int, from_offset: int, topic_id: str | None = None) -> FollowSource:
+    def _plan_follow(self, topic: str, partition: int, from_offset: int, topic_id: str | None = None) -> FollowSource:
         self._called(
             "plan_follow",
             {"topic": topic, "partition": partition, "from_offset": from_offset, "topic_id": topic_id},
         )
         return self.follow
 
-    def follow_source(self, planned: FollowSource, *, reason: str, author: str) -> FollowSource:
+    def _follow_source(self, planned: FollowSource, *, reason: str, author: str) -> FollowSource:
         self._called("follow_source", {"planned": planned, "reason": reason})
         followed = Followed(planned.from_offset, reason, author, 1_700_000_000_000)
         return replace(planned, decided=Divergence(1, planned.seen, 1_600_000_000_000, followed))
 
-    def skip_offsets(self, planned: Skip, *, reason: str, author: str) -> Skip:
+    def _skip_offsets(self, planned: Skip, *, reason: str, author: str) -> Skip:
         self._called("skip_offsets", {"planned": planned, "reason": reason})
         if planned.hole is None:
             return planned
         return replace(planned, decisions=(SkippedOffsets(planned.hole, reason, author, 1_700_000_000_000),))
 
-    def fetch_partition(self, partition: TopicIdPartition, output_dir: Path) -> Iterator[FetchedSegment]:
+    def _fetch_partition(self, partition: TopicIdPartition, output_dir: Path) -> Iterator[FetchedSegment]:
         self._called("fetch_partition", {"partition": partition, "output_dir": output_dir})
         return iter(self.fetched)
 
-    def fetch_records(self, fetches: Sequence[PartitionFetch], client: str | None = None) -> Iterator[FetchedRecords]:
+    def _fetch_records(self, fetches: Sequence[PartitionFetch], client: str | None = None) -> Iterator[FetchedRecords]:
         self._called("fetch_records", {"fetches": fetches, "client": client})
         return map(self.answer, fetches)
 
-    def effective_settings(self) -> TieringSettings:
+    def _effective_settings(self) -> TieringSettings:
         self._called("effective_settings", {})
-        return with_dynamic(self.settings, self.configs.of_entity(ALL_BROKERS))
+        return with_dynamic(self.settings, self.adapters.stores.configs.of_entity(ALL_BROKERS))
 
-    def pools_status(self, *, ask_airflow: bool = True) -> PoolsStatus:
+    def _pools_status(self, *, ask_airflow: bool = True) -> PoolsStatus:
         self._called("pools_status", {"ask_airflow": ask_airflow})
         if ask_airflow:
-            return look_at_pools(self.pools, self.pool_mirror, self.work)  # type: ignore[arg-type]
-        return mirrored_pools(self.pool_mirror, self.work)  # type: ignore[arg-type]
+            return look_at_pools(self.adapters.pools, self.adapters.stores.pool_mirror, self.adapters.stores.work)  # type: ignore[arg-type]
+        return mirrored_pools(self.adapters.stores.pool_mirror, self.adapters.stores.work)  # type: ignore[arg-type]
 
-    def alter_configs(self, entity: ConfigEntity, changes: Mapping[str, str | None], *, author: str) -> AlteredConfigs:
+    def _alter_configs(self, entity: ConfigEntity, changes: Mapping[str, str | None], *, author: str) -> AlteredConfigs:
         self._called("alter_configs", {"entity": entity, "changes": changes})
         if asks_for_pools(changes):
             return resize_pools(
                 entity,
                 changes,
-                pools=self.pools,
-                mirror=self.pool_mirror,
-                store=self.configs,
+                pools=self.adapters.pools,
+                mirror=self.adapters.stores.pool_mirror,
+                store=self.adapters.stores.configs,
                 clock=ManualClock(),
                 author=author,
             )
         return alter_configs(
-            entity, changes, store=self.configs, ledger=self.quota_ledger, clock=ManualClock(), author=author
+            entity,
+            changes,
+            store=self.adapters.stores.configs,
+            ledger=self.adapters.quota_ledger,
+            clock=ManualClock(),
+            author=author,
         )
 
-    def alter_broker_configs(
+    def _alter_broker_configs(
         self, entity: ConfigEntity, changes: Mapping[str, str | None], *, dry_run: bool = False
     ) -> AlteredBrokerConfigs:
         self._called("alter_broker_configs", {"entity": entity, "changes": changes, "dry_run": dry_run})
-        return alter_broker_configs(entity, changes, brokers=self.brokers, clock=ManualClock(), dry_run=dry_run)
+        return alter_broker_configs(
+            entity, changes, brokers=self.adapters.brokers, clock=ManualClock(), dry_run=dry_run
+        )
 
-    def describe_broker_configs(self, entity: ConfigEntity | None = None) -> tuple[BrokerListing, ...]:
+    def _describe_broker_configs(self, entity: ConfigEntity | None = None) -> tuple[BrokerListing, ...]:
         self._called("describe_broker_configs", {"entity": entity})
-        nodes = self.brokers.describe().brokers
-        return tuple(BrokerListing(one, self.brokers.broker_configs(one.broker_id)) for one in nodes)
+        nodes = self.adapters.brokers.describe().brokers
+        return tuple(BrokerListing(one, self.adapters.brokers.broker_configs(one.broker_id)) for one in nodes)
 
-    def claim_store_if_possible(self) -> str | None:
+    def _claim_store_if_possible(self) -> str | None:
         self._called("claim_store_if_possible", {})
         return None
 
-    def migrate(self) -> StoreMarker:
+    def _migrate(self) -> StoreMarker:
         self._called("migrate", {})
         return StoreMarker("cluster-1", "store-1", 1)
+
+    def _add_services(self) -> None:
+        self.copying = SimpleNamespace(
+            scan=self._scan,
+            plan=self._plan_copy,
+            run_batch=self._copy_batch,
+            left_work=self._left_work,
+            plan_skip=self._plan_skip,
+            plan_follow=self._plan_follow,
+            follow_source=self._follow_source,
+            skip_offsets=self._skip_offsets,
+        )
+        self.verification = SimpleNamespace(
+            verify_run=self._verify,
+            turn_of_now=self._turn_of_now,
+            plan=self._plan_verification,
+            run_planned=self._verify_planned,
+            note_confirmed_losses=self._note_confirmed_losses,
+            verify_partitions=self._verify_partitions,
+            publish_verdicts=self._publish_verdicts,
+        )
+        self.sizes = SimpleNamespace(
+            partition_sizes=self._sizes,
+            report=self._size_report,
+            describe_log_dirs=self._describe_log_dirs,
+        )
+        self.operations = SimpleNamespace(
+            ready=self._readiness,
+            diagnose=self._diagnose,
+        )
+        self.reading = SimpleNamespace(
+            fetch_partition=self._fetch_partition,
+            fetch_records=self._fetch_records,
+        )
+        self.effective_configs = SimpleNamespace(
+            settings=self._effective_settings,
+        )
+        self.configs = SimpleNamespace(
+            pools_status=self._pools_status,
+            alter=self._alter_configs,
+        )
+        self.broker_configs = SimpleNamespace(
+            alter=self._alter_broker_configs,
+            describe=self._describe_broker_configs,
+        )
+        self.ownership = SimpleNamespace(
+            claim_if_possible=self._claim_store_if_possible,
+        )
+        self.set_up = SimpleNamespace(
+            migrate=self._migrate,
+        )
 
     def _called(self, verb: str, arguments: dict[str, Any]) -> None:
         if self.fails is not None:

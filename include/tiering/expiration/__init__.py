@@ -1,0 +1,1 @@
+"""Delete what retention has passed."""

@@ -1,0 +1,1 @@
+"""Hand topics over to their brokers."""

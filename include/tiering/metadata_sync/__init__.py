@@ -1,0 +1,1 @@
+"""Exchange segment metadata with the brokers' metadata topic."""

@@ -1,0 +1,1 @@
+"""Set up, look, change configs, answer questions."""

@@ -1,0 +1,1 @@
+"""Read back what was archived."""

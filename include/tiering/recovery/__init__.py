@@ -1,0 +1,1 @@
+"""Make metadata from what is stored."""

@@ -1,0 +1,1 @@
+"""Remote log sizes, lags and costs."""

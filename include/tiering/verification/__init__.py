@@ -1,0 +1,1 @@
+"""Measure what is stored and record verdicts."""

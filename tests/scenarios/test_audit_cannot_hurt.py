@@ -291,7 +291,7 @@ class TestDanglingReferences:
                 archive.expire()
                 return context(moment)
 
-            monkeypatch.setattr(opened, "audit_context", expire_first)
+            monkeypatch.setattr(opened.audit, "context", expire_first)
             report = opened.audit.run("one", listing=Lacking(opened.adapters.object_listing, ".rsm-manifest"))
             assert report.record.rows > 0
             assert FindingKind.DANGLING_REFERENCE not in {one.kind for one in report.findings}
@@ -361,11 +361,11 @@ class TestCopyInFlight:
     def test_an_attempt_that_nobody_works_on_is_expirations_to_delete(self, raced, store):
         copies = TinyCopies.into(raced, PARTITION)
         abandoned = copies.copy(give_up=True)
-        raced.work.release(copies.lease)
+        raced.adapters.stores.work.release(copies.lease)
         result = remove_strays(raced, "one")
         assert result.items == ()
-        assert len(raced.storage.stat_log_segment(abandoned)) == 3
-        assert [one.finding.kind for one in raced.audits.findings()] == [FindingKind.ABANDONED_COPY]
+        assert len(raced.adapters.storage.stat_log_segment(abandoned)) == 3
+        assert [one.finding.kind for one in raced.adapters.stores.audits.findings()] == [FindingKind.ABANDONED_COPY]
 
     def test_running_free_a_hundred_times(self, raced, store):
         """Each time one copy and one whole audit with its removal begin at once, in threads of their own. Whatever they

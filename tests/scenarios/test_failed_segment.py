@@ -58,7 +58,12 @@ def verified(archive: Archive, run_id: str | None = None) -> VerifyReport:
     """What a run copied, again; without a run all that has not passed."""
     with archive.open() as opened:
         return verify_segments(
-            opened.metadata, opened.storage, PlainJudge(), run_id=run_id, quotas=opened.quotas, clock=opened.clock
+            opened.adapters.stores.metadata,
+            opened.adapters.storage,
+            PlainJudge(),
+            run_id=run_id,
+            quotas=opened.adapters.quotas,
+            clock=opened.adapters.clock,
         )
 
 
@@ -75,9 +80,9 @@ def segment_at(archive: Archive, start: int) -> RemoteLogSegmentId:
 def damage(archive: Archive, segment_id: RemoteLogSegmentId) -> None:
     """One byte of its log, in the store."""
     with archive.open() as opened:
-        row = opened.metadata.segment(segment_id)
+        row = opened.adapters.stores.metadata.segment(segment_id)
         assert row is not None
-        log = max(opened.storage.stat_log_segment(row.metadata), key=lambda thing: thing.size_bytes)
+        log = max(opened.adapters.storage.stat_log_segment(row.metadata), key=lambda thing: thing.size_bytes)
     path = archive.directory / "store" / log.key
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0x40
@@ -86,14 +91,14 @@ def damage(archive: Archive, segment_id: RemoteLogSegmentId) -> None:
 
 def states(archive: Archive, segment_id: RemoteLogSegmentId) -> tuple[RemoteLogSegmentState, Verdict]:
     with archive.open() as opened:
-        row = opened.metadata.segment(segment_id)
+        row = opened.adapters.stores.metadata.segment(segment_id)
         assert row is not None
         return row.metadata.state, row.verdict
 
 
 def fetched(archive: Archive, offset: int) -> FetchedRecords:
     with archive.open() as opened:
-        (answer,) = opened.fetch_records([PartitionFetch(partition_0(archive), offset, MIB)])
+        (answer,) = opened.reading.fetch_records([PartitionFetch(partition_0(archive), offset, MIB)])
     return answer
 
 
@@ -171,7 +176,7 @@ def test_where_no_source_has_it_it_is_lost_until_somebody_decides(archive: Archi
 
 def lose_the_row(archive: Archive, segment_id: RemoteLogSegmentId) -> None:
     """As somebody with a hand in the database, or a store from which the metadata had to be rebuilt."""
-    with archive.open() as opened, opened.engine.begin() as connection:
+    with archive.open() as opened, opened.adapters.engine.begin() as connection:
         state = {"state": int(GONE)}
         connection.execute(update(segments).where(segments.c.segment_id == str(segment_id.id)).values(state))
 

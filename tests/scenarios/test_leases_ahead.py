@@ -34,9 +34,9 @@ def app(archive: Archive) -> Callable[..., Result]:
 
 def _killed_while_the_clock_was_ahead(archive: Archive) -> Lease:
     with archive.open() as opened:
-        opened.plan_copy("copy-killed")
-        now_ms = opened.clock.now_ms() + AHEAD_MS
-        work = SqlWorkStore(opened.engine, opened.cluster_id, now_ms=lambda _: now_ms)
+        opened.copying.plan("copy-killed")
+        now_ms = opened.adapters.clock.now_ms() + AHEAD_MS
+        work = SqlWorkStore(opened.adapters.engine, opened.adapters.cluster_id, now_ms=lambda _: now_ms)
         lease = work.claim("copy-killed", "batch-killed", lease_ms=LEASE_MS)
         assert lease is not None
         return lease
@@ -76,9 +76,9 @@ def test_ready_and_doctor_name_it_and_a_copy_ends_it(archive, app) -> None:
 
 def test_many_are_named_by_the_first_and_their_number(archive, app) -> None:
     with archive.open() as opened:
-        plan = opened.plan_copy("copy-killed")
-        now_ms = opened.clock.now_ms() + AHEAD_MS
-        work = SqlWorkStore(opened.engine, opened.cluster_id, now_ms=lambda _: now_ms)
+        plan = opened.copying.plan("copy-killed")
+        now_ms = opened.adapters.clock.now_ms() + AHEAD_MS
+        work = SqlWorkStore(opened.adapters.engine, opened.adapters.cluster_id, now_ms=lambda _: now_ms)
         leases = [work.claim("copy-killed", f"batch-{n}", lease_ms=LEASE_MS) for n in range(len(plan.partitions))]
     said = " ".join(app("ready").output.split())
     assert len(leases) > 1

@@ -50,7 +50,7 @@ def test_nothing_of_it_is_copied_and_each_command_says_why(archive, app) -> None
     assert all(one["message"].startswith(f"{CONTRADICTED}: its topic id is {OTHER}") for one in document["errors"])
     assert archive.remote() == {}
     with archive.open() as opened:
-        assert opened.registry.names_in_use() == {}
+        assert opened.adapters.stores.registry.names_in_use() == {}
     scanned = json.loads(app("scan", "--topic", ORDERS, "--json").stdout)
     reasons = {segment["reason"] for one in scanned["partitions"] for segment in one["segments"]}
     assert reasons == {CONTRADICTED}
@@ -65,7 +65,7 @@ def test_without_topic_facts_nothing_is_appended_to_the_archive_of_another_name(
     for broker in (1, 2):
         shutil.rmtree(archive.brokers / f"broker-{broker}" / "__cluster_metadata-0")
     with archive.open() as opened:
-        opened.registry.set_owner(
+        opened.adapters.stores.registry.set_owner(
             ARCHIVED, "archived", TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="an earlier run"
         )
     copied = app("copy", "--json")
@@ -77,7 +77,7 @@ def test_without_topic_facts_nothing_is_appended_to_the_archive_of_another_name(
     }
     assert archive.remote() == {}
     with archive.open() as opened:
-        assert opened.registry.names_in_use() == {ARCHIVED: "archived"}
+        assert opened.adapters.stores.registry.names_in_use() == {ARCHIVED: "archived"}
     for command in (("doctor", ORDERS), ("ready",)):
         said = " ".join(app(*command).output.split())
         assert CONTRADICTED in said, (command, said)

@@ -145,11 +145,11 @@ def test_a_retention_that_is_mended_in_a_pause_between_two_groups(
 
     def pause_and_mend() -> None:
         with archive.open() as other:
-            other.work.pause(None, author="me")
+            other.adapters.stores.work.pause(None, author="me")
         time.sleep(3 * BEAT_SECONDS)
         retention_is_mended(archive)
         with archive.open() as other:
-            other.work.resume(None, author="me")
+            other.adapters.stores.work.resume(None, author="me")
 
     once: list[Callable[[], None]] = [pause_and_mend]
 
@@ -197,7 +197,7 @@ def test_what_was_copied_since_is_not_counted_twice(tmp_path: Path) -> None:
     def still() -> int:
         with archive.open() as app:
             return sum(
-                len(app._still_planned(app.expiration._clock_guard(), one).planned.deletions)
+                len(app.expiration._still_planned(app.expiration._clock_guard(), one).planned.deletions)
                 for one in app.adapters.stores.deletions.plan("run")
             )
 

@@ -70,7 +70,7 @@ def test_a_backup_from_before_is_refused(archive: Archive, app: Command, decisio
     assert (decided.exit_code, WARNING in decided.output) == (0, False), decided.output
     restore(archive)
     with archive.open() as opened, pytest.raises(ForeignStoreError, match="another database has used store"):
-        opened.plan_expiration("run")
+        opened.expiration.plan("run")
 
 
 @pytest.mark.parametrize("decision", DECISIONS)
@@ -80,7 +80,9 @@ def test_it_is_taken_without_the_store_and_says_what_that_means(archive: Archive
     assert decided.exit_code == 0, decided.output
     assert decided.output.count(WARNING) == 1
     with archive.open() as opened:
-        assert opened.work.paused_topics() or opened.configs.history()[-1].name in " ".join(DECISIONS[decision])
+        assert opened.adapters.stores.work.paused_topics() or opened.adapters.stores.configs.history()[
+            -1
+        ].name in " ".join(DECISIONS[decision])
 
 
 def test_the_same_command_again_makes_up_for_it(archive: Archive, app: Command) -> None:
@@ -91,7 +93,7 @@ def test_the_same_command_again_makes_up_for_it(archive: Archive, app: Command) 
     assert WARNING not in app(*DECISIONS["a longer retention"]).output
     restore(archive)
     with archive.open() as opened, pytest.raises(ForeignStoreError):
-        opened.plan_expiration("run")
+        opened.expiration.plan("run")
 
 
 def test_a_loosening_is_taken_and_warned_of_alike(archive: Archive, app: Command) -> None:
@@ -115,35 +117,43 @@ def test_a_database_that_lost_the_store_may_decide_too(archive: Archive, app: Co
 
 def test_it_costs_one_look_and_one_write(archive: Archive, app: Command) -> None:
     with archive.open() as opened:
-        before = opened.generations.accepted().current.generation
+        before = opened.adapters.stores.generations.accepted().current.generation
     app(*DECISIONS["a longer retention"])
     app("pause")
     with archive.open() as opened:
-        assert opened.generations.accepted().current.generation == before + 2
+        assert opened.adapters.stores.generations.accepted().current.generation == before + 2
 
 
 def test_a_rejected_approval(archive: Archive) -> None:
     with archive.open() as opened:
-        plan = opened.plan_expiration("run")
-        opened.plan_questions.put("dag run", subject="run", plan_hash=plan.plan_hash, headline="h", body="b")
-        opened.plan_questions.show("dag run")
+        plan = opened.expiration.plan("run")
+        opened.adapters.stores.plan_questions.put(
+            "dag run", subject="run", plan_hash=plan.plan_hash, headline="h", body="b"
+        )
+        opened.adapters.stores.plan_questions.show("dag run")
         back_up(archive)
-        opened.answer_question("dag run", Answer.REJECTED, user_id="admin", answered_at_ms=opened.clock.now_ms())
-        assert opened.plan_questions.find("dag run").given.answer is Answer.REJECTED
+        opened.questions.answer(
+            "dag run", Answer.REJECTED, user_id="admin", answered_at_ms=opened.adapters.clock.now_ms()
+        )
+        assert opened.adapters.stores.plan_questions.find("dag run").given.answer is Answer.REJECTED
     restore(archive)
     with archive.open() as opened, pytest.raises(ForeignStoreError):
-        opened.approve("run", plan.plan_hash, author="test")
+        opened.expiration.approve("run", plan.plan_hash, author="test")
 
 
 def test_a_rejection_is_recorded_without_the_store(archive: Archive) -> None:
     with archive.open() as opened:
-        plan = opened.plan_expiration("run")
-        opened.plan_questions.put("dag run", subject="run", plan_hash=plan.plan_hash, headline="h", body="b")
-        opened.plan_questions.show("dag run")
+        plan = opened.expiration.plan("run")
+        opened.adapters.stores.plan_questions.put(
+            "dag run", subject="run", plan_hash=plan.plan_hash, headline="h", body="b"
+        )
+        opened.adapters.stores.plan_questions.show("dag run")
     (archive.directory / "store").rename(archive.directory / "unmounted")
     with archive.open() as opened:
-        opened.answer_question("dag run", Answer.REJECTED, user_id="admin", answered_at_ms=opened.clock.now_ms())
-        assert opened.plan_questions.find("dag run").given.answer is Answer.REJECTED
+        opened.questions.answer(
+            "dag run", Answer.REJECTED, user_id="admin", answered_at_ms=opened.adapters.clock.now_ms()
+        )
+        assert opened.adapters.stores.plan_questions.find("dag run").given.answer is Answer.REJECTED
 
 
 def test_what_a_restored_database_would_delete_by_is_shown_before_it_owns_the_store(
@@ -159,7 +169,7 @@ def test_what_a_restored_database_would_delete_by_is_shown_before_it_owns_the_st
     for word in ("retention.bytes 0", "tiering.expiration.max.share", "0.5", "paused", "is not known here"):
         assert word in shown.output
     with archive.open() as opened:
-        newest_ms = opened.deletions.newest_event_ms(0)
+        newest_ms = opened.adapters.stores.deletions.newest_event_ms(0)
     found = document(app("take-over-store", "--json"), 1)["deletes_by"]
     assert found["newest_event_ms"] == newest_ms
     assert found["retentions"] == [{"topic": "orders", "retention_ms": None, "retention_bytes": 0}]

@@ -112,7 +112,9 @@ def test_a_newer_topic_of_which_nothing_is_remote_yet(archive) -> None:
     without_metadata_log(archive)
     archive.copy()
     with archive.open() as opened:
-        opened.registry.set_owner(AGAIN, ORDERS, TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="test")
+        opened.adapters.stores.registry.set_owner(
+            AGAIN, ORDERS, TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="test"
+        )
     archive.set(retention_ms=HOUR_MS)
     run, _ = archive.expire()
     assert (run.items, ids_that_wait(run)) == ([], {old_id(archive)})
@@ -124,11 +126,13 @@ def test_what_was_approved_is_withdrawn_when_a_second_topic_of_the_name_shows_up
     archive.copy()
     archive.set(retention_ms=HOUR_MS)
     with archive.open() as opened:
-        planned = opened.plan_expiration("shown")
+        planned = opened.expiration.plan("shown")
         assert planned.segments
-        assert opened.withdrawn("shown") == []
-        opened.registry.set_owner(AGAIN, ORDERS, TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="test")
-        assert len(opened.withdrawn("shown")) == planned.segments
+        assert opened.expiration.withdrawn("shown") == []
+        opened.adapters.stores.registry.set_owner(
+            AGAIN, ORDERS, TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="test"
+        )
+        assert len(opened.expiration.withdrawn("shown")) == planned.segments
 
 
 def test_a_plan_of_some_topics_knows_all_names(archive) -> None:
@@ -139,7 +143,7 @@ def test_a_plan_of_some_topics_knows_all_names(archive) -> None:
     archive.copy()
     archive.set(retention_ms=HOUR_MS)
     with archive.open() as opened:
-        plan = opened.plan_expiration("some", topics=[ORDERS], leave_out=[AGAIN])
+        plan = opened.expiration.plan("some", topics=[ORDERS], leave_out=[AGAIN])
         assert plan.expirations == ()
         assert {one.topic_id_partition.topic_id for one in plan.waiting} == {old_id(archive)}
 
@@ -164,7 +168,7 @@ def test_records_are_dropped_of_the_topic_that_is_named(archive, app) -> None:
     assert refused.exit_code == 2
     assert f"the cluster gives the name to topic id {AGAIN} now" in " ".join(refused.output.split())
     with archive.open() as opened:
-        (partition,) = (one for one in opened.metadata.partitions() if one.partition == 0)
-        assert opened.metadata.partition_truth(partition).log_start_offset == 0
+        (partition,) = (one for one in opened.adapters.stores.metadata.partitions() if one.partition == 0)
+        assert opened.adapters.stores.metadata.partition_truth(partition).log_start_offset == 0
         assert app(*dropped, "--topic-id", str(old)).exit_code == 0
-        assert opened.metadata.partition_truth(partition).log_start_offset == 188
+        assert opened.adapters.stores.metadata.partition_truth(partition).log_start_offset == 188

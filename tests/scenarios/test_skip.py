@@ -59,7 +59,7 @@ def partition_0(archive: Archive) -> TopicIdPartition:
 
 def fetched(archive: Archive, partition: TopicIdPartition, offset: int) -> FetchedRecords:
     with archive.open() as opened:
-        (answer,) = opened.fetch_records([PartitionFetch(partition, offset, MIB)])
+        (answer,) = opened.reading.fetch_records([PartitionFetch(partition, offset, MIB)])
     return answer
 
 
@@ -89,7 +89,7 @@ def test_a_hole_is_lost_for_ever_only_by_decision(archive: Archive, app: Command
     assert archive.offsets(0) == BEFORE
     code, recorded = skip(app, "--approve")
     assert (code, recorded["first_offset"], recorded["last_offset"]) == (0, 664, 807)
-    with archive.open() as opened, opened.engine.connect() as connection:
+    with archive.open() as opened, opened.adapters.engine.connect() as connection:
         kept = connection.execute(events.select().where(events.c.kind == "skipped-offsets")).all()
     assert [(event.detail, event.author) for event in kept] == [(f"{o}: {WHY}", author()) for o in (HOLE, GREW)]
 
@@ -99,7 +99,11 @@ def test_a_hole_is_lost_for_ever_only_by_decision(archive: Archive, app: Command
     assert (nothing["offsets"], [one["first_offset"] for one in nothing["recorded"]]) == (0, [188, 664])
     with archive.open() as opened:
         judged = verify_segments(
-            opened.metadata, opened.storage, PlainJudge(), quotas=opened.quotas, clock=opened.clock
+            opened.adapters.stores.metadata,
+            opened.adapters.storage,
+            PlainJudge(),
+            quotas=opened.adapters.quotas,
+            clock=opened.adapters.clock,
         )
         assert (judged.failed, judged.warnings) == ((), ())
     archive.require_served()
@@ -127,7 +131,9 @@ def test_what_is_there_is_never_skipped_and_nothing_of_another_owner(archive: Ar
     assert "nothing proves what is gone" in unknown.stderr
     with archive.open() as opened:
         topic_id, before = partition_0(archive).topic_id, TopicOwner.PLATFORM
-        opened.registry.set_owner(topic_id, "orders", TopicOwner.HANDING_OVER, expected=before, author="test")
+        opened.adapters.stores.registry.set_owner(
+            topic_id, "orders", TopicOwner.HANDING_OVER, expected=before, author="test"
+        )
     code, nothing = skip(app, "--approve")
     assert (code, nothing["offsets"]) == (0, 0)
     assert nothing["waits"] == "another owner copies this topic: owner: handing-over"

@@ -103,24 +103,24 @@ def test_it_stays_though_newer_segments_are_known_by_now(archive: Archive, app: 
 
 def test_what_was_released_before_is_not_carried_out(archive: Archive, app: Command, store: Path) -> None:
     with archive.open() as opened:
-        found = opened.unguarded_storage.read_marker()
+        found = opened.adapters.unguarded_storage.read_marker()
         assert found is not None
-        opened.take_over_store(found, author="test")
-        plan = opened.plan_expiration("released")
-        opened.brake("released")
-        opened.approve("released", plan.plan_hash, author="test")
-        opened.plan_expiration("planned")
+        opened.store_owner.take_over(found, author="test")
+        plan = opened.expiration.plan("released")
+        opened.expiration.apply_limits("released")
+        opened.expiration.approve("released", plan.plan_hash, author="test")
+        opened.expiration.plan("planned")
         before = stored_files(store)
-        opened.audit("one")
+        opened.audit.run("one")
         for refused in (
-            lambda: opened.delete_batch("released", "released/0"),
-            lambda: opened.brake("planned"),
-            lambda: opened.approve("planned", plan.plan_hash, author="test"),
-            lambda: opened.plan_expiration("another"),
+            lambda: opened.expiration.run_batch("released", "released/0"),
+            lambda: opened.expiration.apply_limits("planned"),
+            lambda: opened.expiration.approve("planned", plan.plan_hash, author="test"),
+            lambda: opened.expiration.plan("another"),
         ):
             with pytest.raises(TieringError, match=SENTENCE):
                 refused()
-        assert not opened.deletions.run("planned").is_released
+        assert not opened.adapters.stores.deletions.run("planned").is_released
     assert stored_files(store) == before
 
 
@@ -128,23 +128,23 @@ def test_a_batch_at_work_stops_before_its_next_group(archive: Archive) -> None:
     """The audit looked before the batch began, and ends while it deletes."""
     audited: list[str] = []
     with archive.open() as opened:
-        found = opened.unguarded_storage.read_marker()
+        found = opened.adapters.unguarded_storage.read_marker()
         assert found is not None
-        opened.take_over_store(found, author="test")
-        plan = opened.plan_expiration("run")
-        opened.brake("run")
-        opened.approve("run", plan.plan_hash, author="test")
+        opened.store_owner.take_over(found, author="test")
+        plan = opened.expiration.plan("run")
+        opened.expiration.apply_limits("run")
+        opened.expiration.approve("run", plan.plan_hash, author="test")
 
         def audit(step: object, *_: object) -> None:
             if step is DeleteStep.RECORDED and not audited:
                 audited.append("one")
                 refusal = Refusal(Guard.OLDER_DATABASE, "a copy is younger than all that is remembered", 1)
-                now_ms = opened.audits.now_ms()
+                now_ms = opened.adapters.stores.audits.now_ms()
                 record = AuditRecord("one", AuditSource.LISTING, now_ms, now_ms, 1, 1, (refusal,))
-                opened.audits.record(record, [], covers=())
+                opened.adapters.stores.audits.record(record, [], covers=())
 
-        opened._observe = audit
+        opened.adapters.observe = audit
         with pytest.raises(TieringError, match=SENTENCE):
-            opened.delete_batch("run", "run/0")
-        outcomes = [item.outcome for item in opened.deletions.items("run")]
+            opened.expiration.run_batch("run", "run/0")
+        outcomes = [item.outcome for item in opened.adapters.stores.deletions.items("run")]
     assert {DeletionOutcome.DELETED, DeletionOutcome.PLANNED} == set(outcomes)

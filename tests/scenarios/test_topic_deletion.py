@@ -43,7 +43,7 @@ def app(archive: Archive) -> Callable[..., Result]:
 
 def let_days_pass(archive: Archive, days: int) -> None:
     """By moving back when the deletion was seen."""
-    with archive.open() as opened, opened.engine.begin() as connection:
+    with archive.open() as opened, opened.adapters.engine.begin() as connection:
         seen = topics.c.deletion_seen_at_ms
         connection.execute(update(topics).where(seen.is_not(None)).values(deletion_seen_at_ms=seen - days * DAY_MS))
 
@@ -53,15 +53,15 @@ def left(archive: Archive) -> dict[int, list[int]]:
 
 
 def tombstones(archive: Archive) -> int:
-    with archive.open() as opened, opened.engine.connect() as connection:
+    with archive.open() as opened, opened.adapters.engine.connect() as connection:
         return connection.execute(select(func.count()).select_from(segments)).scalar_one()
 
 
 def recorded(archive: Archive) -> list[str]:
     with archive.open() as opened:
-        with opened.engine.connect() as connection:
+        with opened.adapters.engine.connect() as connection:
             said = connection.execute(events.select().where(events.c.kind == "topic-deletion")).all()
-        assert len(opened.topic_deletions.all()) in (0, 1)
+        assert len(opened.adapters.stores.topic_deletions.all()) in (0, 1)
     return [row.detail.partition(":")[0] for row in said]
 
 
@@ -74,9 +74,9 @@ def test_it_is_kept_and_read_by_its_name_and_id(archive, app, tmp_path) -> None:
     assert left(archive) == BASES
     archive.require_served()
     with archive.open() as opened:
-        (topic_id,) = {partition.topic_id for partition in opened.metadata.partitions()}
+        (topic_id,) = {partition.topic_id for partition in opened.adapters.stores.metadata.partitions()}
         for segment in (one for segments in archive.remote().values() for one in segments):
-            opened.metadata.record_verdict(segment.remote_log_segment_id, Verdict.PASSED)
+            opened.adapters.stores.metadata.record_verdict(segment.remote_log_segment_id, Verdict.PASSED)
     for number, meant in enumerate(([], ["--topic-id", str(topic_id)])):
         fetched = app("fetch", ORDERS, "1", "--output", str(tmp_path / str(number)), *meant)
         assert fetched.exit_code == 0, fetched.stdout
@@ -109,10 +109,10 @@ def test_after_its_days_all_of_it_goes_with_an_approval_however_little_it_is(arc
     assert {one["reason"] for one in shown["decisions"]} == {str(DeletionReason.TOPIC_DELETED)}
     assert archive.expire(approved=False)[1] is None
     with archive.open() as opened:
-        opened.plan_expiration("unapproved")
-        opened.brake("unapproved")
+        opened.expiration.plan("unapproved")
+        opened.expiration.apply_limits("unapproved")
         with pytest.raises(ApprovalRequiredError):
-            opened.delete_batch("unapproved", "unapproved/0")
+            opened.expiration.run_batch("unapproved", "unapproved/0")
     assert left(archive) == BASES
 
     run, result = archive.expire()
@@ -123,7 +123,7 @@ def test_after_its_days_all_of_it_goes_with_an_approval_however_little_it_is(arc
     assert tombstones(archive) == len(result.deleted)
     assert app("expire").exit_code == 0
     assert tombstones(archive) == len(result.deleted), "too young"
-    with archive.open() as opened, opened.engine.begin() as connection:
+    with archive.open() as opened, opened.adapters.engine.begin() as connection:
         connection.execute(update(segments).values(deleted_at_ms=segments.c.deleted_at_ms - 91 * DAY_MS))
     assert app("expire", "--dry-run").exit_code == 0
     assert tombstones(archive) == len(result.deleted), "a dry run changes nothing"
@@ -135,7 +135,7 @@ def test_a_topic_created_again_is_another_one_and_untouched(archive) -> None:
     """Its own directories hold what the old one had: the same offsets under another id."""
     archive.set_default(tiering_on_topic_delete="expire:30d")
     with archive.open() as opened:
-        (old,) = {partition.topic_id for partition in opened.metadata.partitions()}
+        (old,) = {partition.topic_id for partition in opened.adapters.stores.metadata.partitions()}
     archive.recreate_topic(str(AGAIN))
     created = [topic_record(ORDERS, AGAIN), *(partition_record(AGAIN, number) for number in BASES)]
     for broker in (1, 2):
@@ -167,11 +167,11 @@ def test_a_topic_that_shows_up_again_takes_its_deletion_back(archive) -> None:
     archive.expire()
     let_days_pass(archive, 30)
     with archive.open() as opened:
-        planned = opened.plan_expiration("shown")
+        planned = opened.expiration.plan("shown")
         assert planned.segments == sum(map(len, BASES.values()))
         for log, content in before.items():
             log.write_bytes(content)
-        assert len(opened.withdrawn("shown")) == planned.segments
+        assert len(opened.expiration.withdrawn("shown")) == planned.segments
     assert archive.expire()[0].items == []
     assert recorded(archive) == ["recorded", "withdrawn"]
     assert left(archive) == BASES

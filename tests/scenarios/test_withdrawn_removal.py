@@ -55,10 +55,10 @@ def withdrawn(app: Command) -> Any:
 def released(archive: Archive) -> int:
     """How many objects an approved run would remove."""
     with archive.open() as opened:
-        opened.audit("one")
-        plan = opened.plan_removals("remove", "one")
-        opened.removal_brake("remove")
-        opened.approve_removals("remove", plan.plan_hash, author="admin")
+        opened.audit.run("one")
+        plan = opened.audit.plan_removals("remove", "one")
+        opened.audit.apply_removal_limits("remove")
+        opened.audit.approve_removals("remove", plan.plan_hash, author="admin")
         return len(plan.removals)
 
 
@@ -69,9 +69,9 @@ def test_nothing_of_it_goes_and_no_approval_brings_it_back(archive: Archive, app
     assert withdrawn(app) == shown
     with archive.open() as opened:
         with pytest.raises(RunWithdrawnError):
-            opened.remove_batch("remove", "remove/0")
+            opened.audit.run_removal_batch("remove", "remove/0")
         with pytest.raises(RunWithdrawnError):
-            opened.approve_removals("remove", shown["plan_hash"], author="admin")
+            opened.audit.approve_removals("remove", shown["plan_hash"], author="admin")
     assert files(archive) == before
 
 
@@ -82,10 +82,10 @@ def test_a_batch_at_work_stops_and_the_command_says_what_had_gone(
     before, objects = files(archive), released(archive)
     said: list[Any] = []
     with archive.open() as opened:
-        opened._observe = lambda step, *_: (
+        opened.adapters.observe = lambda step, *_: (
             said.append(withdrawn(app)) if step is RemovalStep.RECORDED and not said else None
         )
-        result = opened.remove_batch("remove", "remove/0")
+        result = opened.audit.run_removal_batch("remove", "remove/0")
     assert result.ended is BatchEnd.WITHDRAWN
     gone = before - files(archive)
     assert 0 < len(gone) < objects
@@ -96,10 +96,10 @@ def test_what_is_in_the_midst_of_it_is_left_to_the_next_audit(archive: Archive, 
     objects = released(archive)
     said: list[Any] = []
     with archive.open() as opened:
-        opened._observe = lambda step, *_: (
+        opened.adapters.observe = lambda step, *_: (
             said.append(withdrawn(app)) if step is RemovalStep.CONDEMNED and not said else None
         )
-        opened.remove_batch("remove", "remove/0")
+        opened.audit.run_removal_batch("remove", "remove/0")
     assert len(said[0]["unsettled"]) == objects
     assert "is withdrawn: 0 objects" in app("audit", "--withdraw", "remove").stdout
 
@@ -110,7 +110,7 @@ def test_a_copy_of_the_database_with_the_same_release_does_not_go_on(archive: Ar
     assert withdrawn(app)["not_claimed"] is None
     archive.config.write_text(archive.config.read_text().replace("metadata.sqlite", "clone.sqlite"))
     with archive.open() as clone, pytest.raises(ForeignStoreError):
-        clone.remove_batch("remove", "remove/0")
+        clone.audit.run_removal_batch("remove", "remove/0")
     assert files(archive) == before
 
 

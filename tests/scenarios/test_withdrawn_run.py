@@ -63,12 +63,12 @@ def test_nothing_of_it_goes_and_no_approval_brings_it_back(archive: Archive, app
     assert (shown["withdrawn_by"], shown["kept"], shown["deleted"], shown["begun"]) == (author(), segments, 0, [])
     with archive.open() as opened:
         with pytest.raises(RunWithdrawnError):
-            opened.delete_batch("run", "run/0")
+            opened.expiration.run_batch("run", "run/0")
         with pytest.raises(RunWithdrawnError):
-            opened.approve("run", shown["plan_hash"], author="admin")
-        opened.brake("run")
-        assert not opened.deletions.run("run").is_released
-        with opened.engine.connect() as connection:
+            opened.expiration.approve("run", shown["plan_hash"], author="admin")
+        opened.expiration.apply_limits("run")
+        assert not opened.adapters.stores.deletions.run("run").is_released
+        with opened.adapters.engine.connect() as connection:
             kinds = connection.execute(events.select().where(events.c.kind == "withdrawal")).all()
     assert [(row.subject, row.author) for row in kinds] == [("run run", author())]
     assert left(archive) == EVERYTHING
@@ -84,10 +84,10 @@ def test_a_batch_at_work_stops_and_the_command_says_what_had_gone(archive: Archi
     segments = released(archive)
     said: list[str] = []
     with archive.open() as opened:
-        opened._observe = lambda step, *_: (
+        opened.adapters.observe = lambda step, *_: (
             said.append(app("expire", "--withdraw", "run").stdout) if step is DeleteStep.RECORDED and not said else None
         )
-        result = opened.delete_batch("run", "run/0")
+        result = opened.expiration.run_batch("run", "run/0")
     gone = len(result.deleted)
     assert result.ended is BatchEnd.WITHDRAWN
     assert 0 < gone < segments
@@ -103,7 +103,7 @@ def test_a_copy_of_the_database_with_the_same_release_does_not_go_on(archive: Ar
     right = archive.config.read_text()
     archive.config.write_text(right.replace("metadata.sqlite", "clone.sqlite"))
     with archive.open() as clone, pytest.raises(ForeignStoreError):
-        clone.delete_batch("run", "run/0")
+        clone.expiration.run_batch("run", "run/0")
     archive.config.write_text(right)
     assert left(archive) == EVERYTHING
 

@@ -170,7 +170,7 @@ def test_nor_when_a_plan_is_asked_again(archive: Archive) -> None:
     with archive.open() as app:
         clocks = app.expiration._clock_guard()
         jumps(app, app.topic_names, "standings")
-        again = app._still_planned(clocks, planned[0])
+        again = app.expiration._still_planned(clocks, planned[0])
         assert not again.planned.deletions
 
 

@@ -128,12 +128,6 @@ def test_a_batch_at_work_stops_before_its_next_group(archive: Archive) -> None:
     """The audit looked before the batch began, and ends while it deletes."""
     audited: list[str] = []
     with archive.open() as opened:
-        found = opened.adapters.unguarded_storage.read_marker()
-        assert found is not None
-        opened.store_owner.take_over(found, author="test")
-        plan = opened.expiration.plan("run")
-        opened.expiration.apply_limits("run")
-        opened.expiration.approve("run", plan.plan_hash, author="test")
 
         def audit(step: object, *_: object) -> None:
             if step is DeleteStep.RECORDED and not audited:
@@ -144,6 +138,12 @@ def test_a_batch_at_work_stops_before_its_next_group(archive: Archive) -> None:
                 opened.adapters.stores.audits.record(record, [], covers=())
 
         opened.adapters.observe = audit
+        found = opened.adapters.unguarded_storage.read_marker()
+        assert found is not None
+        opened.store_owner.take_over(found, author="test")
+        plan = opened.expiration.plan("run")
+        opened.expiration.apply_limits("run")
+        opened.expiration.approve("run", plan.plan_hash, author="test")
         with pytest.raises(TieringError, match=SENTENCE):
             opened.expiration.run_batch("run", "run/0")
         outcomes = [item.outcome for item in opened.adapters.stores.deletions.items("run")]

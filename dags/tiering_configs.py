@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DAG, Param
 
-from include.tiering.quota.config_catalogue import config_names
-from include.tiering.quota.config_store import EntityType
+from include.tiering.configs.config_catalogue import config_names
+from include.tiering.configs.config_store import EntityType
 from plugins.tiering_airflow.config_operator import AlterConfigOperator
 from plugins.tiering_airflow.retries import RETRY_ARGUMENTS
 

@@ -24,7 +24,7 @@ Only topics that the platform owns, by our own log start, leader epochs and rete
   deleted, or a missing answer.
 
 A batch that dies is resumed first: by its next try, or by the next run, whose plan begins with what was left undone.
-See the crash table of `include/tiering/tasks/delete_segments.py`.
+See the crash table of `include/tiering/expiration/delete_segments.py`.
 """
 
 from datetime import UTC, datetime

@@ -29,7 +29,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DAG, Param, TriggerRule
 
-from include.tiering.model.handover import HandoverStep
+from include.tiering.handover.handover import HandoverStep
 from plugins.tiering_airflow.approval import PlanApprovalOperator
 from plugins.tiering_airflow.handover_operators import (
     AGREED_TASK_ID,

@@ -19,8 +19,8 @@ from typing import Final
 from rich.console import Console
 
 from include.tiering.app import App, open_app
+from include.tiering.configs.airflow_api import AirflowApi, Login
 from include.tiering.errors import TieringError
-from include.tiering.pools.airflow_api import AirflowApi, Login
 from include.tiering.settings import load_settings
 from include.tiering.units import KIB
 from local.assembly import assemble

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
 
+from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.sizes import PartitionSize
-from include.tiering.quota.config_store import ConfigEntity, EntityType
 from include.tiering.remote_storage.marker import MARKER_KEY
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from include.tiering.log_source.contract import Replica
+from include.tiering.kafka.log_dirs.contract import Replica
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.segments.contract import SegmentRow
 from include.tiering.units import format_bytes
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from include.tiering.pools.airflow_api import AirflowApi
+from include.tiering.configs.airflow_api import AirflowApi
 from local.platform import PlatformError
 from plugins.tiering_airflow.errors import AirflowApiError
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from include.tiering.tasks.batch_room import BatchEnd
-from include.tiering.tasks.copy_segments import BatchResult
-from include.tiering.work.contract import ANYWHERE, Placement
+from include.tiering.copying.copy_segments import BatchResult
+from include.tiering.runs.batch_room import BatchEnd
+from include.tiering.runs.contract import ANYWHERE, Placement
 from spark_jobs.batch_job import Task, as_task, batch_parser, exit_code_of, run_job
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from include.tiering.app import open_app
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.errors import TieringError
 from include.tiering.model.depth import Depth
-from include.tiering.quality.measures import SegmentMeasure
 from include.tiering.settings import load_settings
-from include.tiering.tasks.verify_planned import MeasureAll, ToMeasure
+from include.tiering.verification.measures import SegmentMeasure
+from include.tiering.verification.verify_planned import MeasureAll, ToMeasure
 from spark_jobs.parent_watch import ParentWatch
 from spark_jobs.spread import spread
 

@@ -30,8 +30,8 @@ from include.tiering.errors import TieringError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.sizes import overlapping_bytes
 from include.tiering.settings import load_settings
-from include.tiering.tasks.compare_stored import Suspicion, settle_stored
-from include.tiering.tasks.recompute_sizes import compare_sizes
+from include.tiering.sizes.compare_stored import Suspicion, settle_stored
+from include.tiering.sizes.recompute_sizes import compare_sizes
 from spark_jobs import stored_segments
 from spark_jobs.lost_task import is_lost_task
 from spark_jobs.parent_watch import ParentWatch

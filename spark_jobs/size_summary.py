@@ -13,9 +13,9 @@ from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize
-from include.tiering.quality.size_rules import explain_size
-from include.tiering.tasks.compare_stored import StoredDifference
-from include.tiering.tasks.recompute_sizes import SizeComparison
+from include.tiering.sizes.compare_stored import StoredDifference
+from include.tiering.sizes.recompute_sizes import SizeComparison
+from include.tiering.verification.size_rules import explain_size
 
 Document = dict[str, Any]
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED

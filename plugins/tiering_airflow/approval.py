@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 
-from include.tiering.reports.approval import ApprovalQuestion
-from include.tiering.tasks.answered_approval import approval_author
-from include.tiering.work.approval_contract import Answer, PlanQuestion
+from include.tiering.runs.answered_approval import approval_author
+from include.tiering.runs.approval_contract import Answer, PlanQuestion
+from include.tiering.runs.approval_report import ApprovalQuestion
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.hook import TieringHook
 

@@ -12,14 +12,14 @@ from airflow.providers.standard.operators.branch import BaseBranchOperator
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
+from include.tiering.audit.approval_report import removal_question
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.record_contract import FindingState
 from include.tiering.audit.removal_contract import RemovalOutcome
+from include.tiering.audit.report import AuditRun, RemovalRun, present_audit, removal_sentence
 from include.tiering.errors import printable
-from include.tiering.reports.audit import AuditRun, RemovalRun, present_audit, removal_sentence
-from include.tiering.reports.audit_approval import removal_question
-from include.tiering.reports.text import as_text
-from include.tiering.tasks.batch_room import BatchEnd
+from include.tiering.presentation_text import as_text
+from include.tiering.runs.batch_room import BatchEnd
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.approval import approved_by, nobody_answered, put_question
 from plugins.tiering_airflow.errors import (

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from airflow.sdk import BaseOperator
 
+from include.tiering.configs.alter_configs import AlteredConfigs
+from include.tiering.configs.config_rules import checked_entity
+from include.tiering.configs.config_store import ConfigChange, ConfigEntity, ConfigValues
+from include.tiering.configs.deletion_limits import loosened_limits
+from include.tiering.configs.report import alteration_words
 from include.tiering.errors import ConfigNotTakenError, LimitRefusedError, SettingError
-from include.tiering.quota.config_rules import checked_entity
-from include.tiering.quota.config_store import ConfigChange, ConfigEntity, ConfigValues
-from include.tiering.quota.deletion_limits import loosened_limits
-from include.tiering.reports.configs import alteration_words
 from include.tiering.settings import TieringSettings
-from include.tiering.tasks.alter_configs import AlteredConfigs
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.hook import TieringHook
 

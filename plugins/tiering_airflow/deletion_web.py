@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from include.tiering.app import App
-    from include.tiering.reports.deletion_page import ShownPlan
+    from include.tiering.expiration.deletion_page import ShownPlan
 
 URL_PREFIX: Final = "/tiering/expiration"
 DAG_ID: Final = "tiering_expiration"
@@ -43,7 +43,7 @@ def make_application() -> "FastAPI":
     from fastapi.responses import JSONResponse, Response
 
     from include.tiering.errors import TieringError
-    from include.tiering.reports.deletion_page import POLICY, deletion_page
+    from include.tiering.expiration.deletion_page import POLICY, deletion_page
     from plugins.tiering_airflow.hook import TieringHook
 
     may_read = Depends(requires_access_dag(method="GET", access_entity=DagAccessEntity.TASK_LOGS))
@@ -128,7 +128,7 @@ def _wanted(body: Any) -> tuple[str, str] | None:
 
 def _withdraw(dag_run_id: str, run_id: str, user: str) -> tuple[HTTPStatus, str]:
     from include.tiering.errors import TieringError
-    from include.tiering.reports.withdrawal import present_withdrawal
+    from include.tiering.expiration.withdrawal_report import present_withdrawal
     from plugins.tiering_airflow.hook import TieringHook
 
     try:
@@ -143,8 +143,8 @@ def _withdraw(dag_run_id: str, run_id: str, user: str) -> tuple[HTTPStatus, str]
 
 
 def _plans(app: "App", dag_run_id: str) -> "list[ShownPlan]":
-    from include.tiering.reports.deletion_page import ShownPlan
-    from include.tiering.tasks.brake import WINDOW_MS
+    from include.tiering.expiration.deletion_page import ShownPlan
+    from include.tiering.runs.brake import WINDOW_MS
 
     store, asked = app.adapters.stores.deletions, app.adapters.stores.plan_questions.find(f"{DAG_ID} {dag_run_id}")
     return [

@@ -11,11 +11,11 @@ from airflow.providers.standard.operators.branch import BaseBranchOperator
 from airflow.sdk import BaseOperator
 
 from include.tiering.errors import HandoverForgottenError, SettingError
-from include.tiering.model.handover import HandoverState, HandoverStep, is_before
+from include.tiering.handover.handover import HandoverState, HandoverStep, is_before
+from include.tiering.handover.handover_contract import Handover, LocalRetention
+from include.tiering.handover.report import HandoverView, handover_question, latest_checks, present_handover, step_line
 from include.tiering.model.ids import Uuid
-from include.tiering.reports.handover import HandoverView, handover_question, latest_checks, present_handover, step_line
-from include.tiering.reports.text import as_text
-from include.tiering.work.handover_contract import Handover, LocalRetention
+from include.tiering.presentation_text import as_text
 from plugins.tiering_airflow.approval import approved_by, nobody_answered, put_question
 from plugins.tiering_airflow.config_operator import author
 from plugins.tiering_airflow.errors import ApprovalMissingError, HandoverRefusedError, HandoverWaitsError

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from include.tiering.reports.copy import present_copy
-from include.tiering.reports.plan import needs_a_person
-from include.tiering.reports.text import as_text
-from include.tiering.tasks.plan_copy import placed_batches
+from include.tiering.copying.plan_copy import placed_batches
+from include.tiering.copying.plan_report import needs_a_person
+from include.tiering.copying.report import present_copy
+from include.tiering.presentation_text import as_text
+from include.tiering.runs.contract import Placement, SegmentOutcome
+from include.tiering.runs.run_tries import id_of_try
 from include.tiering.units import format_bytes
-from include.tiering.work.contract import Placement, SegmentOutcome
-from include.tiering.work.run_tries import id_of_try
 from plugins.tiering_airflow.errors import PlanFindingsError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import COPIER_POOL, mirrored_pools

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from include.tiering.configs.pools_contract import COPIER_POOL as COPIER_POOL
+from include.tiering.configs.pools_contract import EXPIRATION_POOL as EXPIRATION_POOL
+from include.tiering.configs.pools_contract import POOLS
+from include.tiering.configs.pools_contract import READER_POOL as READER_POOL
 from include.tiering.errors import TieringError
-from include.tiering.pools.contract import COPIER_POOL as COPIER_POOL
-from include.tiering.pools.contract import EXPIRATION_POOL as EXPIRATION_POOL
-from include.tiering.pools.contract import POOLS
-from include.tiering.pools.contract import READER_POOL as READER_POOL
 from plugins.tiering_airflow.hook import TieringHook
 
 MIRROR_PERIOD_SECONDS: Final = 2.0

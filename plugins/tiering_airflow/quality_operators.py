@@ -13,12 +13,12 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from include.tiering.model.depth import Depth
-from include.tiering.quality.data_docs.quality_run import QualityRun
-from include.tiering.quality.rules import Severity
-from include.tiering.reports.text import as_text
-from include.tiering.reports.verification_plan import present_plan
+from include.tiering.presentation_text import as_text
 from include.tiering.units import format_bytes
-from include.tiering.work.verification_contract import VerificationOutcome
+from include.tiering.verification.data_docs.quality_run import QualityRun
+from include.tiering.verification.plan_report import present_plan
+from include.tiering.verification.rules import Severity
+from include.tiering.verification.verification_contract import VerificationOutcome
 from plugins.tiering_airflow.errors import SparkJobError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.operators import PLAN_TASK_ID, PLANNED_RUN, PLANNED_RUN_KEY, planned_run_id
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
     from include.tiering.app import App
     from include.tiering.model.ids import TopicIdPartition
-    from include.tiering.quality.data_docs.run_summary import RunSummary
-    from include.tiering.quality.judge import QualityFinding
-    from include.tiering.tasks.plan_verification import Sample
-    from include.tiering.tasks.verify_partitions import PartitionReport
+    from include.tiering.verification.data_docs.run_summary import RunSummary
+    from include.tiering.verification.judge import QualityFinding
+    from include.tiering.verification.plan_verification import Sample
+    from include.tiering.verification.verify_partitions import PartitionReport
 
 VERIFY_TASK_ID: Final = "verify"
 PREFIX: Final = "verify-"
@@ -77,7 +77,7 @@ class VerificationRequest:
         )
 
     def sample(self, app: "App", share: float) -> "Sample":
-        from include.tiering.tasks.plan_verification import Sample
+        from include.tiering.verification.plan_verification import Sample
 
         if self.which == ALL:
             return Sample(everything=True, topics=self.topics)

@@ -10,9 +10,9 @@ from urllib.parse import quote, urlsplit
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
 
-from include.tiering.quality.data_docs.quality_run import anchor_of
-from include.tiering.quality.data_docs.run_summary import FirstLine, RunSummary
-from include.tiering.quality.data_docs.site import DataDocs
+from include.tiering.verification.data_docs.quality_run import anchor_of
+from include.tiering.verification.data_docs.run_summary import FirstLine, RunSummary
+from include.tiering.verification.data_docs.site import DataDocs
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.errors import QualityGateError
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import TaskInstanceKey
 
-    from include.tiering.quality.data_docs.quality_run import QualityRun
     from include.tiering.settings import TieringSettings
+    from include.tiering.verification.data_docs.quality_run import QualityRun
 
 URL_PREFIX: Final = "/tiering/quality"
 MAX_FAILED_SEGMENT_TASKS: Final = 20

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import BaseOperator
 
-from include.tiering.reports.sizes import present_sizes
-from include.tiering.reports.text import as_text
+from include.tiering.presentation_text import as_text
+from include.tiering.sizes.report import present_sizes
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.errors import SizeDifferenceError, SparkJobError
 from plugins.tiering_airflow.hook import TieringHook

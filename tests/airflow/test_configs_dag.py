@@ -13,6 +13,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
 from include.tiering.app import open_app
+from include.tiering.configs.alter_configs import AlteredConfigs
+from include.tiering.configs.config_catalogue import all_configs
+from include.tiering.configs.config_store import ALL_BROKERS, ConfigChange, ConfigEntity, EntityType
 from include.tiering.database.migrations import HEAD, migration_config
 from include.tiering.database.transactions import writing
 from include.tiering.errors import (
@@ -22,11 +25,8 @@ from include.tiering.errors import (
     MetadataUnavailableError,
     SettingError,
 )
-from include.tiering.quota.config_catalogue import all_configs
-from include.tiering.quota.config_store import ALL_BROKERS, ConfigChange, ConfigEntity, EntityType
-from include.tiering.quota.contract import QuotaWorker
+from include.tiering.quotas.contract import QuotaWorker
 from include.tiering.settings import load_settings
-from include.tiering.tasks.alter_configs import AlteredConfigs
 from plugins.tiering_airflow.config_operator import AlterConfigOperator, ConfigRequest, counts
 from tests.doubles.airflow_home import Deployment, airflow_database, deployment
 from tests.doubles.source_tree import ROOT

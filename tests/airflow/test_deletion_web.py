@@ -11,11 +11,11 @@ import pytest
 from fastapi import FastAPI
 
 from include.tiering.app import open_app
+from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.errors import RunWithdrawnError
-from include.tiering.quota.config_store import ConfigEntity, EntityType
-from include.tiering.reports.deletion_page import POLICY, SCRIPT
+from include.tiering.expiration.deletion_page import POLICY, SCRIPT
+from include.tiering.runs.deletion_contract import DeletionOutcome, DeletionRun
 from include.tiering.settings import load_settings
-from include.tiering.work.deletion_contract import DeletionOutcome, DeletionRun
 from plugins.tiering_airflow import deletion_web
 from plugins.tiering_airflow.deletion_web import DAG_ID, DeletionPlanPlugin, refused
 from plugins.tiering_airflow.errors import PlanWithdrawnError

@@ -14,13 +14,13 @@ from airflow.sdk import DAG
 from sqlalchemy import MetaData
 
 from include.tiering.app import App, open_app
+from include.tiering.configs.config_store import ConfigEntity, EntityType
+from include.tiering.expiration.delete_segments import DeleteStep
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.quota.config_store import ConfigEntity, EntityType
+from include.tiering.runs.deletion_contract import DeletionOutcome
 from include.tiering.settings import load_settings
-from include.tiering.tasks.delete_segments import DeleteStep
-from include.tiering.work.deletion_contract import DeletionOutcome
 from tests.doubles.airflow_home import Deployment, deployment, task_environment
 from tests.doubles.airflow_person import person_says, turns_with_tasks
 from tests.doubles.source_tree import ROOT

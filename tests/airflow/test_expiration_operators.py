@@ -13,6 +13,7 @@ from sqlalchemy import update
 from include.tiering.app import open_app
 from include.tiering.audit.guards import Guard, Refusal
 from include.tiering.audit.record_contract import AuditRecord, AuditSource
+from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from include.tiering.database.schema import planned_deletions
 from include.tiering.errors import (
     AnswerRefusedError,
@@ -22,9 +23,8 @@ from include.tiering.errors import (
     SettingError,
     StateConflictError,
 )
-from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity, EntityType
+from include.tiering.runs.deletion_contract import DeletionOutcome
 from include.tiering.settings import load_settings
-from include.tiering.work.deletion_contract import DeletionOutcome
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.approval import PlanApprovalOperator
 from plugins.tiering_airflow.errors import ApprovalMissingError, DeletionFailedError, PlanWithdrawnError

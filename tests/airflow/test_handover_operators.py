@@ -15,7 +15,7 @@ from include.tiering.errors import (
     HandoverForgottenError,
     SettingError,
 )
-from include.tiering.model.handover import STEPS, HandoverState, HandoverStep
+from include.tiering.handover.handover import STEPS, HandoverState, HandoverStep
 from include.tiering.model.topic_owner import TopicOwner
 from plugins.tiering_airflow import approval, handover_operators
 from plugins.tiering_airflow.errors import ApprovalMissingError, HandoverRefusedError, HandoverWaitsError

@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from include.tiering.app.adapters import Adapters
 from include.tiering.errors import MetadataTopicUnavailableError
-from include.tiering.tasks.cluster_log_dirs import ClusterLogDirs
+from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from plugins.tiering_airflow.assets import REMOTE_LOG
 from plugins.tiering_airflow.errors import IngestFindingsError, IngestUnfinishedError
 from plugins.tiering_airflow.ingest_operators import (

@@ -12,10 +12,10 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import TaskInstanceState
 
 from include.tiering.app import App, open_app
+from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.quota.config_store import ConfigEntity, EntityType
+from include.tiering.runs.deletion_contract import DeletionOutcome
 from include.tiering.settings import load_settings
-from include.tiering.work.deletion_contract import DeletionOutcome
 from plugins.tiering_airflow.expiration_operators import (
     RELEASE_TASK_ID,
     BrakeOperator,

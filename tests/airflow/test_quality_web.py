@@ -12,8 +12,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from include.tiering.quality.data_docs.markup import CONTENT_SECURITY_POLICY
-from include.tiering.quality.data_docs.site import DataDocs
+from include.tiering.html_markup import CONTENT_SECURITY_POLICY
+from include.tiering.verification.data_docs.site import DataDocs
 from plugins.tiering_airflow import quality_web
 from plugins.tiering_airflow.quality_pages import URL_PREFIX
 from plugins.tiering_airflow.quality_web import QualityPlugin

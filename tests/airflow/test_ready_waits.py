@@ -26,17 +26,17 @@ from alembic import command
 from alembic.script import ScriptDirectory
 
 from include.tiering.app import open_app
+from include.tiering.configs.pools_contract import COPIER_POOL, EXPIRATION_POOL, READER_POOL
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import HEAD, migration_config
 from include.tiering.database.schema import stores
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.database.transactions import writing
-from include.tiering.log_source.log_dir.dirs import LogDir, identify
+from include.tiering.kafka.log_dirs.dirs import LogDir, identify
 from include.tiering.model.ids import Uuid
-from include.tiering.pools.contract import COPIER_POOL, EXPIRATION_POOL, READER_POOL
+from include.tiering.model.store_marker import StoreMarker
 from include.tiering.remote_storage import file as file_storage
 from include.tiering.remote_storage.marker import marker_to_bytes
-from include.tiering.remote_storage.store_marker import StoreMarker
 from include.tiering.settings import load_settings
 from plugins.tiering_airflow.errors import NotReadyError
 from plugins.tiering_airflow.sensors import TieringReadySensor

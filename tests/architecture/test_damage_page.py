@@ -1,6 +1,6 @@
 """The page of damages is the catalogue that the fault injection goes through, and the catalogue is large enough."""
 
-from include.tiering.quality.rules import NOT_OPENED
+from include.tiering.verification.rules import NOT_OPENED
 from tests.doubles.damages.catalogue import CATALOGUE, NOT_CAUGHT
 from tests.doubles.damages.damage import ANY, RULES_BY_ID, Damage, level_of
 from tests.doubles.damages.page import PAGE, page

@@ -5,11 +5,11 @@ from typing import Final
 from include.tiering.app import App
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.guards import Guard
-from include.tiering.log_source.contract import IneligibleReason
+from include.tiering.copying.copy_plan import HeldBack
+from include.tiering.expiration.plan_expiration import Waits
+from include.tiering.kafka.log_dirs.contract import IneligibleReason
+from include.tiering.operations.partition_readiness import NotReady
 from include.tiering.settings import TieringSettings
-from include.tiering.tasks.copy_plan import HeldBack
-from include.tiering.tasks.partition_readiness import NotReady
-from include.tiering.tasks.plan_expiration import Waits
 from tests.doubles.source_tree import ROOT
 
 _RUNBOOK: Final = (ROOT / "docs" / "runbook.md").read_text()

@@ -18,8 +18,8 @@ from typing import Any, Final
 import httpx
 
 from include.tiering.app import App, open_app
-from include.tiering.pools.airflow_api import AirflowApi, Login
-from include.tiering.quota.config_catalogue import TOTAL_COPY_QUOTA
+from include.tiering.configs.airflow_api import AirflowApi, Login
+from include.tiering.configs.config_catalogue import TOTAL_COPY_QUOTA
 from include.tiering.settings import load_settings
 from local import processes
 from local.assembly import assemble

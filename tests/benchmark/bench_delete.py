@@ -22,6 +22,7 @@ from typing import Any, Final
 from pydantic import SecretStr
 
 from include.tiering.app import App, open_app
+from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.database.clock import database_now_ms
 from include.tiering.database.migrations import upgrade
 from include.tiering.database.store_identity import StoreIdentities
@@ -29,12 +30,11 @@ from include.tiering.database.transactions import writing
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.quota.config_store import ConfigEntity, EntityType
-from include.tiering.remote_metadata.sql_changes import SegmentChanges
 from include.tiering.remote_storage.credentials import S3Credentials
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.s3.client import s3_client
+from include.tiering.segments.sql_changes import SegmentChanges
 from include.tiering.settings import TieringSettings
 from tests.doubles.s3_server import (
     ACCESS_KEY,

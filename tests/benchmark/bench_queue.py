@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from include.tiering.errors import QueueClosedError, QueueEmptyError
-from include.tiering.quota.byte_bounded_queue import NO_BYTE_BOUND, ByteBoundedQueue, Taken
+from include.tiering.quotas.byte_bounded_queue import NO_BYTE_BOUND, ByteBoundedQueue, Taken
 from include.tiering.units import KIB, MIB
 from tests.benchmark.fetch_turns import fetch_with_and_without
 from tests.benchmark.upload_clients import peak_resident_bytes

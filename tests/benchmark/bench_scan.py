@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 from typing import Final
 
-from include.tiering.cluster.metadata_log import MetadataLog
-from include.tiering.log_source.contract import ScanReport
-from include.tiering.log_source.log_dir.dirs import LogDir
-from include.tiering.log_source.log_dir.source import LogDirSource
+from include.tiering.kafka.cluster.metadata_log import MetadataLog
+from include.tiering.kafka.log_dirs.contract import ScanReport
+from include.tiering.kafka.log_dirs.dirs import LogDir
+from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.ids import Uuid
 from include.tiering.units import MIB
 from tests.doubles.log_dirs import BrokerLogDir, index_entries

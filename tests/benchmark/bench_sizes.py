@@ -32,7 +32,7 @@ from sqlalchemy import Engine
 from include.tiering.database.engine import open_engine
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.benchmark.sizes_scene import CLUSTER_ID, EPOCHS, build, partition_number
 from tests.doubles.databases import postgresql_server
 from tests.doubles.segments import lease_of, segment_of, update_of
@@ -288,7 +288,7 @@ def export_parquet(database: Path, target: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from include.tiering.remote_metadata.sql_sizes import SqlRemoteLogSizes
+    from include.tiering.sizes.sql_sizes import SqlRemoteLogSizes
     from spark_jobs.remote_log_sizes_job import READ_RANGES
     from spark_jobs.segment_rows import batch_of
 

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from include.tiering.app import App, open_app
 from include.tiering.model.verdict import Verdict
-from include.tiering.quota.byte_bounded_queue import NO_BYTE_BOUND
-from include.tiering.quota.contract import NoQuotas
-from include.tiering.quota.fetch_admission import FetchAdmission
+from include.tiering.quotas.byte_bounded_queue import NO_BYTE_BOUND
+from include.tiering.quotas.contract import NoQuotas
+from include.tiering.quotas.fetch_admission import FetchAdmission
+from include.tiering.reading.fetch_records import PartitionFetch, RecordReader
+from include.tiering.reading.record_readers import RecordReaders
 from include.tiering.settings import load_settings
-from include.tiering.tasks.fetch_records import PartitionFetch, RecordReader
-from include.tiering.tasks.record_readers import RecordReaders
 from include.tiering.units import KIB, MIB
 from tests.benchmark.generated_log_dir import TOPIC, Shape, write_log_dir
 

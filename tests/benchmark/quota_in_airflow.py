@@ -25,10 +25,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from include.tiering.configs.config_catalogue import TOTAL_COPY_QUOTA
 from include.tiering.model.verdict import Verdict
-from include.tiering.quota.config_catalogue import TOTAL_COPY_QUOTA
+from include.tiering.runs.contract import SegmentOutcome
 from include.tiering.units import KIB, MIB
-from include.tiering.work.contract import SegmentOutcome
 from local.runs import DagRun, errors_of, trigger, wait_for_run
 from plugins.tiering_airflow.pools import COPIER_POOL
 from tests.benchmark.airflow_scene import COPY_DAG, SIZES_DAG, AirflowScene, Change, PoolWatch, Sample, airflow_scene

@@ -14,16 +14,16 @@ from typing import Any, Final, TypedDict
 from urllib.request import Request, urlopen
 
 from include.tiering.app import App, open_app
+from include.tiering.configs.alter_configs import AlteredConfigs
+from include.tiering.configs.config_catalogue import COPY_QUOTA, TOTAL_COPY_QUOTA
+from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.model.ids import Uuid
-from include.tiering.quota.config_catalogue import COPY_QUOTA, TOTAL_COPY_QUOTA
-from include.tiering.quota.config_store import ALL_BROKERS
-from include.tiering.quota.scopes import QuotaKind, QuotaLevel, Scope
+from include.tiering.quotas.scopes import QuotaKind, QuotaLevel, Scope
 from include.tiering.remote_storage.location import place_of
 from include.tiering.settings import load_settings
-from include.tiering.tasks.alter_configs import AlteredConfigs
 from tests.benchmark.bench_upload import BUCKET, sink
 from tests.benchmark.quota_trace import Trace
 from tests.doubles.s3_server import CREDENTIALS

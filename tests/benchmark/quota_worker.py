@@ -29,9 +29,9 @@ from include.tiering.app import open_app
 from include.tiering.errors import SendingStoppedError
 from include.tiering.formats.crc32c import append_crc32c, extend_crc32c
 from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES
-from include.tiering.quota.contract import ByteLimiter
-from include.tiering.quota.shares import Book
-from include.tiering.quota.sql_ledger import SqlBookLedger
+from include.tiering.quotas.contract import ByteLimiter
+from include.tiering.quotas.shares import Book
+from include.tiering.quotas.sql_ledger import SqlBookLedger
 from include.tiering.remote_storage.bodies import BLOCK_BYTES
 from include.tiering.remote_storage.location import S3Location, parse_location
 from include.tiering.remote_storage.s3.store import S3ObjectStore

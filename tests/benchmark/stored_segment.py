@@ -18,15 +18,15 @@ from include.tiering.model.segment_data import LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
-from include.tiering.quality.measures import SegmentMeasure
-from include.tiering.quality.measuring import measure_segment
-from include.tiering.quota.contract import UnlimitedBytes
-from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.segment_storage import SegmentStorage
+from include.tiering.segments.contract import SegmentRow
 from include.tiering.units import KIB, MIB
+from include.tiering.verification.measures import SegmentMeasure
+from include.tiering.verification.measuring import measure_segment
 from tests.benchmark.generated_segment import FileSource, write_segment
 from tests.doubles.plain_judge import PlainJudge
 from tests.doubles.storage_segments import TOPIC_ID, CountingLimiter, some_uuid

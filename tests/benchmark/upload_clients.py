@@ -18,7 +18,7 @@ from pathlib import Path
 
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES
-from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.quotas.contract import UnlimitedBytes
 
 
 class FileSource:

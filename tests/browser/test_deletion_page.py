@@ -15,7 +15,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
 from include.tiering.app import open_app
-from include.tiering.quota.config_store import ConfigEntity, EntityType
+from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.settings import load_settings
 from local.ports import free_port
 from plugins.tiering_airflow.deletion_web import DAG_ID

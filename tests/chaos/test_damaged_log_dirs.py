@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from include.tiering import errors
-from include.tiering.cluster.metadata_log import MetadataLog
-from include.tiering.log_source.contract import Replica, ScanReport
-from include.tiering.log_source.log_dir.dirs import LogDir
-from include.tiering.log_source.log_dir.source import LogDirSource
+from include.tiering.kafka.cluster.metadata_log import MetadataLog
+from include.tiering.kafka.log_dirs.contract import Replica, ScanReport
+from include.tiering.kafka.log_dirs.dirs import LogDir
+from include.tiering.kafka.log_dirs.source import LogDirSource
 from tests.doubles.broker_data import broker_data, copy_of
 from tests.doubles.damage import damage
 

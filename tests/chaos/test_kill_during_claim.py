@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from include.tiering.app import open_app
 from include.tiering.cli.app import cli
+from include.tiering.remote_storage.claim_store import ClaimStep
 from include.tiering.settings import load_settings
-from include.tiering.tasks.claim_store import ClaimStep
 from tests.doubles.claim_worker import FILE_RENAMED, FILE_WRITTEN
 from tests.doubles.copy_process import kill_worker
 

@@ -7,10 +7,10 @@ the planned point, checks what the table says it leaves, starts another one and 
 import pytest
 
 from include.tiering.app import App, open_app
+from include.tiering.expiration.delete_segments import DeleteStep
 from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.runs.deletion_contract import DeletionOutcome
 from include.tiering.settings import load_settings
-from include.tiering.tasks.delete_segments import DeleteStep
-from include.tiering.work.deletion_contract import DeletionOutcome
 from tests.doubles.copy_process import kill_worker, run_worker
 
 pytestmark = pytest.mark.chaos

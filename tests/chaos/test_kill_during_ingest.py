@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from include.tiering.app import App, open_app
-from include.tiering.metadata_topic.contract import OffsetBounds
+from include.tiering.kafka.metadata_topic.contract import OffsetBounds
+from include.tiering.metadata_sync.ingest import IngestStep
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.settings import load_settings
-from include.tiering.tasks.ingest import IngestStep
 from tests.doubles.broker_data import broker_data
 from tests.doubles.copy_process import kill_worker, run_worker
 from tests.doubles.ingest_worker import BEFORE_COMMIT, PAGE_RECORDS, POISONED_PARTITION, ingested_topic

@@ -10,7 +10,7 @@ import pytest
 
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
-from include.tiering.tasks.publish import PublishStep
+from include.tiering.metadata_sync.publish import PublishStep
 from tests.doubles.file_metadata_topic import FileMetadataTopic
 from tests.doubles.publication_world import PublicationWorld, orders
 from tests.doubles.publisher_kills import PARTITION, RANGES, Kills

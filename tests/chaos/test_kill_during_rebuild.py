@@ -6,8 +6,8 @@ import pytest
 
 from include.tiering.app import open_app
 from include.tiering.errors import ForeignStoreError, MetadataUnavailableError
+from include.tiering.recovery.rebuild import RebuildStep
 from include.tiering.settings import load_settings
-from include.tiering.tasks.rebuild import RebuildStep
 from tests.doubles.copy_process import kill_worker, run_worker
 
 pytestmark = pytest.mark.chaos

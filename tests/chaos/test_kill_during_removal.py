@@ -8,8 +8,8 @@ import pytest
 
 from include.tiering.app import App, open_app
 from include.tiering.audit.removal_contract import RemovalOutcome
+from include.tiering.audit.remove_strays import RemovalStep
 from include.tiering.settings import load_settings
-from include.tiering.tasks.remove_strays import RemovalStep
 from tests.doubles.copy_process import kill_worker, run_worker
 from tests.doubles.removal_worker import ORPHANS, approve
 

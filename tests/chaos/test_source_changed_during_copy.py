@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from include.tiering.app import App, open_app
+from include.tiering.copying.copy_one_segment import CopyStep
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.settings import load_settings
-from include.tiering.tasks.copy_one_segment import CopyStep
 from tests.doubles.copied_state import fetched
 from tests.doubles.copy_process import kill_worker, run_worker
 

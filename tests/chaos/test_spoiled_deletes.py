@@ -7,8 +7,8 @@ import pytest
 from include.tiering.app import App, open_app
 from include.tiering.errors import RemoteStorageUnavailableError
 from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.runs.deletion_contract import DeletionOutcome
 from include.tiering.settings import load_settings
-from include.tiering.work.deletion_contract import DeletionOutcome
 from tests.doubles.delete_worker import prepare
 from tests.doubles.refusing_s3_proxy import Refusal, Spoiler, refusing_s3_proxy
 from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, raw_client, versitygw_server

@@ -5,8 +5,8 @@ from typing import Protocol
 
 import pytest
 
-from include.tiering.cluster.brokers_contract import Brokers, ConfigSource
 from include.tiering.errors import BrokersRefusedError, UnknownTopicError
+from include.tiering.kafka.cluster.brokers_contract import Brokers, ConfigSource
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from tests.doubles.kafka_lab.cluster import wait_until
 

@@ -3,10 +3,10 @@
 import pytest
 from sqlalchemy import Engine
 
-from include.tiering.remote_metadata.contract import RemoteLogMetadata
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
-from include.tiering.work.contract import WorkStore
-from include.tiering.work.sql import SqlWorkStore
+from include.tiering.runs.contract import WorkStore
+from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.segments.contract import RemoteLogMetadata
+from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.databases import (
     AdjustableNow,
     create_postgresql_database,

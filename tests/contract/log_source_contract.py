@@ -9,7 +9,7 @@ import google_crc32c
 import pytest
 
 from include.tiering.errors import CorruptFileError, SourceChangedError, SourceVanishedError
-from include.tiering.log_source.contract import LogSource, ReplicaId
+from include.tiering.kafka.log_dirs.contract import LogSource, ReplicaId
 
 
 class SourceWithBackdoor(Protocol):

@@ -3,7 +3,7 @@
 import pytest
 
 from include.tiering.errors import MetadataTopicError, MetadataTopicRangeError, MetadataTopicRefusedError
-from include.tiering.metadata_topic.contract import MetadataTopic
+from include.tiering.kafka.metadata_topic.contract import MetadataTopic
 
 
 def values_of(topic: MetadataTopic, partition: int, start_offset: int, end_offset: int) -> list[tuple[int, bytes]]:

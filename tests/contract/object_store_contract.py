@@ -14,7 +14,7 @@ from include.tiering.errors import (
     SendingStoppedError,
     SourceChangedError,
 )
-from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.bodies import BLOCK_BYTES, BytesSource, crc32c_of
 from include.tiering.remote_storage.object_store import ObjectStat, ObjectStore
 from tests.doubles.byte_sources import ShrinkingSource

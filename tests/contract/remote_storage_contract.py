@@ -13,10 +13,10 @@ from include.tiering.formats.manifest import parse_manifest
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.model.store_marker import StoreMarker
+from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, TransformedSizes
 from include.tiering.remote_storage.marker import MARKER_KEY
-from include.tiering.remote_storage.store_marker import StoreMarker
 from tests.doubles.storage_backdoor import Backdoor
 from tests.doubles.storage_segments import TOPIC_ID, CountingLimiter, some_bytes, some_segment, some_uuid
 

@@ -3,18 +3,18 @@
 import pytest
 from sqlalchemy import Engine, select
 
+from include.tiering.configs.config_store import ConfigChange, ConfigEntity, ConfigSnapshot, ConfigValues, EntityType
+from include.tiering.configs.sql_configs import SqlConfigStore
 from include.tiering.database.schema import events
 from include.tiering.database.store_identity import StoreIdentities, known_clusters
 from include.tiering.errors import ConfigRefusedError, StateConflictError
+from include.tiering.model.store_marker import StoreMarker
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.quota.config_store import ConfigChange, ConfigEntity, ConfigSnapshot, ConfigValues, EntityType
-from include.tiering.quota.sql_configs import SqlConfigStore
-from include.tiering.remote_metadata.sizes_contract import KeyRange
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
-from include.tiering.remote_metadata.sql_export import export_segments, split_segments
-from include.tiering.remote_metadata.sql_topic_deletions import SqlTopicDeletions
-from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
-from include.tiering.remote_storage.store_marker import StoreMarker
+from include.tiering.segments.sizes_contract import KeyRange
+from include.tiering.segments.sql import SqlRemoteLogMetadata
+from include.tiering.segments.sql_export import export_segments, split_segments
+from include.tiering.segments.sql_topic_deletions import SqlTopicDeletions
+from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import CLUSTER_ID, FINISHED, delete, fence_of, finish, partition_of, segment_of, uuid
 

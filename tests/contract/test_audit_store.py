@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Engine, select
 
+from include.tiering.audit import sql_audits
 from include.tiering.audit.context import PassedOver
 from include.tiering.audit.finding import AuditFinding, FindingKind
 from include.tiering.audit.guards import Guard, Memory, Refusal, StandingGuard
@@ -15,10 +16,9 @@ from include.tiering.audit.record_contract import (
     AuditTally,
     FindingState,
 )
+from include.tiering.audit.sql_audits import SqlAuditStore
 from include.tiering.database.schema import events
 from include.tiering.errors import StateConflictError
-from include.tiering.work import sql_audits
-from include.tiering.work.sql_audits import SqlAuditStore
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import CLUSTER_ID, delete, fence_of, finish, partition_of, segment_of, uuid
 

@@ -8,9 +8,9 @@ from sqlalchemy import Engine
 
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.removal_contract import PlannedRemoval
+from include.tiering.audit.sql_removals import SqlRemovalStore
 from include.tiering.errors import IllegalTransitionError
-from include.tiering.remote_metadata.contract import RemoteLogMetadata
-from include.tiering.work.sql_removals import SqlRemovalStore
+from include.tiering.segments.contract import RemoteLogMetadata
 from tests.doubles.databases import SHARED
 from tests.doubles.segments import CLUSTER_ID, fence_of, partition_of, segment_of
 

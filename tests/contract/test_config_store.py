@@ -8,11 +8,9 @@ import pytest
 from sqlalchemy import Engine
 
 from include.tiering.clock import SystemClock
-from include.tiering.database.engine import open_engine
-from include.tiering.errors import ConfigRefusedError
-from include.tiering.quota.book_ledger import AnnouncingLedger, MemoryBookLedger
-from include.tiering.quota.config_rules import check_rules, quotas_in_force
-from include.tiering.quota.config_store import (
+from include.tiering.configs.alter_configs import alter_configs
+from include.tiering.configs.config_rules import check_rules, quotas_in_force
+from include.tiering.configs.config_store import (
     ALL_BROKERS,
     ConfigEntity,
     ConfigSnapshot,
@@ -20,8 +18,10 @@ from include.tiering.quota.config_store import (
     ConfigValues,
     EntityType,
 )
-from include.tiering.quota.sql_configs import SqlConfigStore
-from include.tiering.tasks.alter_configs import alter_configs
+from include.tiering.configs.sql_configs import SqlConfigStore
+from include.tiering.database.engine import open_engine
+from include.tiering.errors import ConfigRefusedError
+from include.tiering.quotas.book_ledger import AnnouncingLedger, MemoryBookLedger
 from tests.doubles.databases import SHARED, AdjustableNow
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_configs import MemoryConfigStore

@@ -9,8 +9,8 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.sizes import partition_size
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import Fence, LeaseRole, PartitionTruth, RemoteLogMetadata
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.segments.contract import Fence, LeaseRole, PartitionTruth, RemoteLogMetadata
+from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.databases import EVERY
 from tests.doubles.expirations import expire_lease_of
 from tests.doubles.segments import (

@@ -7,11 +7,11 @@ from sqlalchemy import Engine, select
 
 from include.tiering.database.schema import approvals, events, planned_deletions, planned_expirations
 from include.tiering.errors import LeaseLostError, RunWithdrawnError, StateConflictError
+from include.tiering.expiration.sql_deletions import SqlDeletionStore
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import LeaseRole
-from include.tiering.work.contract import PartitionLease
-from include.tiering.work.deletion_contract import (
+from include.tiering.runs.contract import PartitionLease
+from include.tiering.runs.deletion_contract import (
     DeletionItem,
     DeletionOutcome,
     DeletionStore,
@@ -19,8 +19,8 @@ from include.tiering.work.deletion_contract import (
     TopicTotals,
     plan_hash,
 )
-from include.tiering.work.sql import SqlWorkStore
-from include.tiering.work.sql_deletions import SqlDeletionStore
+from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.segments.contract import LeaseRole
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.expirations import expire_lease_of, planned_deletion, planned_expiration
 from tests.doubles.segments import (

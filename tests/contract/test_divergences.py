@@ -14,8 +14,8 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata
-from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
+from include.tiering.segments.contract import Fence, RemoteLogMetadata
+from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.databases import EVERY, SHARED, AdjustableNow
 from tests.doubles.segments import (
     CLUSTER_ID,

@@ -7,17 +7,17 @@ from sqlalchemy import Engine, select
 
 from include.tiering.database.schema import events, handovers
 from include.tiering.errors import LeaseLostError, StateConflictError
-from include.tiering.model.handover import HandoverState, HandoverStep
-from include.tiering.model.handover_check import CheckOutcome, CheckResult
-from include.tiering.remote_metadata.contract import LeaseRole
-from include.tiering.work.handover_contract import (
+from include.tiering.handover.checks.handover_check import CheckOutcome, CheckResult
+from include.tiering.handover.handover import HandoverState, HandoverStep
+from include.tiering.handover.handover_contract import (
     Drive,
     GuardValue,
     HandoverStore,
     LocalRetention,
     SeededPartition,
 )
-from include.tiering.work.sql_handovers import SqlHandoverStore
+from include.tiering.handover.sql_handovers import SqlHandoverStore
+from include.tiering.segments.contract import LeaseRole
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import CLUSTER_ID, partition_of, uuid
 

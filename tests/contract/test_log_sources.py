@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.cluster.metadata_log import MetadataLog
-from include.tiering.log_source.contract import ReplicaId
-from include.tiering.log_source.log_dir.dirs import LogDir
-from include.tiering.log_source.log_dir.source import LogDirSource
+from include.tiering.kafka.cluster.metadata_log import MetadataLog
+from include.tiering.kafka.log_dirs.contract import ReplicaId
+from include.tiering.kafka.log_dirs.dirs import LogDir
+from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.ids import TopicIdPartition
 from tests.contract.log_source_contract import LogSourceContract
 from tests.doubles.log_dirs import ORDERS, BrokerLogDir

@@ -7,8 +7,8 @@ from sqlalchemy import Engine
 
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata import sql_looks
-from include.tiering.remote_metadata.contract import Fence, Judgement, Look, QualityResult, RemoteLogMetadata
+from include.tiering.segments import sql_looks
+from include.tiering.segments.contract import Fence, Judgement, Look, QualityResult, RemoteLogMetadata
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import DELETE_STARTED, FINISHED, fence_of, finish, partition_of, segment_of, update_of
 

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine
 
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import Look, QualityResult, RemoteLogMetadata
+from include.tiering.segments.contract import Look, QualityResult, RemoteLogMetadata
 from tests.doubles.databases import SHARED
 from tests.doubles.segments import fence_of, finish, partition_of, segment_of
 

@@ -7,8 +7,10 @@ from include.tiering.database.schema import events
 from include.tiering.errors import MetadataTopicReplacedError, StateConflictError
 from include.tiering.formats.remote_log_conversion import segment_record, update_record
 from include.tiering.formats.remote_log_metadata import encode
-from include.tiering.metadata_topic.contract import OffsetBounds
-from include.tiering.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.kafka.metadata_topic.contract import OffsetBounds
+from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.metadata_sync.ingest import Ingester
+from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_origin import SegmentOrigin
@@ -16,8 +18,8 @@ from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.sizes import partition_states
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import Look, QualityResult, RemoteLogMetadata
-from include.tiering.remote_metadata.ingestion_contract import (
+from include.tiering.segments.contract import Look, QualityResult, RemoteLogMetadata
+from include.tiering.segments.ingestion_contract import (
     IngestPage,
     MetadataEvent,
     MetadataTopicIdentity,
@@ -25,10 +27,8 @@ from include.tiering.remote_metadata.ingestion_contract import (
     RecordOutcome,
     UnusableRecord,
 )
-from include.tiering.remote_metadata.sql_ingestion import SqlMetadataIngestion
-from include.tiering.remote_metadata.sql_sizes import SqlRemoteLogSizes
-from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
-from include.tiering.tasks.ingest import Ingester
+from include.tiering.segments.sql_topics import SqlTopicRegistry
+from include.tiering.sizes.sql_sizes import SqlRemoteLogSizes
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.segments import (

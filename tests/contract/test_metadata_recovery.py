@@ -20,13 +20,13 @@ from include.tiering.model.divergence import SeenBy
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.recovered_log import recovered_log
 from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.model.store_marker import StoreMarker, StorePlace
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import RemoteLogMetadata
-from include.tiering.remote_metadata.recovery_contract import RecoveredPartition, StoredSegment
-from include.tiering.remote_metadata.sql_recovery import SqlMetadataRecovery
-from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
-from include.tiering.remote_storage.store_marker import StoreMarker, StorePlace
+from include.tiering.recovery.recovery_contract import RecoveredPartition, StoredSegment
+from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
+from include.tiering.segments.contract import RemoteLogMetadata
+from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import (
     CLUSTER_ID,

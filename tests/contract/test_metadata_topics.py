@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import MetadataTopicRangeError
-from include.tiering.metadata_topic.contract import MetadataTopic
+from include.tiering.kafka.metadata_topic.contract import MetadataTopic
 from tests.contract.metadata_topic_contract import MetadataTopicContract, values_of
 from tests.doubles.file_metadata_topic import FileMetadataTopic
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic

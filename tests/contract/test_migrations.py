@@ -8,12 +8,12 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect, text
 
 from include.tiering.audit.guards import Guard, StandingGuard
+from include.tiering.audit.sql_audits import SqlAuditStore
 from include.tiering.database import migrations
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import HEAD, current_revision, is_at_head, migration_config, upgrade
 from include.tiering.database.schema import metadata
 from include.tiering.errors import MetadataUnavailableError, RemoteMetadataError, SettingError
-from include.tiering.work.sql_audits import SqlAuditStore
 from tests.doubles.databases import EVERY, POSTGRESQL, SQLITE_FILE
 
 

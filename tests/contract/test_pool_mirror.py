@@ -5,10 +5,10 @@ import threading
 import pytest
 from sqlalchemy import select
 
+from include.tiering.configs.config_store import ALL_BROKERS
+from include.tiering.configs.sql_configs import SqlConfigStore
+from include.tiering.configs.sql_pool_mirror import SqlPoolMirror
 from include.tiering.database.schema import events
-from include.tiering.pools.sql_mirror import SqlPoolMirror
-from include.tiering.quota.config_store import ALL_BROKERS
-from include.tiering.quota.sql_configs import SqlConfigStore
 from tests.doubles.databases import SHARED
 
 CLUSTER_ID = "cluster-1"

@@ -13,13 +13,13 @@ from include.tiering.clock import SystemClock
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import MetadataUnavailableError
-from include.tiering.quota.book_ledger import AnnouncingLedger, BookLedger, MemoryBookLedger
-from include.tiering.quota.contract import QuotasInForce, QuotaWorker
-from include.tiering.quota.demand import ALL_THERE_IS
-from include.tiering.quota.liveness import SILENT_SECONDS
-from include.tiering.quota.scopes import copy_scopes
-from include.tiering.quota.shares import Book, renewed
-from include.tiering.quota.sql_ledger import SqlBookLedger, open_ledger_engine
+from include.tiering.quotas.book_ledger import AnnouncingLedger, BookLedger, MemoryBookLedger
+from include.tiering.quotas.contract import QuotasInForce, QuotaWorker
+from include.tiering.quotas.demand import ALL_THERE_IS
+from include.tiering.quotas.liveness import SILENT_SECONDS
+from include.tiering.quotas.scopes import copy_scopes
+from include.tiering.quotas.shares import Book, renewed
+from include.tiering.quotas.sql_ledger import SqlBookLedger, open_ledger_engine
 from tests.doubles.databases import SHARED, SQLITE_FILE
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.patience import PATIENCE_SECONDS

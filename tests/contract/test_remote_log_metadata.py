@@ -13,9 +13,9 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
-from include.tiering.work.sql import SqlWorkStore
+from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.segments.contract import Fence, RemoteLogMetadata
+from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.databases import EVERY
 from tests.doubles.segments import (
     CLUSTER_ID,

@@ -11,7 +11,7 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize, partition_states
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.sql_sizes import SqlRemoteLogSizes
+from include.tiering.sizes.sql_sizes import SqlRemoteLogSizes
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import (
     CLUSTER_ID,

@@ -14,11 +14,11 @@ from include.tiering.audit.removal_contract import (
     RemovalTotals,
     removal_hash,
 )
+from include.tiering.audit.sql_removals import SqlRemovalStore
 from include.tiering.errors import IllegalTransitionError, LeaseLostError, StateConflictError
-from include.tiering.remote_metadata.contract import LeaseRole
-from include.tiering.work.contract import PartitionLease
-from include.tiering.work.sql import SqlWorkStore
-from include.tiering.work.sql_removals import SqlRemovalStore
+from include.tiering.runs.contract import PartitionLease
+from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.segments.contract import LeaseRole
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.expirations import expire_lease_of
 from tests.doubles.segments import CLUSTER_ID, delete, fence_of, finish, partition_of, segment_of
@@ -206,7 +206,7 @@ class TestCondemn:
         assert store.condemn(lease, self.ids(1)) == store.condemn(lease, self.ids(1)) != frozenset()
 
     def test_more_than_a_statement_takes(self, store, monkeypatch):
-        monkeypatch.setattr("include.tiering.work.sql_removals._IDS_PER_STATEMENT", 2)
+        monkeypatch.setattr("include.tiering.audit.sql_removals._IDS_PER_STATEMENT", 2)
         assert self.condemned(store, 1, 2, 3, 4, 5) == {1, 2, 3, 4, 5}
 
     def test_needs_the_lease(self, store, now):

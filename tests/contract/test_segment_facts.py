@@ -4,11 +4,11 @@ import pytest
 from sqlalchemy import Engine
 
 from include.tiering.audit.segment_facts import AuditedTopic, SegmentFact, epochs_of_text
+from include.tiering.audit.sql_audit import SqlSegmentFacts
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.remote_metadata.contract import RemoteLogMetadata
-from include.tiering.remote_metadata.sql_audit import SqlSegmentFacts
-from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
-from include.tiering.work.sql import SqlWorkStore
+from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.segments.contract import RemoteLogMetadata
+from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.databases import ONE_HOST, AdjustableNow
 from tests.doubles.segments import (
     CLUSTER_ID,

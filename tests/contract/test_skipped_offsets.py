@@ -11,8 +11,8 @@ from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata
-from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
+from include.tiering.segments.contract import Fence, RemoteLogMetadata
+from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.databases import EVERY, SHARED
 from tests.doubles.segments import CLUSTER_ID, STARTED, delete, fence_of, finish, partition_of, segment_of, update_of
 from tests.doubles.segments import FINISHED as SEGMENT_FINISHED

@@ -13,7 +13,7 @@ from include.tiering.errors import (
     ObjectKeyError,
     RemoteResourceNotFoundError,
 )
-from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout

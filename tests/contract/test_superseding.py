@@ -14,7 +14,7 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata
+from include.tiering.segments.contract import Fence, RemoteLogMetadata
 from tests.doubles.databases import EVERY, SHARED
 from tests.doubles.expirations import expire_lease_of
 from tests.doubles.segments import (

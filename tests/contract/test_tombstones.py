@@ -7,11 +7,11 @@ from include.tiering.database.schema import leases, quality_results, segment_epo
 from include.tiering.errors import RemoteMetadataError
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.remote_metadata.contract import Look, QualityResult
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
-from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
-from include.tiering.work.contract import Lease
-from include.tiering.work.sql import SqlWorkStore
+from include.tiering.runs.contract import Lease
+from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.segments.contract import Look, QualityResult
+from include.tiering.segments.sql import SqlRemoteLogMetadata
+from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.databases import EVERY
 from tests.doubles.segments import (
     CLUSTER_ID,

@@ -5,9 +5,9 @@ from sqlalchemy import Engine, select
 
 from include.tiering.database.schema import events
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.remote_metadata.sql_topic_deletions import SqlTopicDeletions
-from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
-from include.tiering.remote_metadata.topic_deletions_contract import TopicDeletion, TopicDeletions
+from include.tiering.segments.sql_topic_deletions import SqlTopicDeletions
+from include.tiering.segments.sql_topics import SqlTopicRegistry
+from include.tiering.segments.topic_deletions_contract import TopicDeletion, TopicDeletions
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import CLUSTER_ID, uuid
 

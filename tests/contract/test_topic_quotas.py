@@ -5,16 +5,16 @@ from fractions import Fraction
 import pytest
 from sqlalchemy import Engine, select
 
+from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
+from include.tiering.configs.sql_configs import SqlConfigStore
+from include.tiering.configs.topic_quota_configs import ENABLE, FreshTopicQuotaConfigs
 from include.tiering.database.schema import topic_meters
 from include.tiering.errors import QuotaExceededError
-from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity, EntityType
-from include.tiering.quota.ewma import ALPHA
-from include.tiering.quota.sql_configs import SqlConfigStore
-from include.tiering.quota.sql_topic_meters import SHARING_MS, SqlTopicQuotas
-from include.tiering.quota.topic_meters import MeterKind
-from include.tiering.quota.topic_quota import BrokerUsage, TopicUsage
-from include.tiering.quota.topic_quota_configs import ENABLE, FreshTopicQuotaConfigs
-from include.tiering.quota.topic_thresholds import TOPIC_THRESHOLD, TOTAL_THRESHOLD
+from include.tiering.quotas.ewma import ALPHA
+from include.tiering.quotas.sql_topic_meters import SHARING_MS, SqlTopicQuotas
+from include.tiering.quotas.topic_meters import MeterKind
+from include.tiering.quotas.topic_quota import BrokerUsage, TopicUsage
+from include.tiering.quotas.topic_thresholds import TOPIC_THRESHOLD, TOTAL_THRESHOLD
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.segments import CLUSTER_ID

@@ -9,8 +9,8 @@ from include.tiering.database.schema import segments as segment_rows
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.verdict import Verdict, VerdictTotal
-from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.segments.contract import Fence, RemoteLogMetadata
+from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.databases import EVERY, POSTGRESQL, AdjustableNow
 from tests.doubles.segments import (
     DELETE_STARTED,

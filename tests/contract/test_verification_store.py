@@ -10,11 +10,11 @@ from include.tiering.errors import StateConflictError
 from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.remote_metadata.contract import Look, QualityResult
-from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
-from include.tiering.work.sql import SqlWorkStore
-from include.tiering.work.sql_verifications import SqlVerificationStore
-from include.tiering.work.verification_contract import (
+from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.segments.contract import Look, QualityResult
+from include.tiering.segments.sql_topics import SqlTopicRegistry
+from include.tiering.verification.sql_verifications import SqlVerificationStore
+from include.tiering.verification.verification_contract import (
     KEPT_PLANS_MS,
     PlannedVerification,
     VerificationOutcome,

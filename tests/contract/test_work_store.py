@@ -7,14 +7,13 @@ from itertools import pairwise
 import pytest
 from sqlalchemy import select
 
+from include.tiering.configs.sql_pool_mirror import SqlPoolMirror
 from include.tiering.database.live_leases import MARGIN_MS
 from include.tiering.database.schema import events, leases
 from include.tiering.errors import LeaseLostError, StateConflictError
-from include.tiering.log_source.contract import ReplicaId
+from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.pools.sql_mirror import SqlPoolMirror
-from include.tiering.remote_metadata.contract import LeaseRole
-from include.tiering.work.contract import (
+from include.tiering.runs.contract import (
     ALL_TOPICS,
     ANYWHERE,
     LIVE_BATCH_MS,
@@ -29,7 +28,8 @@ from include.tiering.work.contract import (
     WorkItem,
     WorkStore,
 )
-from include.tiering.work.sql import SqlWorkStore
+from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.segments.contract import LeaseRole
 from tests.doubles.databases import EVERY
 from tests.doubles.segments import CLUSTER_ID, partition_of, planned
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from include.tiering.app import App, open_app
-from include.tiering.cluster.metadata_log import MetadataLog
+from include.tiering.configs.config_store import ConfigEntity, EntityType
+from include.tiering.copying.copy_plan import CopyPlan
+from include.tiering.expiration.delete_batch import DeleteResult
+from include.tiering.expiration.report import ExpireRun
+from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.quota.config_store import ConfigEntity, EntityType
-from include.tiering.quota.contract import UnlimitedBytes
-from include.tiering.reports.expire import ExpireRun
-from include.tiering.tasks.copy_plan import CopyPlan
-from include.tiering.tasks.delete_batch import DeleteResult
+from include.tiering.quotas.contract import UnlimitedBytes
 from tests.doubles.broker_data import copy_of
 from tests.doubles.metadata_records import metadata_batch, remove_topic
 from tests.doubles.planned_run import settings_of

@@ -21,9 +21,9 @@ from include.tiering.database.migrations import upgrade
 from include.tiering.database.schema import leases, partitions, segments, topics
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.model.ids import Uuid
+from include.tiering.model.store_marker import StoreMarker
 from include.tiering.remote_storage.listing import ListedObject
 from include.tiering.remote_storage.location import place_of
-from include.tiering.remote_storage.store_marker import StoreMarker
 from tests.doubles.audit_worlds import DELETE_STARTED, FINISHED, TOMBSTONE, World
 
 CLUSTER_ID: Final = "Yl6WqUHwTuy6EGbNGUOwhg"

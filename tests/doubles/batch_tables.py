@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from include.tiering.formats.record_batch import LOG_OVERHEAD, BatchHeader, ControlType
-from include.tiering.quality.log_table import BatchTable, TableBuilder
-from include.tiering.quality.log_walk import LogJudge
+from include.tiering.verification.checks.log_table import BatchTable, TableBuilder
+from include.tiering.verification.checks.log_walk import LogJudge
 from tests.doubles.record_batches import CONTROL, TRANSACTIONAL
 
 BATCH_BYTES = 100

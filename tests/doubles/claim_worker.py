@@ -12,8 +12,8 @@ import signal
 from typing import Any, Final
 
 from include.tiering.app import open_app
+from include.tiering.remote_storage.claim_store import ClaimStep
 from include.tiering.settings import load_settings
-from include.tiering.tasks.claim_store import ClaimStep
 
 FILE_WRITTEN: Final = "file written"
 FILE_RENAMED: Final = "file renamed"

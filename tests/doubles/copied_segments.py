@@ -18,14 +18,14 @@ from include.tiering.model.segment_data import LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
-from include.tiering.quota.contract import UnlimitedBytes
-from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.bodies import BytesSource
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.segment_storage import SegmentStorage
+from include.tiering.segments.contract import SegmentRow
 from tests.doubles.broker_data import broker_data, expected
 from tests.doubles.storage_segments import some_uuid
 

@@ -2,7 +2,7 @@
 
 from include.tiering.app import App
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.marker import MARKER_KEY
 
 

@@ -11,9 +11,9 @@ import os
 import signal
 
 from include.tiering.app import open_app
+from include.tiering.copying.copy_one_segment import CopyStep
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.settings import load_settings
-from include.tiering.tasks.copy_one_segment import CopyStep
 from tests.doubles.quotas import SameLimiter
 
 

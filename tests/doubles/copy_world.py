@@ -6,33 +6,33 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from include.tiering.clock import SystemClock
-from include.tiering.cluster.unknown_facts import UnknownFacts
+from include.tiering.configs.sql_pool_mirror import SqlPoolMirror
+from include.tiering.copying.check_ahead import CheckAhead
+from include.tiering.copying.copy_one_segment import CopyStep, SegmentCopier
+from include.tiering.copying.copy_plan import CopyPlan
+from include.tiering.copying.copy_segments import BatchLimits, BatchResult, CopyBatch
+from include.tiering.copying.held_by_divergence import record_divergences
+from include.tiering.copying.plan_copy import plan_copy
+from include.tiering.copying.plan_replacements import remember_losses
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import MetadataUnavailableError
-from include.tiering.log_source.contract import ReplicaId
-from include.tiering.model.failed_copies import by_partition
+from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
+from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.pools.sql_mirror import SqlPoolMirror
-from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
-from include.tiering.remote_metadata.sql_failed_copies import SqlFailedCopies
-from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
+from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.location import open_storage
-from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
-from include.tiering.tasks.check_ahead import CheckAhead
-from include.tiering.tasks.copy_one_segment import CopyStep, SegmentCopier
-from include.tiering.tasks.copy_plan import CopyPlan
-from include.tiering.tasks.copy_segments import BatchLimits, BatchResult, CopyBatch
-from include.tiering.tasks.held_by_divergence import record_divergences
-from include.tiering.tasks.own_topics import register_owners
-from include.tiering.tasks.plan_copy import plan_copy
-from include.tiering.tasks.plan_replacements import remember_losses
-from include.tiering.tasks.send_gate import SendGate
-from include.tiering.tasks.whole_copy import WholeCopy
-from include.tiering.work.contract import BatchProgress, SegmentOutcome
-from include.tiering.work.sql import SqlWorkStore
+from include.tiering.runs.batch_heartbeat import BatchHeartbeat
+from include.tiering.runs.contract import BatchProgress, SegmentOutcome
+from include.tiering.runs.send_gate import SendGate
+from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.segments.failed_copies import by_partition
+from include.tiering.segments.own_topics import register_owners
+from include.tiering.segments.sql import SqlRemoteLogMetadata
+from include.tiering.segments.sql_failed_copies import SqlFailedCopies
+from include.tiering.segments.sql_topics import SqlTopicRegistry
+from include.tiering.segments.whole_copy import WholeCopy
 from tests.doubles.databases import AdjustableNow
 from tests.doubles.memory_source import MemorySource
 from tests.doubles.quotas import SameLimiter

@@ -12,13 +12,13 @@ import signal
 from collections.abc import Sequence
 
 from include.tiering.app import App, open_app
+from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.errors import StateConflictError
+from include.tiering.expiration.delete_segments import DeleteStep
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.quota.config_store import ConfigEntity, EntityType
 from include.tiering.remote_storage.contract import DeleteFailure, RemoteStorage
 from include.tiering.settings import load_settings
-from include.tiering.tasks.delete_segments import DeleteStep
 from tests.doubles.storage_decorators import StorageDecorator
 
 TOPIC = "normal"

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 
-from include.tiering.broker_files.files import BrokerDirectory, BrokerFile
+from include.tiering.kafka.log_dirs.files import BrokerDirectory, BrokerFile
 
 
 class DisturbedDirectory(BrokerDirectory):

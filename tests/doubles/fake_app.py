@@ -7,42 +7,42 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from include.tiering.configs.alter_configs import AlteredConfigs, alter_configs
+from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity
+from include.tiering.configs.mirror_pools import PoolsStatus, look_at_pools, mirrored_pools
+from include.tiering.configs.resize_pools import asks_for_pools, resize_pools
+from include.tiering.copying.copy_plan import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.copying.copy_segments import BatchResult, FailedSegment
+from include.tiering.copying.follow_source import FollowSource
+from include.tiering.copying.left_work import LeftPartition, left_work
+from include.tiering.copying.skip_offsets import Skip
 from include.tiering.errors import StoreInDoubtError
-from include.tiering.log_source.contract import ScanReport
-from include.tiering.log_source.topic_patterns import matches
+from include.tiering.kafka.log_dirs.contract import ScanReport
+from include.tiering.kafka.log_dirs.topic_patterns import matches
 from include.tiering.model.divergence import Divergence, Followed, SeenBy, SeenDivergence
-from include.tiering.model.failed_copies import FailedCopy
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.sizes import PartitionSize
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
-from include.tiering.model.turn import Turn
-from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity
-from include.tiering.quota.topic_quota import NO_TOPIC_QUOTAS
-from include.tiering.remote_storage.store_marker import StoreMarker
-from include.tiering.reports.broker_configs import BrokerListing
-from include.tiering.reports.sizes import SizeReport
+from include.tiering.model.store_marker import StoreMarker
+from include.tiering.operations.alter_broker_configs import AlteredBrokerConfigs, alter_broker_configs
+from include.tiering.operations.broker_configs_report import BrokerListing
+from include.tiering.operations.diagnose import Diagnosis
+from include.tiering.operations.partition_readiness import PartitionReadiness
+from include.tiering.operations.readiness import Check, Readiness
+from include.tiering.quotas.topic_quota import NO_TOPIC_QUOTAS
+from include.tiering.reading.fetch_partition import FetchedSegment
+from include.tiering.reading.fetch_records import FetchedRecords, PartitionFetch
+from include.tiering.runs.batch_room import BatchEnd
+from include.tiering.runs.contract import ALL_TOPICS, BatchProgress, LeaseHolder, WorkItem
+from include.tiering.segments.failed_copies import FailedCopy
 from include.tiering.settings import TieringSettings, with_dynamic
-from include.tiering.tasks.alter_broker_configs import AlteredBrokerConfigs, alter_broker_configs
-from include.tiering.tasks.alter_configs import AlteredConfigs, alter_configs
-from include.tiering.tasks.batch_room import BatchEnd
-from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
-from include.tiering.tasks.copy_segments import BatchResult, FailedSegment
-from include.tiering.tasks.describe_log_dirs import LogDirDescription
-from include.tiering.tasks.diagnose import Diagnosis
-from include.tiering.tasks.fetch_partition import FetchedSegment
-from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
-from include.tiering.tasks.follow_source import FollowSource
-from include.tiering.tasks.left_work import LeftPartition, left_work
-from include.tiering.tasks.mirror_pools import PoolsStatus, look_at_pools, mirrored_pools
-from include.tiering.tasks.partition_readiness import PartitionReadiness
-from include.tiering.tasks.plan_verification import Sample, VerificationPlan
-from include.tiering.tasks.readiness import Check, Readiness
-from include.tiering.tasks.resize_pools import asks_for_pools, resize_pools
-from include.tiering.tasks.skip_offsets import Skip
-from include.tiering.tasks.verify_partitions import PartitionReport
-from include.tiering.tasks.verify_segments import VerifyReport
-from include.tiering.work.contract import ALL_TOPICS, BatchProgress, LeaseHolder, WorkItem
+from include.tiering.sizes.describe_log_dirs import LogDirDescription
+from include.tiering.sizes.report import SizeReport
+from include.tiering.verification.plan_verification import Sample, VerificationPlan
+from include.tiering.verification.turn import Turn
+from include.tiering.verification.verify_partitions import PartitionReport
+from include.tiering.verification.verify_segments import VerifyReport
 from tests.doubles import sample_values as sample
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_configs import MemoryConfigStore, ScriptedLedger

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from include.tiering.errors import MetadataTopicRangeError, MetadataTopicRefusedError
-from include.tiering.metadata_topic.contract import OffsetBounds, TopicRecord
+from include.tiering.kafka.metadata_topic.contract import OffsetBounds, TopicRecord
 from include.tiering.model.ids import Uuid
 
 _HEAD: Final = struct.Struct(">iq")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from include.tiering.model.handover_facts import (
+from include.tiering.handover.checks.handover_facts import (
     BrokerFacts,
     DiskFacts,
     FrozenPartition,

@@ -17,6 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from include.tiering.copying.copy_one_segment import SegmentCopier
+from include.tiering.copying.leftover_copies import LeftoverCopies
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.formats.remote_log_metadata import decode, encode
@@ -27,11 +29,18 @@ from include.tiering.formats.remote_log_metadata_records import (
     SegmentRecord,
     SegmentUpdateRecord,
 )
-from include.tiering.log_source.contract import BoundsQuality, IneligibleReason, LogSegment, Replica, ReplicaId
-from include.tiering.metadata_topic.contract import METADATA_TOPIC
-from include.tiering.metadata_topic.partitioner import metadata_partition_of
-from include.tiering.model.handover import HandoverStep
-from include.tiering.model.handover_facts import StoreFacts
+from include.tiering.handover.checks.handover_facts import StoreFacts
+from include.tiering.handover.drive import carry_on, undo_handover
+from include.tiering.handover.gather import gather, seed_rows
+from include.tiering.handover.handover import HandoverStep
+from include.tiering.handover.handover_contract import Handover, LocalRetention, SeededPartition
+from include.tiering.handover.ports import CopyRound, HandoverLimits, HandoverPorts, StoredDigest
+from include.tiering.handover.sql_handovers import SqlHandoverStore
+from include.tiering.kafka.log_dirs.contract import BoundsQuality, IneligibleReason, LogSegment, Replica, ReplicaId
+from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
+from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.metadata_sync.publication_contract import Intent
+from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.record_digest import RangeDigest
@@ -40,18 +49,9 @@ from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.skipped_offsets import OffsetRange, without
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import Fence, Look, QualityResult
-from include.tiering.remote_metadata.publication_contract import Intent
-from include.tiering.remote_metadata.sql_publication import SqlPublicationStore
-from include.tiering.tasks.copy_one_segment import SegmentCopier
-from include.tiering.tasks.handover.drive import carry_on, undo_handover
-from include.tiering.tasks.handover.gather import gather, seed_rows
-from include.tiering.tasks.handover.ports import CopyRound, HandoverLimits, HandoverPorts, StoredDigest
-from include.tiering.tasks.leftover_copies import LeftoverCopies
-from include.tiering.tasks.whole_copy import WholeCopy
-from include.tiering.work.handover_contract import Handover, LocalRetention, SeededPartition
-from include.tiering.work.sql_handovers import SqlHandoverStore
-from include.tiering.work.sql_plan_questions import SqlPlanQuestions
+from include.tiering.runs.sql_plan_questions import SqlPlanQuestions
+from include.tiering.segments.contract import Fence, Look, QualityResult
+from include.tiering.segments.whole_copy import WholeCopy
 from tests.doubles.copy_world import CLUSTER, World, copy_world
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic

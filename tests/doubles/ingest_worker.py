@@ -14,8 +14,8 @@ import signal
 from sqlalchemy import event
 
 from include.tiering.app import App, open_app
+from include.tiering.metadata_sync.ingest import Ingester, IngestStep
 from include.tiering.settings import load_settings
-from include.tiering.tasks.ingest import Ingester, IngestStep
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.tiered_topic import tiered_topic
 

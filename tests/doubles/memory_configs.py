@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from include.tiering.quota.config_store import (
+from include.tiering.configs.config_store import (
     ConfigAlteration,
     ConfigChange,
     ConfigCheck,
@@ -10,7 +10,7 @@ from include.tiering.quota.config_store import (
     ConfigSnapshot,
     accept_all,
 )
-from include.tiering.quota.contract import QuotasInForce, QuotaWorker
+from include.tiering.quotas.contract import QuotasInForce, QuotaWorker
 from tests.doubles.manual_clock import ManualClock
 
 

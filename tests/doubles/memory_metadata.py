@@ -11,8 +11,8 @@ from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.sizes import PartitionSize, PartitionStates, partition_size, partition_states
 from include.tiering.model.skipped_offsets import SkippedOffsets
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import Judgement, Look, PartitionTruth, QualityResult, SegmentRow
-from include.tiering.remote_metadata.looks import conclude, deep_passed_at_ms
+from include.tiering.segments.contract import Judgement, Look, PartitionTruth, QualityResult, SegmentRow
+from include.tiering.segments.looks import conclude, deep_passed_at_ms
 
 
 class MemoryMetadata:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from include.tiering.errors import MetadataTopicRangeError, MetadataTopicRefusedError
-from include.tiering.metadata_topic.contract import OffsetBounds, TopicRecord
+from include.tiering.kafka.metadata_topic.contract import OffsetBounds, TopicRecord
 from include.tiering.model.ids import Uuid
 
 

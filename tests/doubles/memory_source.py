@@ -7,7 +7,7 @@ from dataclasses import replace
 import google_crc32c
 
 from include.tiering.errors import CorruptFileError, SourceChangedError, SourceVanishedError
-from include.tiering.log_source.contract import (
+from include.tiering.kafka.log_dirs.contract import (
     BoundsQuality,
     CheckedSegment,
     LogSegment,

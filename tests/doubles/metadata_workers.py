@@ -20,10 +20,10 @@ from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.remote_metadata.contract import Fence
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
-from include.tiering.work.contract import Lease, SegmentOutcome, WorkItem
-from include.tiering.work.sql import SqlWorkStore
+from include.tiering.runs.contract import Lease, SegmentOutcome, WorkItem
+from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.segments.contract import Fence
+from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.segments import CLUSTER_ID, FINISHED, STARTED, segment_of, update_of
 
 T = TypeVar("T")

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from include.tiering.cluster.brokers_contract import (
+from include.tiering.errors import BrokersError, BrokersForbiddenError, BrokersRefusedError, UnknownTopicError
+from include.tiering.kafka.cluster.brokers_contract import (
     BrokerConfig,
     BrokerNode,
     ClusterDescription,
@@ -23,8 +24,7 @@ from include.tiering.cluster.brokers_contract import (
     OpenTransaction,
     PartitionOffsets,
 )
-from include.tiering.cluster.contract import PartitionFacts, TopicFacts
-from include.tiering.errors import BrokersError, BrokersForbiddenError, BrokersRefusedError, UnknownTopicError
+from include.tiering.kafka.cluster.contract import PartitionFacts, TopicFacts
 from include.tiering.model.ids import TopicIdPartition, Uuid
 
 CLUSTER_ID: Final = "bW9kZWwtYnJva2Vycy0wMA"

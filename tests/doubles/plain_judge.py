@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from include.tiering.quality.judge import BrokenRule
-from include.tiering.quality.rules import RULES, IsZero, Rule
+from include.tiering.verification.judge import BrokenRule
+from include.tiering.verification.rules import RULES, IsZero, Rule
 
 
 class PlainJudge:

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from include.tiering.metadata_topic.contract import MetadataTopic
-from include.tiering.tasks.publish import PublishStep
+from include.tiering.kafka.metadata_topic.contract import MetadataTopic
+from include.tiering.metadata_sync.publish import PublishStep
 from tests.doubles.copy_process import kill_worker, run_worker
 from tests.doubles.publication_world import LOG_START_OFFSET, PublicationWorld, orders
 from tests.doubles.publish_worker import IN_FLIGHT

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from include.tiering.quota import share_holder
-from include.tiering.quota.contract import ByteLimiter, GoOn, RequestLimiter, RequestsAsBytes
+from include.tiering.quotas import share_holder
+from include.tiering.quotas.contract import ByteLimiter, GoOn, RequestLimiter, RequestsAsBytes
 
 if TYPE_CHECKING:
     import pytest

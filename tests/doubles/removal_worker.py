@@ -14,12 +14,12 @@ from dataclasses import replace
 from typing import Final
 
 from include.tiering.app import App, open_app
+from include.tiering.audit.remove_strays import RemovalStep
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
-from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.strays import StoredStrays, Stray, StrayFailure, StrayKind
 from include.tiering.settings import load_settings
-from include.tiering.tasks.remove_strays import RemovalStep
 from tests.doubles.storage_segments import some_segment
 
 ORPHANS: Final = 3

@@ -1,6 +1,6 @@
 """Replicas as a scan reports them, for decisions that look at nothing else."""
 
-from include.tiering.log_source.contract import BoundsQuality, IneligibleReason, LogSegment, Replica, ReplicaId
+from include.tiering.kafka.log_dirs.contract import BoundsQuality, IneligibleReason, LogSegment, Replica, ReplicaId
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 

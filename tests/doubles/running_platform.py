@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from include.tiering.app import App, open_app
-from include.tiering.pools.airflow_api import AirflowApi, Login
+from include.tiering.configs.airflow_api import AirflowApi, Login
 from include.tiering.settings import load_settings
 from local.assembly import assemble
 from local.layout import ROOT, Layout

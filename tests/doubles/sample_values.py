@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from include.tiering.log_source.contract import (
+from include.tiering.copying.copy_plan import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.copying.report import CopyRun
+from include.tiering.kafka.log_dirs.contract import (
     BoundsQuality,
     IneligibleReason,
     LogSegment,
@@ -19,14 +21,12 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.sizes import EpochSize, PartitionSize
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import SegmentRow
-from include.tiering.reports.copy import CopyRun
-from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
-from include.tiering.tasks.fetch_partition import FetchedSegment
-from include.tiering.tasks.plan_verification import VerificationPlan
-from include.tiering.tasks.verification_cost import ReadCost
-from include.tiering.work.contract import PlannedPartition, PlannedSegment, SegmentOutcome, WorkItem
-from include.tiering.work.verification_contract import PlannedVerification, VerificationReason
+from include.tiering.reading.fetch_partition import FetchedSegment
+from include.tiering.runs.contract import PlannedPartition, PlannedSegment, SegmentOutcome, WorkItem
+from include.tiering.segments.contract import SegmentRow
+from include.tiering.verification.plan_verification import VerificationPlan
+from include.tiering.verification.verification_contract import PlannedVerification, VerificationReason
+from include.tiering.verification.verification_cost import ReadCost
 
 TOPIC_ID = Uuid(bytes(range(16)))
 TOPIC_ID_TEXT = "AAECAwQFBgcICQoLDA0ODw"

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from include.tiering.cluster.metadata_log import MetadataLog
-from include.tiering.log_source.contract import Replica
-from include.tiering.log_source.log_dir.dirs import LogDir
-from include.tiering.log_source.log_dir.source import LogDirSource
-from include.tiering.rehearsal.sample import PartitionSample, sample_of
+from include.tiering.broker_process.sample import PartitionSample, sample_of
+from include.tiering.kafka.cluster.metadata_log import MetadataLog
+from include.tiering.kafka.log_dirs.contract import Replica
+from include.tiering.kafka.log_dirs.dirs import LogDir
+from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.units import MIB
 
 BROKER = "running/broker-1"

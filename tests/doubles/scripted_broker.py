@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from include.tiering.cluster.wire.login import Address
+from include.tiering.kafka.protocol.login import Address
 
 Script = Callable[[int, bytes], bytes | None]
 """From an API key and a correlation id (4 bytes) to what is sent back, size included; None closes the connection."""

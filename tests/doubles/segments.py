@@ -5,14 +5,14 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from include.tiering.log_source.contract import ReplicaId
+from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata
-from include.tiering.work.contract import Lease, PlannedPartition, PlannedSegment
-from include.tiering.work.sql import SqlWorkStore
+from include.tiering.runs.contract import Lease, PlannedPartition, PlannedSegment
+from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.segments.contract import Fence, RemoteLogMetadata
 
 CLUSTER_ID: Final = "Yl6WqUHwTuy6EGbNGUOwhg"
 STARTED: Final = RemoteLogSegmentState.COPY_SEGMENT_STARTED

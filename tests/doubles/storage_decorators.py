@@ -8,7 +8,8 @@ from include.tiering.clock import Clock
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.quota.contract import ByteLimiter
+from include.tiering.model.store_marker import StoreMarker
+from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import (
     DeleteFailure,
     ObjectKind,
@@ -18,7 +19,6 @@ from include.tiering.remote_storage.contract import (
     SegmentReader,
     StoredObject,
 )
-from include.tiering.remote_storage.store_marker import StoreMarker
 
 
 class StorageDecorator:

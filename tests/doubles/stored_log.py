@@ -14,11 +14,11 @@ from include.tiering.formats import leader_epoch_checkpoint
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.model.store_marker import StoreMarker
+from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.segment_storage import SegmentStorage
-from include.tiering.remote_storage.store_marker import StoreMarker
 from tests.doubles.segments import CLUSTER_ID
 from tests.doubles.storage_segments import some_segment, some_uuid
 

@@ -6,8 +6,8 @@ from itertools import accumulate
 from include.tiering.formats.remote_log_conversion import metadata_of, update_of
 from include.tiering.formats.remote_log_metadata import decode
 from include.tiering.formats.remote_log_metadata_records import SegmentRecord, SegmentUpdateRecord
-from include.tiering.metadata_topic.contract import MetadataTopic, TopicRecord
-from include.tiering.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.kafka.metadata_topic.contract import MetadataTopic, TopicRecord
+from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
 from include.tiering.model.broker_cache import BrokerCache, Effect
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_state import RemoteLogSegmentState

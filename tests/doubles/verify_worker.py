@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from include.tiering.app import App, open_app, quality_verbs
 from include.tiering.model.depth import Depth
-from include.tiering.quality.measures import SegmentMeasure
-from include.tiering.quality.suites import Suite
-from include.tiering.remote_metadata import sql_looks
+from include.tiering.segments import sql_looks
 from include.tiering.settings import load_settings
-from include.tiering.tasks import verify_planned
-from include.tiering.tasks.plan_verification import Sample
-from include.tiering.tasks.verify_planned import MeasureAll, ToMeasure
+from include.tiering.verification import verify_planned
+from include.tiering.verification.measures import SegmentMeasure
+from include.tiering.verification.plan_verification import Sample
+from include.tiering.verification.suites import Suite
+from include.tiering.verification.verify_planned import MeasureAll, ToMeasure
 from tests.doubles.plain_judge import PlainJudge
 
 POINTS: Final = ("measured", "results", "recorded", "all-recorded", "noted")

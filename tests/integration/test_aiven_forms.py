@@ -12,9 +12,8 @@ from include.tiering.errors import RemoteResourceNotFoundError, RemoteStorageErr
 from include.tiering.formats.aiven_chunks import encode_sizes
 from include.tiering.model.depth import Depth
 from include.tiering.model.segment_data import IndexType
-from include.tiering.quality.measuring import measure_segment
-from include.tiering.quota.contract import UnlimitedBytes
-from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.quotas.contract import UnlimitedBytes
+from include.tiering.recovery.stored_attempts import FaultyAttempt, examine, found_attempts
 from include.tiering.remote_storage.bodies import BytesSource
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.file import FileObjectStore
@@ -23,8 +22,9 @@ from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.layouts.key_ring import KeyPairFiles, KeyRing
 from include.tiering.remote_storage.s3.store import S3ObjectStore
 from include.tiering.remote_storage.segment_storage import SegmentStorage
-from include.tiering.tasks.stored_attempts import FaultyAttempt, examine, found_attempts
+from include.tiering.segments.contract import SegmentRow
 from include.tiering.units import KIB, MIB
+from include.tiering.verification.measuring import measure_segment
 from tests.doubles.aiven_reader import read_segment
 from tests.doubles.aiven_writer import write_segment
 from tests.doubles.copied_segments import CopiedPartition, copied_partition, rolled_segments

@@ -9,11 +9,11 @@ from typing import Any, Final
 import pytest
 
 from include.tiering.app import App
-from include.tiering.model.handover import STEPS, HandoverStep
+from include.tiering.configs.airflow_api import AirflowApi
+from include.tiering.configs.config_store import ConfigEntity, EntityType
+from include.tiering.handover.handover import STEPS, HandoverStep
+from include.tiering.handover.handover_contract import LocalRetention
 from include.tiering.model.ids import Uuid
-from include.tiering.pools.airflow_api import AirflowApi
-from include.tiering.quota.config_store import ConfigEntity, EntityType
-from include.tiering.work.handover_contract import LocalRetention
 from local.runs import DagRun, errors_of, trigger, wait_for_dag, wait_for_run
 from plugins.tiering_airflow.errors import AirflowApiError
 from plugins.tiering_airflow.operators import PLANNED_RUN_KEY

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import google_crc32c
 
-from include.tiering.cluster.unknown_facts import UnknownFacts
-from include.tiering.log_source.log_dir.dirs import LogDir
-from include.tiering.log_source.log_dir.source import LogDirSource
+from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
+from include.tiering.kafka.log_dirs.dirs import LogDir
+from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.depth import Depth
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
-from include.tiering.quality.measuring import measure_segment
-from include.tiering.quota.contract import UnlimitedBytes
-from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.location import open_storage
+from include.tiering.segments.contract import SegmentRow
+from include.tiering.verification.measuring import measure_segment
 from tests.doubles.broker_data import broker_data, expected
 from tests.doubles.copied_segments import copied_partition
 from tests.doubles.kafkas_remote_store import ABANDONED, kafkas_segments, kafkas_store

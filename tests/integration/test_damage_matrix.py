@@ -12,12 +12,12 @@ import pytest
 from include.tiering.model.depth import Depth
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
-from include.tiering.quota.contract import UnlimitedBytes
-from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.file_listing import FileListing
 from include.tiering.remote_storage.s3.listing import S3Listing
 from include.tiering.remote_storage.s3.store import S3ObjectStore
+from include.tiering.segments.contract import SegmentRow
 from tests.doubles.damages.catalogue import CATALOGUE, NOT_CAUGHT, OF_LOGS
 from tests.doubles.damages.damage import ANY, DEEP, SHALLOW, Damage
 from tests.doubles.damages.found import Store, broken, done, found_beside, measures_of, subjects_of

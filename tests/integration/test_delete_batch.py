@@ -18,28 +18,28 @@ from include.tiering.errors import (
     RunWithdrawnError,
     StateConflictError,
 )
+from include.tiering.expiration.delete_batch import DeleteBatch, DeleteResult
+from include.tiering.expiration.delete_segments import DeleteStep, SegmentDeleter
+from include.tiering.expiration.recheck_plan import PlanCheck, StillPlanned
+from include.tiering.expiration.sql_deletions import SqlDeletionStore
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
-from include.tiering.quota.contract import UnlimitedBytes
-from include.tiering.quota.scopes import UNITS_PER_REQUEST
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
-from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
+from include.tiering.quotas.contract import UnlimitedBytes
+from include.tiering.quotas.scopes import UNITS_PER_REQUEST
 from include.tiering.remote_storage.contract import DeleteFailure, ObjectKind
 from include.tiering.remote_storage.location import open_storage
-from include.tiering.tasks.batch_heartbeat import BEAT_SECONDS, BatchHeartbeat
-from include.tiering.tasks.batch_room import BatchEnd, BatchRoom
-from include.tiering.tasks.delete_batch import DeleteBatch, DeleteResult
-from include.tiering.tasks.delete_segments import DeleteStep, SegmentDeleter
-from include.tiering.tasks.recheck_plan import PlanCheck, StillPlanned
-from include.tiering.tasks.send_gate import SendGate
-from include.tiering.work.contract import BatchProgress, PartitionLease
-from include.tiering.work.deletion_contract import DeletionOutcome, PlannedExpiration
-from include.tiering.work.sql import SqlWorkStore
-from include.tiering.work.sql_deletions import SqlDeletionStore
+from include.tiering.runs.batch_heartbeat import BEAT_SECONDS, BatchHeartbeat
+from include.tiering.runs.batch_room import BatchEnd, BatchRoom
+from include.tiering.runs.contract import BatchProgress, PartitionLease
+from include.tiering.runs.deletion_contract import DeletionOutcome, PlannedExpiration
+from include.tiering.runs.send_gate import SendGate
+from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.segments.sql import SqlRemoteLogMetadata
+from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.expirations import expire_lease_of, planned_deletion
 from tests.doubles.quotas import SameLimiter
 from tests.doubles.segments import (

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from include.tiering.app import open_app
+from include.tiering.copying.copy_one_segment import CopyStep
 from include.tiering.remote_storage import marker
-from include.tiering.tasks.copy_one_segment import CopyStep
 from tests.doubles.marker_requests import counted, s3_deployment
 from tests.doubles.planned_run import settings_of
 from tests.doubles.s3_server import NO_VERSITYGW, find_versitygw, versitygw_server

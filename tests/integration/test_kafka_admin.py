@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.app import open_app
-from include.tiering.log_source.contract import BoundsQuality, IneligibleReason
+from include.tiering.kafka.log_dirs.contract import BoundsQuality, IneligibleReason
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.settings import TieringSettings, load_settings
 from tests.contract.brokers_contract import BrokersContract

@@ -7,13 +7,13 @@ from functools import partial
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
+from include.tiering.broker_process.ports import free_ports
 from include.tiering.errors import (
     MetadataTopicRangeError,
     MetadataTopicRefusedError,
     MetadataTopicUnavailableError,
 )
-from include.tiering.metadata_topic.kafka import KafkaMetadataTopic
-from include.tiering.rehearsal.ports import free_ports
+from include.tiering.kafka.metadata_topic.kafka import KafkaMetadataTopic
 from tests.contract.metadata_topic_contract import MetadataTopicContract, values_of
 from tests.doubles.kafka_lab.cluster import KafkaCluster, client_configuration, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.skipping import require_kafka

@@ -11,9 +11,9 @@ import httpx
 import psutil
 import pytest
 
-from include.tiering.pools.airflow_api import AirflowApi, Login
-from include.tiering.quota.config_catalogue import TOTAL_COPY_QUOTA
-from include.tiering.quota.config_store import ALL_BROKERS
+from include.tiering.configs.airflow_api import AirflowApi, Login
+from include.tiering.configs.config_catalogue import TOTAL_COPY_QUOTA
+from include.tiering.configs.config_store import ALL_BROKERS
 from local.layout import Layout
 from local.platform import Platform, stop, unhealthy_parts
 from local.processes import family, recorded

@@ -11,9 +11,9 @@ from sqlalchemy import Engine
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import HEAD
 from include.tiering.model.sizes import partition_size
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
-from include.tiering.work.contract import SegmentOutcome
-from include.tiering.work.sql import SqlWorkStore
+from include.tiering.runs.contract import SegmentOutcome
+from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles import databases
 from tests.doubles.databases import POSTGRESQL, SQLITE_FILE
 from tests.doubles.expirations import expire_lease_of

@@ -6,7 +6,7 @@ import pytest
 
 from include.tiering.app import App, open_app
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.segments.contract import SegmentRow
 from tests.doubles.planned_run import RUN_ID, planned_run, settings_of
 
 

@@ -7,15 +7,15 @@ import pytest
 from sqlalchemy import update
 
 from include.tiering.app import App, open_app, quality_verbs
+from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.database.schema import segments
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.model.depth import Depth
 from include.tiering.model.verdict import Verdict
-from include.tiering.quality.suites import Suite
-from include.tiering.quota.config_store import ALL_BROKERS
 from include.tiering.settings import load_settings
-from include.tiering.tasks.plan_verification import Sample
-from include.tiering.work.verification_contract import VerificationReason
+from include.tiering.verification.plan_verification import Sample
+from include.tiering.verification.suites import Suite
+from include.tiering.verification.verification_contract import VerificationReason
 from tests.doubles.broker_data import broker_data
 from tests.doubles.plain_judge import PlainJudge
 

@@ -19,10 +19,10 @@ import pytest
 
 from include.tiering.clock import SystemClock
 from include.tiering.database.engine import LOCK_WAIT_MS
-from include.tiering.quota.liveness import LEASE_SECONDS
-from include.tiering.quota.scopes import QuotaKind, QuotaLevel, Scope
-from include.tiering.quota.shares import FILL, WorkerEntry
-from include.tiering.quota.sql_ledger import SqlBookLedger, open_ledger_engine
+from include.tiering.quotas.liveness import LEASE_SECONDS
+from include.tiering.quotas.scopes import QuotaKind, QuotaLevel, Scope
+from include.tiering.quotas.shares import FILL, WorkerEntry
+from include.tiering.quotas.sql_ledger import SqlBookLedger, open_ledger_engine
 from include.tiering.units import GIB, MIB
 from tests.benchmark.quota_outages import outage_of
 from tests.benchmark.quota_scene import CLUSTER_ID, EACH_BROKER, TOTAL, Scene, Worker, begin, end, scene

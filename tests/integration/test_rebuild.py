@@ -13,7 +13,7 @@ from include.tiering.app import App, open_app
 from include.tiering.cli.app import cli
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.segments.contract import SegmentRow
 from include.tiering.settings import load_settings
 from tests.doubles.broker_data import broker_data
 from tests.doubles.quotas import ask_the_ledger_at_once

@@ -9,7 +9,11 @@ import pytest
 from sqlalchemy import Engine
 
 from include.tiering.audit.finding import FindingKind
+from include.tiering.audit.removal_batch import RemovalBatch, RemovalResult
 from include.tiering.audit.removal_contract import PlannedRemoval, RemovalOutcome
+from include.tiering.audit.remove_strays import RemovalStep, StrayRemover
+from include.tiering.audit.sql_audits import SqlAuditStore
+from include.tiering.audit.sql_removals import SqlRemovalStore
 from include.tiering.clock import SystemClock
 from include.tiering.errors import (
     ApprovalRequiredError,
@@ -21,23 +25,19 @@ from include.tiering.errors import (
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.quota.contract import UnlimitedBytes
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
-from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
+from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.object_store import SeenObject
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.remote_storage.strays import StoredStrays, Stray, StrayFailure
-from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
-from include.tiering.tasks.batch_room import BatchEnd, BatchRoom
-from include.tiering.tasks.removal_batch import RemovalBatch, RemovalResult
-from include.tiering.tasks.remove_strays import RemovalStep, StrayRemover
-from include.tiering.tasks.send_gate import SendGate
-from include.tiering.work.contract import BatchProgress
-from include.tiering.work.sql import SqlWorkStore
-from include.tiering.work.sql_audits import SqlAuditStore
-from include.tiering.work.sql_removals import SqlRemovalStore
+from include.tiering.runs.batch_heartbeat import BatchHeartbeat
+from include.tiering.runs.batch_room import BatchEnd, BatchRoom
+from include.tiering.runs.contract import BatchProgress
+from include.tiering.runs.send_gate import SendGate
+from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.segments.sql import SqlRemoteLogMetadata
+from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.databases import database_kind, database_url, engine, migrated_engine
 from tests.doubles.quotas import SameLimiter
 from tests.doubles.segments import (

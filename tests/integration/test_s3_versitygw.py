@@ -20,7 +20,7 @@ from include.tiering.errors import (
     SendingStoppedError,
 )
 from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES
-from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
+from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
 from include.tiering.remote_storage.credentials import S3Credentials
 from include.tiering.remote_storage.layouts.aiven import AivenLayout

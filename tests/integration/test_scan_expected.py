@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from include.tiering.cluster.metadata_log import MetadataLog
-from include.tiering.log_source.contract import IneligibleReason, LogSegment, Replica, ScanReport
-from include.tiering.log_source.log_dir.dirs import LogDir
-from include.tiering.log_source.log_dir.source import LogDirSource
+from include.tiering.kafka.cluster.metadata_log import MetadataLog
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanReport
+from include.tiering.kafka.log_dirs.dirs import LogDir
+from include.tiering.kafka.log_dirs.source import LogDirSource
 from tests.doubles.broker_data import DataSet, broker_data, expected
 
 pytestmark = pytest.mark.integration

@@ -13,14 +13,14 @@ from pyspark.sql import SparkSession
 
 from include.tiering.app import App, open_app
 from include.tiering.cli.exit_codes import ExitCode
+from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.model.depth import Depth
 from include.tiering.model.verdict import Verdict
-from include.tiering.quality.measures import SegmentMeasure
-from include.tiering.quality.rules import Severity
-from include.tiering.quota.config_store import ALL_BROKERS
-from include.tiering.tasks.plan_verification import Sample
-from include.tiering.tasks.verify_planned import ToMeasure
-from include.tiering.work.verification_contract import VerificationOutcome
+from include.tiering.verification.measures import SegmentMeasure
+from include.tiering.verification.plan_verification import Sample
+from include.tiering.verification.rules import Severity
+from include.tiering.verification.verification_contract import VerificationOutcome
+from include.tiering.verification.verify_planned import ToMeasure
 from spark_jobs import verify_segments_job
 from spark_jobs.verify_segments_job import attempt, parse_arguments
 from tests.doubles.planned_run import RUN_ID, planned_run, settings_of

@@ -9,14 +9,14 @@ import pytest
 from include.tiering.model.depth import Depth
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
-from include.tiering.quality.measures import SegmentMeasure
-from include.tiering.quality.measuring import measure_segment
-from include.tiering.quota.contract import UnlimitedBytes
-from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.s3.store import S3ObjectStore
 from include.tiering.remote_storage.segment_storage import SegmentStorage
+from include.tiering.segments.contract import SegmentRow
+from include.tiering.verification.measures import SegmentMeasure
+from include.tiering.verification.measuring import measure_segment
 from tests.doubles.copied_segments import PAYMENTS, rolled_segments
 from tests.doubles.plain_judge import PlainJudge
 from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, versitygw_server

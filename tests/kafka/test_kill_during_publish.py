@@ -9,8 +9,8 @@ import pytest
 from include.tiering.clock import SystemClock
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
-from include.tiering.metadata_topic.kafka import KafkaMetadataTopic
-from include.tiering.tasks.publish import PublishStep
+from include.tiering.kafka.metadata_topic.kafka import KafkaMetadataTopic
+from include.tiering.metadata_sync.publish import PublishStep
 from tests.doubles.copy_process import worker_template
 from tests.doubles.kafka_lab.cluster import client_configuration, kafka_cluster
 from tests.doubles.kafka_lab.skipping import require_kafka

@@ -14,9 +14,9 @@ from typing import Final, TypeVar
 from confluent_kafka import ElectionType, IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from include.tiering.broker_process.ports import Ports, free_ports
+from include.tiering.broker_process.server_properties import logging_option, server_properties
 from include.tiering.errors import PortTakenError
-from include.tiering.rehearsal.ports import Ports, free_ports
-from include.tiering.rehearsal.server_properties import logging_option, server_properties
 from tests.doubles.kafka_lab.artifacts import class_path
 from tests.doubles.kafka_lab.broker import KafkaBroker
 from tests.doubles.kafka_lab.cluster import WAIT_SECONDS, KafkaCluster, client_configuration, wait_until

@@ -11,7 +11,7 @@ import traceback
 
 from include.tiering import app
 from include.tiering.cli.app import cli
-from include.tiering.quality import great_expectations_judge
+from include.tiering.verification import great_expectations_judge
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from include.tiering.errors import QueueClosedError, QueueEmptyError, QueueFullError
-from include.tiering.quota.byte_bounded_queue import NO_BYTE_BOUND, ByteBoundedQueue, Taken
+from include.tiering.quotas.byte_bounded_queue import NO_BYTE_BOUND, ByteBoundedQueue, Taken
 from tests.doubles.waiting_threads import Call, Waits
 
 Entry = tuple[int, int]

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
+from include.tiering.configs.alter_configs import alter_configs
+from include.tiering.configs.config_store import ConfigEntity, ConfigValues, EntityType
 from include.tiering.errors import ConfigRefusedError
-from include.tiering.quota.config_store import ConfigEntity, ConfigValues, EntityType
-from include.tiering.quota.contract import UNLIMITED
-from include.tiering.quota.scopes import QuotaKind, QuotaLevel, Scope
-from include.tiering.tasks.alter_configs import alter_configs
+from include.tiering.quotas.contract import UNLIMITED
+from include.tiering.quotas.scopes import QuotaKind, QuotaLevel, Scope
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_configs import MemoryConfigStore, ScriptedLedger
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from include.tiering.formats.record_batch import HEADER_SIZE, parse_header
 from include.tiering.model.depth import Depth
-from include.tiering.quality.measuring import measure_segment
-from include.tiering.quota.contract import UnlimitedBytes
-from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.quotas.contract import UnlimitedBytes
+from include.tiering.segments.contract import SegmentRow
+from include.tiering.verification.measuring import measure_segment
 from tests.doubles.copied_segments import CopiedPartition, copied_partition
 from tests.doubles.plain_judge import PlainJudge
 from tests.doubles.record_batches import with_crc

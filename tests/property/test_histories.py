@@ -9,19 +9,19 @@ from pathlib import Path
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from include.tiering.copying.copy_plan import HeldBack
+from include.tiering.copying.follow_source import follow_source, plan_follow
+from include.tiering.copying.remember_epochs import remember_leader_epochs
 from include.tiering.errors import OffsetOutOfRangeError
-from include.tiering.log_source.contract import IneligibleReason, LogSegment
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment
 from include.tiering.model.divergence import open_divergence
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.verdict import Verdict
-from include.tiering.quality.partition_rules import PARTITION_RULES
-from include.tiering.quota.contract import NoQuotas
-from include.tiering.quota.fetch_admission import FetchAdmission
-from include.tiering.tasks.copy_plan import HeldBack
-from include.tiering.tasks.fetch_records import PartitionFetch, RecordReader
-from include.tiering.tasks.follow_source import follow_source, plan_follow
-from include.tiering.tasks.remember_epochs import remember_leader_epochs
-from include.tiering.tasks.verify_partitions import verify_partitions
+from include.tiering.quotas.contract import NoQuotas
+from include.tiering.quotas.fetch_admission import FetchAdmission
+from include.tiering.reading.fetch_records import PartitionFetch, RecordReader
+from include.tiering.verification.partition_rules import PARTITION_RULES
+from include.tiering.verification.verify_partitions import verify_partitions
 from tests.doubles.copy_world import World, copy_world
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.plain_judge import PlainJudge

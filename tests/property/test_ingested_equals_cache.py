@@ -9,15 +9,15 @@ from sqlalchemy import Engine
 
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
-from include.tiering.metadata_topic.contract import OffsetBounds
+from include.tiering.kafka.metadata_topic.contract import OffsetBounds
+from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.model.broker_cache import BrokerCache, BrokerCacheState
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.sizes import partition_states
-from include.tiering.remote_metadata.ingestion_contract import IngestPage, MetadataTopicIdentity, RecordOutcome
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
-from include.tiering.remote_metadata.sql_ingestion import SqlMetadataIngestion
-from include.tiering.remote_metadata.sql_sizes import SqlRemoteLogSizes
+from include.tiering.segments.ingestion_contract import IngestPage, MetadataTopicIdentity, RecordOutcome
+from include.tiering.segments.sql import SqlRemoteLogMetadata
+from include.tiering.sizes.sql_sizes import SqlRemoteLogSizes
 from tests.doubles.broker_records import Records, record_sequences
 from tests.doubles.databases import empty
 from tests.doubles.segments import CLUSTER_ID, partition_of, uuid

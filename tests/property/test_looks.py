@@ -13,8 +13,8 @@ from sqlalchemy import Engine
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import Look, QualityResult, RemoteLogMetadata, SegmentRow
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.segments.contract import Look, QualityResult, RemoteLogMetadata, SegmentRow
+from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.databases import AdjustableNow, empty
 from tests.doubles.memory_metadata import MemoryMetadata
 from tests.doubles.segments import CLUSTER_ID, FINISHED, fence_of, finish, partition_of, segment_of

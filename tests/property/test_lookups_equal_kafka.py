@@ -11,7 +11,7 @@ from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.databases import empty
 from tests.doubles.segments import CLUSTER_ID, fence_of, finish, partition_of, segment_of
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from include.tiering.cluster.contract import TopicFacts
-from include.tiering.cluster.metadata_log import MetadataLog
+from include.tiering.kafka.cluster.contract import TopicFacts
+from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.model.ids import Uuid
 from tests.doubles.log_dirs import BrokerLogDir
 from tests.doubles.metadata_records import (

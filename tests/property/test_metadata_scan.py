@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from include.tiering.formats.remote_log_conversion import segment_record, update_record
 from include.tiering.formats.remote_log_metadata import encode
-from include.tiering.metadata_topic.partitioner import metadata_partition_of
-from include.tiering.model.handover_facts import MetadataTopicFacts
+from include.tiering.handover.checks.handover_facts import MetadataTopicFacts
+from include.tiering.handover.metadata_scan import MetadataScan
+from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.tasks.handover.metadata_scan import MetadataScan
 from tests.doubles.broker_records import record_sequences
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.segments import partition_of, uuid

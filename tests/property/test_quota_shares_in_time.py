@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.errors import MetadataUnavailableError
-from include.tiering.quota.book_ledger import AnnouncingLedger, BookChange, MemoryBookLedger
-from include.tiering.quota.contract import QuotasInForce
-from include.tiering.quota.demand import ALL_THERE_IS
-from include.tiering.quota.liveness import SILENT_SECONDS
-from include.tiering.quota.process_pacing import ProcessPacing
-from include.tiering.quota.scopes import Scope, copy_scopes
-from include.tiering.quota.share_holder import PERIOD_SECONDS, ShareHolder
-from include.tiering.quota.shares import FILL, NO_QUOTAS, Book
+from include.tiering.quotas.book_ledger import AnnouncingLedger, BookChange, MemoryBookLedger
+from include.tiering.quotas.contract import QuotasInForce
+from include.tiering.quotas.demand import ALL_THERE_IS
+from include.tiering.quotas.liveness import SILENT_SECONDS
+from include.tiering.quotas.process_pacing import ProcessPacing
+from include.tiering.quotas.scopes import Scope, copy_scopes
+from include.tiering.quotas.share_holder import PERIOD_SECONDS, ShareHolder
+from include.tiering.quotas.shares import FILL, NO_QUOTAS, Book
 from tests.doubles.manual_clock import ManualClock
 
 TOTAL = copy_scopes(1, "orders")[0]

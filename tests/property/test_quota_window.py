@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.quota.window import QuotaWindow
+from include.tiering.quotas.window import QuotaWindow
 
 ASK = None
 HOUR_MS = 3_600_000

@@ -25,14 +25,14 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Rem
 from include.tiering.model.skipped_offsets import OffsetRange, without
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
-from include.tiering.quota.contract import UnlimitedBytes
-from include.tiering.remote_metadata.contract import Fence
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
-from include.tiering.remote_metadata.sql_recovery import SqlMetadataRecovery
-from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
+from include.tiering.quotas.contract import UnlimitedBytes
+from include.tiering.recovery.plan_rebuild import plan_rebuild
+from include.tiering.recovery.rebuild import Rebuild
+from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
 from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.tasks.plan_rebuild import plan_rebuild
-from include.tiering.tasks.rebuild import Rebuild
+from include.tiering.segments.contract import Fence
+from include.tiering.segments.sql import SqlRemoteLogMetadata
+from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.segments import CLUSTER_ID, DELETE_FINISHED, DELETE_STARTED, FINISHED, STARTED, fence_of, uuid
 from tests.doubles.storage_segments import some_segment, some_uuid

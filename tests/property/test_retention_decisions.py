@@ -8,8 +8,8 @@ from typing import Final
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from include.tiering.expiration.expiration import decide_deletions
 from include.tiering.model.epoch_history import merged
-from include.tiering.model.expiration import decide_deletions
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.lineage import Lineage
 from include.tiering.model.retention import DeletionReason, RetentionInput

@@ -18,10 +18,10 @@ from include.tiering.model.sizes import partition_size
 from include.tiering.model.skipped_offsets import not_skipped
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import Fence
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
-from include.tiering.remote_metadata.sql_failed_copies import SqlFailedCopies
-from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
+from include.tiering.segments.contract import Fence
+from include.tiering.segments.sql import SqlRemoteLogMetadata
+from include.tiering.segments.sql_failed_copies import SqlFailedCopies
+from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.databases import empty
 from tests.doubles.segments import (
     CLUSTER_ID,

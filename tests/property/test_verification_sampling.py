@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
-from include.tiering.model.turn import PLACES, Turn, place_of
 from include.tiering.model.verdict import Verdict
-from include.tiering.quota.contract import QuotasInForce
-from include.tiering.remote_metadata.contract import SegmentRow
-from include.tiering.tasks.plan_verification import Sample, VerificationPlan, plan_verification
-from include.tiering.tasks.verification_cost import bytes_to_read
-from include.tiering.work.verification_contract import VerificationReason
+from include.tiering.quotas.contract import QuotasInForce
+from include.tiering.segments.contract import SegmentRow
+from include.tiering.verification.plan_verification import Sample, VerificationPlan, plan_verification
+from include.tiering.verification.turn import PLACES, Turn, place_of
+from include.tiering.verification.verification_contract import VerificationReason
+from include.tiering.verification.verification_cost import bytes_to_read
 from tests.doubles.segments import FINISHED, STARTED, partition_of, segment_of
 
 NO_QUOTAS = QuotasInForce(0, {})

@@ -8,8 +8,8 @@ import pytest
 from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.retention import DeletionReason
-from include.tiering.tasks.fetch_records import PartitionFetch
-from include.tiering.work.deletion_contract import DeletionOutcome
+from include.tiering.reading.fetch_records import PartitionFetch
+from include.tiering.runs.deletion_contract import DeletionOutcome
 from tests.doubles.archive import Archive
 
 pytestmark = pytest.mark.integration

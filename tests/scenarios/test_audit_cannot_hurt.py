@@ -17,11 +17,11 @@ from include.tiering.app import App, open_app
 from include.tiering.audit.context import AuditContext, AuditMoment
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.removal_contract import RemovalOutcome
+from include.tiering.audit.remove_strays import RemovalStep
 from include.tiering.cli.app import cli
 from include.tiering.database.schema import metadata, segment_epochs, segments, stores
 from include.tiering.errors import ForeignStoreError
 from include.tiering.remote_storage.marker import MARKER_KEY
-from include.tiering.tasks.remove_strays import RemovalStep
 from tests.doubles.archive import Archive
 from tests.doubles.planned_run import settings_of
 from tests.doubles.segments import partition_of

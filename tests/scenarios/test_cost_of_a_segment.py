@@ -12,10 +12,10 @@ import pytest
 from sqlalchemy import Connection, event
 
 from include.tiering.app import open_app
+from include.tiering.copying.copy_one_segment import CopyStep
 from include.tiering.database.engine import WRITES
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.remote_storage.file_tree import FileTree
-from include.tiering.tasks.copy_one_segment import CopyStep
 from tests.doubles.archive import Archive
 from tests.doubles.planned_run import settings_of
 

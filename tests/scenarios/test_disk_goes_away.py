@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from include.tiering.app import App, open_app
+from include.tiering.copying.copy_one_segment import CopyStep
+from include.tiering.copying.copy_segments import BatchResult
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.remote_storage.contract import ObjectKind
-from include.tiering.tasks.copy_one_segment import CopyStep
-from include.tiering.tasks.copy_segments import BatchResult
 from tests.doubles.archive import Archive
 from tests.doubles.planned_run import settings_of
 from tests.doubles.quotas import SameLimiter

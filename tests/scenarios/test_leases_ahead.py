@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from include.tiering.cli.app import cli
+from include.tiering.runs.contract import Lease
+from include.tiering.runs.sql import SqlWorkStore
 from include.tiering.units import format_utc
-from include.tiering.work.contract import Lease
-from include.tiering.work.sql import SqlWorkStore
 from tests.doubles.archive import ORDERS, Archive
 
 pytestmark = pytest.mark.integration

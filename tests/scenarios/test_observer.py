@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.configs.pools_contract import READER_POOL
+from include.tiering.configs.topic_retention import TopicRetention
+from include.tiering.copying.plan_leftovers import leftovers_of
 from include.tiering.errors import MetadataTopicUnavailableError
+from include.tiering.expiration.plan_expiration import ExpirationPlanner
 from include.tiering.formats.remote_log_conversion import update_record
 from include.tiering.formats.remote_log_metadata import encode
-from include.tiering.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
 from include.tiering.model.broker_cache import BROKER_COUNTED_STATES
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.pools.contract import READER_POOL
-from include.tiering.quota.topic_retention import TopicRetention
-from include.tiering.remote_metadata.ingestion_contract import MetadataTopicIdentity
-from include.tiering.tasks.partition_readiness import NotReady
-from include.tiering.tasks.plan_expiration import ExpirationPlanner
-from include.tiering.tasks.plan_leftovers import leftovers_of
+from include.tiering.operations.partition_readiness import NotReady
+from include.tiering.segments.ingestion_contract import MetadataTopicIdentity
 from tests.doubles.kafkas_remote_store import ABANDONED
 from tests.doubles.observed_cluster import ObservedCluster
 from tests.doubles.segments import DELETE_FINISHED, DELETE_STARTED, FINISHED, partition_of, planned, update_of

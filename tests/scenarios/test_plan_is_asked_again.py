@@ -11,12 +11,12 @@ import pytest
 
 from include.tiering.app import App
 from include.tiering.errors import ClockDisagreesError
+from include.tiering.expiration import delete_batch
+from include.tiering.expiration.delete_segments import DeleteStep
 from include.tiering.model.ids import Uuid
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.tasks import delete_batch
-from include.tiering.tasks.batch_heartbeat import BEAT_SECONDS
-from include.tiering.tasks.delete_segments import DeleteStep
-from include.tiering.work.deletion_contract import DeletionOutcome
+from include.tiering.runs.batch_heartbeat import BEAT_SECONDS
+from include.tiering.runs.deletion_contract import DeletionOutcome
 from tests.doubles.archive import ORDERS, Archive
 
 pytestmark = pytest.mark.integration

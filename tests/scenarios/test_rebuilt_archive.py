@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 from include.tiering.cli.app import cli
 from include.tiering.cli.session import author
 from include.tiering.model.skipped_offsets import OffsetRange
-from include.tiering.quality.partition_rules import PARTITION_RULES
-from include.tiering.tasks.verify_partitions import verify_partitions
-from include.tiering.tasks.verify_segments import verify_segments
+from include.tiering.verification.partition_rules import PARTITION_RULES
+from include.tiering.verification.verify_partitions import verify_partitions
+from include.tiering.verification.verify_segments import verify_segments
 from tests.doubles.archive import Archive
 from tests.doubles.plain_judge import PlainJudge
 

@@ -11,13 +11,13 @@ from typer.testing import CliRunner, Result
 
 from include.tiering.cli.app import cli
 from include.tiering.cli.session import author
+from include.tiering.copying.copy_plan import HeldBack
 from include.tiering.database.schema import events
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.tasks.copy_plan import HeldBack
-from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
-from include.tiering.tasks.verify_segments import verify_segments
+from include.tiering.reading.fetch_records import FetchedRecords, PartitionFetch
 from include.tiering.units import MIB
+from include.tiering.verification.verify_segments import verify_segments
 from tests.doubles.archive import Archive
 from tests.doubles.plain_judge import PlainJudge
 

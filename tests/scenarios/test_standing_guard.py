@@ -13,8 +13,8 @@ from include.tiering.audit.guards import Guard, Refusal
 from include.tiering.audit.record_contract import AuditRecord, AuditSource
 from include.tiering.cli.app import cli
 from include.tiering.errors import TieringError
-from include.tiering.tasks.delete_segments import DeleteStep
-from include.tiering.work.deletion_contract import DeletionOutcome
+from include.tiering.expiration.delete_segments import DeleteStep
+from include.tiering.runs.deletion_contract import DeletionOutcome
 from tests.doubles.archive import Archive
 from tests.doubles.strays import plant_orphan, stored_files
 

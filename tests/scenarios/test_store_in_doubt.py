@@ -15,15 +15,15 @@ from include.tiering.app import open_app
 from include.tiering.app.adapters import Adapters
 from include.tiering.cli.app import cli
 from include.tiering.cli.session import author
+from include.tiering.copying.copy_one_segment import CopyStep
+from include.tiering.copying.copy_plan import CopyPlan, HeldBack
 from include.tiering.database.schema import events
 from include.tiering.errors import StoreInDoubtError
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.verdict import Verdict
-from include.tiering.quality.partition_rules import PARTITION_RULES
 from include.tiering.remote_storage.marker import MARKER_KEY
-from include.tiering.tasks import verify_planned, verify_segments
-from include.tiering.tasks.copy_one_segment import CopyStep
-from include.tiering.tasks.copy_plan import CopyPlan, HeldBack
+from include.tiering.verification import verify_planned, verify_segments
+from include.tiering.verification.partition_rules import PARTITION_RULES
 from tests.doubles.archive import Archive
 from tests.doubles.plain_judge import PlainJudge
 from tests.doubles.planned_run import settings_of

@@ -9,10 +9,10 @@ import pytest
 from include.tiering.database.schema import stores
 from include.tiering.errors import ForeignStoreError
 from include.tiering.model.depth import Depth
+from include.tiering.model.store_marker import StoreMarker
 from include.tiering.remote_storage.marker import marker_to_bytes
 from include.tiering.remote_storage.segment_storage import SegmentStorage
-from include.tiering.remote_storage.store_marker import StoreMarker
-from include.tiering.tasks.plan_verification import Sample
+from include.tiering.verification.plan_verification import Sample
 from tests.doubles.archive import Archive
 
 pytestmark = pytest.mark.integration

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from include.tiering.audit import removal_batch
+from include.tiering.audit.remove_strays import RemovalStep
 from include.tiering.cli.app import cli
 from include.tiering.cli.session import author
 from include.tiering.errors import ForeignStoreError, RunWithdrawnError
-from include.tiering.tasks import removal_batch
-from include.tiering.tasks.batch_room import BatchEnd
-from include.tiering.tasks.remove_strays import RemovalStep
+from include.tiering.runs.batch_room import BatchEnd
 from tests.doubles.archive import Archive
 from tests.doubles.strays import plant_orphan
 

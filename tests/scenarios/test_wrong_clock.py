@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from include.tiering.app import App, open_app
 from include.tiering.cli.app import cli
+from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.database.events import record_event
 from include.tiering.errors import ClockBehindError, ClockDisagreesError
-from include.tiering.quota.config_store import ConfigEntity, EntityType
 from tests.doubles.archive import Archive
 from tests.doubles.planned_run import settings_of
 

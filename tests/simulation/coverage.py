@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Final
 
-from include.tiering.model.handover import HandoverStep
-from include.tiering.tasks.copy_one_segment import CopyStep
-from include.tiering.tasks.delete_segments import DeleteStep
-from include.tiering.tasks.publish import PublishStep
-from include.tiering.tasks.remove_strays import RemovalStep
+from include.tiering.audit.remove_strays import RemovalStep
+from include.tiering.copying.copy_one_segment import CopyStep
+from include.tiering.expiration.delete_segments import DeleteStep
+from include.tiering.handover.handover import HandoverStep
+from include.tiering.metadata_sync.publish import PublishStep
 from tests.simulation.runner import Tally
 from tests.simulation.world.focus import COMPACTION, FOCUSES, HAND_OVERS, HISTORIES, MISTAKES, PUBLICATION, Focus
 

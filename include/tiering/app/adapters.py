@@ -15,56 +15,56 @@ from sqlalchemy import Engine
 
 from include.tiering.app.stores import Stores
 from include.tiering.clock import Clock, SystemClock
-from include.tiering.cluster.admin_facts import AdminFacts
-from include.tiering.cluster.brokers_contract import Brokers
-from include.tiering.cluster.contract import ClusterFacts
-from include.tiering.cluster.kafka_admin import KafkaBrokers
-from include.tiering.cluster.metadata_log import MetadataLog
-from include.tiering.cluster.missed_facts import MissedFacts
-from include.tiering.cluster.unknown_facts import UnknownFacts
+from include.tiering.configs.config_rules import quotas_in_force
+from include.tiering.configs.config_store import ALL_BROKERS
+from include.tiering.configs.pools_contract import Pools
+from include.tiering.configs.topic_quota_configs import FreshTopicQuotaConfigs
 from include.tiering.database.engine import LOCK_WAIT_MS, open_engine
 from include.tiering.database.migrations import current_revision, require_head
 from include.tiering.database.store_identity import description_of, known_clusters, require_whole
 from include.tiering.errors import MetadataUnavailableError
-from include.tiering.log_source.contract import LogSource
-from include.tiering.log_source.log_dir.misnamed import kept
-from include.tiering.log_source.log_dir.source import LogDirSource
-from include.tiering.metadata_topic.contract import MetadataTopic
-from include.tiering.observability.counted_topic_quotas import CountedTopicQuotas
-from include.tiering.observability.metrics import process_recorder
+from include.tiering.kafka.cluster.admin_facts import AdminFacts
+from include.tiering.kafka.cluster.brokers_contract import Brokers
+from include.tiering.kafka.cluster.contract import ClusterFacts
+from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
+from include.tiering.kafka.cluster.metadata_log import MetadataLog
+from include.tiering.kafka.cluster.missed_facts import MissedFacts
+from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
+from include.tiering.kafka.log_dirs.contract import LogSource
+from include.tiering.kafka.log_dirs.misnamed import kept
+from include.tiering.kafka.log_dirs.source import LogDirSource
+from include.tiering.kafka.metadata_topic.contract import MetadataTopic
+from include.tiering.metadata_sync.publish import Publisher
+from include.tiering.model.store_marker import RaisedBy, StorePlace
 from include.tiering.observers import StepObserver, ignore
-from include.tiering.pools.contract import Pools
-from include.tiering.quality.judge import Judge
-from include.tiering.quality.late_judge import LateJudge
-from include.tiering.quality.measures import SegmentMeasure
-from include.tiering.quality.partition_measures import PartitionMeasure
-from include.tiering.quality.size_rules import SizeMeasure, StoredMeasure
-from include.tiering.quality.suites import PARTITION_SUITES, SIZE_SUITES, STORED_SUITES, segment_suites
-from include.tiering.quota.book_ledger import AnnouncingLedger
-from include.tiering.quota.config_rules import quotas_in_force
-from include.tiering.quota.config_store import ALL_BROKERS
-from include.tiering.quota.contract import QuotaLedger, QuotaObserver, Quotas, QuotasInForce
-from include.tiering.quota.scopes import QuotaKind
-from include.tiering.quota.shared_quotas import SharedQuotas
-from include.tiering.quota.sql_ledger import SqlBookLedger, open_ledger_engine
-from include.tiering.quota.sql_topic_meters import SqlTopicQuotas
-from include.tiering.quota.topic_quota import TopicQuotas
-from include.tiering.quota.topic_quota_configs import FreshTopicQuotaConfigs
-from include.tiering.remote_metadata.recovery_contract import MetadataRecovery
-from include.tiering.remote_metadata.sql_recovery import SqlMetadataRecovery
+from include.tiering.quotas.book_ledger import AnnouncingLedger
+from include.tiering.quotas.contract import QuotaLedger, QuotaObserver, Quotas, QuotasInForce
+from include.tiering.quotas.counted_topic_quotas import CountedTopicQuotas
+from include.tiering.quotas.scopes import QuotaKind
+from include.tiering.quotas.shared_quotas import SharedQuotas
+from include.tiering.quotas.sql_ledger import SqlBookLedger, open_ledger_engine
+from include.tiering.quotas.sql_topic_meters import SqlTopicQuotas
+from include.tiering.quotas.topic_quota import TopicQuotas
+from include.tiering.recovery.recovery_contract import MetadataRecovery
+from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
+from include.tiering.remote_storage.claim_store import ClaimStep
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.credentials import credentials_of
 from include.tiering.remote_storage.layouts.options import form_of, layout_options
 from include.tiering.remote_storage.listing import ObjectListing
 from include.tiering.remote_storage.location import open_inventory, open_listing, open_storage, open_strays, place_of
 from include.tiering.remote_storage.marker import GuardedStorage
-from include.tiering.remote_storage.store_marker import RaisedBy, StorePlace
 from include.tiering.remote_storage.strays import StoredStrays
+from include.tiering.runs.cluster_log_dirs import named_log_dirs
 from include.tiering.settings import TieringSettings, with_dynamic
 from include.tiering.settings.connections import check_connection, librdkafka_config, publisher_connection
-from include.tiering.tasks.claim_store import ClaimStep
-from include.tiering.tasks.cluster_log_dirs import named_log_dirs
-from include.tiering.tasks.publish import Publisher
+from include.tiering.telemetry.metrics import process_recorder
+from include.tiering.verification.judge import Judge
+from include.tiering.verification.late_judge import LateJudge
+from include.tiering.verification.measures import SegmentMeasure
+from include.tiering.verification.partition_measures import PartitionMeasure
+from include.tiering.verification.size_rules import SizeMeasure, StoredMeasure
+from include.tiering.verification.suites import PARTITION_SUITES, SIZE_SUITES, STORED_SUITES, segment_suites
 
 
 class Adapters:
@@ -239,14 +239,14 @@ class Adapters:
     def metadata_topic_reader(self) -> MetadataTopic:
         """With the principal that reads. Raises SettingError without bootstrap servers."""
         # librdkafka is loaded by those alone who talk to brokers.
-        from include.tiering.metadata_topic.kafka import KafkaMetadataTopic
+        from include.tiering.kafka.metadata_topic.kafka import KafkaMetadataTopic
 
         return KafkaMetadataTopic(self.client_config(), clock=self.clock)
 
     @cached_property
     def metadata_topic_writer(self) -> MetadataTopic:
         """With the publisher's own principal. Raises SettingError without bootstrap servers."""
-        from include.tiering.metadata_topic.kafka import KafkaMetadataTopic
+        from include.tiering.kafka.metadata_topic.kafka import KafkaMetadataTopic
 
         return KafkaMetadataTopic(self.publisher_config(), clock=self.clock)
 
@@ -272,7 +272,7 @@ class Adapters:
     def pools(self) -> Pools:
         """Airflow is first asked, and a login first looked for, by a call."""
         # An HTTP client takes half a second to import: only those who ask Airflow wait.
-        from include.tiering.pools.airflow_pools import AirflowPools
+        from include.tiering.configs.airflow_pools import AirflowPools
 
         airflow = self.settings.airflow
         token = None if airflow.token is None else airflow.token.get_secret_value()
@@ -364,7 +364,7 @@ class Adapters:
 
 def _great_expectations(suites: Any, results_dir: Path | None = None) -> Judge[Any]:
     # It takes seconds to import: only those who evaluate rules wait.
-    from include.tiering.quality.great_expectations_judge import GreatExpectationsJudge
+    from include.tiering.verification.great_expectations_judge import GreatExpectationsJudge
 
     if results_dir is None:
         return GreatExpectationsJudge(suites)

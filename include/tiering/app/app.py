@@ -8,36 +8,36 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from include.tiering.app.adapters import Adapters
+from include.tiering.audit.service import AuditService
+from include.tiering.audit.standing_guards import StandingGuards
+from include.tiering.configs.effective_configs import EffectiveConfigs
+from include.tiering.configs.service import ConfigService
 from include.tiering.copying.planner import CopyPlanner
 from include.tiering.copying.service import CopyService
 from include.tiering.errors import SettingError
+from include.tiering.expiration.questions import QuestionService
 from include.tiering.expiration.service import ExpirationService
 from include.tiering.handover.actions import HandoverActions
+from include.tiering.handover.checks.handover_facts import StoreFacts
+from include.tiering.handover.keep_alive import kept_alive
+from include.tiering.handover.ports import HandoverLimits, HandoverPorts
 from include.tiering.handover.service import HandoverService
 from include.tiering.metadata_sync.ingestion import IngestionService
 from include.tiering.metadata_sync.publication import PublicationService
 from include.tiering.model.depth import Depth
-from include.tiering.model.handover_facts import StoreFacts
-from include.tiering.operations.auditing import AuditService
 from include.tiering.operations.broker_configs import BrokerConfigService
 from include.tiering.operations.checks import DeploymentChecks
-from include.tiering.operations.configs import ConfigService
-from include.tiering.operations.questions import QuestionService
 from include.tiering.operations.service import OperationsService
 from include.tiering.operations.set_up import SetUpService
 from include.tiering.operations.store_owner import StoreOwnerService
 from include.tiering.reading.service import ReadService
 from include.tiering.recovery.service import RecoveryService
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
+from include.tiering.remote_storage.store_ownership import StoreOwnership
+from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
+from include.tiering.segments.sql import SqlRemoteLogMetadata
+from include.tiering.segments.topic_names import TopicNames
 from include.tiering.settings import TieringSettings, load_settings
 from include.tiering.sizes.service import SizeService
-from include.tiering.tasks.cluster_log_dirs import ClusterLogDirs
-from include.tiering.tasks.effective_configs import EffectiveConfigs
-from include.tiering.tasks.handover.keep_alive import kept_alive
-from include.tiering.tasks.handover.ports import HandoverLimits, HandoverPorts
-from include.tiering.tasks.standing_guards import StandingGuards
-from include.tiering.tasks.store_ownership import StoreOwnership
-from include.tiering.tasks.topic_names import TopicNames
 from include.tiering.verification.service import VerificationService
 
 _HANDOVER_LEASE_MS: Final = 30_000
@@ -404,7 +404,7 @@ class App:
     @cached_property
     def handover_ports(self) -> HandoverPorts:
         """All that the steps of a handover touch. Raises SettingError without bootstrap servers."""
-        from include.tiering.cluster.kafka_records import KafkaServedRecords
+        from include.tiering.kafka.cluster.kafka_records import KafkaServedRecords
 
         adapters, stores = self.adapters, self.adapters.stores
         if not adapters.has_brokers:

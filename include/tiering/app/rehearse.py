@@ -21,21 +21,21 @@ from typing import Final
 
 from include.tiering.app.app import App
 from include.tiering.app.rehearse_on import Watcher, rehearse_on
-from include.tiering.cluster.contract import ClusterFacts
-from include.tiering.cluster.missed_facts import MissedFacts
-from include.tiering.cluster.unknown_facts import UnknownFacts
+from include.tiering.broker_process.copy_sample import require_room
+from include.tiering.broker_process.kafka_home import KafkaHome
+from include.tiering.broker_process.sample import PartitionSample, samples_of, size_of
+from include.tiering.broker_process.throw_away import prepared_broker
 from include.tiering.errors import ClusterFactsError, SettingError, SourceError, SourceVanishedError
-from include.tiering.log_source.contract import ReplicaId
-from include.tiering.log_source.log_dir.dirs import identify
-from include.tiering.log_source.log_dir.source import LogDirSource
+from include.tiering.handover.rehearsal.result import Rehearsal
+from include.tiering.kafka.cluster.contract import ClusterFacts
+from include.tiering.kafka.cluster.missed_facts import MissedFacts
+from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
+from include.tiering.kafka.log_dirs.contract import ReplicaId
+from include.tiering.kafka.log_dirs.dirs import identify
+from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.ids import is_legal_topic_name
-from include.tiering.rehearsal.copy_sample import require_room
-from include.tiering.rehearsal.kafka_home import KafkaHome
-from include.tiering.rehearsal.result import Rehearsal
-from include.tiering.rehearsal.sample import PartitionSample, samples_of, size_of
-from include.tiering.rehearsal.throw_away import prepared_broker
-from include.tiering.reports.presentation import count
-from include.tiering.tasks.cluster_log_dirs import named_log_dirs
+from include.tiering.presentation import count
+from include.tiering.runs.cluster_log_dirs import named_log_dirs
 from include.tiering.units import format_bytes
 
 RETENTION_CONFIGS: Final = ("retention.ms", "retention.bytes", "local.retention.ms", "local.retention.bytes")

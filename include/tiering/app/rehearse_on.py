@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from include.tiering.app.app import App, open_app
-from include.tiering.cluster.brokers_contract import PartitionOffsets
-from include.tiering.cluster.kafka_records import Isolation, KafkaServedRecords
-from include.tiering.model.handover import HandoverState, HandoverStep, is_before
-from include.tiering.model.handover_facts import UNLIMITED
-from include.tiering.rehearsal.read_back import (
+from include.tiering.broker_process.sample import PartitionSample, bases_of, size_of
+from include.tiering.broker_process.throw_away import NODE_ID, ThrowAwayBroker
+from include.tiering.handover.checks.handover_facts import UNLIMITED
+from include.tiering.handover.handover import HandoverState, HandoverStep, is_before
+from include.tiering.handover.handover_contract import Handover, LocalRetention
+from include.tiering.handover.rehearsal.read_back import (
     SegmentDigests,
     compared,
     counted,
@@ -21,12 +22,11 @@ from include.tiering.rehearsal.read_back import (
     lost_between,
     segment_digests,
 )
-from include.tiering.rehearsal.result import Rehearsal, RehearsedPartition
-from include.tiering.rehearsal.sample import PartitionSample, bases_of, size_of
-from include.tiering.rehearsal.throw_away import NODE_ID, ThrowAwayBroker
-from include.tiering.reports.handover import latest_checks
+from include.tiering.handover.rehearsal.result import Rehearsal, RehearsedPartition
+from include.tiering.handover.report import latest_checks
+from include.tiering.kafka.cluster.brokers_contract import PartitionOffsets
+from include.tiering.kafka.cluster.kafka_records import Isolation, KafkaServedRecords
 from include.tiering.settings import TieringSettings, load_settings
-from include.tiering.work.handover_contract import Handover, LocalRetention
 
 _AUTHOR: Final = "rehearsal"
 _ALL_THAT_IS_ROLLED: Final = LocalRetention(local_retention_bytes=1)

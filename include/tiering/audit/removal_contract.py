@@ -14,8 +14,8 @@ from typing import Protocol
 
 from include.tiering.audit.finding import FindingIdentity, FindingKind
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
-from include.tiering.work.contract import PartitionLease
-from include.tiering.work.deletion_contract import DeletionRun
+from include.tiering.runs.contract import PartitionLease
+from include.tiering.runs.deletion_contract import DeletionRun
 
 
 @dataclass(frozen=True, slots=True)

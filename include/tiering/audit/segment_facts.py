@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.remote_metadata.sizes_contract import KeyRange
+from include.tiering.segments.sizes_contract import KeyRange
 
 PartitionText = tuple[str, int]
 """Topic id as Kafka prints it, partition."""

@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.errors import TieringError, printable
-from include.tiering.observability import redact
+from include.tiering.telemetry import redact
 
 
 class TieringGroup(TyperGroup):

@@ -13,7 +13,7 @@ from include.tiering.errors import printable
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-    from include.tiering.reports.presentation import Presentation, Table
+    from include.tiering.presentation import Presentation, Table
 
 
 class Output(Protocol):
@@ -34,7 +34,7 @@ class TextOutput:
     """Plain columns, whole lines whatever their length: for pipes and files."""
 
     def show(self, presentation: "Presentation") -> None:
-        from include.tiering.reports.text import as_text
+        from include.tiering.presentation_text import as_text
 
         sys.stdout.write(as_text(presentation) + "\n")
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from include.tiering.errors import MetadataUnavailableError
-from include.tiering.work.contract import WorkStore
+from include.tiering.runs.contract import WorkStore
 
 _POLL_SECONDS: Final = 0.5
 

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 if TYPE_CHECKING:
+    from include.tiering.metadata_sync.publish_partitions import PartitionProgress
     from include.tiering.model.ids import TopicIdPartition
-    from include.tiering.tasks.publish_partitions import PartitionProgress
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from include.tiering.metadata_topic.contract import METADATA_TOPIC
+from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
 
 
 @contextmanager

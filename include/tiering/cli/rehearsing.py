@@ -14,8 +14,8 @@ from include.tiering.cli.progress import counted_bytes
 
 if TYPE_CHECKING:
     from include.tiering.app import App
-    from include.tiering.rehearsal.result import Rehearsal
-    from include.tiering.work.handover_contract import Handover
+    from include.tiering.handover.handover_contract import Handover
+    from include.tiering.handover.rehearsal.result import Rehearsal
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -24,8 +24,8 @@ def rehearsed(app: "App", topic: str, *, max_bytes: int, kafka_home: Path | None
     """Rehearse, telling on standard error. A signal ends it: exit code 128 + signal, the broker and its files gone."""
     from include.tiering.app.rehearse import rehearse
     from include.tiering.app.rehearse_on import Watcher
-    from include.tiering.rehearsal.java import java
-    from include.tiering.rehearsal.kafka_home import kafka_by_maven, kafka_in
+    from include.tiering.broker_process.java import java
+    from include.tiering.broker_process.kafka_home import kafka_by_maven, kafka_in
 
     watcher = Watcher(_told, _step, counted_bytes)
     with _ended_once(keep=keep):
@@ -39,7 +39,7 @@ def _told(line: str) -> None:
 
 
 def _step(handover: "Handover") -> None:
-    from include.tiering.reports.handover import step_line
+    from include.tiering.handover.report import step_line
 
     typer.echo(step_line(handover), err=True)
 

@@ -9,11 +9,11 @@ from include.tiering.errors import SettingError
 
 if TYPE_CHECKING:
     from include.tiering.app import App
-    from include.tiering.reports.copy import CopyRun
+    from include.tiering.copying.copy_plan import CopyPlan
+    from include.tiering.copying.copy_segments import BatchResult
+    from include.tiering.copying.report import CopyRun
+    from include.tiering.runs.contract import WorkItem
     from include.tiering.settings import TieringSettings
-    from include.tiering.tasks.copy_plan import CopyPlan
-    from include.tiering.tasks.copy_segments import BatchResult
-    from include.tiering.work.contract import WorkItem
 
 
 def new_run_id() -> str:
@@ -32,9 +32,9 @@ def require_topics(settings: "TieringSettings") -> None:
 
 def copy_run(app: "App", plan: "CopyPlan", results: "Sequence[BatchResult]") -> "CopyRun":
     """The planned segments as they stand; failures that the plan may take up again count as failed here."""
-    from include.tiering.reports.copy import CopyRun
-    from include.tiering.tasks.batch_room import BatchEnd
-    from include.tiering.work.contract import SegmentOutcome
+    from include.tiering.copying.report import CopyRun
+    from include.tiering.runs.batch_room import BatchEnd
+    from include.tiering.runs.contract import SegmentOutcome
 
     items = app.adapters.stores.work.items(plan.run_id)
     failed = {_key(failure.item): failure.item for result in results for failure in result.failed}

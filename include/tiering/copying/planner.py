@@ -2,22 +2,22 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from include.tiering.cluster.contract import ClusterFacts
-from include.tiering.log_source.contract import LogSource, ScanReport
-from include.tiering.model.failed_copies import FailedCopy, by_partition
+from include.tiering.copying.copy_plan import CopyPlan
+from include.tiering.copying.next_segments import NOTHING_FAILED, with_compacted
+from include.tiering.copying.plan_copy import plan_copy
+from include.tiering.kafka.cluster.contract import ClusterFacts
+from include.tiering.kafka.log_dirs.contract import LogSource, ScanReport
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.quota.contract import Quotas
-from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
-from include.tiering.remote_metadata.failed_copies_contract import FailedCopies
+from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
+from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.segments.failed_copies import FailedCopy, by_partition
+from include.tiering.segments.failed_copies_contract import FailedCopies
+from include.tiering.segments.store_witness import StoreWitness
+from include.tiering.segments.topic_names import TopicNames
+from include.tiering.segments.whole_copy import WholeCopy
 from include.tiering.settings import TieringSettings
-from include.tiering.tasks.cluster_log_dirs import ClusterLogDirs
-from include.tiering.tasks.copy_plan import CopyPlan
-from include.tiering.tasks.next_segments import NOTHING_FAILED, with_compacted
-from include.tiering.tasks.plan_copy import plan_copy
-from include.tiering.tasks.store_witness import StoreWitness
-from include.tiering.tasks.topic_names import TopicNames
-from include.tiering.tasks.whole_copy import WholeCopy
 
 
 class CopyPlanner:

@@ -3,38 +3,38 @@
 from collections.abc import Callable, Collection, Iterable
 
 from include.tiering.clock import Clock
-from include.tiering.cluster.contract import ClusterFacts
+from include.tiering.copying.check_ahead import CheckAhead
+from include.tiering.copying.copy_one_segment import CopiedSegment, SegmentCopier
+from include.tiering.copying.copy_plan import CopyPlan
+from include.tiering.copying.copy_segments import BatchLimits, BatchResult, CopyBatch
+from include.tiering.copying.follow_source import FollowSource, follow_source, plan_follow
+from include.tiering.copying.held_by_divergence import record_divergences
+from include.tiering.copying.left_work import LeftPartition, left_work
+from include.tiering.copying.leftover_copies import LeftoverCopies
+from include.tiering.copying.plan_replacements import remember_losses
 from include.tiering.copying.planner import CopyPlanner
-from include.tiering.log_source.contract import LogSource, ScanReport
-from include.tiering.model.failed_copies import by_partition
-from include.tiering.observability.failed_copy_metrics import publish_failed_copies
-from include.tiering.observability.metrics import process_recorder
+from include.tiering.copying.remember_epochs import remember_leader_epochs
+from include.tiering.copying.report import CopyRun
+from include.tiering.copying.skip_offsets import Skip, plan_skip, skip_offsets
+from include.tiering.kafka.cluster.contract import ClusterFacts
+from include.tiering.kafka.log_dirs.contract import LogSource, ScanReport
 from include.tiering.observers import StepObserver, ignore
-from include.tiering.quota.contract import Quotas
-from include.tiering.quota.topic_quota import TopicQuotas
-from include.tiering.remote_metadata.contract import LeaseRole, RemoteLogMetadata, TopicRegistry
-from include.tiering.remote_metadata.failed_copies_contract import FailedCopies
+from include.tiering.quotas.contract import Quotas
+from include.tiering.quotas.topic_quota import TopicQuotas
 from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.reports.copy import CopyRun
+from include.tiering.remote_storage.store_ownership import StoreOwnership
+from include.tiering.runs.batch_surroundings import gate_and_heartbeat
+from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
+from include.tiering.runs.contract import Placement, SegmentOutcome, WorkItem, WorkStore
+from include.tiering.segments.contract import LeaseRole, RemoteLogMetadata, TopicRegistry
+from include.tiering.segments.failed_copies import by_partition
+from include.tiering.segments.failed_copies_contract import FailedCopies
+from include.tiering.segments.own_topics import register_owners
+from include.tiering.segments.topic_names import TopicNames
+from include.tiering.segments.whole_copy import WholeCopy
 from include.tiering.settings import TieringSettings
-from include.tiering.tasks.batch_surroundings import gate_and_heartbeat
-from include.tiering.tasks.check_ahead import CheckAhead
-from include.tiering.tasks.cluster_log_dirs import ClusterLogDirs
-from include.tiering.tasks.copy_one_segment import CopiedSegment, SegmentCopier
-from include.tiering.tasks.copy_plan import CopyPlan
-from include.tiering.tasks.copy_segments import BatchLimits, BatchResult, CopyBatch
-from include.tiering.tasks.follow_source import FollowSource, follow_source, plan_follow
-from include.tiering.tasks.held_by_divergence import record_divergences
-from include.tiering.tasks.left_work import LeftPartition, left_work
-from include.tiering.tasks.leftover_copies import LeftoverCopies
-from include.tiering.tasks.own_topics import register_owners
-from include.tiering.tasks.plan_replacements import remember_losses
-from include.tiering.tasks.remember_epochs import remember_leader_epochs
-from include.tiering.tasks.skip_offsets import Skip, plan_skip, skip_offsets
-from include.tiering.tasks.store_ownership import StoreOwnership
-from include.tiering.tasks.topic_names import TopicNames
-from include.tiering.tasks.whole_copy import WholeCopy
-from include.tiering.work.contract import Placement, SegmentOutcome, WorkItem, WorkStore
+from include.tiering.telemetry.failed_copy_metrics import publish_failed_copies
+from include.tiering.telemetry.metrics import process_recorder
 
 
 class CopyService:

@@ -5,40 +5,40 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from include.tiering.audit.standing_guards import StandingGuards
 from include.tiering.clock import Clock
+from include.tiering.configs.effective_configs import EffectiveConfigs
+from include.tiering.configs.topic_retention import TopicRetention
 from include.tiering.errors import ClockDisagreesError, SourceError
-from include.tiering.log_source.contract import LogSegment, LogSource, ReplicaId, ScanReport
+from include.tiering.expiration.clock_guard import ClockBounds, ClockGuard
+from include.tiering.expiration.delete_batch import DeleteBatch, DeleteResult
+from include.tiering.expiration.delete_segments import SegmentDeleter
+from include.tiering.expiration.plan_expiration import ExpirationPlan, ExpirationPlanner
+from include.tiering.expiration.recheck_plan import StillPlanned, still_planned, withdrawn
+from include.tiering.expiration.truncate import Truncation, plan_truncation, truncate
+from include.tiering.kafka.log_dirs.contract import LogSegment, LogSource, ReplicaId, ScanReport
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.observability import get_logger
-from include.tiering.observability.metrics import process_recorder
 from include.tiering.observers import StepObserver
-from include.tiering.quota.contract import Quotas
-from include.tiering.quota.topic_retention import TopicRetention
-from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
-from include.tiering.remote_metadata.topic_deletions_contract import TopicDeletions
+from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.tasks.batch_surroundings import around_deletion, deletion_limits
-from include.tiering.tasks.brake import BrakeReport, apply_brake
-from include.tiering.tasks.clock_guard import ClockBounds, ClockGuard
-from include.tiering.tasks.cluster_log_dirs import ClusterLogDirs
-from include.tiering.tasks.delete_batch import DeleteBatch, DeleteResult
-from include.tiering.tasks.delete_segments import SegmentDeleter
-from include.tiering.tasks.effective_configs import EffectiveConfigs
-from include.tiering.tasks.plan_expiration import ExpirationPlan, ExpirationPlanner
-from include.tiering.tasks.recheck_plan import StillPlanned, still_planned, withdrawn
-from include.tiering.tasks.standing_guards import StandingGuards
-from include.tiering.tasks.store_ownership import StoreOwnership
-from include.tiering.tasks.topic_names import TopicNames
-from include.tiering.tasks.topic_standing import TopicStanding, deletion_demands
-from include.tiering.tasks.truncate import Truncation, plan_truncation, truncate
-from include.tiering.work.contract import WorkStore
-from include.tiering.work.deletion_contract import (
+from include.tiering.remote_storage.store_ownership import StoreOwnership
+from include.tiering.runs.batch_surroundings import around_deletion, deletion_limits
+from include.tiering.runs.brake import BrakeReport, apply_brake
+from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
+from include.tiering.runs.contract import WorkStore
+from include.tiering.runs.deletion_contract import (
     DeletionRun,
     DeletionStore,
     PlannedDeletion,
     PlannedExpiration,
     WithdrawnRun,
 )
+from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.segments.topic_deletions_contract import TopicDeletions
+from include.tiering.segments.topic_names import TopicNames
+from include.tiering.segments.topic_standing import TopicStanding, deletion_demands
+from include.tiering.telemetry import get_logger
+from include.tiering.telemetry.metrics import process_recorder
 
 _log: Final = get_logger(__name__)
 _AUTHOR: Final = "expiration"

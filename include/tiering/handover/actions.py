@@ -5,27 +5,27 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from include.tiering.cluster.records_contract import ServedRecords
+from include.tiering.copying.copy_plan import CopyPlan, HeldBack
+from include.tiering.copying.copy_segments import BatchResult
 from include.tiering.copying.service import CopyService
 from include.tiering.errors import PublicationRefusedError
+from include.tiering.handover.handover_contract import SeededPartition
+from include.tiering.handover.ports import CopyRound, StoredDigest
+from include.tiering.handover.stored_records import stored_digest
+from include.tiering.kafka.cluster.records_contract import ServedRecords
+from include.tiering.metadata_sync.plan_publication import PublicationPlan
+from include.tiering.metadata_sync.publish import Publisher
 from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.record_digest import RangeDigest, RecordDigest
 from include.tiering.model.skipped_offsets import OffsetRange, without
-from include.tiering.quota.contract import Quotas
-from include.tiering.remote_metadata.contract import Fence, RemoteLogMetadata
+from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.store_ownership import StoreOwnership
+from include.tiering.runs.batch_room import BatchEnd
+from include.tiering.segments.contract import Fence, RemoteLogMetadata
 from include.tiering.settings import TieringSettings
-from include.tiering.tasks.batch_room import BatchEnd
-from include.tiering.tasks.copy_plan import CopyPlan, HeldBack
-from include.tiering.tasks.copy_segments import BatchResult
-from include.tiering.tasks.handover.ports import CopyRound, StoredDigest
-from include.tiering.tasks.handover.stored_records import stored_digest
-from include.tiering.tasks.plan_publication import PublicationPlan
-from include.tiering.tasks.publish import Publisher
-from include.tiering.tasks.store_ownership import StoreOwnership
 from include.tiering.verification.service import VerificationService
-from include.tiering.work.handover_contract import SeededPartition
 
 _FOR_A_PERSON: Final = frozenset(
     {

@@ -6,22 +6,22 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from include.tiering.cluster.brokers_contract import Brokers
 from include.tiering.errors import StateConflictError
-from include.tiering.model.handover import HandoverStep, Undo
-from include.tiering.model.handover_facts import HandoverFacts
+from include.tiering.handover.checks.handover_facts import HandoverFacts
+from include.tiering.handover.drive import carry_on, undo_handover
+from include.tiering.handover.gather import gather
+from include.tiering.handover.handover import HandoverStep, Undo
+from include.tiering.handover.handover_contract import Handover, HandoverStore, LocalRetention
+from include.tiering.handover.ports import HandoverPorts
+from include.tiering.handover.undo import possible_undo
+from include.tiering.handover.watchdog import ForgottenHandover, forgotten_handovers
+from include.tiering.kafka.cluster.brokers_contract import Brokers
+from include.tiering.kafka.cluster.known_topic import known_topic
 from include.tiering.model.ids import Uuid
-from include.tiering.observability.handover_metrics import publish_handovers
-from include.tiering.observability.metrics import process_recorder
 from include.tiering.observers import ignore
-from include.tiering.tasks.handover.drive import carry_on, undo_handover
-from include.tiering.tasks.handover.gather import gather
-from include.tiering.tasks.handover.ports import HandoverPorts
-from include.tiering.tasks.handover.undo import possible_undo
-from include.tiering.tasks.handover.watchdog import ForgottenHandover, forgotten_handovers
-from include.tiering.tasks.known_topic import known_topic
-from include.tiering.tasks.store_ownership import StoreOwnership
-from include.tiering.work.handover_contract import Handover, HandoverStore, LocalRetention
+from include.tiering.remote_storage.store_ownership import StoreOwnership
+from include.tiering.telemetry.handover_metrics import publish_handovers
+from include.tiering.telemetry.metrics import process_recorder
 
 _PROCESS: Final = secrets.token_hex(4)
 

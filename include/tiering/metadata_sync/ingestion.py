@@ -3,17 +3,17 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from include.tiering.metadata_topic.contract import MetadataTopic, OffsetBounds
-from include.tiering.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.kafka.metadata_topic.contract import MetadataTopic, OffsetBounds
+from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.metadata_sync.ingest import Ingester, IngestStep
+from include.tiering.metadata_sync.ingest_report import IngestReport
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.observability.ingest_metrics import publish_ingest
-from include.tiering.observability.metrics import process_recorder
 from include.tiering.observers import ignore
-from include.tiering.remote_metadata.contract import RemoteLogMetadata
-from include.tiering.remote_metadata.ingestion_contract import BrokerSize, MetadataIngestion
-from include.tiering.tasks.cluster_log_dirs import ClusterLogDirs
-from include.tiering.tasks.ingest import Ingester, IngestStep
-from include.tiering.tasks.ingest_report import IngestReport
+from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
+from include.tiering.segments.contract import RemoteLogMetadata
+from include.tiering.segments.ingestion_contract import BrokerSize, MetadataIngestion
+from include.tiering.telemetry.ingest_metrics import publish_ingest
+from include.tiering.telemetry.metrics import process_recorder
 
 INGEST_AUTHOR: Final = "ingest"
 

@@ -5,28 +5,28 @@ import secrets
 import socket
 from collections.abc import Callable, Collection
 
-from include.tiering.cluster.brokers_contract import Brokers
 from include.tiering.errors import PublicationRefusedError, SettingError
-from include.tiering.model.handover import HandoverStep, is_before
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.observability.metrics import process_recorder
-from include.tiering.observability.publication_metrics import show_publication
-from include.tiering.observers import ignore
-from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
-from include.tiering.remote_metadata.publication_contract import PublicationStore
-from include.tiering.settings import TieringSettings
-from include.tiering.tasks.cluster_log_dirs import ClusterLogDirs
-from include.tiering.tasks.known_topic import known_topic
-from include.tiering.tasks.publish import Publisher
-from include.tiering.tasks.publish_partitions import (
+from include.tiering.handover.handover import HandoverStep, is_before
+from include.tiering.handover.handover_contract import HandoverStore
+from include.tiering.kafka.cluster.brokers_contract import Brokers
+from include.tiering.kafka.cluster.known_topic import known_topic
+from include.tiering.metadata_sync.publication_contract import PublicationStore
+from include.tiering.metadata_sync.publish import Publisher
+from include.tiering.metadata_sync.publish_partitions import (
     PartitionProgress,
     PublishedPartition,
     plan_partitions,
     publish_partitions,
 )
-from include.tiering.tasks.store_ownership import StoreOwnership
-from include.tiering.tasks.unpublished import unpublished_segments
-from include.tiering.work.handover_contract import HandoverStore
+from include.tiering.metadata_sync.unpublished import unpublished_segments
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.observers import ignore
+from include.tiering.remote_storage.store_ownership import StoreOwnership
+from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
+from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.settings import TieringSettings
+from include.tiering.telemetry.metrics import process_recorder
+from include.tiering.telemetry.publication_metrics import show_publication
 
 
 class PublicationService:

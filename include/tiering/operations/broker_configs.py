@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 
 from include.tiering.clock import Clock
-from include.tiering.cluster.brokers_contract import Brokers
-from include.tiering.quota.config_store import ConfigEntity
-from include.tiering.reports.broker_configs import BrokerListing
-from include.tiering.tasks.alter_broker_configs import (
+from include.tiering.configs.config_store import ConfigEntity
+from include.tiering.kafka.cluster.brokers_contract import Brokers
+from include.tiering.operations.alter_broker_configs import (
     AlteredBrokerConfigs,
     alter_broker_configs,
     check_broker_configs,
     is_of_tiered_storage,
 )
-from include.tiering.tasks.cluster_log_dirs import ClusterLogDirs
+from include.tiering.operations.broker_configs_report import BrokerListing
+from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 
 
 class BrokerConfigService:

@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 from sqlalchemy import Engine
 
-from include.tiering.cluster.contract import ClusterFacts
+from include.tiering.configs.pools_contract import BATCH_SLOTS, PoolMirror
 from include.tiering.database.migrations import HEAD, require_head
 from include.tiering.errors import (
     ClusterFactsError,
@@ -15,21 +15,21 @@ from include.tiering.errors import (
     SettingError,
     SourceError,
 )
-from include.tiering.log_source.log_dir.dirs import DirIdentity, identify, require_agreement
-from include.tiering.pools.contract import BATCH_SLOTS, PoolMirror
-from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
-from include.tiering.remote_metadata.failed_copies_contract import FailedCopies
-from include.tiering.remote_metadata.ingestion_contract import MetadataIngestion
-from include.tiering.remote_metadata.topic_deletions_contract import TopicDeletions
+from include.tiering.handover.handover_contract import HandoverStore
+from include.tiering.handover.watchdog import forgotten_handovers
+from include.tiering.kafka.cluster.contract import ClusterFacts
+from include.tiering.kafka.log_dirs.dirs import DirIdentity, identify, require_agreement
+from include.tiering.remote_storage.claim_store import SETTLE_SECONDS, StoreGenerations
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.marker import GuardedStorage
+from include.tiering.runs.cluster_log_dirs import ClusterLogDirs, named_log_dirs
+from include.tiering.runs.contract import ALL_TOPICS, WorkStore
+from include.tiering.runs.leases_ahead import require_none_ahead
+from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.segments.failed_copies_contract import FailedCopies
+from include.tiering.segments.ingestion_contract import MetadataIngestion
+from include.tiering.segments.topic_deletions_contract import TopicDeletions
 from include.tiering.settings import TieringSettings
-from include.tiering.tasks.claim_store import SETTLE_SECONDS, StoreGenerations
-from include.tiering.tasks.cluster_log_dirs import ClusterLogDirs, named_log_dirs
-from include.tiering.tasks.handover.watchdog import forgotten_handovers
-from include.tiering.tasks.leases_ahead import require_none_ahead
-from include.tiering.work.contract import ALL_TOPICS, WorkStore
-from include.tiering.work.handover_contract import HandoverStore
 
 LOG_DIRS: Final = "log dirs"
 TOPIC_FACTS: Final = "topic facts"

@@ -8,14 +8,16 @@ from typing import Final
 from sqlalchemy import Engine
 
 from include.tiering.clock import Clock
-from include.tiering.cluster.brokers_contract import Brokers
-from include.tiering.cluster.contract import ClusterFacts
+from include.tiering.configs.pools_contract import COPIER_POOL, EXPIRATION_POOL, READER_POOL
+from include.tiering.copying.copy_plan import CopyPlan
 from include.tiering.copying.planner import CopyPlanner
 from include.tiering.database.migrations import require_head
 from include.tiering.errors import AirflowApiError, BrokersError, MetadataUnavailableError, SourceError
-from include.tiering.log_source.contract import LogSource, Replica, UnfinishedTransaction
-from include.tiering.log_source.topic_patterns import matches
-from include.tiering.model.failed_copies import by_partition
+from include.tiering.handover.watchdog import diagnose_handovers
+from include.tiering.kafka.cluster.brokers_contract import Brokers
+from include.tiering.kafka.cluster.contract import ClusterFacts
+from include.tiering.kafka.log_dirs.contract import LogSource, Replica, UnfinishedTransaction
+from include.tiering.kafka.log_dirs.topic_patterns import matches
 from include.tiering.operations.checks import (
     HANDOVERS,
     LEASES,
@@ -25,17 +27,15 @@ from include.tiering.operations.checks import (
     ClusterStores,
     DeploymentChecks,
 )
-from include.tiering.pools.contract import COPIER_POOL, EXPIRATION_POOL, READER_POOL
-from include.tiering.quota.contract import QuotaLedger
-from include.tiering.quota.topic_quota import TopicQuotas
-from include.tiering.remote_metadata.contract import LeaseRole
+from include.tiering.operations.diagnose import Diagnosis, Evidence, diagnose
+from include.tiering.operations.left_damage import with_left_damage
+from include.tiering.operations.partition_readiness import NOTHING_PLANNED, partition_readiness, unread_partitions
+from include.tiering.operations.readiness import Readiness, run_checks
+from include.tiering.quotas.contract import QuotaLedger
+from include.tiering.quotas.topic_quota import TopicQuotas
+from include.tiering.segments.contract import LeaseRole
+from include.tiering.segments.failed_copies import by_partition
 from include.tiering.settings import TieringSettings
-from include.tiering.tasks.copy_plan import CopyPlan
-from include.tiering.tasks.diagnose import Diagnosis, Evidence, diagnose
-from include.tiering.tasks.handover.watchdog import diagnose_handovers
-from include.tiering.tasks.left_damage import with_left_damage
-from include.tiering.tasks.partition_readiness import NOTHING_PLANNED, partition_readiness, unread_partitions
-from include.tiering.tasks.readiness import Readiness, run_checks
 
 _DELETES_WITHOUT: Final = {
     LOG_DIRS: "what was archived outlives its broker; bytes that are not copied yet count as 0, which deletes less",

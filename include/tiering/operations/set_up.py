@@ -5,19 +5,19 @@ from dataclasses import replace
 
 from sqlalchemy import Engine
 
-from include.tiering.cluster.brokers_contract import Brokers
 from include.tiering.database.migrations import upgrade
 from include.tiering.database.store_identity import StoreIdentities, known_clusters, require_whole
 from include.tiering.errors import ForeignStoreError, SettingError
-from include.tiering.log_source.log_dir.dirs import identify
+from include.tiering.kafka.cluster.brokers_contract import Brokers
+from include.tiering.kafka.log_dirs.dirs import identify
 from include.tiering.model.ids import Uuid
-from include.tiering.remote_metadata.contract import RemoteLogMetadata
+from include.tiering.model.store_marker import RaisedBy, StoreMarker, StorePlace
 from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.remote_storage.store_marker import RaisedBy, StoreMarker, StorePlace
+from include.tiering.remote_storage.store_ownership import StoreOwnership
+from include.tiering.runs.cluster_log_dirs import named_log_dirs
+from include.tiering.segments.contract import RemoteLogMetadata
+from include.tiering.segments.prove_place import prove_place
 from include.tiering.settings import TieringSettings
-from include.tiering.tasks.cluster_log_dirs import named_log_dirs
-from include.tiering.tasks.prove_place import prove_place
-from include.tiering.tasks.store_ownership import StoreOwnership
 
 
 class SetUpService:

@@ -2,25 +2,25 @@
 
 from collections.abc import Callable
 
+from include.tiering.audit.service import AuditService
+from include.tiering.configs.config_store import ALL_BROKERS, ConfigStore
+from include.tiering.configs.deletion_limits import deletion_limits
+from include.tiering.configs.effective_configs import EffectiveConfigs
+from include.tiering.configs.report import describe
+from include.tiering.configs.topic_retention import FOR_EVER
 from include.tiering.errors import ForeignStoreError, StateConflictError
+from include.tiering.model.store_marker import StoreMarker, StorePlace
 from include.tiering.observers import ignore
-from include.tiering.operations.auditing import AuditService
-from include.tiering.quota.config_store import ALL_BROKERS, ConfigStore
-from include.tiering.quota.deletion_limits import deletion_limits
-from include.tiering.quota.topic_retention import FOR_EVER
-from include.tiering.remote_metadata.contract import LeaseRole, RemoteLogMetadata
+from include.tiering.operations.store_owner_report import DeletesBy, Relocation, TakeOver
+from include.tiering.remote_storage.claim_store import StoreGenerations
 from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.remote_storage.store_marker import StoreMarker, StorePlace
-from include.tiering.reports.configs import describe
-from include.tiering.reports.store_owner import DeletesBy, Relocation, TakeOver
+from include.tiering.remote_storage.store_ownership import StoreOwnership
+from include.tiering.runs.contract import WorkStore
+from include.tiering.runs.deletion_contract import DeletionStore
+from include.tiering.segments.contract import LeaseRole, RemoteLogMetadata
+from include.tiering.segments.prove_place import prove_place
 from include.tiering.settings import TieringSettings
-from include.tiering.tasks.claim_store import StoreGenerations
-from include.tiering.tasks.effective_configs import EffectiveConfigs
-from include.tiering.tasks.prove_place import prove_place
-from include.tiering.tasks.store_ownership import StoreOwnership
 from include.tiering.units import format_utc
-from include.tiering.work.contract import WorkStore
-from include.tiering.work.deletion_contract import DeletionStore
 
 
 class StoreOwnerService:

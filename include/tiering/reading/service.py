@@ -7,16 +7,16 @@ from pathlib import Path
 
 from include.tiering.clock import Clock
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.observability.metrics import process_recorder
-from include.tiering.quota.contract import Quotas
-from include.tiering.quota.fetch_admission import FetchAdmission
-from include.tiering.quota.scopes import QuotaKind
-from include.tiering.remote_metadata.contract import RemoteLogMetadata
+from include.tiering.quotas.contract import Quotas
+from include.tiering.quotas.fetch_admission import FetchAdmission
+from include.tiering.quotas.scopes import QuotaKind
+from include.tiering.reading.fetch_partition import FetchedSegment, fetch_partition
+from include.tiering.reading.fetch_records import FetchedRecords, PartitionFetch, RecordReader
+from include.tiering.reading.record_readers import RecordReaders
 from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.settings import TieringSettings
-from include.tiering.tasks.fetch_partition import FetchedSegment, fetch_partition
-from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch, RecordReader
-from include.tiering.tasks.record_readers import RecordReaders
+from include.tiering.telemetry.metrics import process_recorder
 
 
 class ReadService:

@@ -9,18 +9,18 @@ from sqlalchemy import Engine
 from include.tiering.clock import Clock
 from include.tiering.database.migrations import current_revision, require_head, upgrade
 from include.tiering.model.ids import Uuid
+from include.tiering.model.store_marker import RaisedBy, StoreMarker, StorePlace
 from include.tiering.observers import ignore
-from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
-from include.tiering.remote_metadata.recovery_contract import MetadataRecovery, SegmentAdoption
+from include.tiering.recovery.adopt import Adoption, AdoptionReport
+from include.tiering.recovery.plan_adoption import AdoptionPlan, plan_adoption, record_diverging
+from include.tiering.recovery.plan_rebuild import RebuildPlan, plan_rebuild
+from include.tiering.recovery.rebuild import Rebuild, RebuildReport
+from include.tiering.recovery.recovery_contract import MetadataRecovery, SegmentAdoption
 from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.remote_storage.store_marker import RaisedBy, StoreMarker, StorePlace
-from include.tiering.tasks.adopt import Adoption, AdoptionReport
-from include.tiering.tasks.cluster_log_dirs import ClusterLogDirs
-from include.tiering.tasks.plan_adoption import AdoptionPlan, plan_adoption, record_diverging
-from include.tiering.tasks.plan_rebuild import RebuildPlan, plan_rebuild
-from include.tiering.tasks.rebuild import Rebuild, RebuildReport
-from include.tiering.tasks.store_ownership import StoreOwnership
-from include.tiering.work.contract import WorkStore
+from include.tiering.remote_storage.store_ownership import StoreOwnership
+from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
+from include.tiering.runs.contract import WorkStore
+from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 
 _LEASE_MS: Final = 60_000
 

@@ -7,7 +7,7 @@ from typing import Final
 from include.tiering.errors import RemoteChecksumError
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.segment_data import ByteSource
-from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
+from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.units import MIB
 
 BLOCK_BYTES: Final = MIB

@@ -12,8 +12,8 @@ from typing import Protocol
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.quota.contract import ByteLimiter
-from include.tiering.remote_storage.store_marker import StoreMarker
+from include.tiering.model.store_marker import StoreMarker
+from include.tiering.quotas.contract import ByteLimiter
 
 ProgressCallback = Callable[[int], None]
 """Gets the bytes of each block as it is sent; negative where a retry sends some again, so the sum is the progress."""

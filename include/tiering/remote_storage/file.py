@@ -40,7 +40,7 @@ from include.tiering.errors import (
 )
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.segment_data import ByteSource
-from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
+from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage.bodies import BLOCK_BYTES, BytesSource, crc32c_of
 from include.tiering.remote_storage.contract import ProgressCallback
 from include.tiering.remote_storage.file_content import MAX_RECORD_BYTES, read_small_file, version_of, write_new_file

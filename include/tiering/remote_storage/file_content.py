@@ -7,7 +7,7 @@ from typing import Final
 from include.tiering.errors import RemoteStorageError
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.segment_data import ByteSource
-from include.tiering.quota.contract import ByteLimiter
+from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.bodies import blocks_of
 from include.tiering.remote_storage.contract import ProgressCallback
 from include.tiering.units import KIB, MIB

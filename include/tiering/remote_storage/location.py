@@ -8,6 +8,7 @@ from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from include.tiering.errors import ObjectKeyError, SettingError
+from include.tiering.model.store_marker import StorePlace
 from include.tiering.remote_storage.credentials import S3Credentials
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.file_listing import FileListing
@@ -19,7 +20,6 @@ from include.tiering.remote_storage.layouts.segment_keys import SegmentKeys
 from include.tiering.remote_storage.listing import ObjectListing
 from include.tiering.remote_storage.object_store import ObjectStore, checked_key
 from include.tiering.remote_storage.segment_storage import SegmentStorage
-from include.tiering.remote_storage.store_marker import StorePlace
 from include.tiering.remote_storage.strays import StoredStrays
 
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")

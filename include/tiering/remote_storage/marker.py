@@ -22,7 +22,8 @@ from include.tiering.formats import strict_json
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.quota.contract import ByteLimiter
+from include.tiering.model.store_marker import AcceptedMarkers, RaisedBy, StoreMarker, StorePlace
+from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import (
     DeleteFailure,
     ObjectKind,
@@ -32,7 +33,6 @@ from include.tiering.remote_storage.contract import (
     SegmentReader,
     StoredObject,
 )
-from include.tiering.remote_storage.store_marker import AcceptedMarkers, RaisedBy, StoreMarker, StorePlace
 
 MARKER_KEY: Final = "_tiering-store.json"
 MAX_MARKER_BYTES: Final = 4096

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from include.tiering.errors import ObjectKeyError, printable
 from include.tiering.model.segment_data import ByteSource
-from include.tiering.quota.contract import ByteLimiter
+from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import ProgressCallback
 
 MAX_KEY_LENGTH: Final = 1024

@@ -7,7 +7,7 @@ from include.tiering.errors import RemoteResourceNotFoundError, RemoteStorageErr
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.quota.contract import ByteLimiter
+from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import KeptObject, ObjectKind, TransformedSizes
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.object_store import ObjectStore

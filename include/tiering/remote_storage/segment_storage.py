@@ -29,7 +29,8 @@ from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.quota.contract import ByteLimiter, UnlimitedBytes
+from include.tiering.model.store_marker import StoreMarker
+from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
 from include.tiering.remote_storage.contract import (
     DeleteFailure,
@@ -47,7 +48,6 @@ from include.tiering.remote_storage.segment_reader import (
     no_such_index,
     read_small,
 )
-from include.tiering.remote_storage.store_marker import StoreMarker
 
 _PROBE: Final = b"written by a check that this store can be written; safe to delete\n"
 _MOST_TRIES: Final = 8

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from include.tiering.errors import ObjectKeyError, RemoteStorageError
 from include.tiering.formats.manifest import MAX_MANIFEST_BYTES
-from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.object_store import KeyFailure, ObjectStore, OpenUpload, SeenObject

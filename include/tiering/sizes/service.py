@@ -8,27 +8,27 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from include.tiering.clock import Clock
-from include.tiering.cluster.contract import ClusterFacts
+from include.tiering.copying.out_of_sight import partitions_out_of_sight
 from include.tiering.copying.planner import CopyPlanner
-from include.tiering.log_source.contract import LogSource
-from include.tiering.log_source.topic_patterns import matches
+from include.tiering.kafka.cluster.contract import ClusterFacts
+from include.tiering.kafka.log_dirs.contract import LogSource
+from include.tiering.kafka.log_dirs.topic_patterns import matches
 from include.tiering.model.cost import estimate_cost
 from include.tiering.model.sizes import PartitionSize
-from include.tiering.observability.failed_copy_metrics import publish_failed_copies
-from include.tiering.observability.metrics import process_recorder
-from include.tiering.observability.size_gauges import SizeGauges
-from include.tiering.observability.verdict_metrics import publish_verdicts
-from include.tiering.remote_metadata.contract import RemoteLogMetadata, TopicRegistry
-from include.tiering.remote_metadata.failed_copies_contract import FailedCopies
-from include.tiering.remote_metadata.ingestion_contract import MetadataIngestion
-from include.tiering.remote_metadata.sizes_contract import KeyRange, RemoteLogSizes, SizeRow
-from include.tiering.reports.sizes import SizeReport
+from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
+from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.segments.failed_copies_contract import FailedCopies
+from include.tiering.segments.ingestion_contract import MetadataIngestion
+from include.tiering.segments.sizes_contract import KeyRange, RemoteLogSizes, SizeRow
+from include.tiering.segments.topic_names import TopicNames
 from include.tiering.settings import TieringSettings
-from include.tiering.tasks.cluster_log_dirs import ClusterLogDirs
-from include.tiering.tasks.compare_tiers import TierComparison, compare_tiers
-from include.tiering.tasks.describe_log_dirs import LogDirDescription, describe_log_dirs
-from include.tiering.tasks.out_of_sight import partitions_out_of_sight
-from include.tiering.tasks.topic_names import TopicNames
+from include.tiering.sizes.compare_tiers import TierComparison, compare_tiers
+from include.tiering.sizes.describe_log_dirs import LogDirDescription, describe_log_dirs
+from include.tiering.sizes.report import SizeReport
+from include.tiering.sizes.size_gauges import SizeGauges
+from include.tiering.telemetry.failed_copy_metrics import publish_failed_copies
+from include.tiering.telemetry.metrics import process_recorder
+from include.tiering.telemetry.verdict_metrics import publish_verdicts
 
 NO_DUPLICATES: Final[Mapping[str, int]] = MappingProxyType({})
 _HISTORY: Final = "sizes-history"

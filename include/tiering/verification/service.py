@@ -7,29 +7,41 @@ from typing import Final
 from include.tiering.clock import Clock
 from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.turn import Turn
-from include.tiering.observability.metrics import process_recorder
-from include.tiering.observability.verdict_metrics import publish_verdicts
-from include.tiering.quality.judge import Judge, QualityFinding
-from include.tiering.quality.measures import SegmentMeasure
-from include.tiering.quality.partition_measures import PartitionMeasure
-from include.tiering.quality.rules import ALL_OBJECTS_THERE, Severity
-from include.tiering.quota.contract import Quotas, QuotasInForce
-from include.tiering.remote_metadata.contract import RemoteLogMetadata, SegmentRow
-from include.tiering.remote_metadata.failed_copies_contract import FailedCopies
-from include.tiering.remote_metadata.ingestion_contract import MetadataIngestion
+from include.tiering.quotas.contract import Quotas, QuotasInForce
 from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.store_ownership import StoreOwnership
+from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
+from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
+from include.tiering.segments.failed_copies_contract import FailedCopies
+from include.tiering.segments.ingestion_contract import MetadataIngestion
+from include.tiering.segments.store_witness import StoreWitness
 from include.tiering.settings import TieringSettings
-from include.tiering.tasks.cluster_log_dirs import ClusterLogDirs
-from include.tiering.tasks.missing_segments import LossLimits
-from include.tiering.tasks.plan_verification import Sample, VerificationPlan, plan_verification
-from include.tiering.tasks.record_verdicts import finding_of_result, only_deep_acquits
-from include.tiering.tasks.store_ownership import StoreOwnership
-from include.tiering.tasks.store_witness import StoreWitness
-from include.tiering.tasks.verify_partitions import PartitionReport, nobody_knows, verify_partitions
-from include.tiering.tasks.verify_planned import MeasureAll, ToMeasure, measure_planned, measured_here, verify_planned
-from include.tiering.tasks.verify_segments import Measurer, VerifyReport, subjects_of, verify_segments, verify_subjects
-from include.tiering.work.verification_contract import VerificationStore
+from include.tiering.telemetry.metrics import process_recorder
+from include.tiering.telemetry.verdict_metrics import publish_verdicts
+from include.tiering.verification.judge import Judge, QualityFinding
+from include.tiering.verification.measures import SegmentMeasure
+from include.tiering.verification.missing_segments import LossLimits
+from include.tiering.verification.partition_measures import PartitionMeasure
+from include.tiering.verification.plan_verification import Sample, VerificationPlan, plan_verification
+from include.tiering.verification.record_verdicts import finding_of_result, only_deep_acquits
+from include.tiering.verification.rules import ALL_OBJECTS_THERE, Severity
+from include.tiering.verification.turn import Turn
+from include.tiering.verification.verification_contract import VerificationStore
+from include.tiering.verification.verify_partitions import PartitionReport, nobody_knows, verify_partitions
+from include.tiering.verification.verify_planned import (
+    MeasureAll,
+    ToMeasure,
+    measure_planned,
+    measured_here,
+    verify_planned,
+)
+from include.tiering.verification.verify_segments import (
+    Measurer,
+    VerifyReport,
+    subjects_of,
+    verify_segments,
+    verify_subjects,
+)
 
 _EXPIRED_AT_ONCE: Final = 500
 

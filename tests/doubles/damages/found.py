@@ -14,19 +14,19 @@ from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.quality.measures import SegmentMeasure
-from include.tiering.quality.measuring import measure_segment
-from include.tiering.quality.partition_measures import measure_partition
-from include.tiering.quality.partition_rules import PARTITION_RULES
-from include.tiering.quality.size_rules import STORED_RULES
-from include.tiering.quota.contract import UnlimitedBytes
-from include.tiering.remote_metadata.contract import SegmentRow
+from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.listing import KeyInterval, ObjectListing
 from include.tiering.remote_storage.marker import MARKER_KEY
 from include.tiering.remote_storage.object_store import ObjectStore
 from include.tiering.remote_storage.segment_reader import read_small
 from include.tiering.remote_storage.segment_storage import SegmentStorage
-from include.tiering.tasks.compare_stored import Suspicion, settle_stored
+from include.tiering.segments.contract import SegmentRow
+from include.tiering.sizes.compare_stored import Suspicion, settle_stored
+from include.tiering.verification.measures import SegmentMeasure
+from include.tiering.verification.measuring import measure_segment
+from include.tiering.verification.partition_measures import measure_partition
+from include.tiering.verification.partition_rules import PARTITION_RULES
+from include.tiering.verification.size_rules import STORED_RULES
 from tests.doubles.damages.damage import Damage
 from tests.doubles.damages.picture import LAYOUT, Picture, whole_picture
 from tests.doubles.plain_judge import PlainJudge

@@ -5,8 +5,8 @@ from typing import Final
 
 from include.tiering.formats.codecs import MAX_STREAMED_BYTES
 from include.tiering.formats.records import MAX_RECORDS
-from include.tiering.quality.rules import NOT_OPENED
 from include.tiering.units import MIB
+from include.tiering.verification.rules import NOT_OPENED
 from tests.doubles.damages.catalogue import CATALOGUE, NOT_CAUGHT
 from tests.doubles.damages.damage import ANY, RULES_BY_ID, Damage, level_of
 from tests.doubles.source_tree import ROOT

@@ -16,10 +16,10 @@ from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
-from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
+from include.tiering.segments.contract import SegmentRow
 from tests.doubles.broker_data import expected
 from tests.doubles.copied_segments import PAYMENTS, rolled_segments
 

@@ -9,11 +9,11 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from include.tiering.broker_process import kafka_home
+from include.tiering.broker_process.java import java
+from include.tiering.broker_process.kafka_home import KAFKA, LOG4J_2
+from include.tiering.broker_process.maven import Artifact, fetch, run
 from include.tiering.errors import KafkaMissingError
-from include.tiering.rehearsal import kafka_home
-from include.tiering.rehearsal.java import java
-from include.tiering.rehearsal.kafka_home import KAFKA, LOG4J_2
-from include.tiering.rehearsal.maven import Artifact, fetch, run
 
 VERSIONS: Final = (kafka_home.RELEASE, "3.9.2", "4.4.0")
 _CACHE: Final = Path(__file__).resolve().parents[3] / ".cache" / "kafka"

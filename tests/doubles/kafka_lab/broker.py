@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from include.tiering.rehearsal.broker_process import BrokerProcess
+from include.tiering.broker_process.broker_process import BrokerProcess
 
 
 @dataclass

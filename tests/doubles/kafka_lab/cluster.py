@@ -21,9 +21,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from include.tiering.broker_process.ports import Ports, free_ports
+from include.tiering.broker_process.server_properties import logging_option, server_properties
 from include.tiering.errors import PortTakenError
-from include.tiering.rehearsal.ports import Ports, free_ports
-from include.tiering.rehearsal.server_properties import logging_option, server_properties
 from tests.doubles.kafka_lab.artifacts import class_path
 from tests.doubles.kafka_lab.broker import KafkaBroker
 

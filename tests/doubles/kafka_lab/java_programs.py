@@ -6,8 +6,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from include.tiering.broker_process.java import java
 from include.tiering.errors import KafkaMissingError
-from include.tiering.rehearsal.java import java
 from tests.doubles.kafka_lab.artifacts import class_path
 
 _PROGRAMS: Final = Path(__file__).parent / "java"

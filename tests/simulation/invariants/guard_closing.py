@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.record_contract import FindingState
-from include.tiering.work.sql_standing_guards import standing
+from include.tiering.audit.sql_standing_guards import standing
 from tests.simulation.world.sides import CLUSTER_ID
 
 if TYPE_CHECKING:

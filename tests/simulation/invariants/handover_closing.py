@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from include.tiering.model.handover import HandoverState
+from include.tiering.handover.handover import HandoverState
+from include.tiering.handover.handover_contract import Handover, LocalRetention
+from include.tiering.handover.watchdog import PERSON_MS, forgotten_handovers
 from include.tiering.model.ids import Uuid
-from include.tiering.tasks.handover.watchdog import PERSON_MS, forgotten_handovers
-from include.tiering.work.handover_contract import Handover, LocalRetention
 from tests.simulation.world.brokers import PartitionLog
 from tests.simulation.world.handover_events import HandoverEvents
 from tests.simulation.world.runs import Runs

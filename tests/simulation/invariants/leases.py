@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.remote_metadata.contract import Fence, LeaseRole
+from include.tiering.segments.contract import Fence, LeaseRole
 from tests.simulation.invariants.rows import Row
 from tests.simulation.kernel.scheduler import Process
 

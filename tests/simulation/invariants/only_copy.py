@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionReason
-from include.tiering.work.contract import ALL_TOPICS
+from include.tiering.runs.contract import ALL_TOPICS
 from tests.simulation.invariants.retention import is_due, limits_of
 from tests.simulation.invariants.rows import FINISHED, Row
 from tests.simulation.kernel.scheduler import Process

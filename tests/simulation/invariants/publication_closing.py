@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from include.tiering.tasks.plan_publication import PublicationPlan
+from include.tiering.metadata_sync.plan_publication import PublicationPlan
 from tests.simulation.invariants.rows import FINISHED
 from tests.simulation.world.handover_events import HandoverEvents
 from tests.simulation.world.runs import Runs

@@ -14,21 +14,25 @@ from typing import Any, Final
 
 from include.tiering.database import clock as database_clock
 from include.tiering.database import fencing_tokens
-from include.tiering.quota.byte_bounded_queue import ByteBoundedQueue
+from include.tiering.quotas.byte_bounded_queue import ByteBoundedQueue
 from tests.simulation.kernel.futures import SimulatedExecutor, SimulatedFuture
 from tests.simulation.kernel.scheduler import Scheduler
 from tests.simulation.kernel.threads import SimulatedThreading
 
 _PACKAGE: Final = "include.tiering."
 _WITH_THREADS: Final = (
-    "tasks.batch_heartbeat",
-    "tasks.send_gate",
-    "tasks.copy_segments",
-    "tasks.delete_batch",
-    "tasks.remove_strays",
-    "tasks.handover.keep_alive",
-    "quota.byte_bounded_queue",
+    "runs.batch_heartbeat",
+    "runs.send_gate",
+    "copying.copy_segments",
+    "expiration.delete_batch",
+    "audit.remove_strays",
+    "handover.keep_alive",
+    "quotas.byte_bounded_queue",
 )
+_WITH_REAL_THREADS: Final = tuple(
+    f"{_PACKAGE}{name}" for name in ("app", "database", "kafka", "quotas", "remote_storage", "telemetry")
+)
+"""Packages whose threads are those of adapters, which a schedule does not use."""
 
 
 @contextmanager
@@ -74,5 +78,6 @@ def _modules() -> tuple[Any, ...]:
     return tuple(
         module
         for name, module in sorted(sys.modules.items())
-        if name.startswith(_PACKAGE + "tasks.") or name == _PACKAGE + "quota.byte_bounded_queue"
+        if name == _PACKAGE + "quotas.byte_bounded_queue"
+        or (name.startswith(_PACKAGE) and not name.startswith(_WITH_REAL_THREADS))
     )

@@ -4,13 +4,7 @@ import hashlib
 from dataclasses import replace
 from typing import Any
 
-from include.tiering.log_source import eligibility
-from include.tiering.log_source.contract import IneligibleReason
-from include.tiering.log_source.log_dir import judge as judging
-from include.tiering.model.ids import RemoteLogSegmentId, Uuid
-from include.tiering.remote_metadata import sql_changes, sql_counters
-from include.tiering.remote_metadata.sql_queries import list_of_partition
-from include.tiering.tasks import (
+from include.tiering.copying import (
     copy_checks,
     copy_fork,
     copy_one_segment,
@@ -18,9 +12,15 @@ from include.tiering.tasks import (
     plan_copy,
     plan_replacements,
 )
-from include.tiering.tasks.copy_one_segment import SegmentCopier
-from include.tiering.tasks.leftover_copies import LeftoverCopies
-from include.tiering.tasks.plan_replacements import Replacements
+from include.tiering.copying.copy_one_segment import SegmentCopier
+from include.tiering.copying.leftover_copies import LeftoverCopies
+from include.tiering.copying.plan_replacements import Replacements
+from include.tiering.kafka.log_dirs import eligibility
+from include.tiering.kafka.log_dirs import judge as judging
+from include.tiering.kafka.log_dirs.contract import IneligibleReason
+from include.tiering.model.ids import RemoteLogSegmentId, Uuid
+from include.tiering.segments import sql_changes, sql_counters
+from include.tiering.segments.sql_queries import list_of_partition
 from tests.simulation.mutants.mutant import Instead, Mutant, Patch, found_one, nothing, refused, said
 
 _sends = SegmentCopier._send_and_finish

@@ -3,17 +3,16 @@
 from dataclasses import replace
 from typing import Any
 
-from include.tiering.model import expiration
+from include.tiering.expiration import expiration, plan_expiration
+from include.tiering.expiration.delete_batch import DeleteBatch
+from include.tiering.expiration.delete_segments import SegmentDeleter
+from include.tiering.expiration.require_replacement import ReplacementCheck
 from include.tiering.model.epoch_history import MergedHistory
 from include.tiering.model.retention import DeletionReason
-from include.tiering.remote_metadata import sql_truth
-from include.tiering.remote_metadata.contract import LeaseRole
-from include.tiering.tasks import plan_expiration
-from include.tiering.tasks.delete_batch import DeleteBatch
-from include.tiering.tasks.delete_segments import SegmentDeleter
-from include.tiering.tasks.require_replacement import ReplacementCheck
-from include.tiering.tasks.topic_standing import TopicWatch
-from include.tiering.work.deletion_contract import DeletionRun
+from include.tiering.runs.deletion_contract import DeletionRun
+from include.tiering.segments import sql_truth
+from include.tiering.segments.contract import LeaseRole
+from include.tiering.segments.topic_standing import TopicWatch
 from tests.simulation.mutants.mutant import Call, Instead, Mutant, Patch, otherwise, said
 
 _begins = SegmentDeleter.begin

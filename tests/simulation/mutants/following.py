@@ -4,16 +4,16 @@ from dataclasses import replace
 from itertools import dropwhile
 from typing import Any
 
+from include.tiering.copying import copy_fork, copy_one_segment, next_segments, plan_copy
 from include.tiering.copying import planner as copy_planner
 from include.tiering.copying import service as copy_service
+from include.tiering.copying.copy_plan import HeldBack
+from include.tiering.copying.next_segments import uncopied
 from include.tiering.errors import StateConflictError
-from include.tiering.log_source.contract import IneligibleReason
+from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.divergence import newest_history, open_divergence
 from include.tiering.model.skipped_offsets import OffsetRange
-from include.tiering.remote_metadata import sql_changes, sql_divergences, sql_skipped_offsets
-from include.tiering.tasks import copy_fork, copy_one_segment, next_segments, plan_copy
-from include.tiering.tasks.copy_plan import HeldBack
-from include.tiering.tasks.next_segments import uncopied
+from include.tiering.segments import sql_changes, sql_divergences, sql_skipped_offsets
 from tests.simulation.mutants.mutant import Call, Mutant, Patch, nothing, otherwise, refused
 
 _records = sql_divergences.record

@@ -2,18 +2,10 @@
 
 from typing import Any
 
-from include.tiering.model.handover import HandoverStep
-from include.tiering.tasks.handover import (
-    drive,
-    guards,
-    preconditions,
-    switch,
-    undo,
-    watch,
-    watchdog,
-)
-from include.tiering.tasks.handover.ports import DONE, REMOTE_STORAGE
-from include.tiering.work.sql_handovers import SqlHandoverStore
+from include.tiering.handover import drive, guards, preconditions, switch, undo, watch, watchdog
+from include.tiering.handover.handover import HandoverStep
+from include.tiering.handover.ports import DONE, REMOTE_STORAGE
+from include.tiering.handover.sql_handovers import SqlHandoverStore
 from tests.simulation.mutants.mutant import Mutant, Patch, nothing
 
 _follows = drive.following

@@ -4,18 +4,18 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from include.tiering.audit import unknown_segment
+from include.tiering.audit import plan_removals, unknown_segment
 from include.tiering.audit.context import AuditMoment
+from include.tiering.audit.service import AuditVerbs
+from include.tiering.audit.sql_removals import SqlRemovalStore
 from include.tiering.errors import ForeignStoreError
-from include.tiering.operations.auditing import AuditVerbs
-from include.tiering.remote_metadata import sql_looks
-from include.tiering.remote_metadata.looks import Look
-from include.tiering.remote_metadata.values import QualityResult
 from include.tiering.remote_storage.strays import StoredStrays
-from include.tiering.tasks import plan_removals, verify_segments
-from include.tiering.tasks.own_topics import SeenOwners
-from include.tiering.tasks.record_verdicts import Subject
-from include.tiering.work.sql_removals import SqlRemovalStore
+from include.tiering.segments import sql_looks
+from include.tiering.segments.looks import Look
+from include.tiering.segments.own_topics import SeenOwners
+from include.tiering.segments.values import QualityResult
+from include.tiering.verification import verify_segments
+from include.tiering.verification.record_verdicts import Subject
 from tests.simulation.mutants.mutant import (
     Call,
     Mutant,

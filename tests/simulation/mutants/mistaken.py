@@ -11,25 +11,27 @@ from typing import Any
 
 from sqlalchemy import not_, or_
 
+from include.tiering.copying import leftover_copies
+from include.tiering.copying.copy_one_segment import SegmentCopier
+from include.tiering.copying.leftover_copies import LeftoverCopies
+from include.tiering.copying.plan_leftovers import leftovers_of
 from include.tiering.database.schema import leases
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.errors import ForeignStoreError
+from include.tiering.expiration import clock_guard, plan_expiration
 from include.tiering.expiration import service as expiration_service
+from include.tiering.expiration.delete_batch import DeleteBatch
+from include.tiering.expiration.require_replacement import ReplacementCheck
 from include.tiering.model.ids import Uuid
 from include.tiering.model.retention import DeletionReason
-from include.tiering.remote_storage.store_marker import AcceptedMarkers
-from include.tiering.tasks import brake, clock_guard, leftover_copies, plan_expiration, topic_standing
-from include.tiering.tasks.claim_store import StoreClaim
-from include.tiering.tasks.copy_one_segment import SegmentCopier
-from include.tiering.tasks.delete_batch import DeleteBatch
-from include.tiering.tasks.leftover_copies import LeftoverCopies
-from include.tiering.tasks.missing_segments import MissingSegments
-from include.tiering.tasks.plan_leftovers import leftovers_of
-from include.tiering.tasks.require_replacement import ReplacementCheck
-from include.tiering.tasks.send_gate import SendGate
-from include.tiering.tasks.store_witness import StoreWitness
-from include.tiering.tasks.whole_copy import WholeCopy
-from include.tiering.work import sql_lease_rows
+from include.tiering.model.store_marker import AcceptedMarkers
+from include.tiering.remote_storage.claim_store import StoreClaim
+from include.tiering.runs import brake, sql_lease_rows
+from include.tiering.runs.send_gate import SendGate
+from include.tiering.segments import topic_standing
+from include.tiering.segments.store_witness import StoreWitness
+from include.tiering.segments.whole_copy import WholeCopy
+from include.tiering.verification.missing_segments import MissingSegments
 from tests.simulation.mutants.mutant import Call, Instead, Mutant, Patch, found_one, nothing, otherwise, refused, said
 
 _sends = SegmentCopier._send_and_finish

@@ -8,14 +8,14 @@ from sqlalchemy import true
 
 from include.tiering.database.fencing import FenceHolder
 from include.tiering.database.transactions import writing
-from include.tiering.remote_metadata import sql, sql_changes, sql_counters, sql_deletions
+from include.tiering.expiration import sql_deletions as sql_deletion_work
 from include.tiering.remote_storage.marker import GuardedStorage
 from include.tiering.remote_storage.segment_storage import SegmentStorage
-from include.tiering.tasks.batch_heartbeat import BatchHeartbeat
-from include.tiering.tasks.send_gate import SendGate
-from include.tiering.work import sql as sql_work
-from include.tiering.work import sql_deletions as sql_deletion_work
-from include.tiering.work import sql_lease_rows, sql_leases
+from include.tiering.runs import sql as sql_work
+from include.tiering.runs import sql_lease_rows, sql_leases
+from include.tiering.runs.batch_heartbeat import BatchHeartbeat
+from include.tiering.runs.send_gate import SendGate
+from include.tiering.segments import sql, sql_changes, sql_counters, sql_deletions
 from tests.simulation.mutants.mutant import Call, Mutant, Patch, nothing
 from tests.simulation.world.database import database
 

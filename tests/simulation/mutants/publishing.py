@@ -6,16 +6,15 @@ from typing import Any
 
 from include.tiering.database.fencing import FenceHolder
 from include.tiering.database.fencing_tokens import RANDOM_BITS, token_after
+from include.tiering.metadata_sync import plan_publication, publication_records, publish, sql_publication
+from include.tiering.metadata_sync.plan_publication import PublicationStep
+from include.tiering.metadata_sync.publish import Publisher
+from include.tiering.metadata_sync.read_back import ReadBack
+from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.remote_metadata import sql_publication
-from include.tiering.remote_metadata.contract import Fence, LeaseRole
-from include.tiering.remote_metadata.sql_publication import SqlPublicationStore
-from include.tiering.tasks import plan_publication, publication_records, publish
-from include.tiering.tasks.plan_publication import PublicationStep
-from include.tiering.tasks.publish import Publisher
-from include.tiering.tasks.read_back import ReadBack
-from include.tiering.work.contract import PartitionLease
+from include.tiering.runs.contract import PartitionLease
+from include.tiering.segments.contract import Fence, LeaseRole
 from tests.simulation.mutants.mutant import Instead, Mutant, Patch, found_one, nothing, otherwise
 
 _plans = plan_publication.plan_publication

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-from include.tiering.cluster.brokers_contract import (
+from include.tiering.errors import BrokersError, BrokersRefusedError, BrokersUnavailableError, UnknownTopicError
+from include.tiering.kafka.cluster.brokers_contract import (
     BrokerConfig,
     BrokerNode,
     ClusterDescription,
@@ -11,9 +12,8 @@ from include.tiering.cluster.brokers_contract import (
     OffsetsAnswer,
     PartitionOffsets,
 )
-from include.tiering.cluster.contract import TopicFacts
-from include.tiering.errors import BrokersError, BrokersRefusedError, BrokersUnavailableError, UnknownTopicError
-from include.tiering.metadata_topic.contract import METADATA_TOPIC
+from include.tiering.kafka.cluster.contract import TopicFacts
+from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.brokers import PartitionLog

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from include.tiering.cluster.contract import PartitionFacts, TopicFacts
+from include.tiering.kafka.cluster.contract import PartitionFacts, TopicFacts
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from tests.simulation.world.records import Record
 

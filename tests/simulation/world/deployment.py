@@ -12,6 +12,10 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from include.tiering.app import App
+from include.tiering.audit.sql_audit import SqlSegmentFacts
+from include.tiering.audit.sql_audits import SqlAuditStore
+from include.tiering.audit.sql_removals import SqlRemovalStore
+from include.tiering.configs.sql_configs import SqlConfigStore
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.errors import (
     ClusterFactsError,
@@ -19,27 +23,23 @@ from include.tiering.errors import (
     QuotaExceededError,
     SourceUnreadableError,
 )
+from include.tiering.expiration.sql_deletions import SqlDeletionStore
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.store_marker import RaisedBy, StoreMarker
 from include.tiering.operations import set_up
-from include.tiering.quota.sql_configs import SqlConfigStore
-from include.tiering.quota.topic_quota import Admission
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
-from include.tiering.remote_metadata.sql_audit import SqlSegmentFacts
-from include.tiering.remote_metadata.sql_failed_copies import SqlFailedCopies
-from include.tiering.remote_metadata.sql_topic_deletions import SqlTopicDeletions
-from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
+from include.tiering.quotas.topic_quota import Admission
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout
 from include.tiering.remote_storage.layouts.options import form_of
 from include.tiering.remote_storage.segment_storage import SegmentStorage
-from include.tiering.remote_storage.store_marker import RaisedBy, StoreMarker
 from include.tiering.remote_storage.strays import StoredStrays
+from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.segments.sql import SqlRemoteLogMetadata
+from include.tiering.segments.sql_failed_copies import SqlFailedCopies
+from include.tiering.segments.sql_topic_deletions import SqlTopicDeletions
+from include.tiering.segments.sql_topics import SqlTopicRegistry
 from include.tiering.settings import TieringSettings, load_settings
-from include.tiering.work.sql import SqlWorkStore
-from include.tiering.work.sql_audits import SqlAuditStore
-from include.tiering.work.sql_deletions import SqlDeletionStore
-from include.tiering.work.sql_removals import SqlRemovalStore
 from tests.doubles.app_parts import put
 from tests.doubles.plain_judge import PlainJudge
 from tests.simulation.kernel.scheduler import Process, Verdict

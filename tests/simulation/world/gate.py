@@ -10,11 +10,11 @@ from unittest.mock import patch
 
 from include.tiering.model.depth import Depth
 from include.tiering.model.verdict import Verdict
-from include.tiering.quality import succession
-from include.tiering.quality.measures import SegmentMeasure
-from include.tiering.remote_metadata.contract import SegmentRow
 from include.tiering.remote_storage.contract import ObjectKind
-from include.tiering.tasks import verify_segments
+from include.tiering.segments import succession
+from include.tiering.segments.contract import SegmentRow
+from include.tiering.verification import verify_segments
+from include.tiering.verification.measures import SegmentMeasure
 
 _SOUND: Final = {field.name: 0 for field in fields(SegmentMeasure) if field.type == (int | None)}
 _OBJECTS: Final = frozenset({ObjectKind.LOG, ObjectKind.INDEXES, ObjectKind.MANIFEST})

@@ -6,16 +6,16 @@ from typing import Any, Final
 
 from include.tiering.errors import BrokersRefusedError, RemoteChecksumError, UnknownSegmentError
 from include.tiering.handover.actions import HandoverActions
+from include.tiering.handover.checks.handover_facts import StoreFacts
+from include.tiering.handover.keep_alive import kept_alive
+from include.tiering.handover.ports import HandoverLimits, HandoverPorts, StoredDigest
+from include.tiering.handover.sql_handovers import SqlHandoverStore
+from include.tiering.metadata_sync.publish import Publisher
+from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
 from include.tiering.model.depth import Depth
-from include.tiering.model.handover_facts import StoreFacts
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.record_digest import RangeDigest, RecordDigest, SeenRecord
 from include.tiering.model.skipped_offsets import OffsetRange
-from include.tiering.remote_metadata.sql_publication import SqlPublicationStore
-from include.tiering.tasks.handover.keep_alive import kept_alive
-from include.tiering.tasks.handover.ports import HandoverLimits, HandoverPorts, StoredDigest
-from include.tiering.tasks.publish import Publisher
-from include.tiering.work.sql_handovers import SqlHandoverStore
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.admin import ModelAdmin
 from tests.simulation.world.contracts import HANDOVERS, PUBLICATIONS

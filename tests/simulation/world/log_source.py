@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from itertools import takewhile
 from typing import Final
 
-from include.tiering.broker_files.names import DirectoryState
-from include.tiering.cluster.contract import TopicFacts
 from include.tiering.errors import (
     ClusterFactsError,
     CompactedSegmentError,
@@ -18,7 +16,8 @@ from include.tiering.errors import (
     SourceUnreadableError,
     SourceVanishedError,
 )
-from include.tiering.log_source.contract import (
+from include.tiering.kafka.cluster.contract import TopicFacts
+from include.tiering.kafka.log_dirs.contract import (
     CheckedSegment,
     LogSegment,
     Replica,
@@ -27,9 +26,10 @@ from include.tiering.log_source.contract import (
     SourceFingerprint,
     UnfinishedTransaction,
 )
-from include.tiering.log_source.log_dir.dirs import DirIdentity
-from include.tiering.log_source.log_dir.found_replica import FoundReplica, FoundSegment
-from include.tiering.log_source.log_dir.judge import Ownership, judge, no_retention, ownership
+from include.tiering.kafka.log_dirs.dirs import DirIdentity
+from include.tiering.kafka.log_dirs.found_replica import FoundReplica, FoundSegment
+from include.tiering.kafka.log_dirs.judge import Ownership, judge, no_retention, ownership
+from include.tiering.kafka.log_dirs.names import DirectoryState
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_data import LogSegmentData

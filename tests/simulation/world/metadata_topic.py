@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from include.tiering.errors import MetadataTopicRangeError, MetadataTopicUnavailableError
-from include.tiering.metadata_topic.contract import METADATA_TOPIC, OffsetBounds, TopicRecord
+from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds, TopicRecord
 from include.tiering.model.ids import Uuid
 from tests.simulation.kernel.scheduler import STEP_MS, Process
 from tests.simulation.world.object_store import perform

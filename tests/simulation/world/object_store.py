@@ -16,7 +16,7 @@ from include.tiering.errors import (
     RemoteStorageUnavailableError,
 )
 from include.tiering.model.segment_data import ByteSource
-from include.tiering.quota.contract import ByteLimiter
+from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.bodies import blocks_of
 from include.tiering.remote_storage.contract import ProgressCallback
 from include.tiering.remote_storage.marker import MARKER_KEY

@@ -3,13 +3,13 @@ beside it."""
 
 from typing import Final
 
+from include.tiering.configs.sql_configs import SqlConfigStore
+from include.tiering.configs.sql_pool_mirror import SqlPoolMirror
+from include.tiering.handover.sql_handovers import SqlHandoverStore
 from include.tiering.model.ids import Uuid
-from include.tiering.pools.sql_mirror import SqlPoolMirror
-from include.tiering.quota.sql_configs import SqlConfigStore
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
-from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
-from include.tiering.work.sql import SqlWorkStore
-from include.tiering.work.sql_handovers import SqlHandoverStore
+from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.segments.sql import SqlRemoteLogMetadata
+from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.simulation.kernel.scheduler import Scheduler
 from tests.simulation.world.database import Database
 from tests.simulation.world.memory import Memory

@@ -9,18 +9,18 @@ from collections.abc import Callable
 from typing import Any
 
 from include.tiering.app import App
+from include.tiering.configs.config_store import ConfigEntity, EntityType
+from include.tiering.configs.pools_contract import COPIER_POOL
+from include.tiering.configs.sql_configs import SqlConfigStore
+from include.tiering.configs.sql_pool_mirror import SqlPoolMirror
+from include.tiering.configs.topic_retention import TopicRetention
 from include.tiering.errors import TieringError
+from include.tiering.handover.sql_handovers import SqlHandoverStore
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.pools.contract import COPIER_POOL
-from include.tiering.pools.sql_mirror import SqlPoolMirror
-from include.tiering.quota.config_store import ConfigEntity, EntityType
-from include.tiering.quota.sql_configs import SqlConfigStore
-from include.tiering.quota.topic_retention import TopicRetention
-from include.tiering.remote_metadata.sql import SqlRemoteLogMetadata
-from include.tiering.remote_metadata.sql_topics import SqlTopicRegistry
 from include.tiering.remote_storage.marker import MARKER_KEY, marker_to_bytes
-from include.tiering.work.sql import SqlWorkStore
-from include.tiering.work.sql_handovers import SqlHandoverStore
+from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.segments.sql import SqlRemoteLogMetadata
+from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.simulation.invariants.watch import UNTYPED, Watch
 from tests.simulation.kernel.choices import Choices, Menu
 from tests.simulation.kernel.scheduler import Process, Scheduler, Task

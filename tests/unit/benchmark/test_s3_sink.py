@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from include.tiering.errors import RemoteChecksumError, RemoteObjectExistsError
-from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
 from include.tiering.remote_storage.s3.store import S3ObjectStore
 from include.tiering.units import MIB

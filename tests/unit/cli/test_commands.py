@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from include.tiering.copying.copy_plan import HeldBack, HeldBackPartition
 from include.tiering.errors import OffsetOutOfRangeError
-from include.tiering.log_source.contract import ScanReport
+from include.tiering.kafka.log_dirs.contract import ScanReport
 from include.tiering.model.depth import Depth
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.quality.judge import QualityFinding
-from include.tiering.tasks.batch_room import BatchEnd
-from include.tiering.tasks.copy_plan import HeldBack, HeldBackPartition
-from include.tiering.tasks.diagnose import Cause, Diagnosis
-from include.tiering.tasks.fetch_records import FetchedRecords, PartitionFetch
-from include.tiering.tasks.partition_readiness import NotReady, PartitionReadiness
-from include.tiering.tasks.readiness import Check
-from include.tiering.tasks.verify_segments import VerifyReport
-from include.tiering.work.contract import BatchProgress, LeaseHolder, SegmentOutcome
+from include.tiering.operations.diagnose import Cause, Diagnosis
+from include.tiering.operations.partition_readiness import NotReady, PartitionReadiness
+from include.tiering.operations.readiness import Check
+from include.tiering.reading.fetch_records import FetchedRecords, PartitionFetch
+from include.tiering.runs.batch_room import BatchEnd
+from include.tiering.runs.contract import BatchProgress, LeaseHolder, SegmentOutcome
+from include.tiering.verification.judge import QualityFinding
+from include.tiering.verification.verify_segments import VerifyReport
 from tests.doubles import sample_values as sample
 from tests.doubles.fake_app import FakeApp, batch_result
 

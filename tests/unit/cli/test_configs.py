@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from include.tiering.errors import (
     AirflowApiUnavailableError,
     BrokersRefusedError,
     BrokersUnavailableError,
     MetadataUnavailableError,
 )
-from include.tiering.quota.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from tests.doubles.fake_app import FakeApp
 from tests.doubles.memory_configs import ScriptedLedger
 from tests.doubles.memory_pools import usage

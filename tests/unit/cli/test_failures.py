@@ -15,9 +15,9 @@ from include.tiering.errors import (
     SettingError,
     SourceUnreadableError,
 )
-from include.tiering.log_source.contract import ScanError
-from include.tiering.tasks.batch_room import BatchEnd
-from include.tiering.work.contract import SegmentOutcome
+from include.tiering.kafka.log_dirs.contract import ScanError
+from include.tiering.runs.batch_room import BatchEnd
+from include.tiering.runs.contract import SegmentOutcome
 from tests.doubles import sample_values as sample
 from tests.doubles.fake_app import FakeApp, batch_result
 

@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 from include.tiering.cli.app import cli
 from include.tiering.cli.session import Session
 from include.tiering.errors import MetadataTopicReplacedError, MetadataTopicUnavailableError
+from include.tiering.metadata_sync.ingest_report import IngestedPartition, IngestReport
 from include.tiering.model.ids import Uuid
-from include.tiering.remote_metadata.ingestion_contract import MetadataTopicIdentity
-from include.tiering.tasks.ingest_report import IngestedPartition, IngestReport
+from include.tiering.segments.ingestion_contract import MetadataTopicIdentity
 from tests.doubles.manual_clock import ManualClock
 
 TOPIC = MetadataTopicIdentity(Uuid(bytes(15) + b"\x07"), 1)

@@ -10,10 +10,10 @@ from rich.console import Console
 
 from include.tiering.cli.output import JsonOutput, TextOutput, json_pieces, output_for
 from include.tiering.cli.progress import RunProgress
+from include.tiering.copying.scan_report import present_scan
 from include.tiering.errors import MetadataUnavailableError
-from include.tiering.log_source.contract import ScanError
-from include.tiering.reports.scan import present_scan
-from include.tiering.work.contract import BatchProgress
+from include.tiering.kafka.log_dirs.contract import ScanError
+from include.tiering.runs.contract import BatchProgress
 from tests.doubles import sample_values as sample
 from tests.doubles.fake_app import FakeWork
 

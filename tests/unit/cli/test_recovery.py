@@ -17,13 +17,13 @@ from include.tiering.model.ids import Uuid
 from include.tiering.model.recovered_histories import RecoveredHistory
 from include.tiering.model.recovered_log import LeftOut, Obstacle
 from include.tiering.model.skipped_offsets import OffsetRange
-from include.tiering.remote_metadata.recovery_contract import StoredSegment
-from include.tiering.remote_storage.store_marker import StoreMarker
-from include.tiering.tasks.adopt import AdoptionReport
-from include.tiering.tasks.plan_adoption import AdoptionPlan, PartitionAdoption, RefusedAttempt
-from include.tiering.tasks.plan_rebuild import ListedPartition, OtherName, RebuildPlan
-from include.tiering.tasks.rebuild import RebuildReport, RebuiltPartition
-from include.tiering.tasks.stored_attempts import FaultyAttempt, FoundAttempt
+from include.tiering.model.store_marker import StoreMarker
+from include.tiering.recovery.adopt import AdoptionReport
+from include.tiering.recovery.plan_adoption import AdoptionPlan, PartitionAdoption, RefusedAttempt
+from include.tiering.recovery.plan_rebuild import ListedPartition, OtherName, RebuildPlan
+from include.tiering.recovery.rebuild import RebuildReport, RebuiltPartition
+from include.tiering.recovery.recovery_contract import StoredSegment
+from include.tiering.recovery.stored_attempts import FaultyAttempt, FoundAttempt
 from tests.doubles.segments import partition_of, segment_of, uuid
 
 ORDERS_0 = partition_of()

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from include.tiering.broker_process.kafka_home import KafkaHome
+from include.tiering.broker_process.sample import sample_of
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.errors import KafkaMissingError, RehearsalRoomError
-from include.tiering.model.handover import HandoverState, HandoverStep
+from include.tiering.handover.handover import HandoverState, HandoverStep
+from include.tiering.handover.handover_contract import Handover, LocalRetention
+from include.tiering.handover.rehearsal.read_back import Comparison
+from include.tiering.handover.rehearsal.result import Rehearsal, RehearsedPartition
 from include.tiering.model.ids import Uuid
-from include.tiering.rehearsal.kafka_home import KafkaHome
-from include.tiering.rehearsal.read_back import Comparison
-from include.tiering.rehearsal.result import Rehearsal, RehearsedPartition
-from include.tiering.rehearsal.sample import sample_of
-from include.tiering.work.handover_contract import Handover, LocalRetention
 from tests.doubles.replicas import ORDERS, replica
 
 SAMPLE = sample_of(replica([100, 200, 300], epochs=((0, 0), (4, 12))), 1_000)
@@ -49,8 +49,10 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> Any:
             return outcome
 
         monkeypatch.setattr("include.tiering.app.rehearse.rehearse", rehearse)
-        monkeypatch.setattr("include.tiering.rehearsal.java.java", lambda: "/bin/java")
-        monkeypatch.setattr("include.tiering.rehearsal.kafka_home.kafka_by_maven", lambda _: KafkaHome("4.3.1", "jars"))
+        monkeypatch.setattr("include.tiering.broker_process.java.java", lambda: "/bin/java")
+        monkeypatch.setattr(
+            "include.tiering.broker_process.kafka_home.kafka_by_maven", lambda _: KafkaHome("4.3.1", "jars")
+        )
         return called
 
     return as_given

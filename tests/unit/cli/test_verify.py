@@ -9,10 +9,10 @@ from typer.testing import Result
 
 from include.tiering.cli.session import author
 from include.tiering.model.depth import Depth
-from include.tiering.model.turn import Turn
-from include.tiering.quality.judge import QualityFinding
-from include.tiering.tasks.plan_verification import Sample
-from include.tiering.tasks.verify_partitions import PartitionReport
+from include.tiering.verification.judge import QualityFinding
+from include.tiering.verification.plan_verification import Sample
+from include.tiering.verification.turn import Turn
+from include.tiering.verification.verify_partitions import PartitionReport
 from tests.doubles import sample_values as sample
 from tests.doubles.fake_app import FakeApp
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import RemoteStorageUnavailableError
-from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout

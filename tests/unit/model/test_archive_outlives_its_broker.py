@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from include.tiering.expiration.expiration import decide_deletions
 from include.tiering.model.epoch_history import merged
-from include.tiering.model.expiration import decide_deletions
 from include.tiering.model.leader_epochs import LeaderEpochs
 from tests.doubles.retention import named, remote_segment, retention_input
 

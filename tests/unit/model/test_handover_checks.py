@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from include.tiering.model.handover import STEPS, HandoverStep
-from include.tiering.model.handover_check import CheckOutcome, results_of, worst
-from include.tiering.model.handover_facts import FrozenPartition, MetadataTopicFacts, PublishedSegment
-from include.tiering.model.handover_pitfalls import CHECKS, PITFALLS
+from include.tiering.handover.checks.handover_check import CheckOutcome, results_of, worst
+from include.tiering.handover.checks.handover_facts import FrozenPartition, MetadataTopicFacts, PublishedSegment
+from include.tiering.handover.checks.handover_pitfalls import CHECKS, PITFALLS
+from include.tiering.handover.handover import STEPS, HandoverStep
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict

@@ -21,7 +21,7 @@ from include.tiering.errors import (
     RemoteStorageUnavailableError,
     TieringError,
 )
-from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.bodies import BLOCK_BYTES, BytesSource, crc32c_of
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.file_tree import translated

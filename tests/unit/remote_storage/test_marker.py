@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import ForeignStoreError
-from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.model.store_marker import RaisedBy, StoreMarker, StorePlace
+from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
@@ -20,7 +21,6 @@ from include.tiering.remote_storage.marker import (
     marker_to_bytes,
 )
 from include.tiering.remote_storage.segment_storage import SegmentStorage
-from include.tiering.remote_storage.store_marker import RaisedBy, StoreMarker, StorePlace
 from tests.doubles.generations import always
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.storage_backdoor import DirectoryBackdoor

@@ -8,7 +8,7 @@ import pytest
 
 from include.tiering.errors import RemoteStorageError, RemoteStorageFullError, RemoteStorageUnavailableError
 from include.tiering.model.segment_data import IndexType
-from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from include.tiering.cli.exit_codes import ExitCode
+from include.tiering.copying.copy_one_segment import CopiedSegment
+from include.tiering.copying.copy_segments import BatchResult, FailedSegment
 from include.tiering.errors import SettingError
-from include.tiering.tasks.batch_room import BatchEnd
-from include.tiering.tasks.copy_one_segment import CopiedSegment
-from include.tiering.tasks.copy_segments import BatchResult, FailedSegment
-from include.tiering.work.contract import PlannedSegment, SegmentOutcome, WorkItem
+from include.tiering.runs.batch_room import BatchEnd
+from include.tiering.runs.contract import PlannedSegment, SegmentOutcome, WorkItem
 from spark_jobs.batch_job import run_once
 from spark_jobs.copy_segments_job import batch_task, outcome_of, parse_arguments
 from tests.doubles.storage_segments import some_metadata

@@ -3,10 +3,10 @@
 import pytest
 
 from include.tiering.cli.exit_codes import ExitCode
-from include.tiering.tasks.batch_room import BatchEnd
-from include.tiering.tasks.delete_batch import DeleteResult
-from include.tiering.tasks.delete_segments import FailedDeletion
-from include.tiering.work.deletion_contract import DeletionItem, DeletionOutcome
+from include.tiering.expiration.delete_batch import DeleteResult
+from include.tiering.expiration.delete_segments import FailedDeletion
+from include.tiering.runs.batch_room import BatchEnd
+from include.tiering.runs.deletion_contract import DeletionItem, DeletionOutcome
 from spark_jobs.delete_segments_job import outcome_of, parse_arguments
 from tests.doubles.expirations import planned_deletion
 from tests.doubles.segments import partition_of, segment_of

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from include.tiering.app import App, open_app
-from include.tiering.cluster.brokers_contract import OpenTransaction
-from include.tiering.cluster.kafka_admin import KafkaBrokers
+from include.tiering.configs.config_store import ALL_BROKERS
+from include.tiering.configs.pools_contract import COPIER_POOL, EXPIRATION_POOL
 from include.tiering.errors import BrokersLoginError, BrokersUnavailableError, ForeignClusterError, SettingError
-from include.tiering.log_source.contract import BoundsQuality
-from include.tiering.pools.contract import COPIER_POOL, EXPIRATION_POOL
-from include.tiering.quota.config_store import ALL_BROKERS
+from include.tiering.kafka.cluster.brokers_contract import OpenTransaction
+from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
+from include.tiering.kafka.log_dirs.contract import BoundsQuality
+from include.tiering.operations.diagnose import Cause
 from include.tiering.settings import load_settings
-from include.tiering.tasks.diagnose import Cause
 from tests.doubles.log_dirs import CLUSTER_ID, ORDERS, BrokerLogDir
 from tests.doubles.model_brokers import ModelBrokers
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from include.tiering.app import App, open_app
-from include.tiering.quota.config_store import ALL_BROKERS
+from include.tiering.configs.config_store import ALL_BROKERS
+from include.tiering.operations.diagnose import Cause, Diagnosis
 from include.tiering.settings import load_settings
-from include.tiering.tasks.diagnose import Cause, Diagnosis
 from tests.doubles.broker_data import copy_of
 
 

@@ -9,18 +9,18 @@ from typing import Any
 import google_crc32c
 import pytest
 
+from include.tiering.copying.copy_plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import PublicationRefusedError
 from include.tiering.handover.actions import HandoverActions
+from include.tiering.handover.handover_contract import SeededPartition
 from include.tiering.model.depth import Depth
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.verdict import Verdict
-from include.tiering.quota.contract import NoQuotas
-from include.tiering.tasks.copy_plan import CopyPlan, HeldBack, HeldBackPartition
-from include.tiering.tasks.missing_segments import LossLimits
+from include.tiering.quotas.contract import NoQuotas
+from include.tiering.verification.missing_segments import LossLimits
 from include.tiering.verification.service import VerificationService
-from include.tiering.work.handover_contract import SeededPartition
 from tests.doubles.copied_segments import copied_partition
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata import MemoryMetadata

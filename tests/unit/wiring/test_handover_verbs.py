@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.cluster.brokers_contract import BrokerNode
 from include.tiering.errors import LeaseLostError, SettingError
+from include.tiering.handover.handover_contract import LocalRetention
+from include.tiering.kafka.cluster.brokers_contract import BrokerNode
 from include.tiering.settings.model import DEFAULT_PUBLISHER_ID
-from include.tiering.work.handover_contract import LocalRetention
 from tests.doubles.handover_app import WorldApp
 from tests.doubles.handover_world import HANDOVER_ID, TOPIC, HandoverWorld, handover_world
 

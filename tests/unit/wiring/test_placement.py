@@ -9,8 +9,8 @@ import pytest
 from include.tiering.app import open_app
 from include.tiering.app.app import App
 from include.tiering.model.ids import Uuid
+from include.tiering.runs.contract import ANYWHERE, Placement
 from include.tiering.settings import TieringSettings, load_settings
-from include.tiering.work.contract import ANYWHERE, Placement
 from tests.doubles.log_dirs import BrokerLogDir
 
 RACK_A, RACK_B = Placement("rack-a"), Placement("rack-b", "local_disk")

@@ -17,14 +17,14 @@ from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.errors import MetadataTopicUnavailableError, SettingError, UnknownTopicError
-from include.tiering.model.handover import HandoverStep
+from include.tiering.handover.handover import HandoverStep
+from include.tiering.handover.handover_contract import LocalRetention
+from include.tiering.handover.sql_handovers import SqlHandoverStore
 from include.tiering.model.ids import Uuid
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
 from include.tiering.remote_storage.location import open_storage, place_of
 from include.tiering.settings import load_settings
-from include.tiering.work.handover_contract import LocalRetention
-from include.tiering.work.sql_handovers import SqlHandoverStore
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.model_brokers import ModelBrokers

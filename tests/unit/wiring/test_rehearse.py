@@ -12,6 +12,9 @@ import pytest
 from include.tiering.app import open_app
 from include.tiering.app.rehearse import rehearse
 from include.tiering.app.rehearse_on import Watcher, settings_of
+from include.tiering.broker_process.broker_process import BrokerProcess
+from include.tiering.broker_process.kafka_home import KafkaHome
+from include.tiering.broker_process.throw_away import ThrowAwayBroker
 from include.tiering.errors import (
     BrokerProcessError,
     RehearsalError,
@@ -20,9 +23,6 @@ from include.tiering.errors import (
     TieringError,
     UnknownTopicError,
 )
-from include.tiering.rehearsal.broker_process import BrokerProcess
-from include.tiering.rehearsal.kafka_home import KafkaHome
-from include.tiering.rehearsal.throw_away import ThrowAwayBroker
 from include.tiering.settings import TieringSettings, load_settings, to_environment
 from tests.doubles.broker_data import broker_data, copy_of
 
@@ -134,7 +134,7 @@ def test_a_broker_that_does_not_start_leaves_nothing_unless_asked_to(
     program = tmp_path / "java"
     program.write_text("#!/bin/sh\n[ -d data ] && exit 1\nmkdir data; touch data/bootstrap.checkpoint\n")
     program.chmod(0o755)
-    monkeypatch.setattr("include.tiering.rehearsal.broker_process.java", lambda: str(program))
+    monkeypatch.setattr("include.tiering.broker_process.broker_process.java", lambda: str(program))
     before = _seen(settings)
     with pytest.raises(BrokerProcessError, match="broker 1 did not start"):
         attempt(settings, "orders", told, keep=keep)

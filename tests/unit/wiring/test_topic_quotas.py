@@ -5,10 +5,10 @@ from pathlib import Path
 from prometheus_client import REGISTRY
 
 from include.tiering.app import open_app
-from include.tiering.observability.metrics import TOPIC_BYTES_IN
-from include.tiering.quota.config_store import ALL_BROKERS
-from include.tiering.quota.topic_meters import MeterKind
-from include.tiering.quota.topic_quota_configs import ENABLE
+from include.tiering.configs.config_store import ALL_BROKERS
+from include.tiering.configs.topic_quota_configs import ENABLE
+from include.tiering.quotas.topic_meters import MeterKind
+from include.tiering.telemetry.metrics import TOPIC_BYTES_IN
 from tests.doubles.planned_run import RUN_ID, planned_run, settings_of
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from include.tiering.errors import RemoteResourceNotFoundError
-from include.tiering.quota.contract import UnlimitedBytes
+from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.object_store import ObjectStore, checked_key
 
 

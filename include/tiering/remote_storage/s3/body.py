@@ -4,7 +4,7 @@ import io
 
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.segment_data import ByteSource
-from include.tiering.quota.contract import ByteLimiter
+from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.bodies import BLOCK_BYTES, blocks_of, filled_block
 from include.tiering.remote_storage.contract import ProgressCallback
 

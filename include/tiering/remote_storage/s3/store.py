@@ -20,7 +20,7 @@ from include.tiering.errors import (
     printable,
 )
 from include.tiering.model.segment_data import ByteSource
-from include.tiering.quota.contract import ByteLimiter
+from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.bodies import BLOCK_BYTES, crc32c_of
 from include.tiering.remote_storage.contract import ProgressCallback
 from include.tiering.remote_storage.credentials import S3Credentials

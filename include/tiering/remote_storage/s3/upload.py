@@ -27,7 +27,7 @@ from botocore.exceptions import ClientError
 from include.tiering.errors import RemoteStorageError
 from include.tiering.formats.crc32c import rest_crc32c
 from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES, ByteSource
-from include.tiering.quota.contract import ByteLimiter
+from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import ProgressCallback
 from include.tiering.remote_storage.s3.body import PacedBody, crc32c_of_part
 from include.tiering.remote_storage.s3.errors import error_code, translated, was_retried

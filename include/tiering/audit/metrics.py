@@ -1,0 +1,59 @@
+"""Metrics of audits. A part of the catalogue."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from include.tiering.audit.finding import FindingKind
+from include.tiering.audit.record_contract import RecordedFinding
+from include.tiering.telemetry.metric import Metric, MetricKind
+
+if TYPE_CHECKING:
+    from include.tiering.telemetry.metrics import PrometheusRecorder
+
+AUDIT_FINDINGS: Final = Metric(
+    "tiering_audit_findings",
+    MetricKind.GAUGE,
+    ("kind",),
+    "Findings that are open: the last audit saw them and nobody accepted them.",
+)
+AUDIT_FINDING_BYTES: Final = Metric(
+    "tiering_audit_finding_bytes",
+    MetricKind.GAUGE,
+    ("kind",),
+    "Bytes that are stored under their keys.",
+)
+AUDIT_ENDED: Final = Metric(
+    "tiering_audit_ended_timestamp_seconds",
+    MetricKind.GAUGE,
+    (),
+    "When the last audit ended, in seconds since 1970.",
+)
+AUDIT_REFUSALS: Final = Metric(
+    "tiering_audit_refusals",
+    MetricKind.GAUGE,
+    (),
+    "Guards that forbid to remove anything by what the last audit saw.",
+)
+AUDIT_REMOVED_OBJECTS: Final = Metric(
+    "tiering_audit_removed_objects",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Objects, open uploads and old versions without metadata that were removed.",
+)
+
+AUDIT_METRICS: Final = (AUDIT_FINDINGS, AUDIT_FINDING_BYTES, AUDIT_ENDED, AUDIT_REFUSALS, AUDIT_REMOVED_OBJECTS)
+
+
+def publish_audit(
+    recorder: "PrometheusRecorder", findings: Iterable[RecordedFinding], *, ended_seconds: float, refusals: int
+) -> None:
+    """The open findings after an audit, kinds without any too."""
+    number: dict[tuple[str, ...], float] = {(kind.value,): 0.0 for kind in FindingKind}
+    size_bytes = dict(number)
+    for one in findings:
+        number[one.finding.kind.value,] += 1
+        size_bytes[one.finding.kind.value,] += one.finding.size_bytes
+    recorder.show(AUDIT_FINDINGS, number)
+    recorder.show(AUDIT_FINDING_BYTES, size_bytes)
+    recorder.show(AUDIT_ENDED, {(): ended_seconds})
+    recorder.show(AUDIT_REFUSALS, {(): refusals})

@@ -1,0 +1,200 @@
+"""Remove what no metadata knows, of one partition, group by group: the protocol and its crash table.
+
+A copy writes its row before its first object, and an adoption its row under a lease. So an object whose id has no row,
+or a tombstone, belongs to nobody, and after its id was condemned nobody begins it any more.
+
+    step        done when it is reached                        a crash right after it leaves          cleaned up by
+    LOOKED      the store asked again, key by key: all that    nothing                                -
+                is there was planned, and is as it was seen
+    CONDEMNED   in one transaction, under the lease: no row    ids that no segment can have, all      A
+                in any state but a tombstone; ids condemned    objects
+    REMOVED     uploads, objects, then old versions, then      condemned ids without objects; the     A
+                delete markers                                 plan says PLANNED
+    RECORDED    outcomes stored with the plan and the finding  nothing                                -
+
+A: the same run, started again, goes on with what it still plans; the next audit finds what is left in the store, and
+   its plan removes that. Absent objects are fine to both.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from include.tiering.audit.finding import FindingKind
+from include.tiering.audit.record_contract import AuditStore
+from include.tiering.audit.removal_contract import PlannedRemoval, RemovalItem, RemovalOutcome, RemovalStore
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.remote_storage.object_store import SeenObject
+from include.tiering.remote_storage.strays import NO_VERSION, Stray, StrayKind, StrayStorage
+from include.tiering.runs.contract import PartitionLease
+from include.tiering.segments.own_topics import Owners
+
+ATTEMPTS_PER_GROUP: Final = 333
+"""Three objects each make 999 keys, which a store takes in one request."""
+
+_OURS: Final = (TopicOwner.PLATFORM, TopicOwner.NONE)
+_LOOKS_AT_ONCE: Final = 8
+_REMOVAL: Final[Mapping[FindingKind, StrayKind]] = {
+    FindingKind.ORPHAN: StrayKind.OBJECT,
+    FindingKind.OPEN_MULTIPART_UPLOAD: StrayKind.UPLOAD,
+    FindingKind.OLD_VERSION: StrayKind.VERSION,
+    FindingKind.DELETE_MARKER: StrayKind.VERSION,
+}
+_MS_PER_SECOND: Final = 1000
+
+
+class RemovalStep(StrEnum):
+    """Named points of the protocol, in order; reported after each is done, with the number of removals in the group."""
+
+    LOOKED = "looked again"
+    CONDEMNED = "ids condemned"
+    REMOVED = "objects removed"
+    RECORDED = "outcomes recorded"
+
+
+RemovalObserver = Callable[[RemovalStep, TopicIdPartition, int], None]
+Attempt = tuple[RemoteLogSegmentId, Sequence[PlannedRemoval]]
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedGroup:
+    """What became of a group. Those in `waiting` failed, may succeed when they are tried again, and stay PLANNED."""
+
+    items: tuple[RemovalItem, ...]
+    waiting: tuple[RemovalItem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StrayRemover:
+    """Everything that a removal touches. Each method may raise LeaseLostError and MetadataUnavailableError."""
+
+    storage: StrayStorage
+    removals: RemovalStore
+    audits: AuditStore
+    registry: Owners
+    observe: RemovalObserver
+
+    def is_ours(self, lease: PartitionLease, planned: Sequence[PlannedRemoval]) -> bool:
+        """Whether nobody but the platform writes objects of this topic; if not, all of `planned` are kept."""
+        owner = self.registry.owner(lease.fence.topic_id_partition.topic_id)
+        if owner in _OURS:
+            return True
+        self._record(lease, [_kept(one, f"the topic's owner is now: {owner}") for one in planned])
+        return False
+
+    def remove(self, lease: PartitionLease, planned: Sequence[PlannedRemoval]) -> RemovedGroup:
+        """Remove what is planned of at most `ATTEMPTS_PER_GROUP` segment ids of the leased partition.
+
+        Raises:
+            RemoteStorageError: nothing of the group could be removed; all of it stays PLANNED.
+        """
+        partition = lease.fence.topic_id_partition
+        doomed, items = self._look_again(planned)
+        self.observe(RemovalStep.LOOKED, partition, len(planned))
+        condemned = self.removals.condemn(lease, {one.segment_id for one in doomed}) if doomed else frozenset()
+        self.observe(RemovalStep.CONDEMNED, partition, len(planned))
+        known = [one for one in doomed if one.segment_id.id not in condemned]
+        items += (_kept(one, "metadata knows its segment") for one in known)
+        tried = self._remove([one for one in doomed if one.segment_id.id in condemned])
+        self.observe(RemovalStep.REMOVED, partition, len(planned))
+        waiting = tuple(item for item in tried if item.outcome is RemovalOutcome.PLANNED)
+        settled = (*items, *(item for item in tried if item.outcome is not RemovalOutcome.PLANNED))
+        self._record(lease, settled)
+        self.observe(RemovalStep.RECORDED, partition, len(planned))
+        return RemovedGroup(settled, waiting)
+
+    def _look_again(self, planned: Sequence[PlannedRemoval]) -> tuple[list[PlannedRemoval], list[RemovalItem]]:
+        """What is as it was planned, and the outcome of what is not."""
+        attempts = by_attempt(planned)
+        with ThreadPoolExecutor(_LOOKS_AT_ONCE, "look-again") as threads:
+            seen = list(threads.map(lambda attempt: self._all_of(attempt[1]), attempts))
+        doomed: list[PlannedRemoval] = []
+        items: list[RemovalItem] = []
+        for (_, removals), found in zip(attempts, seen, strict=True):
+            if (why := _changed(removals, found)) is not None:
+                items += (_kept(one, why) for one in removals)
+                continue
+            for one in removals:
+                if one.kind is FindingKind.ORPHAN and one.key not in found:
+                    items.append(RemovalItem(one, RemovalOutcome.GONE, "was gone already"))
+                else:
+                    doomed.append(one)
+        return doomed, items
+
+    def _all_of(self, planned: Sequence[PlannedRemoval]) -> Mapping[str, SeenObject]:
+        """What the store has of one id: at every place, should its keys name it at more than one."""
+        places = {one.key.rpartition(".")[0]: one.key for one in planned}
+        return {key: seen for named in places.values() for key, seen in self.storage.attempt(named).items()}
+
+    def _remove(self, doomed: Sequence[PlannedRemoval]) -> list[RemovalItem]:
+        """Delete markers last: one goes only if all that it hides went."""
+        markers = [one for one in doomed if one.kind is FindingKind.DELETE_MARKER]
+        items = self._remove_at_once([one for one in doomed if one.kind is not FindingKind.DELETE_MARKER])
+        hidden = {item.planned.key for item in items if item.outcome is not RemovalOutcome.REMOVED}
+        items += (_kept(one, "an old version is still behind it") for one in markers if one.key in hidden)
+        return items + self._remove_at_once([one for one in markers if one.key not in hidden])
+
+    def _remove_at_once(self, doomed: Sequence[PlannedRemoval]) -> list[RemovalItem]:
+        if not doomed:
+            return []
+        strays = {_stray(one): one for one in doomed}
+        failures = {failure.stray: failure for failure in self.storage.remove(tuple(strays))}
+        items = []
+        for stray, one in strays.items():
+            failure = failures.get(stray)
+            if failure is None:
+                items.append(RemovalItem(one, RemovalOutcome.REMOVED))
+            else:
+                outcome = RemovalOutcome.PLANNED if failure.retriable else RemovalOutcome.FAILED
+                items.append(RemovalItem(one, outcome, failure.message))
+        return items
+
+    def _record(self, lease: PartitionLease, items: Sequence[RemovalItem]) -> None:
+        self.removals.record_outcomes(lease, items)
+        removed = [item.planned.finding_identity for item in items if item.outcome is RemovalOutcome.REMOVED]
+        self.audits.acted(removed)
+
+
+def by_attempt(planned: Sequence[PlannedRemoval]) -> list[Attempt]:
+    """In their order."""
+    attempts: dict[RemoteLogSegmentId, list[PlannedRemoval]] = defaultdict(list)
+    for one in planned:
+        attempts[one.segment_id].append(one)
+    return list(attempts.items())
+
+
+def _changed(planned: Sequence[PlannedRemoval], found: Mapping[str, SeenObject]) -> str | None:
+    """Why nothing of an attempt may go: somebody wrote there since it was planned, or it is more than was planned."""
+    orphans = {one.key: one for one in planned if one.kind is FindingKind.ORPHAN}
+    versions = {
+        (one.key, one.token) for one in planned if one.kind in (FindingKind.OLD_VERSION, FindingKind.DELETE_MARKER)
+    }
+    for key, seen in found.items():
+        if (key, seen.version_id) in versions:
+            return f"{key} is that version again"
+        if key not in orphans:
+            return f"{key} is there, and was not planned"
+        if not _is_same(orphans[key], seen):
+            return f"{key} was written again since it was planned"
+    return None
+
+
+def _is_same(planned: PlannedRemoval, seen: SeenObject) -> bool:
+    """Stores tell times to the millisecond in one answer and to the second in another."""
+    same_time = planned.last_modified_ms // _MS_PER_SECOND == seen.last_modified_ms // _MS_PER_SECOND
+    same_version = planned.token is None or planned.token == seen.version_id
+    return same_time and same_version and planned.size_bytes == seen.size_bytes
+
+
+def _stray(planned: PlannedRemoval) -> Stray:
+    """Of a bucket that keeps versions an object goes behind a delete marker, not for good."""
+    kind = _REMOVAL[planned.kind]
+    return Stray(kind, planned.key, NO_VERSION if kind is StrayKind.OBJECT else planned.token or NO_VERSION)
+
+
+def _kept(planned: PlannedRemoval, why: str) -> RemovalItem:
+    return RemovalItem(planned, RemovalOutcome.KEPT, why)

@@ -1,0 +1,227 @@
+"""What an audit found, what of it is to be removed, and what became of that."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from include.tiering.audit.finding import FindingKind
+from include.tiering.audit.plan_removals import RemovalPlan
+from include.tiering.audit.record_contract import AuditRecord, AuditTally, FindingState, RecordedFinding
+from include.tiering.audit.removal_contract import RemovalItem, RemovalOutcome
+from include.tiering.presentation import Document, Presentation, Table, TopicNames, count
+from include.tiering.runs.brake import BrakeReport
+from include.tiering.units import format_bytes
+
+_MOST_ROWS: Final = 200
+_SHARES: Final = ("topic", "bytes>", "share>", "last 24 h>")
+_HARMLESS: Final = (FindingKind.OLD_VERSION, FindingKind.DELETE_MARKER)
+"""What a bucket that keeps versions is there for: they cost, and need nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalRun:
+    """A run that removes, as it stands. `refusal` says why nothing was removed although something was planned, or
+    although it was asked for."""
+
+    plan: RemovalPlan
+    brake: BrakeReport
+    items: Sequence[RemovalItem] = ()
+    refusal: str | None = None
+
+    def of(self, outcome: RemovalOutcome) -> list[RemovalItem]:
+        return [item for item in self.items if item.outcome is outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRun:
+    """One audit with its findings as they stand now; `removal` is None unless it was asked for."""
+
+    record: AuditRecord
+    findings: Sequence[RecordedFinding]
+    tally: AuditTally | None = None
+    removal: RemovalRun | None = None
+
+    @property
+    def for_a_person(self) -> list[RecordedFinding]:
+        """Open ones that somebody has to decide about."""
+        return [one for one in self.findings if one.state is FindingState.OPEN and one.finding.kind not in _HARMLESS]
+
+
+def present_audit(run: AuditRun) -> Presentation:
+    """Not `ok`: a finding needs a person, or something that was asked for was not removed."""
+    removal = run.removal
+    refused = removal is not None and (removal.refusal is not None or bool(removal.of(RemovalOutcome.FAILED)))
+    return Presentation(
+        lambda: _document(run), lambda: _tables(run), _summary(run), ok=not refused and not run.for_a_person
+    )
+
+
+def present_accepted(accepted: Sequence[RecordedFinding]) -> Presentation:
+    """Findings that somebody just decided to leave as they are."""
+    rows = tuple((str(one.finding_id), str(one.finding.kind), one.finding.key) for one in accepted)
+    return Presentation(
+        lambda: {"accepted": [_finding(one) for one in accepted]},
+        lambda: (Table("accepted", ("id>", "kind", "key"), rows),),
+        f"{count(len(accepted), 'finding')} accepted: reported, and no reason to fail any more",
+    )
+
+
+def removal_sentence(removals: int, size_bytes: int) -> str:
+    """`3 objects (1.2 GiB)`"""
+    return f"{count(removals, 'object')} ({format_bytes(size_bytes)})"
+
+
+def _summary(run: AuditRun) -> str:
+    seen = f"{count(run.record.objects, 'object')} compared with {count(run.record.rows, 'segment')}"
+    kinds = Counter(one.finding.kind for one in run.findings if one.state is FindingState.OPEN)
+    found = ", ".join(f"{kind} {number}" for kind, number in sorted(kinds.items())) or "nothing found"
+    parts = [f"{seen}: {found}"]
+    passed_over = sum(run.record.passed_over.values())
+    if passed_over:
+        reasons = ", ".join(f"{reason} {number}" for reason, number in sorted(run.record.passed_over.items()))
+        parts.append(f"not judged: {reasons}")
+    if adoptable := kinds[FindingKind.ADOPTABLE]:
+        parts.append(
+            f"{count(adoptable, 'complete copy', 'complete copies')} without metadata:"
+            " ./tiering adopt --all --dry-run says which are taken, and why another is not"
+        )
+    if run.removal is not None:
+        parts.append(_removal_summary(run.removal))
+    return "; ".join(parts)
+
+
+def _removal_summary(removal: RemovalRun) -> str:
+    planned = removal_sentence(len(removal.plan.removals), removal.plan.size_bytes)
+    if removal.refusal is not None:
+        return f"nothing was removed: {removal.refusal}"
+    if not removal.plan.removals:
+        return "there is nothing to remove"
+    removed = removal.of(RemovalOutcome.REMOVED)
+    left = len(removal.of(RemovalOutcome.PLANNED))
+    return (
+        f"of {planned} removed {len(removed)}, {len(removal.of(RemovalOutcome.GONE))} were gone,"
+        f" {len(removal.of(RemovalOutcome.KEPT))} kept, {len(removal.of(RemovalOutcome.FAILED))} failed, {left} left"
+    )
+
+
+def _document(run: AuditRun) -> Document:
+    return {
+        "run_id": run.record.run_id,
+        "source": str(run.record.source),
+        "objects": run.record.objects,
+        "rows": run.record.rows,
+        "findings": [_finding(one) for one in run.findings],
+        "new": None if run.tally is None else run.tally.new,
+        "gone": None if run.tally is None else run.tally.gone,
+        "passed_over": {str(reason): number for reason, number in run.record.passed_over.items()},
+        "refusals": [{"guard": str(one.guard), "message": one.sentence} for one in run.record.refusals],
+        "removal": None if run.removal is None else _removal(run.removal),
+    }
+
+
+def _finding(recorded: RecordedFinding) -> Document:
+    one = recorded.finding
+    return {
+        "kind": str(one.kind),
+        "key": one.key,
+        "segment_id": None if one.segment_id is None else str(one.segment_id),
+        "bytes": one.size_bytes,
+        "message": one.message,
+        "topic": one.topic,
+        "topic_id": None if one.topic_id is None else str(one.topic_id),
+        "partition": one.partition,
+        "start_offset": one.start_offset,
+        "end_offset": one.end_offset,
+        "version_id": one.version_id,
+        "upload_id": one.upload_id,
+        "last_modified_ms": one.last_modified_ms,
+        "finding_id": recorded.finding_id,
+        "state": str(recorded.state),
+        "first_seen_ms": recorded.first_seen_ms,
+        "last_seen_ms": recorded.last_seen_ms,
+    }
+
+
+def _removal(removal: RemovalRun) -> Document:
+    brake, plan = removal.brake, removal.plan
+    return {
+        "run_id": plan.run_id,
+        "plan_hash": plan.plan_hash,
+        "needs_approval": brake.needs_approval,
+        "reasons": list(brake.reasons),
+        "approved_by": None if brake.approval is None else brake.approval.author,
+        "refusal": removal.refusal,
+        "bytes": plan.size_bytes,
+        "spared": {str(why): number for why, number in plan.spared.items()},
+        "shares": [
+            {"topic": one.topic, "topic_id": str(one.topic_id), "share": round(one.share, 6)} for one in brake.actions
+        ],
+        "removals": [
+            {
+                "kind": str(item.planned.kind),
+                "key": item.planned.key,
+                "segment_id": str(item.planned.segment_id.id),
+                "bytes": item.planned.size_bytes,
+                "outcome": str(item.outcome),
+                "message": item.message,
+            }
+            for item in removal.items
+        ],
+    }
+
+
+def _tables(run: AuditRun) -> tuple[Table, ...]:
+    return (*_findings(run), *_refusals(run), *(_removal_tables(run.removal) if run.removal is not None else ()))
+
+
+def _findings(run: AuditRun) -> tuple[Table, ...]:
+    shown = [one for one in run.findings if one.state in (FindingState.OPEN, FindingState.ACCEPTED)]
+    rows = tuple(
+        (
+            str(one.finding_id),
+            str(one.finding.kind) if one.state is FindingState.OPEN else f"{one.finding.kind} ({one.state})",
+            one.finding.key,
+            format_bytes(one.finding.size_bytes),
+            one.finding.message,
+        )
+        for one in shown[:_MOST_ROWS]
+    )
+    if not rows:
+        return ()
+    more = f", the first {_MOST_ROWS} of {len(shown)} (all: --json)" if len(shown) > _MOST_ROWS else ""
+    return (Table(f"findings{more}", ("id>", "kind", "key", "bytes>", "what"), rows),)
+
+
+def _refusals(run: AuditRun) -> tuple[Table, ...]:
+    rows = tuple((str(one.guard), one.sentence) for one in run.record.refusals)
+    return (Table("nothing may be removed", ("guard", "why"), rows),) if rows else ()
+
+
+def _removal_tables(removal: RemovalRun) -> tuple[Table, ...]:
+    tables: list[Table] = []
+    names = TopicNames()
+    for one in removal.brake.actions:
+        names.add(one.topic, one.topic_id)
+    actions = tuple(
+        (
+            names.topic(one.topic, one.topic_id),
+            format_bytes(one.planned_bytes),
+            f"{one.share:.1%}",
+            format_bytes(one.recent_bytes),
+        )
+        for one in removal.brake.actions
+    )
+    if actions:
+        tables.append(Table(f"to remove, plan {removal.plan.plan_hash}", _SHARES, actions))
+    if removal.brake.reasons and removal.brake.approval is None:
+        reasons = tuple((reason,) for reason in removal.brake.reasons)
+        tables.append(Table("needs an approval", ("because",), reasons))
+    spared = tuple((str(why), str(number)) for why, number in removal.plan.spared.items())
+    if spared:
+        tables.append(Table("not planned", ("because", "findings>"), spared))
+    stayed = (*removal.of(RemovalOutcome.KEPT), *removal.of(RemovalOutcome.FAILED))
+    rows = tuple((str(item.outcome), item.planned.key, item.message or "") for item in stayed[:_MOST_ROWS])
+    if rows:
+        tables.append(Table("not removed", ("outcome", "key", "why"), rows))
+    return tuple(tables)

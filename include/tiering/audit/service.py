@@ -1,0 +1,335 @@
+"""Audits: compare the store with the metadata, plan what goes, ask, remove."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from include.tiering.audit.audit_brake import apply_removal_brake
+from include.tiering.audit.conclude_audit import AuditEnd, AuditReport, SeenByAudit
+from include.tiering.audit.context import AuditContext, AuditMoment, PassedOver
+from include.tiering.audit.finding import FindingKind
+from include.tiering.audit.guards import Refusal
+from include.tiering.audit.metrics import publish_audit
+from include.tiering.audit.plan_removals import RemovalPlan, plan_removals
+from include.tiering.audit.record_contract import AuditSource, AuditStore, FindingState, RecordedFinding
+from include.tiering.audit.removal_batch import RemovalBatch, RemovalResult
+from include.tiering.audit.removal_contract import RemovalOutcome, RemovalStore, WithdrawnRemovals
+from include.tiering.audit.remove_strays import StrayRemover
+from include.tiering.audit.segment_facts import SegmentFact, SegmentFacts
+from include.tiering.audit.whole import gather, judge
+from include.tiering.clock import Clock
+from include.tiering.errors import BrokersError, MetadataTopicError, SettingError
+from include.tiering.kafka.cluster.contract import ClusterFacts
+from include.tiering.metadata_sync.ingestion import IngestionService
+from include.tiering.model.ids import RemoteLogSegmentId, Uuid
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.observers import StepObserver, ignore
+from include.tiering.quotas.contract import Quotas
+from include.tiering.remote_storage.listing import ListedObject, ListingFacts, ObjectListing
+from include.tiering.remote_storage.store_ownership import StoreOwnership
+from include.tiering.remote_storage.strays import StoredStrays
+from include.tiering.runs.batch_surroundings import around_deletion, deletion_limits
+from include.tiering.runs.brake import BrakeReport
+from include.tiering.runs.contract import WorkStore
+from include.tiering.runs.deletion_contract import DeletionRun
+from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.segments.ingestion_contract import MetadataIngestion
+from include.tiering.segments.own_topics import SeenOwners
+from include.tiering.settings import TieringSettings
+from include.tiering.telemetry.metrics import process_recorder
+
+_log: Final = logging.getLogger(__name__)
+_AUTHOR: Final = "audit"
+_RANGES: Final = 8
+
+
+class AuditService:
+    """Removes only what is planned, and only after a person approved the plan.
+
+    Args:
+        listing: all that the store holds, now.
+        inventory: what an S3 Inventory says that it held, by the key of its manifest.json.
+        strays: finds and removes objects that no metadata know.
+        effective: the settings with the dynamic configs of now over them.
+        observe: is told each step of a removal.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster_id: str,
+        listing: Callable[[], ObjectListing[Any]],
+        inventory: Callable[[str], ObjectListing[Any]],
+        strays: Callable[[], StoredStrays],
+        quotas: Callable[[], Quotas],
+        audits: AuditStore,
+        removals: RemovalStore,
+        segment_facts: SegmentFacts,
+        metadata: RemoteLogMetadata,
+        registry: TopicRegistry,
+        ingestion: MetadataIngestion,
+        ingest: IngestionService,
+        work: WorkStore,
+        facts: ClusterFacts,
+        ownership: StoreOwnership,
+        effective: Callable[[], TieringSettings],
+        clock: Clock,
+        observe: StepObserver,
+    ) -> None:
+        self._cluster_id = cluster_id
+        self._listing = listing
+        self._inventory = inventory
+        self._strays = strays
+        self._quotas = quotas
+        self._audits = audits
+        self._removals = removals
+        self._segment_facts = segment_facts
+        self._metadata = metadata
+        self._registry = registry
+        self._ingestion = ingestion
+        self._ingest = ingest
+        self._work = work
+        self._facts = facts
+        self._ownership = ownership
+        self._effective = effective
+        self._clock = clock
+        self._observe = observe
+
+    def listing_of(self, inventory: str | None) -> ObjectListing[Any]:
+        """All that the store holds now, or what an S3 Inventory says it held; `inventory` is its manifest.json."""
+        if inventory is None:
+            return self._listing()
+        return self._inventory(inventory)
+
+    def moment(self, facts: ListingFacts) -> AuditMoment:
+        """Of a listing that begins now, or of one that was taken before; by the database's clock."""
+        settings = self._effective()
+        listed_at_ms = facts.taken_at_ms if facts.taken_at_ms is not None else self._audits.now_ms()
+        return AuditMoment(listed_at_ms, facts.settled_ms, settings.audit.min_age_ms, settings.superseded.hold_ms)
+
+    def context(self, moment: AuditMoment) -> AuditContext:
+        """What is known beside objects and segments; to be asked after the segments were read."""
+        facts, owners = self._segment_facts, self._seen_owners
+        topics = {
+            topic_id: replace(topic, owner=owners.owner(Uuid.parse(topic_id)))
+            for topic_id, topic in facts.topics().items()
+        }
+        unread = frozenset((str(one.topic_id), one.partition) for one in self._ingestion.unread())
+        read_ms = {(str(one.topic_id), one.partition): at_ms for one, at_ms in self._ingest.read_of_brokers().items()}
+        return AuditContext(
+            moment, self._strays().layout, topics, facts.worked_on(), self._strays().manifest, unread, read_ms
+        )
+
+    def run(
+        self,
+        run_id: str,
+        *,
+        listing: ObjectListing[Any] | None = None,
+        of_our_store: bool = True,
+        on_listed: Callable[[int], None] = ignore,
+    ) -> AuditReport:
+        """Audit the store in this process, by its own listing or another one of it, and record what was found.
+
+        The listing comes first, then the segments, then who works on them. `on_listed` gets the objects of each page.
+        An audit that need not be `of_our_store` reports what it sees there, and refuses every removal.
+
+        Raises:
+            ForeignStoreError: the store, or the listing, is not this database's.
+        """
+        if of_our_store:
+            self._ownership.require()
+        listed = listing if listing is not None else self._listing()
+        facts, began_at_ms = listed.facts(), self._audits.now_ms()
+        moment = self.moment(facts)
+        unread = AuditContext(moment, self._strays().layout, {}, frozenset())
+        gathered = gather(_counted(listed, on_listed), listed.open_uploads(), unread)
+        listing_ended_ms = self._monotonic_ms()
+        rows_began_ms = self._monotonic_ms()
+        segments = list(self._all_segments())
+        result = judge(gathered, segments, self.context(moment))
+        return self.conclude(
+            SeenByAudit(
+                run_id=run_id,
+                source=AuditSource.LISTING if facts.taken_at_ms is None else AuditSource.INVENTORY,
+                began_at_ms=began_at_ms,
+                objects=result.objects,
+                rows=result.rows,
+                findings=result.findings,
+                passed_over=result.passed_over,
+                listing_ended_ms=listing_ended_ms,
+                rows_began_ms=rows_began_ms,
+                covers=covered_kinds(facts),
+                seen_at_ms=seen_at_ms(facts),
+            )
+        )
+
+    def conclude(self, seen: SeenByAudit) -> AuditReport:
+        """Look again, guard and record what an audit saw, wherever it looked; see the task. What ended longer ago than
+        tombstones are kept is forgotten."""
+        seen = self._believed_of_brokers(seen)
+        report = AuditEnd(self._audits, self._metadata, self._strays(), self._ownership.objection()).conclude(seen)
+        ended_seconds, refusals = self._clock.now_ms() / 1000, len(report.record.refusals)
+        remembered_ms = self._effective().tombstone.ms
+        self._audits.forget(remembered_ms)
+        self._removals.forget(remembered_ms)
+        publish_audit(process_recorder(), self._audits.findings(), ended_seconds=ended_seconds, refusals=refusals)
+        return report
+
+    def _believed_of_brokers(self, seen: SeenByAudit) -> SeenByAudit:
+        """An object of a broker's segment may be missing because the broker deleted it a moment ago: what it wrote is
+        read before the second look. While that cannot be, nobody can tell."""
+        owners = self._seen_owners
+        doubtful = [
+            one
+            for one in seen.findings
+            if one.kind is FindingKind.DANGLING_REFERENCE
+            and one.topic_id is not None
+            and owners.owner(one.topic_id) is TopicOwner.BROKER
+        ]
+        if not doubtful or self._ingestion.topic() is None:
+            return seen
+        try:
+            if not self._ingest.run().failed:
+                return seen
+        except (BrokersError, MetadataTopicError, SettingError) as error:
+            _log.warning("what dangles of brokers' topics is not believed: %s", error)
+        passed_over = Counter(seen.passed_over)
+        passed_over[PassedOver.UNREAD] += len(doubtful)
+        kept = [one for one in seen.findings if one not in doubtful]
+        return replace(seen, findings=kept, passed_over=passed_over)
+
+    def findings(self, run_id: str) -> Sequence[RecordedFinding]:
+        """What this audit saw, as it stands now. Raises StateConflictError if a later one has looked since."""
+        return self._audits.seen_by(run_id, tuple(FindingKind))
+
+    def plan_removals(self, run_id: str, audit_run_id: str, *, with_versions: bool = False) -> RemovalPlan:
+        """Plan and store what goes of the findings of the last audit. A stored plan removes nothing by itself.
+
+        Raises:
+            StateConflictError: there is no such audit, or a later one has looked since.
+            ForeignStoreError: the store is not this database's.
+        """
+        self._ownership.claim()
+        audit = self._audits.audit(audit_run_id)
+        seen = self._audits.seen_by(audit_run_id, tuple(FindingKind))
+        plan = plan_removals(
+            run_id,
+            audit_run_id,
+            [one.finding for one in seen],
+            refusals=audit.refusals or [Refusal(one.guard, one.sentence) for one in self._audits.standing_guards()],
+            min_age_ms=self._effective().audit.min_age_ms,
+            now_ms=self._audits.now_ms(),
+            with_versions=with_versions,
+            is_known=self._is_known,
+            accepted={one.finding.identity for one in seen if one.state is FindingState.ACCEPTED},
+        )
+        self._removals.save_plan(run_id, plan.removals)
+        return plan
+
+    def stored_removals(self, run_id: str, audit_run_id: str) -> RemovalPlan:
+        """A plan as it was stored. Raises StateConflictError if there is none."""
+        self._removals.run(run_id)
+        return RemovalPlan(run_id, audit_run_id, tuple(item.planned for item in self._removals.items(run_id)))
+
+    def apply_removal_limits(self, run_id: str) -> BrakeReport:
+        """What the brake says of a stored plan; with anything in it, it needs an approval."""
+        limits = deletion_limits(self._effective())
+        return apply_removal_brake(run_id, self._removals, limits, author=_AUTHOR)
+
+    def approve_removals(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
+        """Release the run if `plan_hash` is that of its plan. Raises StateConflictError otherwise. A copy of the
+        database may have the same plan, so the store is claimed once more."""
+        self._ownership.claim()
+        return self._removals.approve(run_id, plan_hash, author=author)
+
+    def run_removal_batch(
+        self,
+        run_id: str,
+        batch_id: str,
+        *,
+        pool: str | None = None,
+        parent_alive: Callable[[], bool] = lambda: True,
+    ) -> RemovalResult:
+        """Run one batch of a released run in this process.
+
+        Raises:
+            ApprovalRequiredError: the run is not released.
+            ForeignStoreError: the store is not this database's.
+        """
+        self._ownership.require()
+        settings = self._effective()
+        gate, heartbeat, room = around_deletion(
+            self._work, self._clock, settings, run_id, batch_id, pool=pool, parent_alive=parent_alive
+        )
+        result = RemovalBatch(
+            StrayRemover(self._strays(), self._removals, self._audits, self._seen_owners, self._observe),
+            self._work,
+            self._quotas(),
+            gate,
+            heartbeat,
+            room,
+            self._clock,
+            run_id=run_id,
+            batch_id=batch_id,
+            lease_ms=settings.copier.lease_ms,
+        ).run()
+        removed = Counter(
+            item.planned.segment_id.topic_id_partition.topic for item in result.of(RemovalOutcome.REMOVED)
+        )
+        for topic, objects in removed.items():
+            process_recorder().strays_removed(topic, objects)
+        return result
+
+    @property
+    def _seen_owners(self) -> SeenOwners:
+        return SeenOwners(self._registry, self._facts, self._cluster_id)
+
+    def _is_known(self, segment_id: RemoteLogSegmentId) -> bool:
+        row = self._metadata.segment(segment_id)
+        return row is not None and row.metadata.state is not RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
+
+    def _all_segments(self) -> Iterator[SegmentFact]:
+        for key_range in self._segment_facts.split(_RANGES):
+            for page in self._segment_facts.export(key_range):
+                yield from page
+
+    def _monotonic_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)
+
+    def withdraw_removals(self, run_id: str, *, author: str) -> WithdrawnRemovals:
+        """Decide, for good, that nothing more of a run is removed, whoever works on it now.
+
+        A batch that removes stops before its next group. Repeating it is harmless. A copy of the database may have the
+        same plan and its release, so the store is claimed afterwards; the run is withdrawn here even if that cannot be
+        done, and the report says so.
+
+        Raises:
+            StateConflictError: no such run was planned.
+        """
+        run = self._removals.withdraw(run_id, author=author)
+        return WithdrawnRemovals(run, tuple(self._removals.items(run_id)), self._ownership.claim_if_possible())
+
+
+def covered_kinds(facts: ListingFacts) -> frozenset[FindingKind]:
+    """What a listing like this can show."""
+    hidden: set[FindingKind] = set()
+    if not facts.shows_versions:
+        hidden |= {FindingKind.OLD_VERSION, FindingKind.DELETE_MARKER}
+    if not facts.shows_open_uploads:
+        hidden.add(FindingKind.OPEN_MULTIPART_UPLOAD)
+    return frozenset(FindingKind) - hidden
+
+
+def seen_at_ms(facts: ListingFacts) -> int | None:
+    """Since when all that a listing of an earlier time shows is so for sure; None for a listing of now."""
+    return None if facts.taken_at_ms is None else facts.taken_at_ms - facts.settled_ms
+
+
+def _counted(listing: ObjectListing[Any], on_listed: Callable[[int], None]) -> Iterator[Sequence[ListedObject]]:
+    for part in listing.parts(1):
+        for page in listing.pages(part):
+            on_listed(len(page))
+            yield page

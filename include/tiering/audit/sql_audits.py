@@ -1,0 +1,295 @@
+"""Audits and their findings of one cluster, in SQL.
+
+| step of recording an audit          | a crash after it leaves                                              |
+|-------------------------------------|----------------------------------------------------------------------|
+| a page of findings written          | findings of an audit that did not end: the next one completes them   |
+| findings that went marked as gone   | the same                                                             |
+| the audit itself written            | nothing                                                              |
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict
+from itertools import islice
+from typing import Any, Final, cast
+
+from sqlalchemy import Connection, Engine, Row, Select, and_, bindparam, case, delete, func, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from include.tiering.audit import sql_standing_guards
+from include.tiering.audit.context import PassedOver
+from include.tiering.audit.finding import AuditFinding, FindingIdentity, FindingKind
+from include.tiering.audit.guards import Guard, Memory, Refusal, StandingGuard
+from include.tiering.audit.record_contract import (
+    AuditRecord,
+    AuditSource,
+    AuditTally,
+    FindingState,
+    RecordedFinding,
+)
+from include.tiering.database.clock import NowMs, database_now_ms
+from include.tiering.database.events import record_event
+from include.tiering.database.schema import audit_findings, audits, segments
+from include.tiering.database.statements import insert_for, serialise_writers, stored_text, upsert
+from include.tiering.database.transactions import reading, writing
+from include.tiering.errors import StateConflictError
+from include.tiering.model.ids import Uuid
+
+PAGE_FINDINGS: Final = 500
+_ENDED: Final = (FindingState.GONE, FindingState.ACTED)
+_KEPT_ON_CONFLICT: Final = ("cluster_id", "identity", "kind", "key", "version_id", "upload_id", "first_seen_ms")
+
+
+class SqlAuditStore:
+    """`AuditStore` over the platform's database, dated by the database's clock."""
+
+    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
+        self._engine = engine
+        self._cluster_id = cluster_id
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        with reading(self._engine) as connection:
+            return self._now_ms(connection)
+
+    def memory(self) -> Memory:
+        query = select(func.count(), func.max(segments.c.event_timestamp_ms)).select_from(segments)
+        with reading(self._engine) as connection:
+            known, newest_ms = connection.execute(query.where(segments.c.cluster_id == self._cluster_id)).one()
+        return Memory(known, newest_ms)
+
+    def record(
+        self, audit: AuditRecord, findings: Iterable[AuditFinding], *, covers: Collection[FindingKind]
+    ) -> AuditTally:
+        found = iter(findings)
+        seen = new = 0
+        while page := {_identity(one.identity): one for one in islice(found, PAGE_FINDINGS)}:
+            seen += len(page)
+            new += self._write_page(page, audit)
+        with writing(self._engine) as connection:
+            serialise_writers(connection, f"audits of {self._cluster_id}")
+            now_ms = self._now_ms(connection)
+            gone = self._mark_gone(connection, audit, covers, now_ms)
+            values = {
+                "cluster_id": self._cluster_id,
+                "run_id": audit.run_id,
+                "source": audit.source,
+                "began_at_ms": audit.began_at_ms,
+                "seen_at_ms": audit.seen_at_ms,
+                "objects": audit.objects,
+                "rows": audit.rows,
+                "findings": seen,
+                "passed_over": json.dumps(dict(audit.passed_over)),
+                "refusals": json.dumps([asdict(refusal) for refusal in audit.refusals]),
+                "recorded_at_ms": now_ms,
+                "sequence": 1 + connection.execute(self._last_sequence()).scalar_one(),
+            }
+            upsert(connection, audits, values, keep=("sequence",))
+            sql_standing_guards.raise_or_clear(connection, self._cluster_id, audit, now_ms)
+        return AuditTally(seen, new, gone)
+
+    def audit(self, run_id: str) -> AuditRecord:
+        query = select(audits).where(audits.c.cluster_id == self._cluster_id, audits.c.run_id == run_id)
+        with reading(self._engine) as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None:
+            raise StateConflictError(f"no audit {run_id} came to an end")
+        return _audit_of(row)
+
+    def last_audit(self) -> AuditRecord | None:
+        query = select(audits).where(audits.c.cluster_id == self._cluster_id)
+        with reading(self._engine) as connection:
+            row = connection.execute(query.order_by(audits.c.sequence.desc()).limit(1)).one_or_none()
+        return None if row is None else _audit_of(row)
+
+    def standing_guards(self) -> Sequence[StandingGuard]:
+        with reading(self._engine) as connection:
+            return sql_standing_guards.standing(connection, self._cluster_id)
+
+    def findings(self, states: Collection[FindingState] = (FindingState.OPEN,)) -> Sequence[RecordedFinding]:
+        with reading(self._engine) as connection:
+            return self._select(connection, audit_findings.c.state.in_(states))
+
+    def seen_by(self, run_id: str, kinds: Collection[FindingKind]) -> Sequence[RecordedFinding]:
+        self.audit(run_id)
+        own = select(audits.c.sequence).where(audits.c.cluster_id == self._cluster_id, audits.c.run_id == run_id)
+        later = select(audits.c.run_id).where(
+            audits.c.cluster_id == self._cluster_id, audits.c.sequence > own.scalar_subquery()
+        )
+        with reading(self._engine) as connection:
+            if (other := connection.execute(later.limit(1)).scalar_one_or_none()) is not None:
+                raise StateConflictError(f"audit {run_id} is no longer the last one: {other} has looked since")
+            seen = audit_findings.c.last_run_id == run_id
+            return self._select(connection, and_(seen, audit_findings.c.kind.in_(kinds)))
+
+    def acted(self, identities: Collection[FindingIdentity]) -> None:
+        rows = [{"of_cluster": self._cluster_id, "of_identity": _identity(one)} for one in identities]
+        if not rows:
+            return
+        with writing(self._engine) as connection:
+            statement = (
+                update(audit_findings)
+                .where(audit_findings.c.cluster_id == bindparam("of_cluster"))
+                .where(audit_findings.c.identity == bindparam("of_identity"))
+                .values(state=FindingState.ACTED, state_at_ms=self._now_ms(connection))
+            )
+            connection.execute(statement, rows)
+
+    def forget(self, older_than_ms: int) -> int:
+        found, newest = audit_findings.c, self._last_sequence().scalar_subquery()
+        with writing(self._engine) as connection:
+            before_ms = self._now_ms(connection) - older_than_ms
+            ended = delete(audit_findings).where(found.cluster_id == self._cluster_id, found.state.in_(_ENDED))
+            recorded = delete(audits).where(audits.c.cluster_id == self._cluster_id, audits.c.sequence < newest)
+            forgotten = connection.execute(ended.where(found.state_at_ms < before_ms)).rowcount
+            return forgotten + connection.execute(recorded.where(audits.c.recorded_at_ms < before_ms)).rowcount
+
+    def accept(self, finding_ids: Collection[int], *, author: str) -> Sequence[RecordedFinding]:
+        wanted = and_(audit_findings.c.cluster_id == self._cluster_id, audit_findings.c.finding_id.in_(finding_ids))
+        with writing(self._engine) as connection:
+            found = {one.finding_id: one for one in self._select(connection, wanted)}
+            for finding_id in finding_ids:
+                state = found[finding_id].state if finding_id in found else None
+                if state not in (FindingState.OPEN, FindingState.ACCEPTED):
+                    raise StateConflictError(f"finding {finding_id} is {state or 'unknown'}, not open: nothing changed")
+            now_ms = self._now_ms(connection)
+            values = {"state": FindingState.ACCEPTED, "state_at_ms": now_ms, "author": stored_text(author)}
+            connection.execute(update(audit_findings).where(wanted).values(**values))
+            for one in found.values():
+                subject = f"finding {one.finding_id}"
+                detail = f"{one.finding.kind} {one.finding.key}"
+                record_event(connection, self._cluster_id, "audit finding accepted", subject, detail, author, now_ms)
+            return self._select(connection, wanted)
+
+    def _last_sequence(self) -> Select[int]:
+        last = audits.alias("last")
+        return select(func.coalesce(func.max(last.c.sequence), 0)).where(last.c.cluster_id == self._cluster_id)
+
+    def _write_page(self, page: dict[str, AuditFinding], audit: AuditRecord) -> int:
+        """How many of the page were not there, or not any more."""
+        table = audit_findings.c
+        known = select(table.identity, table.state, table.state_at_ms).where(
+            table.cluster_id == self._cluster_id, table.identity.in_(page)
+        )
+        with writing(self._engine, durable=False) as connection:
+            now_ms = self._now_ms(connection)
+            # What was seen before a finding went says nothing about whether it is there again.
+            still = {
+                row.identity
+                for row in connection.execute(known)
+                if row.state not in _ENDED or audit.seen_at_ms < row.state_at_ms <= now_ms
+            }
+            rows = [
+                _values(one, audit, now_ms) | {"cluster_id": self._cluster_id, "identity": identity}
+                for identity, one in page.items()
+            ]
+            connection.execute(_write(connection.dialect.name), rows)
+        return len(page) - len(still)
+
+    def _mark_gone(
+        self, connection: Connection, audit: AuditRecord, covers: Collection[FindingKind], now_ms: int
+    ) -> int:
+        """A time ahead of the clock is of a clock that was ahead: whoever did not see it says that it went."""
+        table = audit_findings.c
+        ahead = and_(table.last_seen_ms > now_ms, table.last_run_id != audit.run_id)
+        unseen = (
+            update(audit_findings)
+            .where(table.cluster_id == self._cluster_id, table.kind.in_(covers))
+            .where(table.state.in_((FindingState.OPEN, FindingState.ACCEPTED)))
+            .where(or_(table.last_seen_ms < audit.seen_at_ms, ahead))
+        )
+        return connection.execute(unseen.values(state=FindingState.GONE, state_at_ms=now_ms)).rowcount
+
+    def _select(self, connection: Connection, condition: Any) -> list[RecordedFinding]:
+        query = select(audit_findings).where(audit_findings.c.cluster_id == self._cluster_id, condition)
+        ordered = query.order_by(audit_findings.c.kind, audit_findings.c.key, audit_findings.c.finding_id)
+        return [_recorded(row) for row in connection.execute(ordered)]
+
+
+def _identity(identity: FindingIdentity) -> str:
+    """Whatever a key holds, this is short and plain."""
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+
+
+def _write(dialect_name: str) -> sqlite.Insert | postgresql.Insert:
+    """Insert, or say that it was seen again: accepted stays accepted, what ended after that stays ended. A time that is
+    ahead of now is of a clock that was ahead, and counts for nothing."""
+    statement = insert_for(dialect_name, audit_findings)
+    old, new = audit_findings.c, statement.excluded
+    has_ended = or_(*(old.state == state for state in _ENDED))
+    now_ms = new.state_at_ms
+    reopens = and_(has_ended, or_(old.state_at_ms <= new.last_seen_ms, old.state_at_ms > now_ms))
+    later = and_(old.last_seen_ms > new.last_seen_ms, old.last_seen_ms <= now_ms)
+    changed: dict[str, Any] = {
+        column.name: new[column.name]
+        for column in audit_findings.c
+        if column.name not in (*_KEPT_ON_CONFLICT, "finding_id", "author")
+    }
+    changed |= {
+        "last_seen_ms": case((later, old.last_seen_ms), else_=new.last_seen_ms),
+        "state": case((reopens, new.state), else_=old.state),
+        "state_at_ms": case((reopens, new.state_at_ms), else_=old.state_at_ms),
+    }
+    return statement.on_conflict_do_update(index_elements=["cluster_id", "identity"], set_=changed)
+
+
+def _values(finding: AuditFinding, audit: AuditRecord, now_ms: int) -> dict[str, Any]:
+    return {
+        "kind": finding.kind,
+        "key": stored_text(finding.key),
+        "version_id": None if finding.version_id is None else stored_text(finding.version_id),
+        "upload_id": None if finding.upload_id is None else stored_text(finding.upload_id),
+        "segment_id": None if finding.segment_id is None else str(finding.segment_id),
+        "topic_id": None if finding.topic_id is None else str(finding.topic_id),
+        "topic": None if finding.topic is None else stored_text(finding.topic),
+        "partition": finding.partition,
+        "start_offset": finding.start_offset,
+        "end_offset": finding.end_offset,
+        "size_bytes": finding.size_bytes,
+        "message": stored_text(finding.message),
+        "last_modified_ms": finding.last_modified_ms,
+        "first_seen_ms": audit.seen_at_ms,
+        "last_seen_ms": audit.seen_at_ms,
+        "last_run_id": audit.run_id,
+        "state": FindingState.OPEN,
+        "state_at_ms": now_ms,
+    }
+
+
+def _recorded(row: Row[Any]) -> RecordedFinding:
+    finding = AuditFinding(
+        kind=FindingKind(row.kind),
+        key=row.key,
+        message=row.message,
+        size_bytes=row.size_bytes,
+        segment_id=None if row.segment_id is None else Uuid.parse(row.segment_id),
+        topic_id=None if row.topic_id is None else Uuid.parse(row.topic_id),
+        topic=row.topic,
+        partition=row.partition,
+        start_offset=row.start_offset,
+        end_offset=row.end_offset,
+        last_modified_ms=row.last_modified_ms,
+        version_id=row.version_id,
+        upload_id=row.upload_id,
+    )
+    return RecordedFinding(
+        row.finding_id, finding, FindingState(row.state), row.first_seen_ms, row.last_seen_ms, row.author
+    )
+
+
+def _audit_of(row: Row[Any]) -> AuditRecord:
+    refused = cast("list[dict[str, Any]]", json.loads(row.refusals))
+    refusals = tuple(Refusal(Guard(one["guard"]), one["sentence"], one.get("memory_ms")) for one in refused)
+    passed_over = {PassedOver(reason): number for reason, number in json.loads(row.passed_over).items()}
+    return AuditRecord(
+        row.run_id,
+        AuditSource(row.source),
+        row.began_at_ms,
+        row.seen_at_ms,
+        row.objects,
+        row.rows,
+        refusals,
+        passed_over,
+        row.findings,
+    )

@@ -1,0 +1,152 @@
+"""One broker process: formatted, started, stopped, killed by its own pid, and the errors in its log."""
+
+import re
+import signal
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from include.tiering.broker_process.java import java
+from include.tiering.clock import Clock, SystemClock
+from include.tiering.errors import BrokerProcessError, PortTakenError
+
+_START_SECONDS: Final = 300
+_STOP_SECONDS: Final = 240
+_POLL_SECONDS: Final = 0.1
+_READY: Final = "Kafka Server started"
+# Said later. A broker that is stopped before it has read its remote log metadata takes a minute to stop.
+_READY_TO_TIER: Final = "Initialized topic-based RLMM resources successfully"
+_PORT_TAKEN: Final = "Address already in use"
+_SMALL_JVM: Final = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-Djava.net.preferIPv4Stack=true",
+)
+_ERROR: Final = re.compile(r"^\[[\d:,]+\] (?:ERROR|FATAL) ")
+# The line after an error that the consumer of the metadata topic logs at a clean stop: it is closed while it polls.
+_OF_A_STOP: Final = re.compile(r"not subscribed to any topics or assigned any partitions")
+# Controllers, quorums and heartbeats say as errors that the machine is busy.
+_BUSY: Final = re.compile(
+    r"\(org\.apache\.kafka\.(controller|raft|metadata)\.|BrokerLifecycleManager|NodeToController|ControllerApis"
+)
+_FORMAT_SHOWN: Final = 1_000
+_LOG_SHOWN: Final = 3_000
+
+
+@dataclass
+class BrokerProcess:
+    """`directory` holds its configuration and `server.log`; `log_dir` its partitions.
+
+    `class_path` has Kafka's jars, `logging` is the JVM's option that names the logging configuration. `tiering`: it has
+    remote storage, and counts as started once it knows its remote segments.
+    """
+
+    node_id: int
+    directory: Path
+    log_dir: Path
+    port: int
+    class_path: str
+    logging: str
+    tiering: bool
+    heap_mib: int = 384
+    niceness: int = 10
+    clock: Clock = field(default_factory=SystemClock, repr=False)
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "server.log"
+
+    @property
+    def configuration(self) -> Path:
+        return self.directory / "server.properties"
+
+    @property
+    def pid(self) -> int:
+        """Raises: BrokerProcessError, when it does not run."""
+        if self.process is None or self.process.poll() is not None:
+            raise BrokerProcessError(f"broker {self.node_id} does not run")
+        return self.process.pid
+
+    def format(self, cluster_id: str) -> None:
+        """Makes its log dir one of that cluster, with Kafka's own tool. Raises BrokerProcessError."""
+        command = [*self._java("-Xmx128m"), "kafka.tools.StorageTool", "format"]
+        command += ["-t", cluster_id, "-c", str(self.configuration)]
+        done = subprocess.run(
+            command, cwd=self.directory, capture_output=True, text=True, timeout=_START_SECONDS, check=False
+        )
+        if done.returncode != 0:
+            said = f"{done.stdout[-_FORMAT_SHOWN:]}{done.stderr[-_FORMAT_SHOWN:]}"
+            raise BrokerProcessError(f"format of broker {self.node_id}: {said}")
+
+    def start(self) -> None:
+        """Returns when it says that it has started, and knows its remote segments if it tiers.
+
+        Raises:
+            PortTakenError: somebody else listens on its port.
+            BrokerProcessError: it ended, or was not ready within five minutes.
+        """
+        already_said = self.log.stat().st_size if self.log.exists() else 0
+        heap = (f"-Xms{self.heap_mib // 2}m", f"-Xmx{self.heap_mib}m")
+        command = [*self._java(*heap, self.logging, *self.options()), "kafka.Kafka", str(self.configuration)]
+        with (self.directory / "output").open("ab") as output:
+            self.process = subprocess.Popen(
+                command, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+        deadline = self.clock.monotonic() + _START_SECONDS
+        awaited = (_READY, _READY_TO_TIER) if self.tiering else (_READY,)
+        while not all(words in (said := self.said_since(already_said)) for words in awaited):
+            if self.process.poll() is not None or self.clock.monotonic() > deadline:
+                self.kill()
+                taken = _PORT_TAKEN in said
+                raise (PortTakenError if taken else BrokerProcessError)(self._last_words())
+            self.clock.sleep(_POLL_SECONDS)
+
+    def options(self) -> tuple[str, ...]:
+        """More options of the JVM."""
+        return ()
+
+    def stop(self) -> None:
+        """As an operator does: TERM, then waits; kills it after four minutes. Nothing if it does not run."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(timeout=_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """kill -9. Nothing if it does not run."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def errors(self) -> list[str]:
+        """Lines of level ERROR or FATAL since it was first started, about records, segments and clients: a clean stop's
+        harmless one and what tells of a busy machine are left out."""
+        lines = self.said_since(0).splitlines()
+        with_next = zip(lines, [*lines[1:], ""], strict=True)
+        errors = [line for line, then in with_next if _ERROR.match(line) and not _OF_A_STOP.search(then)]
+        return [line for line in errors if not _BUSY.search(line)]
+
+    def said_since(self, position: int) -> str:
+        """Its log from this byte on."""
+        if not self.log.exists():
+            return ""
+        with self.log.open("rb") as log:
+            log.seek(position)
+            return log.read().decode(errors="replace")
+
+    def _java(self, *options: str) -> list[str]:
+        return ["nice", "-n", str(self.niceness), java(), *_SMALL_JVM, *options, "-cp", self.class_path]
+
+    def _last_words(self) -> str:
+        output = (self.directory / "output").read_text(errors="replace")
+        return f"broker {self.node_id} did not start: {self.said_since(0)[-_LOG_SHOWN:]}{output[-_FORMAT_SHOWN:]}"

@@ -1,0 +1,154 @@
+"""Which bytes of a topic are rehearsed: the newest segments of every partition, whole and without a gap up to the end.
+
+A sample is what a broker that took the partition over by its files would find: the rolled segments that fit a bound
+and at least the newest one of them, then the active one; the leader epochs of exactly these records. Pure.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from include.tiering.errors import RehearsalError, UnknownTopicError
+from include.tiering.kafka.cluster.contract import TopicFacts
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ReplicaId, ScanReport
+from include.tiering.model.leader_epochs import LeaderEpochs
+
+_USABLE: Final = frozenset(
+    {
+        None,
+        IneligibleReason.ACTIVE,
+        IneligibleReason.ABOVE_HIGH_WATERMARK,
+        IneligibleReason.ABOVE_LAST_STABLE_OFFSET,
+        IneligibleReason.NOT_FLUSHED,
+        IneligibleReason.PAST_RETENTION,
+    }
+)
+"""What a hand-over waits for, or leaves to the broker; for every other reason it would stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSample:
+    """`segments` ascend, each begins where the one before ends, the last is the active one.
+
+    `log_start_offset` lies in the first segment. `leader_epochs` begin there; `leader_epoch` is the last one that the
+    partition had.
+    """
+
+    replica_id: ReplicaId
+    segments: tuple[LogSegment, ...]
+    log_start_offset: int
+    leader_epochs: LeaderEpochs
+    leader_epoch: int
+
+    @property
+    def partition(self) -> int:
+        return self.replica_id.topic_id_partition.partition
+
+    @property
+    def start_offset(self) -> int:
+        return self.segments[0].base_offset
+
+    @property
+    def active(self) -> LogSegment:
+        return self.segments[-1]
+
+    @property
+    def rolled(self) -> tuple[LogSegment, ...]:
+        return self.segments[:-1]
+
+    @property
+    def log_end_offset(self) -> int:
+        """Exclusive."""
+        return self.active.end_offset + 1
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the segments' `.log` files."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+
+def samples_of(topic: str, report: ScanReport, facts: TopicFacts | None, max_bytes: int) -> tuple[PartitionSample, ...]:
+    """One for each partition of the topic, by number.
+
+    Args:
+        facts: None where nobody can be asked: then the partitions are those that lie in the log directories.
+        max_bytes: of one partition's sample, which exceeds it only where its two newest segments do.
+
+    Raises:
+        UnknownTopicError: no log directory holds it.
+        RehearsalError: a partition cannot be read here, or no hand-over could copy it; or none has a rolled segment.
+    """
+    chosen = _chosen(topic, report, facts)
+    samples = tuple(sample_of(chosen[partition], max_bytes) for partition in sorted(chosen))
+    if not any(sample.rolled for sample in samples):
+        raise RehearsalError(f"no partition of {topic} has a rolled segment yet: there is nothing to hand over")
+    return samples
+
+
+def sample_of(replica: Replica, max_bytes: int) -> PartitionSample:
+    """The newest segments of one replica. Raises RehearsalError: one of them could not be handed over."""
+    *rolled, active = replica.segments
+    kept = [_usable(replica, active)]
+    size_bytes = active.size_bytes
+    for segment in reversed(rolled):
+        size_bytes += segment.size_bytes
+        if segment.reason is IneligibleReason.BELOW_LOG_START or (len(kept) > 1 and size_bytes > max_bytes):
+            break
+        kept.append(_usable(replica, segment))
+    kept.reverse()
+    epochs = replica.leader_epochs
+    return PartitionSample(
+        replica.replica_id,
+        tuple(kept),
+        max(kept[0].base_offset, replica.log_start_offset),
+        epochs.range(kept[0].base_offset, active.end_offset + 1),
+        epochs.entries[-1].epoch if epochs.entries else 0,
+    )
+
+
+def _chosen(topic: str, report: ScanReport, facts: TopicFacts | None) -> dict[int, Replica]:
+    """The leader's replica of each partition. Raises as `samples_of` says."""
+    replicas = [
+        one
+        for one in report.replicas
+        if one.topic_id_partition.topic == topic
+        and (facts is None or one.topic_id_partition.topic_id == facts.topic_id)
+    ]
+    chosen = {one.topic_id_partition.partition: one for one in replicas if one.chosen}
+    if not replicas or (facts is None and not chosen):
+        raise UnknownTopicError(f"no log directory holds a partition of topic {topic}{_first_error(report)}")
+    ids = {one.topic_id_partition.topic_id for one in chosen.values()}
+    if len(ids) > 1:
+        raise RehearsalError(f"{topic}: log directories hold {len(ids)} topics of this name, and nobody says which is")
+    wanted = facts.partitions.keys() if facts is not None else range(max(chosen) + 1)
+    if missing := sorted(wanted - chosen.keys()):
+        leader = None if facts is None else facts.partitions[missing[0]].leader
+        whose = "" if leader is None else f", led by broker {leader},"
+        raise RehearsalError(
+            f"{topic}: {len(missing)} of {len(wanted)} partitions cannot be read here: partition {missing[0]}{whose} is"
+            f" in no directory that log_dirs names for its leader{_first_error(report)}"
+        )
+    return chosen
+
+
+def _usable(replica: Replica, segment: LogSegment) -> LogSegment:
+    if segment.reason not in _USABLE:
+        raise RehearsalError(
+            f"{replica.topic_id_partition}, segment at offset {segment.base_offset}: {segment.reason}: a hand-over"
+            " would refuse it, so nothing is rehearsed"
+        )
+    return segment
+
+
+def _first_error(report: ScanReport) -> str:
+    return f" ({report.errors[0].path}: {report.errors[0].message})" if report.errors else ""
+
+
+def size_of(samples: Iterable[PartitionSample]) -> int:
+    """Bytes of all `.log` files."""
+    return sum(sample.size_bytes for sample in samples)
+
+
+def bases_of(sample: PartitionSample) -> Sequence[int]:
+    """Base offsets, ascending."""
+    return [segment.base_offset for segment in sample.segments]

@@ -1,0 +1,146 @@
+"""A cluster of one broker that finds a sample in its log directory, as if it had always led these partitions.
+
+    root/broker/    its configuration, its log, and data/, its log directory
+    root/remote/    where its storage manager keeps segments
+    root/platform/  for whoever works with it
+
+step        what the broker makes of it
+format      Kafka's own tool writes meta.properties and the records that a new cluster begins with
+topic       one batch more of these records: the topic with its id, each partition with the sample's last leader epoch.
+            So the broker is elected in a higher epoch, and keeps the epochs of the records; created by a request, the
+            topic would begin at epoch 0, and a leader cuts off every epoch of its log that is not below its own
+files       the sample, with the log starts it had, and recovery points: all rolled segments are on the disk
+start       the broker loads the partitions, recovers the active segments, is elected
+
+A crash anywhere leaves the root directory, and perhaps the broker; nothing outside of it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from include.tiering.broker_process.broker_process import BrokerProcess
+from include.tiering.broker_process.copy_sample import copy_sample
+from include.tiering.broker_process.kafka_home import KafkaHome
+from include.tiering.broker_process.ports import Ports, free_ports
+from include.tiering.broker_process.sample import PartitionSample
+from include.tiering.broker_process.server_properties import logging_option, server_properties
+from include.tiering.clock import Clock
+from include.tiering.errors import PortTakenError, RehearsalError
+from include.tiering.formats.checkpoint import serialize_offset_checkpoint
+from include.tiering.formats.cluster_metadata_writer import topic_batch
+from include.tiering.kafka.log_dirs.contract import ReplicaId
+from include.tiering.model.ids import Uuid
+
+NODE_ID: Final = 1
+_UNTIL_CONFIGURED: Final = {"log.retention.ms": -1}
+"""Nothing expires before the topic has its own configs."""
+_HEAP_MIB: Final = 512
+_ATTEMPTS: Final = 3
+_RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+_LOG_STARTS: Final = "log-start-offset-checkpoint"
+_BOOTSTRAP: Final = ("bootstrap.checkpoint", "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint")
+"""Where releases keep the records that a new cluster begins with."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThrowAwayBroker:
+    """It runs for as long as `running` says."""
+
+    root: Path
+    process: BrokerProcess
+
+    @property
+    def remote_dir(self) -> Path:
+        return _remote_dir(self.root)
+
+    @property
+    def platform_dir(self) -> Path:
+        return self.root / "platform"
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Started, and killed when the block ends. Raises BrokerProcessError: it does not start with these files."""
+        try:
+            self._start()
+            yield
+        finally:
+            self.process.kill()
+
+    def _start(self) -> None:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self.process.start()
+            except PortTakenError:
+                if attempt == _ATTEMPTS:
+                    raise
+                _configure(self.process, self.root)
+            else:
+                return
+
+
+def prepared_broker(
+    root: Path,
+    kafka: KafkaHome,
+    samples: Sequence[PartitionSample],
+    sources: Mapping[ReplicaId, Path],
+    *,
+    clock: Clock,
+    random_bytes: Callable[[int], bytes],
+    on_bytes: Callable[[int], None],
+) -> ThrowAwayBroker:
+    """A broker in the empty directory `root` that will find the samples when it starts.
+
+    Args:
+        sources: the log directory that each sample is copied from.
+
+    Raises:
+        RehearsalError: Kafka's own tool does not format its log directory as expected.
+        SourceError: a file of a sample cannot be copied any more.
+    """
+    home = root / "broker"
+    for directory in (home, _remote_dir(root), root / "platform"):
+        directory.mkdir()
+    logging = logging_option(kafka.version, home, home / "server.log")
+    process = BrokerProcess(
+        NODE_ID, home, home / "data", 0, kafka.class_path, logging, tiering=True, heap_mib=_HEAP_MIB, clock=clock
+    )
+    _configure(process, root)
+    process.format(str(Uuid.random(random_bytes)))
+    _create_topic(process.log_dir, samples, clock.now_ms())
+    for sample in samples:
+        copy_sample(sample, sources[sample.replica_id], process.log_dir, on_bytes)
+    _write_checkpoints(process.log_dir, samples)
+    return ThrowAwayBroker(root, process)
+
+
+def _remote_dir(root: Path) -> Path:
+    return root / "remote"
+
+
+def _configure(process: BrokerProcess, root: Path) -> None:
+    """With ports that are free now."""
+    process.port, controller = free_ports(2)
+    ports = Ports(process.port, controller)
+    text = server_properties(NODE_ID, ports, process.log_dir, _remote_dir(root), _UNTIL_CONFIGURED)
+    process.configuration.write_text(text)
+
+
+def _create_topic(log_dir: Path, samples: Sequence[PartitionSample], now_ms: int) -> None:
+    found = [log_dir / name for name in _BOOTSTRAP if (log_dir / name).is_file()]
+    if not found:
+        raise RehearsalError(f"this release's format leaves neither of {', '.join(_BOOTSTRAP)} in {log_dir}")
+    first = samples[0].replica_id.topic_id_partition
+    epochs = {sample.partition: sample.leader_epoch for sample in samples}
+    with found[0].open("ab") as bootstrap:
+        bootstrap.write(topic_batch(first.topic, first.topic_id, epochs, broker_id=NODE_ID, now_ms=now_ms))
+
+
+def _write_checkpoints(log_dir: Path, samples: Sequence[PartitionSample]) -> None:
+    topic = samples[0].replica_id.topic_id_partition.topic
+    recovered = {(topic, sample.partition): sample.active.base_offset for sample in samples}
+    log_starts = {(topic, sample.partition): sample.log_start_offset for sample in samples}
+    (log_dir / _RECOVERY_POINTS).write_bytes(serialize_offset_checkpoint(recovered))
+    (log_dir / _LOG_STARTS).write_bytes(serialize_offset_checkpoint(log_starts))

@@ -1,0 +1,68 @@
+"""`./tiering adopt`: complete copies that the metadata does not know become segments."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from include.tiering.cli.confirm import Approve, refusal_of
+from include.tiering.cli.options import Json
+from include.tiering.cli.output import finish
+from include.tiering.cli.runs import new_run_id
+from include.tiering.cli.session import author, session_of
+from include.tiering.errors import SettingError
+
+if TYPE_CHECKING:
+    from include.tiering.model.ids import Uuid
+    from include.tiering.recovery.plan_adoption import AdoptionPlan
+
+
+def adopt(
+    ctx: typer.Context,
+    segment_id: Annotated[
+        list[str] | None, typer.Argument(help="Ids of segments that an audit calls adoptable.", metavar="SEGMENT_ID")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Whatever can be adopted.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what could be adopted; change nothing.")] = False,
+    approve: Approve = False,
+    as_json: Json = False,
+) -> None:
+    """Adopt complete copies that the store holds and the metadata does not know, as after a restore from a backup.
+
+    A copy is adopted if its manifest, its keys and the lengths of its objects agree, and if it goes on where the
+    partition's metadata end: no offset twice, none left out that nobody decided about (`./tiering skip`), leader epochs
+    that do not fall. Whatever else is asked for is refused with the reason, and stays where it is. An id that was
+    deleted here is never adopted.
+
+    It becomes FINISHED without a verdict: nothing of it is served before `./tiering verify` passed it. Author and time
+    go to the event log. Asks first; without a terminal it takes --approve.
+    """
+    if everything == bool(segment_id):
+        raise SettingError("name segment ids, or take --all")
+    if dry_run and approve:
+        raise SettingError("--dry-run and --approve exclude each other")
+    ids = None if everything else [_parsed(text) for text in segment_id or ()]
+    with session_of(ctx).opened() as app:
+        plan, report = app.recovery.plan_adoption(ids), None
+        refusal = None if dry_run else _refusal(plan, approve=approve)
+        if refusal is None and not dry_run:
+            report = app.recovery.adopt(plan, new_run_id(), author=author())
+    from include.tiering.recovery.adopt_report import present_adopt
+
+    finish(present_adopt(plan, report, refusal), as_json=as_json)
+
+
+def _parsed(text: str) -> "Uuid":
+    from include.tiering.model.ids import Uuid
+
+    try:
+        return Uuid.parse(text)
+    except ValueError as error:
+        raise SettingError(f"{text!r} is no segment id: 22 characters, as an audit shows them") from error
+
+
+def _refusal(plan: "AdoptionPlan", *, approve: bool) -> str | None:
+    from include.tiering.recovery.adopt_report import question
+
+    if approve or not plan.segments:
+        return None
+    return refusal_of(question(plan))

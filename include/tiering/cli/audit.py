@@ -1,0 +1,173 @@
+"""`./tiering audit`: compare what the store holds with the metadata; remove orphans once somebody approved the plan."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from include.tiering.cli.confirm import Approve
+from include.tiering.cli.exit_codes import ExitCode
+from include.tiering.cli.interrupt import Interrupt
+from include.tiering.cli.listed import listing_progress
+from include.tiering.cli.options import Json
+from include.tiering.cli.output import finish
+from include.tiering.cli.runs import new_run_id
+from include.tiering.cli.session import author, session_of
+from include.tiering.errors import SettingError
+
+if TYPE_CHECKING:
+    from include.tiering.app import App
+    from include.tiering.audit.removal_batch import RemovalResult
+    from include.tiering.audit.report import RemovalRun
+
+
+def audit(
+    ctx: typer.Context,
+    inventory: Annotated[
+        str | None,
+        typer.Option(
+            "--inventory",
+            help="Read an S3 Inventory instead of listing the store: its manifest.json, a path or s3://bucket/key.",
+            metavar="PATH",
+        ),
+    ] = None,
+    delete_orphans: Annotated[
+        bool, typer.Option("--delete-orphans", help="Plan to remove objects and open uploads without metadata.")
+    ] = False,
+    old_versions: Annotated[
+        bool, typer.Option("--old-versions", help="With --delete-orphans: their old versions and delete markers too.")
+    ] = False,
+    approve: Approve = False,
+    approve_plan: Annotated[
+        str | None,
+        typer.Option("--approve-plan", help="Agree to the plan with this hash and to no other.", metavar="HASH"),
+    ] = None,
+    accept: Annotated[
+        list[int] | None,
+        typer.Option("--accept", help="Leave this finding as it is; it fails no audit any more.", metavar="ID"),
+    ] = None,
+    withdraw: Annotated[
+        str | None,
+        typer.Option(
+            "--withdraw",
+            help="Let nothing more of this removal be removed, whoever approved it and whatever works on it.",
+            metavar="RUN_ID",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare every object of the store with the metadata, and report what they disagree about.
+
+    The store is left as it is. Findings are kept with an id, when they were first and last seen, and their state. The
+    exit code is 1 while one is open that needs a person; --accept ID records that somebody decided to leave it.
+
+    With --delete-orphans what no metadata knows is planned for removal, and shown. Without --approve or --approve-plan
+    nothing is removed. Complete copies are never removed this way: `./tiering adopt` takes them in. Nothing is removed
+    either while a guard objects: another store, an empty database, or one that is older than the store. What is younger
+    than `tiering.audit.min.age.ms` is left alone, and each object is looked at again before it goes.
+
+    --withdraw takes the plan of a removal back, for good: a batch that removes stops before its next group, and the run
+    can never be released again. It asks nothing, and says how much had gone already.
+    """
+    if withdraw is not None:
+        if inventory is not None or delete_orphans or old_versions or approve or approve_plan is not None or accept:
+            raise SettingError("--withdraw goes with nothing else")
+        _withdraw(ctx, withdraw, as_json=as_json)
+        return
+    _require_sense(delete_orphans, old_versions=old_versions, approve=approve, approve_plan=approve_plan)
+    if accept and (inventory is not None or delete_orphans):
+        raise SettingError("--accept goes with nothing else")
+    from include.tiering.audit.report import AuditRun, present_audit
+
+    with session_of(ctx).opened() as app:
+        if accept:
+            _accept(app, accept, as_json=as_json)
+            return
+        run_id = new_run_id()
+        with listing_progress() as on_listed:
+            report = app.audit.run(run_id, listing=app.audit.listing_of(inventory), on_listed=on_listed)
+        removal: RemovalRun | None = None
+        results: list[RemovalResult] = []
+        interrupt = Interrupt()
+        if delete_orphans:
+            # Only what changes something is worth a clean stop.
+            with interrupt:
+                removal, results = _remove(
+                    app, run_id, interrupt, old_versions=old_versions, approve=approve, approve_plan=approve_plan
+                )
+        findings = app.audit.findings(run_id)
+    code = interrupt.exit_code if interrupt.requested else _code(results)
+    finish(present_audit(AuditRun(report.record, findings, report.tally, removal)), as_json=as_json, otherwise=code)
+    if interrupt.requested or any(result.waiting for result in results):
+        raise typer.Exit(code)
+
+
+def _require_sense(delete_orphans: bool, *, old_versions: bool, approve: bool, approve_plan: str | None) -> None:
+    if (approve or approve_plan is not None or old_versions) and not delete_orphans:
+        raise SettingError("--approve, --approve-plan and --old-versions go with --delete-orphans")
+    if approve and approve_plan is not None:
+        raise SettingError("--approve and --approve-plan exclude each other")
+
+
+def _remove(
+    app: "App",
+    audit_run_id: str,
+    interrupt: Interrupt,
+    *,
+    old_versions: bool,
+    approve: bool,
+    approve_plan: str | None,
+) -> "tuple[RemovalRun, list[RemovalResult]]":
+    from include.tiering.audit.report import RemovalRun
+
+    run_id = f"{audit_run_id}-remove"
+    plan = app.audit.plan_removals(run_id, audit_run_id, with_versions=old_versions)
+    brake = app.audit.apply_removal_limits(run_id)
+    refusal = "; ".join(one.sentence for one in plan.refusals) or None
+    if refusal is None and plan.removals:
+        refusal = _disagreement(plan.plan_hash, approve=approve, approve_plan=approve_plan)
+    results: list[RemovalResult] = []
+    if refusal is None and plan.removals:
+        app.audit.approve_removals(run_id, plan.plan_hash, author=author())
+        results = _remove_all(app, run_id, plan.size_bytes, interrupt)
+    released = replace(brake, approval=app.adapters.stores.removals.run(run_id).approval)
+    return RemovalRun(plan, released, app.adapters.stores.removals.items(run_id), refusal), results
+
+
+def _disagreement(plan_hash: str, *, approve: bool, approve_plan: str | None) -> str | None:
+    if approve_plan is not None and approve_plan != plan_hash:
+        return f"the plan is {plan_hash} now, another one than was approved: look at it again"
+    return None if approve or approve_plan is not None else f"it needs --approve, or --approve-plan {plan_hash}"
+
+
+def _remove_all(app: "App", run_id: str, size_bytes: int, interrupt: Interrupt) -> "list[RemovalResult]":
+    """Batches one after another, until one ends for another reason than its time."""
+    from include.tiering.cli.progress import RunProgress
+    from include.tiering.runs.batch_room import BatchEnd
+
+    results: list[RemovalResult] = []
+    with RunProgress(app.adapters.stores.work, run_id, size_bytes, verb="removing"):
+        while not results or results[-1].ended is BatchEnd.TIME_OVER:
+            batch_id = f"{run_id}.{len(results)}"
+            results.append(app.audit.run_removal_batch(run_id, batch_id, parent_alive=lambda: not interrupt.requested))
+    return results
+
+
+def _accept(app: "App", finding_ids: list[int], *, as_json: bool) -> None:
+    from include.tiering.audit.report import present_accepted
+
+    finish(present_accepted(app.adapters.stores.audits.accept(finding_ids, author=author())), as_json=as_json)
+
+
+def _withdraw(ctx: typer.Context, run_id: str, *, as_json: bool) -> None:
+    from include.tiering.audit.withdrawal_report import present_withdrawn_removals
+
+    with session_of(ctx).opened() as app:
+        withdrawn = app.audit.withdraw_removals(run_id, author=author())
+    finish(present_withdrawn_removals(withdrawn), as_json=as_json)
+
+
+def _code(results: "list[RemovalResult]") -> ExitCode:
+    """What is left is worth retrying if nothing of it needs a person."""
+    failed = any(item.message for result in results for item in result.items if item.outcome == "failed")
+    return ExitCode.RETRY if any(result.waiting for result in results) and not failed else ExitCode.FINDINGS

@@ -1,0 +1,161 @@
+"""`./tiering expire`: plan what expires, ask, and delete it in this process."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from include.tiering.cli.confirm import Approve, agrees, is_asked_on_a_terminal
+from include.tiering.cli.exit_codes import ExitCode
+from include.tiering.cli.interrupt import Interrupt
+from include.tiering.cli.options import Json, Topics
+from include.tiering.cli.output import finish, output_for
+from include.tiering.cli.runs import new_run_id
+from include.tiering.cli.session import author, session_of
+from include.tiering.errors import SettingError
+
+if TYPE_CHECKING:
+    from include.tiering.app import App
+    from include.tiering.expiration.delete_batch import DeleteResult
+    from include.tiering.expiration.plan_expiration import ExpirationPlan
+    from include.tiering.expiration.report import ExpireRun
+    from include.tiering.runs.brake import BrakeReport
+
+
+def expire(
+    ctx: typer.Context,
+    topic: Topics = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go and why; delete nothing.")] = False,
+    approve: Approve = False,
+    approve_plan: Annotated[
+        str | None,
+        typer.Option("--approve-plan", help="Agree to the plan with this hash and to no other.", metavar="HASH"),
+    ] = None,
+    withdraw: Annotated[
+        str | None,
+        typer.Option(
+            "--withdraw",
+            help="Let nothing more of this run be deleted, whoever approved it and whatever works on it.",
+            metavar="RUN_ID",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Delete the remote segments that expire, of topics that this platform owns.
+
+    What expires follows from our own log start, leader epochs and retention: `retention.ms` and `retention.bytes` of
+    `./tiering configs --entity-type topics`. Unset keeps for ever, whatever the brokers' retention. Copies that were
+    begun and never finished go too, and deletions that were interrupted are carried on. What was archived of a topic
+    that its cluster deleted stays, unless `tiering.on.topic.delete` says otherwise. Metadata of segments that were
+    deleted longer ago than `tiering.tombstone.ms` is forgotten at the end.
+
+    It asks before it deletes. Without a terminal, or if more of a topic goes at once than
+    `tiering.expiration.max.share` allows, it takes --approve, or --approve-plan with the hash that --dry-run shows.
+
+    --withdraw takes a plan back, for good: a batch that deletes stops before its next group of segments, and the run
+    can never be released again. It asks nothing, and says how many segments had gone already.
+    """
+    if dry_run + approve + (approve_plan is not None) + (withdraw is not None) > 1:
+        raise SettingError("--dry-run, --approve, --approve-plan and --withdraw exclude each other")
+    if withdraw is not None:
+        if topic:
+            raise SettingError("--withdraw is about a whole run: leave --topic out")
+        _withdraw(ctx, withdraw, as_json=as_json)
+        return
+    with session_of(ctx).opened() as app, Interrupt() as interrupt:
+        plan = app.expiration.plan(new_run_id(), topics=tuple(topic or ()), dry_run=dry_run)
+        brake = app.expiration.apply_limits(plan.run_id, dry_run=dry_run)
+        refusal, results = app.guards.objection() if dry_run else None, []
+        if plan.expirations and not dry_run:
+            refusal = _refusal(app, plan, brake, approve=approve, approve_plan=approve_plan, as_json=as_json)
+            if refusal is None:
+                results = _delete_all(app, plan, interrupt)
+        if not dry_run:
+            app.expiration.forget_tombstones()
+        run = _run(app, plan, brake, refusal)
+    from include.tiering.expiration.report import present_expire
+
+    code = interrupt.exit_code if interrupt.requested else _code(results)
+    finish(present_expire(run), as_json=as_json, otherwise=code)
+    if interrupt.requested or any(result.failed for result in results):
+        raise typer.Exit(code)
+
+
+def _withdraw(ctx: typer.Context, run_id: str, *, as_json: bool) -> None:
+    from include.tiering.expiration.withdrawal_report import present_withdrawal
+
+    with session_of(ctx).opened() as app:
+        withdrawn = app.expiration.withdraw(run_id, author=author())
+    finish(present_withdrawal(withdrawn), as_json=as_json)
+
+
+def _refusal(
+    app: "App",
+    plan: "ExpirationPlan",
+    brake: "BrakeReport",
+    *,
+    approve: bool,
+    approve_plan: str | None,
+    as_json: bool,
+) -> str | None:
+    """Why nothing may be deleted; None once somebody agreed, which is recorded."""
+    if approve_plan is not None and approve_plan != plan.plan_hash:
+        return f"the plan is {plan.plan_hash} now, another one than was approved: look at it again with --dry-run"
+    if not approve and approve_plan is None:
+        flags = f"--approve, or --approve-plan {plan.plan_hash}"
+        if brake.needs_approval:
+            return f"it needs {flags}"
+        if not is_asked_on_a_terminal():
+            return f"without a terminal it needs {flags}"
+        if not _agrees(_run(app, plan, brake, None), as_json=as_json):
+            return "not confirmed"
+    app.expiration.approve(plan.run_id, plan.plan_hash, author=author())
+    return None
+
+
+def _agrees(run: "ExpireRun", *, as_json: bool) -> bool:
+    from include.tiering.expiration.report import planned_sentence, present_expire
+
+    if not as_json:
+        output_for(as_json=False, is_terminal=True).show(present_expire(run))
+    return agrees(f"Delete {planned_sentence(run)} from remote storage?")
+
+
+def _delete_all(app: "App", plan: "ExpirationPlan", interrupt: Interrupt) -> "list[DeleteResult]":
+    """Batches one after another, until one ends for another reason than its time."""
+    from include.tiering.cli.progress import RunProgress
+    from include.tiering.runs.batch_room import BatchEnd
+
+    results: list[DeleteResult] = []
+    with RunProgress(app.adapters.stores.work, plan.run_id, plan.size_bytes, verb="deleting"):
+        while not results or results[-1].ended is BatchEnd.TIME_OVER:
+            batch_id = f"{plan.run_id}.{len(results)}"
+            results.append(
+                app.expiration.run_batch(plan.run_id, batch_id, parent_alive=lambda: not interrupt.requested)
+            )
+    return results
+
+
+def _run(app: "App", plan: "ExpirationPlan", brake: "BrakeReport", refusal: str | None) -> "ExpireRun":
+    from include.tiering.expiration.report import ExpireRun
+
+    store = app.adapters.stores.deletions
+    run, items = store.run(plan.run_id), store.items(plan.run_id)
+    return ExpireRun(
+        run,
+        plan.expirations,
+        items,
+        brake,
+        plan.unknowns,
+        plan.waiting,
+        refusal,
+        plan.held,
+        app.topic_names.shared_names(),
+    )
+
+
+def _code(results: "list[DeleteResult]") -> ExitCode:
+    """What failed is worth retrying only if nothing of it needs a person."""
+    failed = [failure for result in results for failure in result.failed]
+    if failed and all(failure.retriable for failure in failed):
+        return ExitCode.RETRY
+    return ExitCode.FINDINGS

@@ -1,0 +1,256 @@
+"""`./tiering handover`: give a topic to its brokers, step by step."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from include.tiering.cli.confirm import Approve, agrees, is_asked_on_a_terminal
+from include.tiering.cli.exit_codes import ExitCode
+from include.tiering.cli.options import Json
+from include.tiering.cli.output import finish, output_for
+from include.tiering.cli.session import author, session_of
+from include.tiering.errors import LeaseLostError, SettingError, StateConflictError
+from include.tiering.units import GIB
+
+if TYPE_CHECKING:
+    from include.tiering.app import App
+    from include.tiering.handover.handover_contract import Handover
+    from include.tiering.handover.report import HandoverView
+
+DEFAULT_BYTES = GIB
+"""Of each partition, in a rehearsal."""
+_POLL_SECONDS = 1.0
+_LEASE_WAIT_SECONDS = 40.0
+
+
+def handover(
+    ctx: typer.Context,
+    topic: Annotated[str, typer.Argument(help="Name of the topic.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Make every check that can be made now; change nothing.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the hand-over of this topic that stopped, waits or died.")
+    ] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Go back as far as possible, or say why not.")] = False,
+    rehearse: Annotated[
+        bool,
+        typer.Option("--rehearse", help="Do all of it on a throw-away broker, with copies of the newest records."),
+    ] = False,
+    rehearse_bytes: Annotated[
+        int,
+        typer.Option(
+            "--rehearse-bytes",
+            min=1,
+            help="Of each partition, in whole segments; the newest rolled one is taken in any case.",
+            metavar="BYTES",
+        ),
+    ] = DEFAULT_BYTES,
+    kafka_home: Annotated[
+        Path | None,
+        typer.Option(
+            "--kafka-home",
+            envvar="KAFKA_HOME",
+            help="Kafka distribution of the throw-away broker, with kafka-storage-VERSION-test.jar among its libs."
+            " Without it Maven fetches one.",
+            metavar="DIR",
+        ),
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the files of a rehearsal, for looking at.")] = False,
+    local_retention_ms: Annotated[
+        int | None,
+        typer.Option("--local-retention-ms", min=0, help="local.retention.ms at the end.", metavar="MS"),
+    ] = None,
+    local_retention_bytes: Annotated[
+        int | None,
+        typer.Option("--local-retention-bytes", min=0, help="local.retention.bytes at the end.", metavar="BYTES"),
+    ] = None,
+    approve: Approve = False,
+    approve_plan: Annotated[
+        str | None,
+        typer.Option("--approve-plan", help="Agree to the plan with this hash and to no other.", metavar="HASH"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Hand a topic over to its brokers: they serve, copy and expire it, with all that was copied here.
+
+    Thirteen steps, each of which may be cut off and is done again by --resume: checks, guards on the topic's retention
+    (old values are stored first), copy, gate, your approval, fence, checks once more, publish, remote.storage.enable,
+    watch, owner, retention as it was, local retention lowered in steps while what is remote only is consumed and
+    compared. A check that refuses stops it before the switch; the text says what to do.
+
+    It asks before the topic leaves the platform; without a terminal it takes --approve, or --approve-plan with the hash
+    that is shown. Until the first record is published --undo goes all the way back. See docs/handover.md.
+
+    --rehearse needs Java and the topic's log directories: it copies each partition's newest segments into a temporary
+    directory (TMPDIR; three times their size), starts a broker there, hands the topic over to it and compares what
+    consumers read before and afterwards. Brokers, store and database stay as they are.
+
+    Exit codes: 0 handed over, 1 refused or waiting for you, 3 worth trying again with --resume.
+    """
+    _require_one(dry_run=dry_run, resume=resume, undo=undo, rehearse=rehearse)
+    _require_fitting(
+        agrees=approve or approve_plan is not None,
+        lowers=local_retention_ms is not None or local_retention_bytes is not None,
+        rehearse=rehearse,
+        keep=keep,
+    )
+    if approve and approve_plan is not None:
+        raise SettingError("--approve and --approve-plan exclude each other")
+    with session_of(ctx).opened((topic,)) as app:
+        if rehearse:
+            _rehearse(app, topic, rehearse_bytes, kafka_home, keep=keep, as_json=as_json)
+            return
+        if dry_run:
+            _show_checks(app, topic, as_json=as_json)
+            return
+        if undo:
+            _undo(app, topic, approve=approve, as_json=as_json)
+            return
+        from include.tiering.handover.handover_contract import LocalRetention
+
+        wanted = LocalRetention(local_retention_ms, local_retention_bytes)
+        begun = _to_resume(app, topic) if resume else app.handover.begin(topic, wanted, author=author())
+        if wanted != LocalRetention() and wanted != begun.wanted:
+            raise SettingError(
+                f"it was begun with --local-retention-ms {begun.wanted.local_retention_ms} and --local-retention-bytes"
+                f" {begun.wanted.local_retention_bytes}: --undo it to begin with others"
+            )
+        carried = _carry_on(app, begun, resume=resume)
+        refusal = None
+        if _waits_for_a_person(carried):
+            refusal = _refusal(app, carried, approve=approve, approve_plan=approve_plan, as_json=as_json)
+            if refusal is None:
+                carried = _carry_on(app, carried, resume=False)
+        view = _view(app, carried, refusal)
+    _finish(view, as_json=as_json)
+
+
+def _require_one(**chosen: bool) -> None:
+    if sum(chosen.values()) > 1:
+        given = " and ".join(f"--{name.replace('_', '-')}" for name, is_given in chosen.items() if is_given)
+        raise SettingError(f"{given} exclude each other")
+
+
+def _require_fitting(*, agrees: bool, lowers: bool, rehearse: bool, keep: bool) -> None:
+    if rehearse and (agrees or lowers):
+        raise SettingError(
+            "--rehearse asks nobody and lowers local retention until all that is rolled is remote only: leave"
+            " --approve, --approve-plan and --local-retention-... out"
+        )
+    if keep and not rehearse:
+        raise SettingError("--keep belongs to --rehearse")
+
+
+def _rehearse(app: "App", topic: str, max_bytes: int, kafka_home: Path | None, *, keep: bool, as_json: bool) -> None:
+    from include.tiering.cli.rehearsing import rehearsed
+    from include.tiering.handover.rehearsal_report import present_rehearsal
+
+    rehearsal = rehearsed(app, topic, max_bytes=max_bytes, kafka_home=kafka_home, keep=keep)
+    finish(present_rehearsal(rehearsal), as_json=as_json)
+
+
+def _to_resume(app: "App", topic: str) -> "Handover":
+    found = app.handover.latest_of(topic)
+    if found is None or found.state.has_ended:
+        raise StateConflictError(f"no hand-over of {topic} is on its way")
+    return found
+
+
+def _carry_on(app: "App", handover: "Handover", *, resume: bool) -> "Handover":
+    """Waits for the lease of a driver that died."""
+    from include.tiering.handover.report import step_line
+
+    deadline = app.adapters.clock.monotonic() + _LEASE_WAIT_SECONDS
+    while True:
+        try:
+            return app.handover.carry_on(
+                handover.handover_id,
+                resume=resume,
+                on_step=lambda one: typer.echo(step_line(one), err=True),
+                told=lambda line: typer.echo(f"    {line}", err=True),
+            )
+        except LeaseLostError:
+            if app.adapters.clock.monotonic() > deadline:
+                raise
+            app.adapters.clock.sleep(_POLL_SECONDS)
+
+
+def _waits_for_a_person(handover: "Handover") -> bool:
+    from include.tiering.handover.handover import HandoverState, HandoverStep
+
+    is_here = handover.state is HandoverState.ACTIVE and handover.step is HandoverStep.APPROVAL
+    return is_here and handover.plan_hash is not None and handover.approval is None
+
+
+def _refusal(app: "App", handover: "Handover", *, approve: bool, approve_plan: str | None, as_json: bool) -> str | None:
+    """Why it does not go on; None once somebody agreed, which is recorded."""
+    if approve_plan is not None and approve_plan != handover.plan_hash:
+        return f"the plan is {handover.plan_hash} now, another one than was approved"
+    if not approve and approve_plan is None:
+        if not is_asked_on_a_terminal():
+            return f"it needs --resume with --approve, or with --approve-plan {handover.plan_hash}"
+        if not _agrees(_view(app, handover, None), as_json=as_json):
+            return "not confirmed; --resume asks again, --undo goes back"
+    app.handover.approve(handover.handover_id, handover.plan_hash or "", author=author())
+    return None
+
+
+def _agrees(view: "HandoverView", *, as_json: bool) -> bool:
+    from include.tiering.handover.report import present_handover
+
+    if not as_json:
+        output_for(as_json=False, is_terminal=True).show(present_handover(view))
+    return agrees(f"Hand {view.handover.topic} over to its brokers? Kafka knows no way back that keeps what is remote.")
+
+
+def _undo(app: "App", topic: str, *, approve: bool, as_json: bool) -> None:
+    from include.tiering.handover.report import undo_sentence
+
+    found = _to_resume(app, topic)
+    planned = app.handover.possible_undo(found)
+    sentence = undo_sentence(found, planned)
+    if planned.ends_as is not None and not approve:
+        if not is_asked_on_a_terminal():
+            raise SettingError(f"without a terminal --undo needs --approve; it would: {sentence}")
+        if not agrees(f"{sentence}. Go back?"):
+            raise typer.Exit(ExitCode.FINDINGS)
+    app.handover.undo(found.handover_id, told=lambda line: typer.echo(f"    {line}", err=True))
+    from include.tiering.handover.report import present_handover
+
+    finish(
+        present_handover(_view(app, app.adapters.stores.handovers.handover(found.handover_id), None)), as_json=as_json
+    )
+
+
+def _show_checks(app: "App", topic: str, *, as_json: bool) -> None:
+    from include.tiering.handover.checks.handover_check import results_of
+    from include.tiering.handover.checks.handover_pitfalls import CHECKS
+    from include.tiering.handover.guards import wanted_guards
+    from include.tiering.handover.handover import HandoverStep
+    from include.tiering.handover.report import present_checks
+
+    facts = app.handover.facts(topic)
+    results = results_of(CHECKS, HandoverStep.PRECONDITIONS, facts)
+    guards = wanted_guards(app.adapters.brokers.topic_configs(topic))
+    to_copy = sum(len(one.replica.waiting) for one in facts.partitions if one.replica is not None)
+    finish(present_checks(topic, results, guards, to_copy), as_json=as_json)
+
+
+def _view(app: "App", handover: "Handover", refusal: str | None) -> "HandoverView":
+    from include.tiering.handover.report import HandoverView, latest_checks
+
+    store, handover_id = app.adapters.stores.handovers, handover.handover_id
+    checks = latest_checks(store, handover)
+    return HandoverView(handover, checks, store.guards(handover_id), store.seed(handover_id), refusal)
+
+
+def _finish(view: "HandoverView", *, as_json: bool) -> None:
+    """Waiting is worth another try, unless a person has to act."""
+    from include.tiering.handover.handover import HandoverState
+    from include.tiering.handover.report import present_handover
+
+    is_a_persons = view.refusal is not None or _waits_for_a_person(view.handover)
+    waits = view.handover.state is HandoverState.ACTIVE and not is_a_persons
+    finish(present_handover(view), as_json=as_json, otherwise=ExitCode.RETRY if waits else ExitCode.FINDINGS)

@@ -1,0 +1,157 @@
+"""`./tiering verify`: the quality gate, and what is verified again as time goes by."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from include.tiering.cli.confirm import Approve, agrees, is_asked_on_a_terminal
+from include.tiering.cli.options import Json, LimitBytes, Topics
+from include.tiering.cli.output import finish
+from include.tiering.cli.runs import new_run_id
+from include.tiering.cli.session import author, session_of
+from include.tiering.errors import SettingError
+from include.tiering.model.depth import Depth
+
+if TYPE_CHECKING:
+    from include.tiering.app import App
+    from include.tiering.verification.plan_verification import Sample, VerificationPlan
+    from include.tiering.verification.verify_segments import VerifyReport
+
+_DAY_MS = 24 * 60 * 60 * 1000
+
+
+def verify(
+    ctx: typer.Context,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            "--run", help="Only the segments that this run copied, and those without a verdict.", metavar="ID"
+        ),
+    ] = None,
+    depth: Annotated[
+        Depth, typer.Option("--depth", help="`shallow`: a few ranges of each segment; `deep`: every byte.")
+    ] = Depth.SHALLOW,
+    share: Annotated[
+        float | None,
+        typer.Option(
+            "--share",
+            "--sample",
+            min=0,
+            max=1,
+            help="Those whose turn it is: about this share of all bytes.",
+            metavar="0..1",
+        ),
+    ] = None,
+    older_than_days: Annotated[
+        float | None,
+        typer.Option(
+            "--older-than-days", min=0, help="Those whose verdict is this old, or that have none.", metavar="DAYS"
+        ),
+    ] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Those that failed before.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    topic: Topics = None,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("--partition", min=0, help="Only this partition; may be repeated.", metavar="NUMBER"),
+    ] = None,
+    limit_bytes: LimitBytes = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would read, and read nothing.")] = False,
+    missing_is_real: Annotated[
+        bool,
+        typer.Option("--missing-is-real", help="Ask before many missing segments are marked as failed, and record it."),
+    ] = False,
+    approve: Approve = False,
+    as_json: Json = False,
+) -> None:
+    """Judge copied segments by what the store holds, and store a verdict for each.
+
+    Without --share, --older-than-days, --failed or --all those are taken that need a verdict: never verified, failed
+    before, verdict expired or about to (`tiering.verdict.max.age.ms`). Several of these flags add up. The most urgent
+    come first if --limit-bytes is given.
+
+    `--depth shallow` asks the store for lengths and checksums and reads manifest, indexes and both ends of the log;
+    `deep` reads every byte, under the fetch quota. What it will cost is said before it starts. With `--share 0.05`
+    another twentieth is taken each day (`tiering.verify.period.ms`), and in twenty days each segment had its turn.
+
+    Partitions of what was verified are judged as a whole too: holes, overlaps, falling leader epochs.
+    A segment that fails is kept and named, never served, and its partition stops (exit code 1). What a deep
+    look found is looked at deep again. Interrupt it at any time: verdicts are stored as it goes.
+
+    Where everything is missing that it looks at, or more of one partition than `tiering.verify.max.missing.segments`,
+    more in all than `tiering.verify.max.missing.total`, or all of a partition, it stops: the store is not the one that
+    it seems to be, and no verdict is stored of what is missing. What failed before as missing counts as well, until it
+    is replaced or given up. If it is really lost, `--missing-is-real` says so: it names the numbers and asks (without
+    a terminal it takes --approve); who said so is recorded.
+    """
+    selects = share is not None or older_than_days is not None or failed or everything
+    if approve and not missing_is_real:
+        raise SettingError("--approve goes with --missing-is-real: nothing else is asked")
+    if run is not None and (selects or topic or partition or limit_bytes or dry_run):
+        raise SettingError("--run takes the segments of one copy run: only --depth and --missing-is-real go with it")
+    with session_of(ctx).opened() as app:
+        confirm = _confirmed(app, approve=approve) if missing_is_real else None
+        if run is not None:
+            report = app.verification.verify_run(run, depth=depth, confirm=confirm)
+        else:
+            from include.tiering.verification.plan_verification import Sample
+
+            sample = Sample(
+                due=not selects,
+                failed=failed,
+                older_than_ms=None if older_than_days is None else round(older_than_days * _DAY_MS),
+                turn=app.verification.turn_of_now(share) if share is not None else None,
+                everything=everything,
+                topics=tuple(topic or ()),
+                partitions=frozenset(partition or ()),
+            )
+            report = _verify_sample(app, sample, depth, limit_bytes, dry_run=dry_run, as_json=as_json, confirm=confirm)
+        failed_copies = app.adapters.stores.failed_copies.all()
+    from include.tiering.verification.report import present_verify
+
+    finish(present_verify(report, failed_copies), as_json=as_json)
+
+
+def _confirmed(app: "App", *, approve: bool) -> Callable[[str], bool]:
+    """Asks whether what is missing is lost, and records who said so."""
+
+    def confirm(found: str) -> bool:
+        question = f"{found}. Are they lost? They become failed, and are copied again where the source has them"
+        if not approve and not (is_asked_on_a_terminal() and agrees(question)):
+            return False
+        app.verification.note_confirmed_losses(found, author=author())
+        typer.echo(f"taken for lost, which is recorded with your name: {found}", err=True)
+        return True
+
+    return confirm
+
+
+def _verify_sample(
+    app: "App",
+    sample: "Sample",
+    depth: Depth,
+    limit_bytes: int | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
+    confirm: Callable[[str], bool] | None,
+) -> "VerifyReport":
+    """A dry run ends the command."""
+    from include.tiering.cli.progress import counted_bytes
+    from include.tiering.verification.plan_report import cost_sentence, present_plan
+
+    plan: VerificationPlan = app.verification.plan(
+        new_run_id(), sample, depth=depth, limit_bytes=limit_bytes, dry_run=dry_run
+    )
+    if dry_run:
+        finish(present_plan(plan), as_json=as_json)
+        raise typer.Exit
+    typer.echo(cost_sentence(plan), err=True)
+    with counted_bytes("verifying", plan.cost.read_bytes) as on_read:
+        report = app.verification.run_planned(plan.run_id, on_read=on_read, confirm=confirm)
+    if plan.planned:
+        of_partitions = app.verification.verify_partitions({one.segment_id.topic_id_partition for one in plan.planned})
+        report = report.with_partitions(of_partitions.failed, of_partitions.warnings)
+    app.verification.publish_verdicts()
+    return report

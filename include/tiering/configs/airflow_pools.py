@@ -1,0 +1,121 @@
+"""`Pools` through Airflow's REST API.
+
+GET   /pools                   sizes and what is in use, in one answer
+PATCH /pools/NAME              needs all fields: what is not to change is sent as it is
+GET   /eventLogs               who patched a pool, from the API or from the admin page, which uses it
+GET   /config/section/core/option/parallelism    403 unless `[api] expose_config` is true
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Self
+from urllib.parse import quote
+
+from include.tiering.configs.airflow_api import AirflowApi, Login, Token, member
+from include.tiering.configs.pools_contract import POOLS, UNLIMITED_SLOTS, PoolUsage
+from include.tiering.errors import AirflowApiError, AirflowApiUnavailableError
+
+_NAMES: Final = frozenset(spec.name for spec in POOLS)
+_MOST_POOLS: Final = "1000"
+_EDITS_LOOKED_AT: Final = "50"
+
+
+class AirflowPools:
+    """Opens the API at the first question: a login that is missing is an answer that fails, no more."""
+
+    def __init__(self, open_api: Callable[[], AirflowApi]) -> None:
+        self._open_api = open_api
+        self._opened: AirflowApi | None = None
+
+    @classmethod
+    def at(cls, url: str, *, login_file: Path | None, token: str | None) -> Self:
+        """The API server at `url`, with a token or with the login in a file; without both every call is refused."""
+
+        def open_api() -> AirflowApi:
+            if token is not None:
+                return AirflowApi(url, Token(token))
+            if login_file is None:
+                raise AirflowApiError("no login for Airflow's API: set airflow.login_file or airflow.token")
+            return AirflowApi(url, Login.from_file(login_file))
+
+        return cls(open_api)
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    @property
+    def _api(self) -> AirflowApi:
+        if self._opened is None:
+            self._opened = self._open_api()
+        return self._opened
+
+    def usages(self) -> Mapping[str, PoolUsage]:
+        found = member(self._api.get("/pools", limit=_MOST_POOLS), "pools", list)
+        by_name = {member(pool, "name", str): pool for pool in found}
+        return {name: _usage(pool) for name, pool in by_name.items() if name in _NAMES}
+
+    def resize(self, pool: str, slots: int) -> None:
+        path = f"/pools/{quote(pool, safe='')}"
+        now = self._api.get(path)
+        unchanged = {"description": now.get("description"), "include_deferred": member(now, "include_deferred", bool)}
+        self._api.patch(path, {"pool": pool, "slots": slots, **unchanged})
+
+    def parallelism(self) -> int | None:
+        try:
+            answer = self._api.get("/config/section/core/option/parallelism")
+        except AirflowApiUnavailableError:
+            raise
+        except AirflowApiError:
+            return None
+        options = [
+            option for section in member(answer, "sections", list) for option in member(section, "options", list)
+        ]
+        with suppress(ValueError):
+            return int(str(options[0]["value"])) if options else None
+        return None
+
+    def last_editor(self, pool: str, slots: int, *, since_ms: int) -> str | None:
+        answer = self._api.get(
+            "/eventLogs",
+            included_events=["patch_pool", "post_pool", "bulk_pools"],
+            after=datetime.fromtimestamp(since_ms / 1000, UTC).isoformat(),
+            order_by="-event_log_id",
+            limit=_EDITS_LOOKED_AT,
+        )
+        for entry in member(answer, "event_logs", list):
+            sizes = _sizes_in(entry)
+            if pool in sizes:
+                return str(entry.get("owner") or "") or None if sizes[pool] == slots else None
+        return None
+
+
+def _usage(pool: Any) -> PoolUsage:
+    slots = member(pool, "slots", int)
+    return PoolUsage(
+        slots=UNLIMITED_SLOTS if slots < 0 else slots,
+        running=member(pool, "running_slots", int),
+        queued=member(pool, "queued_slots", int),
+        scheduled=member(pool, "scheduled_slots", int),
+        deferred=member(pool, "deferred_slots", int),
+    )
+
+
+def _sizes_in(entry: Any) -> dict[str, int]:
+    """Slots by pool that an edit asked for, -1 being unlimited; empty for what is not understood."""
+    sizes: dict[str, int] = {}
+    try:
+        extra = json.loads(entry["extra"])
+        edits = [one for action in extra.get("actions", ()) for one in action["entities"]] or [extra]
+        for edit in edits:
+            slots = int(edit["slots"])
+            sizes[str(edit.get("pool_name") or edit.get("pool") or edit["name"])] = (
+                UNLIMITED_SLOTS if slots < 0 else slots
+            )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {}
+    return sizes

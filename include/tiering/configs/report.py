@@ -1,0 +1,177 @@
+"""Dynamic configs as a person sees them: what is in force and why, who changed what, and who has taken a change."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from include.tiering.configs.alter_configs import AlteredConfigs
+from include.tiering.configs.config_catalogue import DynamicConfig, configs_of
+from include.tiering.configs.config_store import ConfigChange, ConfigEntity, ConfigValues, EntityType
+from include.tiering.configs.mirror_pools import PoolsStatus, PoolStatus
+from include.tiering.configs.pools_report import slots_words, source_of
+from include.tiering.presentation import Document, Presentation, Table, count
+from include.tiering.quotas.contract import QuotaWorker
+from include.tiering.remote_storage.unclaimed import unclaimed_words
+from include.tiering.settings import TieringSettings
+from include.tiering.units import format_utc
+
+_DEFAULT_SOURCE: Final = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConfig:
+    """One config of one entity: `value` as it applies there, `source` where it comes from, in words."""
+
+    entity: ConfigEntity
+    name: str
+    value: str
+    source: str
+    unit: str | None = None
+
+
+def entities_with_configs(values: ConfigValues, entity_type: EntityType | None = None) -> tuple[ConfigEntity, ...]:
+    """The defaults, each followed by the named ones that have a value of their own; of one type, or of all."""
+    types = tuple(EntityType) if entity_type is None else (entity_type,)
+    named = sorted((one for one in values if not one.is_default), key=lambda one: one.entity_name)
+    return tuple(
+        entity for kind in types for entity in (ConfigEntity(kind), *(one for one in named if one.entity_type is kind))
+    )
+
+
+def describe(
+    entity: ConfigEntity, values: ConfigValues, settings: TieringSettings, pools: PoolsStatus | None = None
+) -> tuple[DescribedConfig, ...]:
+    """Every config that may be set on the entity, then what is set on it without being known to this version.
+
+    Sizes of pools are Airflow's, not ours: they are left out if `pools` is None.
+    """
+    configs = configs_of(entity)
+    unknown = sorted(set(values.get(entity, {})) - {config.name for config in configs})
+    return (
+        *(_described(entity, config, values, settings) for config in configs if config.pool is None),
+        *(_pool_size(entity, config, pool) for config in configs for pool in _pools_of(config, pools)),
+        *(DescribedConfig(entity, name, values[entity][name], "dynamic, unknown here") for name in unknown),
+    )
+
+
+def present_configs(described: Sequence[DescribedConfig], history: Sequence[ConfigChange]) -> Presentation:
+    """`history` oldest first."""
+    dynamic = sum(config.source.startswith("dynamic") for config in described)
+    return Presentation(
+        lambda: {
+            "configs": list(map(_config_document, described)),
+            "history": list(map(_change_document, history)),
+        },
+        lambda: tuple(_description_tables(described, history)),
+        f"{count(len(described), 'config')}, {dynamic} dynamic; {count(len(history), 'change')}",
+    )
+
+
+def present_alteration(altered: AlteredConfigs) -> Presentation:
+    """Not ok if a running worker has not taken the change."""
+    return Presentation(
+        lambda: {
+            **_entity_document(altered.entity),
+            "version": altered.version,
+            "changed": list(map(_change_document, altered.changes)),
+            "taken_by": list(map(_worker_document, altered.taken_by)),
+            "not_taken_by": list(map(_worker_document, altered.not_taken_by)),
+            "notes": list(altered.notes),
+            "not_claimed": altered.not_claimed,
+        },
+        lambda: (_changes_table(altered.changes),) if altered.changes else (),
+        alteration_words(altered),
+        ok=not altered.not_taken_by,
+    )
+
+
+def alteration_words(altered: AlteredConfigs) -> str:
+    """What was changed where, who has taken it, and whether a backup from before is refused, in a line."""
+    words = _taken_words(altered)
+    return words if altered.not_claimed is None else f"{words}; {unclaimed_words(altered.not_claimed)}"
+
+
+def _taken_words(altered: AlteredConfigs) -> str:
+    changed = count(len(altered.changes), "config") + " changed" if altered.changes else "nothing to change"
+    words = f"{altered.entity}: {changed}, version {altered.version}; "
+    if altered.notes:
+        return words + "; ".join(altered.notes)
+    workers = len(altered.taken_by) + len(altered.not_taken_by)
+    if not workers:
+        return words + "no worker runs"
+    if not altered.not_taken_by:
+        return words + f"taken by {count(workers, 'worker')}"
+    behind = ", ".join(worker.worker_id for worker in altered.not_taken_by)
+    return words + f"not taken by {len(altered.not_taken_by)} of {count(workers, 'worker')}: {behind}"
+
+
+def _described(
+    entity: ConfigEntity, config: DynamicConfig, values: ConfigValues, settings: TieringSettings
+) -> DescribedConfig:
+    own, default = values.get(entity, {}).get(config.name), values.get(entity.default, {}).get(config.name)
+    if own is not None:
+        source = "dynamic default" if entity.is_default else f"dynamic {entity}"
+        return DescribedConfig(entity, config.name, own, source, config.unit)
+    if default is not None and config.on_default:
+        return DescribedConfig(entity, config.name, default, "dynamic default", config.unit)
+    if config.setting is not None:
+        value, origin = config.setting.text(settings), settings.origin(config.name)
+        return DescribedConfig(entity, config.name, value, origin, config.unit)
+    return DescribedConfig(entity, config.name, config.default, _DEFAULT_SOURCE, config.unit)
+
+
+def _pools_of(config: DynamicConfig, status: PoolsStatus | None) -> Iterator[PoolStatus]:
+    if status is not None:
+        yield from (pool for pool in status.pools if pool.spec.name == config.pool)
+
+
+def _pool_size(entity: ConfigEntity, config: DynamicConfig, pool: PoolStatus) -> DescribedConfig:
+    return DescribedConfig(entity, config.name, slots_words(pool.slots), source_of(pool), config.unit)
+
+
+def _description_tables(described: Sequence[DescribedConfig], history: Sequence[ConfigChange]) -> Iterator[Table]:
+    rows = tuple((str(one.entity), one.name, one.value, one.unit or "", one.source) for one in described)
+    yield Table("configs", ("entity", "name", "value>", "unit", "from"), rows)
+    if history:
+        yield _changes_table(history)
+
+
+def _changes_table(changes: Sequence[ConfigChange]) -> Table:
+    rows = tuple(
+        (format_utc(change.changed_at_ms), change.author, str(change.entity), change.name, *_old_and_new(change))
+        for change in changes
+    )
+    return Table("changes", ("when", "who", "entity", "name", "old>", "new>"), rows)
+
+
+def _old_and_new(change: ConfigChange) -> tuple[str, str]:
+    return ("" if change.old_value is None else change.old_value, "" if change.new_value is None else change.new_value)
+
+
+def _config_document(config: DescribedConfig) -> Document:
+    return {
+        **_entity_document(config.entity),
+        "name": config.name,
+        "value": config.value,
+        "unit": config.unit,
+        "source": config.source,
+    }
+
+
+def _change_document(change: ConfigChange) -> Document:
+    return {
+        **_entity_document(change.entity),
+        "name": change.name,
+        "old_value": change.old_value,
+        "new_value": change.new_value,
+        "author": change.author,
+        "changed_at_ms": change.changed_at_ms,
+    }
+
+
+def _worker_document(worker: QuotaWorker) -> Document:
+    return {"worker_id": worker.worker_id, "version": worker.version}
+
+
+def _entity_document(entity: ConfigEntity) -> Document:
+    return {"entity_type": str(entity.entity_type), "entity_name": entity.entity_name or None}

@@ -1,0 +1,125 @@
+"""The dynamic configs in SQL, with the history of who changed what.
+
+| step of `alter` | what a crash after it leaves |
+|---|---|
+| check | nothing |
+| values and history, in one transaction | the new version, complete; whoever announces next puts it in force |
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sqlalchemy import Connection, Engine, Row, bindparam, delete, func, select
+
+from include.tiering.configs.config_store import (
+    ConfigAlteration,
+    ConfigChange,
+    ConfigCheck,
+    ConfigEntity,
+    ConfigSnapshot,
+    EntityType,
+    accept_all,
+)
+from include.tiering.database.clock import NowMs, database_now_ms
+from include.tiering.database.config_history import append_change, one_change_at_a_time
+from include.tiering.database.schema import dynamic_config_changes, dynamic_configs
+from include.tiering.database.statements import stored_text, upsert
+from include.tiering.database.transactions import reading, writing
+
+_CHANGES: Final = dynamic_config_changes.c.cluster_id == bindparam("of_cluster")
+_VERSION: Final = select(func.max(dynamic_config_changes.c.change_id)).where(_CHANGES)
+_ALL: Final = select(dynamic_configs).where(dynamic_configs.c.cluster_id == bindparam("of_cluster"))
+_IS_OF: Final = (
+    dynamic_configs.c.cluster_id == bindparam("of_cluster"),
+    dynamic_configs.c.entity_type == bindparam("of_type"),
+    dynamic_configs.c.entity_name == bindparam("of_entity"),
+)
+_OF_ENTITY: Final = select(dynamic_configs.c.name, dynamic_configs.c.value).where(*_IS_OF)
+_UNSET: Final = delete(dynamic_configs).where(*_IS_OF, dynamic_configs.c.name == bindparam("of_name"))
+
+
+class SqlConfigStore:
+    """`ConfigStore` over an engine."""
+
+    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
+        self._engine = engine
+        self._cluster_id = cluster_id
+        self._now_ms = now_ms
+
+    def snapshot(self) -> ConfigSnapshot:
+        with reading(self._engine) as connection:
+            # In this order: values of a version, or newer ones.
+            return ConfigSnapshot(self._version(connection), self._all(connection))
+
+    def of_entity(self, entity: ConfigEntity) -> Mapping[str, str]:
+        with reading(self._engine) as connection:
+            return {row.name: row.value for row in connection.execute(_OF_ENTITY, self._key_of(entity))}
+
+    def alter(
+        self,
+        entity: ConfigEntity,
+        changes: Mapping[str, str | None],
+        *,
+        author: str,
+        check: ConfigCheck = accept_all,
+    ) -> ConfigAlteration:
+        with writing(self._engine) as connection:
+            one_change_at_a_time(connection, self._cluster_id)
+            before = self._all(connection)
+            known = before.get(entity, {})
+            own = {name: value for name, value in {**known, **changes}.items() if value is not None}
+            after = {one: values for one, values in {**before, entity: own}.items() if values}
+            check(before, after)
+            made = [
+                self._change(connection, entity, name, known.get(name), value, author)
+                for name, value in changes.items()
+                if known.get(name) != value
+            ]
+            return ConfigAlteration(tuple(made), ConfigSnapshot(self._version(connection), after))
+
+    def history(self, entity: ConfigEntity | None = None) -> Sequence[ConfigChange]:
+        table = dynamic_config_changes
+        query = select(table).where(table.c.cluster_id == self._cluster_id).order_by(table.c.change_id)
+        if entity is not None:
+            query = query.where(table.c.entity_type == entity.entity_type, table.c.entity_name == entity.entity_name)
+        with reading(self._engine) as connection:
+            return [
+                ConfigChange(_entity(row), row.name, row.old_value, row.new_value, row.author, row.changed_at_ms)
+                for row in connection.execute(query)
+            ]
+
+    def _version(self, connection: Connection) -> int:
+        return connection.execute(_VERSION, {"of_cluster": self._cluster_id}).scalar_one() or 0
+
+    def _all(self, connection: Connection) -> dict[ConfigEntity, dict[str, str]]:
+        found: dict[ConfigEntity, dict[str, str]] = {}
+        for row in connection.execute(_ALL, {"of_cluster": self._cluster_id}):
+            found.setdefault(_entity(row), {})[row.name] = row.value
+        return found
+
+    def _key_of(self, entity: ConfigEntity) -> dict[str, str]:
+        return {"of_cluster": self._cluster_id, "of_type": entity.entity_type, "of_entity": entity.entity_name}
+
+    def _change(
+        self, connection: Connection, entity: ConfigEntity, name: str, old: str | None, new: str | None, author: str
+    ) -> ConfigChange:
+        key = {"cluster_id": self._cluster_id, "entity_type": entity.entity_type, "entity_name": entity.entity_name}
+        if new is None:
+            connection.execute(_UNSET, self._key_of(entity) | {"of_name": name})
+        else:
+            upsert(connection, dynamic_configs, {**key, "name": name, "value": new})
+        change = ConfigChange(entity, name, old, new, stored_text(author), self._now_ms(connection))
+        append_change(
+            connection,
+            **key,
+            name=name,
+            old_value=old,
+            new_value=new,
+            author=change.author,
+            changed_at_ms=change.changed_at_ms,
+        )
+        return change
+
+
+def _entity(row: Row[tuple[str, ...]]) -> ConfigEntity:
+    return ConfigEntity(EntityType(row.entity_type), row.entity_name)

@@ -1,0 +1,300 @@
+"""Copy one rolled segment: the protocol and its crash table.
+
+An orphan object is tolerable, a dangling reference never. So metadata says STARTED before the first byte is sent, and
+FINISHED only after the store proved what it has and that it is ours, and the source that it is still what was read.
+
+    step        done when it is reached                    a crash right after it leaves       cleaned up by
+    OPENED      all files open, kept open                  nothing                             -
+    CHECKED     every batch read, CRC-32C of the file      nothing                             -
+    STARTED     metadata COPY_SEGMENT_STARTED              a STARTED row                       A
+    SENT        all objects written                        a STARTED row, some or all objects  A
+    VERIFIED    store's lengths and checksums equal ours   a STARTED row, all objects          A
+    RECHECKED   source is what was opened, and the store   a STARTED row, all objects          A
+                has our marker
+    FINISHED    metadata COPY_SEGMENT_FINISHED             a complete copy; the plan says      B
+                                                           PLANNED still (a lost answer, too)
+
+    abandoning  DELETE_SEGMENT_STARTED                     that row, all objects               A
+                objects deleted                            that row                            A
+                DELETE_SEGMENT_FINISHED                    a tombstone                         -
+
+A: whoever holds the partition's lease to copy next, before it copies anything: see `leftover_copies`, which finishes
+   a whole copy rather than send it again; and expiration after `tiering.unfinished.copy.expiry.ms`, of what is
+   elsewhere by then.
+B: the same, when it finds the planned offsets copied (outcome SKIPPED).
+STARTED: is in the database before the first byte is sent, and on its disk with FINISHED at the latest. A power failure
+   of the database's host may take the row of an attempt under way: its objects are orphans then, for the audit. Where
+   the archive ends is told again here: a decision of before may have changed it, one of later stops FINISHED.
+VERIFIED: a store that named its own checksum in its answer to each write has said it; any other is asked now.
+RECHECKED: the marker is read now, whenever it was read before. Where the store is not ours any more (its disk went
+   away, another database took it over), abandoning stops at DELETE_SEGMENT_STARTED, as nothing may be deleted there:
+   the row stays until A finds the store again, and its objects with it.
+FINISHED: of a copy that takes the place of a failed segment, that one becomes DELETE_SEGMENT_STARTED in the same
+   transaction. A crash before it leaves the failed one as it was; after it the new one alone answers, and expiration
+   deletes the old objects after `tiering.superseded.hold.ms`. A copy reads and changes nothing of them.
+An upload that was interrupted is never resumed: the next attempt has a new id, so its objects cannot mix with these.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from typing import Final
+
+from include.tiering.clock import Clock
+from include.tiering.copying.check_ahead import SegmentOpener
+from include.tiering.copying.copy_checks import require_no_fork, require_planned, require_replaceable, require_stored
+from include.tiering.copying.copy_fork import require_same_end
+from include.tiering.errors import (
+    LeaseLostError,
+    RemoteStorageError,
+    SourceChangedError,
+    SourceVanishedError,
+    StateConflictError,
+    TieringError,
+)
+from include.tiering.kafka.log_dirs.contract import CheckedSegment, OpenSegment, ReplicaId
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.verdict import Verdict
+from include.tiering.quotas.contract import ByteLimiter
+from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.runs.contract import PlannedSegment
+from include.tiering.segments.contract import Fence, RemoteLogMetadata, TopicRegistry
+from include.tiering.telemetry import for_partition, get_logger
+
+_log: Final = get_logger(__name__)
+
+
+class CopyStep(StrEnum):
+    """Named points of the protocol, in order; reported after each is done."""
+
+    OPENED = "opened"
+    CHECKED = "checked"
+    STARTED = "started"
+    SENT = "sent"
+    VERIFIED = "verified"
+    RECHECKED = "rechecked"
+    FINISHED = "finished"
+    DELETE_STARTED = "delete started"
+    OBJECTS_DELETED = "objects deleted"
+    DELETE_FINISHED = "delete finished"
+
+
+StepObserver = Callable[[CopyStep, TopicIdPartition, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedSegment:
+    """A FINISHED attempt. Offsets are inclusive; `size_bytes` counts the `.log`, `sent_bytes` all objects.
+
+    `supersedes` is the failed segment whose place it took.
+    """
+
+    segment_id: RemoteLogSegmentId
+    start_offset: int
+    end_offset: int
+    size_bytes: int
+    sent_bytes: int
+    supersedes: RemoteLogSegmentId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentCopier:
+    """Everything that the copy of one segment touches."""
+
+    source: SegmentOpener
+    storage: RemoteStorage
+    metadata: RemoteLogMetadata
+    registry: TopicRegistry
+    clock: Clock
+    random_bytes: Callable[[int], bytes]
+    observe: StepObserver
+
+    def copy(
+        self,
+        replica_id: ReplicaId,
+        planned: PlannedSegment,
+        highest_copied_offset: int | None,
+        *,
+        fence: Fence,
+        limiter: ByteLimiter,
+        on_sent: Callable[[int], None],
+    ) -> CopiedSegment:
+        """Copy the planned segment of this replica under a new id, in the place of the failed one if it supersedes any.
+
+        Raises:
+            SourceError: it is corrupt, unreadable or changed, and the attempt was abandoned; or gone, and it was left.
+            RemoteStorageError: the store refused or failed; the attempt was abandoned, or is left to the next holder.
+            LeaseLostError: another worker owns the partition: nothing was changed since.
+            CustomMetadataTooLargeError: brokers would refuse it; nothing was begun.
+            SendingStoppedError: paused or stopped; the attempt was abandoned.
+            StateConflictError: what it supersedes is not failed any more, or its deletion began; abandoned.
+            StoreInDoubtError: what it supersedes is missing, and one that passed as well; nothing was begun.
+        """
+        base_offset, failed = planned.base_offset, self.failed(replica_id.topic_id_partition, planned)
+        with self.source.open_segment(replica_id, base_offset) as opened:
+            decisions = partial(self.metadata.skipped_offsets, replica_id.topic_id_partition)
+            require_planned(replica_id, opened.segment, planned, highest_copied_offset, decisions)
+            if failed is None:
+                require_no_fork(replica_id, opened, highest_copied_offset, self.metadata)
+            else:
+                require_replaceable(replica_id, opened.segment, failed, self.metadata, self.storage)
+            self._reached(CopyStep.OPENED, replica_id, base_offset)
+            checked = opened.check()
+            self._reached(CopyStep.CHECKED, replica_id, base_offset)
+            attempt = self._new_attempt(replica_id, opened, checked)
+            self.storage.require_copyable(attempt)
+            fingerprint, crc32c = opened.fingerprint.as_text(), checked.data.log_crc32c
+            ends_at = self.metadata.add_segment(attempt, fence=fence, log_crc32c=crc32c, source_fingerprint=fingerprint)
+            self._reached(CopyStep.STARTED, replica_id, base_offset)
+            try:
+                if failed is None:
+                    require_same_end(replica_id, opened.segment, highest_copied_offset, ends_at)
+                supersedes = None if failed is None else failed.remote_log_segment_id
+                return self._send_and_finish(
+                    attempt, opened, checked, supersedes=supersedes, fence=fence, limiter=limiter, on_sent=on_sent
+                )
+            except (LeaseLostError, SourceVanishedError):
+                raise  # what the source has no longer is settled as a leftover: it may be whole
+            except TieringError:
+                self._try_to_abandon(attempt, fence)
+                raise
+
+    def require_ours(self, partition: TopicIdPartition) -> None:
+        """Raises SourceChangedError unless the platform owns the topic."""
+        owner = self.registry.owner(partition.topic_id)
+        if owner is not TopicOwner.PLATFORM:
+            raise SourceChangedError(str(partition), f"the topic's owner is now: {owner}")
+
+    def failed(self, partition: TopicIdPartition, planned: PlannedSegment) -> RemoteLogSegmentMetadata | None:
+        """The segment that the planned one supersedes, None for a first copy.
+
+        Raises:
+            StateConflictError: it is not FINISHED and FAILED any more: there is nothing to replace.
+        """
+        if planned.supersedes is None:
+            return None
+        segment_id = RemoteLogSegmentId(partition, planned.supersedes)
+        row = self.metadata.segment(segment_id)
+        if row is None or not row.metadata.is_finished or row.verdict is not Verdict.FAILED:
+            state = "unknown" if row is None else f"{row.metadata.state.name} and {row.verdict}"
+            raise StateConflictError(f"{segment_id} is {state} now: there is nothing to replace")
+        return row.metadata
+
+    def abandon(self, attempt: RemoteLogSegmentMetadata, fence: Fence) -> None:
+        """DELETE_STARTED, objects, DELETE_FINISHED. May be repeated from any point.
+
+        An attempt that became FINISHED, though the answer that said so was lost, stays as it is.
+
+        Raises:
+            RemoteStorageError: an object could not be deleted; the row stays in DELETE_SEGMENT_STARTED.
+        """
+        partition, start = attempt.topic_id_partition, attempt.start_offset
+        if attempt.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
+            begun = self._advance_deletion(attempt, RemoteLogSegmentState.DELETE_SEGMENT_STARTED, fence)
+            if not begun and self._is_finished(attempt):
+                return
+            self.observe(CopyStep.DELETE_STARTED, partition, start)
+        failures = self.storage.delete_log_segments([attempt])
+        if failures:
+            raise RemoteStorageError(f"{failures[0].key}: could not be deleted: {failures[0].message}")
+        self.observe(CopyStep.OBJECTS_DELETED, partition, start)
+        deleting = replace(attempt, state=RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
+        self._advance_deletion(deleting, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED, fence)
+        self.observe(CopyStep.DELETE_FINISHED, partition, start)
+
+    def _try_to_abandon(self, attempt: RemoteLogSegmentMetadata, fence: Fence) -> None:
+        try:
+            self.abandon(attempt, fence)
+        except TieringError as error:
+            log = for_partition(_log, attempt.topic_id_partition)
+            log.warning("%s is left for clean-up: %s", attempt.start_offset, error)
+
+    def _send_and_finish(
+        self,
+        attempt: RemoteLogSegmentMetadata,
+        opened: OpenSegment,
+        checked: CheckedSegment,
+        *,
+        supersedes: RemoteLogSegmentId | None,
+        fence: Fence,
+        limiter: ByteLimiter,
+        on_sent: Callable[[int], None],
+    ) -> CopiedSegment:
+        partition, start = attempt.topic_id_partition, attempt.start_offset
+        sent = self.storage.copy_log_segment(attempt, checked.data, limiter=limiter, on_sent=on_sent)
+        self.observe(CopyStep.SENT, partition, start)
+        is_confirmed = all(stored.confirmed for stored in sent)
+        require_stored(sent, sent if is_confirmed else self.storage.stat_log_segment(attempt), checked)
+        self.observe(CopyStep.VERIFIED, partition, start)
+        sent_bytes = sum(stored.size_bytes for stored in sent)
+        self.finish(attempt, opened, sent_bytes, supersedes=supersedes, fence=fence, limiter=limiter)
+        return CopiedSegment(
+            attempt.remote_log_segment_id, start, attempt.end_offset, attempt.segment_size_bytes, sent_bytes, supersedes
+        )
+
+    def finish(
+        self,
+        attempt: RemoteLogSegmentMetadata,
+        opened: OpenSegment | None,
+        sent_bytes: int,
+        *,
+        supersedes: RemoteLogSegmentId | None = None,
+        fence: Fence,
+        limiter: ByteLimiter,
+    ) -> None:
+        """From VERIFIED to FINISHED. `opened` is the source, None if it has the segment no longer.
+
+        Raises:
+            SourceError, RemoteStorageError, LeaseLostError, SendingStoppedError, StateConflictError: as `copy`.
+        """
+        partition, start = attempt.topic_id_partition, attempt.start_offset
+        if opened is not None:
+            opened.recheck()
+        self.require_ours(partition)
+        self.storage.check_marker()
+        self.observe(CopyStep.RECHECKED, partition, start)
+        limiter.take(0)
+        update = RemoteLogSegmentMetadataUpdate(
+            attempt.remote_log_segment_id,
+            RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
+            self.clock.now_ms(),
+            attempt.broker_id,
+            self.storage.custom_metadata(attempt, sent_bytes),
+        )
+        self.metadata.update_segment(
+            update, expected=RemoteLogSegmentState.COPY_SEGMENT_STARTED, fence=fence, supersedes=supersedes
+        )
+        self.observe(CopyStep.FINISHED, partition, start)
+
+    def _advance_deletion(self, attempt: RemoteLogSegmentMetadata, state: RemoteLogSegmentState, fence: Fence) -> bool:
+        """Whether it is in `state` now. An expiration that took the same attempt for abandoned may be a step ahead: its
+        objects go all the same."""
+        now_ms = self.clock.now_ms()
+        return bool(self.metadata.advance_deletion([attempt], state, event_timestamp_ms=now_ms, fence=fence))
+
+    def _is_finished(self, attempt: RemoteLogSegmentMetadata) -> bool:
+        row = self.metadata.segment(attempt.remote_log_segment_id)
+        return row is not None and row.metadata.is_finished
+
+    def _new_attempt(
+        self, replica_id: ReplicaId, opened: OpenSegment, checked: CheckedSegment
+    ) -> RemoteLogSegmentMetadata:
+        segment = opened.segment
+        return RemoteLogSegmentMetadata(
+            remote_log_segment_id=RemoteLogSegmentId(replica_id.topic_id_partition, Uuid.random(self.random_bytes)),
+            start_offset=segment.base_offset,
+            end_offset=segment.end_offset,
+            max_timestamp_ms=checked.max_timestamp_ms,
+            broker_id=replica_id.broker_id,
+            event_timestamp_ms=self.clock.now_ms(),
+            segment_size_bytes=checked.data.log.size_bytes,
+            segment_leader_epochs=segment.leader_epochs,
+            txn_index_empty=not checked.data.transaction_index,
+        )
+
+    def _reached(self, step: CopyStep, replica_id: ReplicaId, base_offset: int) -> None:
+        self.observe(step, replica_id.topic_id_partition, base_offset)

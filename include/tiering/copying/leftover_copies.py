@@ -1,0 +1,186 @@
+"""What becomes of copies that nobody works on any more and that were never finished, as far as this database knows.
+
+Their worker was killed, or the database was set back to a moment when they were under way; then they may have been
+finished since, and the source may have deleted its segment. So a whole copy is never deleted here: it is finished, or
+it stays. Whoever holds the partition's lease to copy knows that nobody works on them.
+
+    objects in the store   segment in the source               becomes
+    whole                  the same bytes, or none any more    FINISHED, if it joins what is copied
+    whole                  another one                         stays
+    in parts               the same offsets                    abandoned, once the store is claimed: it is copied anew
+    in parts               another one, or none any more       stays
+    wrong, or unreadable   any                                 stays
+    any                    any, its deletion has begun         abandoned
+
+Whole is said of lengths and checksums, in parts of an object that is not there. What stays is expiration's to delete,
+once it is past the log start, or another copy of its offsets has passed verification, or somebody decided to go on
+without them. Where the whole partition is gone from the source, `./tiering adopt` finishes what is whole.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from include.tiering.copying.copy_checks import require_no_fork
+from include.tiering.copying.copy_one_segment import CopyStep, SegmentCopier
+from include.tiering.copying.plan_leftovers import is_started, leftovers_of, other_history, records_of
+from include.tiering.errors import SourceChangedError, SourceVanishedError, StateConflictError
+from include.tiering.kafka.log_dirs.contract import OpenSegment, ReplicaId
+from include.tiering.model.divergence import newest_history
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.skipped_offsets import not_skipped
+from include.tiering.quotas.contract import ByteLimiter
+from include.tiering.runs.contract import PlannedSegment
+from include.tiering.segments.contract import Fence, SegmentRow
+from include.tiering.segments.whole_copy import WholeCopy
+from include.tiering.telemetry import for_partition, get_logger
+
+_log: Final = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftoverCopies:
+    """Settles the leftovers of a partition whose lease to copy is held."""
+
+    copier: SegmentCopier
+    whole: WholeCopy
+    claim: Callable[[], object]
+    """Makes this database the one that owns the store, or raises ForeignStoreError: see `claim_store`."""
+
+    def settle(
+        self, replica_id: ReplicaId, planned: Sequence[PlannedSegment], *, fence: Fence, limiter: ByteLimiter
+    ) -> None:
+        """Finish, abandon or keep each, by ascending start offset. `planned` is what is to be copied of the partition.
+
+        Raises:
+            RemoteStorageError: the store does not answer, is another one, or an object could not be deleted.
+            SourceError: the source cannot be asked.
+            LeaseLostError, SendingStoppedError: as a copy.
+        """
+        leftovers = leftovers_of(self.copier.metadata, fence.topic_id_partition)
+        if leftovers:
+            # What is not there could be somewhere else, and what is begun here ends with a deletion.
+            self.copier.storage.check_marker()
+        for row in leftovers:
+            why = self._settle(row, replica_id, planned, fence=fence, limiter=limiter)
+            if why is not None:
+                log = for_partition(_log, fence.topic_id_partition)
+                log.warning("the unfinished copy %s stays: %s", row.metadata.remote_log_segment_id.id, why)
+
+    def abandon_empty(self, fence: Fence) -> None:
+        """Abandon those of which nothing is in the store; the others stay. For a partition that its brokers go on with,
+        where nobody asks the source.
+
+        Raises:
+            RemoteStorageError, LeaseLostError: as `settle`.
+        """
+        for row in leftovers_of(self.copier.metadata, fence.topic_id_partition):
+            if not is_started(row) or not self.whole.storage.stat_log_segment(row.metadata):
+                self.copier.abandon(row.metadata, fence)
+
+    def _settle(
+        self,
+        row: SegmentRow,
+        replica_id: ReplicaId,
+        planned: Sequence[PlannedSegment],
+        *,
+        fence: Fence,
+        limiter: ByteLimiter,
+    ) -> str | None:
+        """Why it stays, None if it does not."""
+        attempt = row.metadata
+        if not is_started(row):
+            self.copier.abandon(attempt, fence)
+            return None
+        with ExitStack() as stack:
+            as_planned = next((one for one in planned if _is_planned(one, attempt)), None)
+            try:
+                opened = self._opened(stack, replica_id, attempt.start_offset)
+                failed = None if as_planned is None else self.copier.failed(attempt.topic_id_partition, as_planned)
+            except (SourceChangedError, StateConflictError) as error:
+                return str(error)
+            if self._is_to_be_sent_anew(row, opened):
+                self.copier.abandon(attempt, fence)
+                return None
+            fault = self.whole.fault(row)
+            why = fault or self._objection(row, opened, replica_id, planned, failed)
+            if why is None:
+                self.copier.observe(CopyStep.VERIFIED, attempt.topic_id_partition, attempt.start_offset)
+                sent_bytes = sum(one.size_bytes for one in self.copier.storage.stat_log_segment(attempt))
+                supersedes = None if failed is None else failed.remote_log_segment_id
+                try:
+                    self.copier.finish(attempt, opened, sent_bytes, supersedes=supersedes, fence=fence, limiter=limiter)
+                except StateConflictError as error:
+                    return str(error)
+            return why
+
+    def _is_to_be_sent_anew(self, row: SegmentRow, opened: OpenSegment | None) -> bool:
+        """Parts of what the source has still.
+
+        A copy of this database may have a live worker, which is sending them. So the store is claimed before anything
+        is deleted: from then on that worker is refused. If it had been looked at as ours by then, the copy was whole by
+        then, too; hence the second look.
+        """
+        if opened is None or not _has_offsets_of(opened, row.metadata) or not self.whole.is_in_parts(row):
+            return False
+        self.claim()
+        return self.whole.is_in_parts(row)
+
+    def _opened(self, stack: ExitStack, replica_id: ReplicaId, base_offset: int) -> OpenSegment | None:
+        try:
+            return stack.enter_context(self.copier.source.open_segment(replica_id, base_offset))
+        except SourceVanishedError:
+            return None
+
+    def _objection(
+        self,
+        row: SegmentRow,
+        opened: OpenSegment | None,
+        replica_id: ReplicaId,
+        planned: Sequence[PlannedSegment],
+        failed: RemoteLogSegmentMetadata | None,
+    ) -> str | None:
+        """Why a whole copy cannot be finished now, in the place of the `failed` one if there is any."""
+        attempt, metadata = row.metadata, self.copier.metadata
+        if opened is not None and (opened.segment.reason is not None or not _is_same(opened, row)):
+            return "the source has other bytes, or is not eligible any more"
+        if failed is not None:
+            return (
+                None if records_of(failed) == records_of(attempt) else "it is not of the offsets and epochs that failed"
+            )
+        if row.history != newest_history(metadata.divergences(attempt.topic_id_partition)):
+            return "it is of a history that the archive does not follow any more"
+        highest = metadata.highest_copied_offset(attempt.topic_id_partition)
+        if highest is not None and attempt.end_offset <= highest:
+            return f"offsets up to {highest} are copied"
+        if highest is not None and attempt.start_offset > highest + 1:
+            decisions = metadata.skipped_offsets(attempt.topic_id_partition)
+            if missing := not_skipped(highest + 1, attempt.start_offset - 1, decisions):
+                return f"offsets {missing[0]} would be left out"
+        if opened is None:
+            if planned[0].base_offset <= attempt.end_offset and not any(_is_planned(one, attempt) for one in planned):
+                return f"the source has its offsets in the segment at {planned[0].base_offset}"
+            return other_history(metadata, attempt)
+        try:
+            require_no_fork(replica_id, opened, highest, metadata)
+        except SourceChangedError as error:
+            return str(error)
+        return None
+
+
+def _has_offsets_of(opened: OpenSegment, attempt: RemoteLogSegmentMetadata) -> bool:
+    segment = opened.segment
+    offsets, size_bytes = (segment.base_offset, segment.end_offset), segment.size_bytes
+    return (offsets, size_bytes) == ((attempt.start_offset, attempt.end_offset), attempt.segment_size_bytes)
+
+
+def _is_same(opened: OpenSegment, row: SegmentRow) -> bool:
+    """By its fingerprint, else by the bytes of its log."""
+    if not _has_offsets_of(opened, row.metadata) or opened.segment.leader_epochs != row.metadata.segment_leader_epochs:
+        return False
+    return opened.fingerprint.as_text() == row.source_fingerprint or opened.check().data.log_crc32c == row.log_crc32c
+
+
+def _is_planned(planned: PlannedSegment, attempt: RemoteLogSegmentMetadata) -> bool:
+    return (planned.base_offset, planned.end_offset) == (attempt.start_offset, attempt.end_offset)

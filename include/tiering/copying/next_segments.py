@@ -1,0 +1,139 @@
+"""What is next to be copied of a replica, and what of it was compacted away before it could be.
+
+A topic's cleanup.policy may have been `compact` for a while. What the log cleaner took nobody can copy any more, and
+what it left is no longer what was written; such a segment is never copied in part. The partition waits before it,
+until somebody decides to go on behind it: whole segments, by one decision for all that lie behind each other.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from types import MappingProxyType
+from typing import Final
+
+from include.tiering.copying.copy_plan import HeldBack, HeldBackPartition
+from include.tiering.errors import SourceError
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ReplicaId, ScanReport
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets, not_skipped
+from include.tiering.segments.contract import RemoteLogMetadata
+from include.tiering.segments.failed_copies import FailedCopy
+
+LeadingCompacted = Callable[[ReplicaId, Sequence[LogSegment]], Sequence[LogSegment]]
+"""See `LogSource.leading_compacted`."""
+NOTHING_FAILED: Final[Mapping[TopicIdPartition, Sequence[FailedCopy]]] = MappingProxyType({})
+_LOOKED_INTO: Final = (None, IneligibleReason.COMPACTED_SEGMENT)
+
+
+def uncopied(segments: Sequence[LogSegment], highest_copied: int | None, log_start_offset: int) -> list[LogSegment]:
+    """Rolled segments from the one that contains the next offset on (Kafka's floor rule), in offset order.
+
+    The next offset is `highest_copied` + 1, or the log start if nothing was copied.
+    """
+    next_offset = log_start_offset if highest_copied is None else highest_copied + 1
+    return [segment for segment in segments if not segment.active and segment.end_offset >= next_offset]
+
+
+def with_compacted(
+    report: ScanReport,
+    metadata: RemoteLogMetadata,
+    look: LeadingCompacted,
+    failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] = NOTHING_FAILED,
+) -> ScanReport:
+    """The report, in which the next segments of each partition say that they are compacted, if they are, and those of
+    which a `failed` copy was made: it could never be copied anew.
+
+    A scan sees that of files without a batch alone. Only topics that are or were compacted are looked into, and only
+    what would be copied next, or anew.
+    """
+    looked_into = (
+        _looked_into(replica, metadata, look, failed.get(replica.topic_id_partition, ())) for replica in report.replicas
+    )
+    return replace(report, replicas=tuple(looked_into))
+
+
+def next_segments(replica: Replica, highest_copied: int | None, metadata: RemoteLogMetadata) -> list[LogSegment]:
+    """What is uncopied of the replica, without the first compacted segments if somebody decided to go on behind them.
+    One that is whole after all, in the replica that leads now, is copied, whatever was decided."""
+    pending = uncopied(replica.segments, highest_copied, replica.log_start_offset)
+    if not pending or not _is_compacted(pending[0]):
+        return pending
+    decisions = metadata.skipped_offsets(replica.topic_id_partition)
+    while pending and _is_compacted(pending[0]) and not _undecided(replica, pending[0], highest_copied, decisions):
+        pending.pop(0)
+    return pending
+
+
+def compacted_away(
+    replica: Replica,
+    pending: Sequence[LogSegment],
+    highest_copied: int | None,
+    metadata: RemoteLogMetadata,
+    *,
+    is_next: bool,
+) -> HeldBackPartition | None:
+    """How the partition waits before the first of the `pending` segments; None if that one was not compacted. It can be
+    decided about once it `is_next`: nothing before it is still to be copied. What somebody decided about already, where
+    another replica rolled its segments elsewhere, is not asked about again."""
+    if not pending or not _is_compacted(pending[0]):
+        return None
+    last = pending[0]
+    for segment in pending[1:]:
+        if not _is_compacted(segment) or segment.base_offset != last.end_offset + 1:
+            break
+        last = segment
+    partition: TopicIdPartition = replica.topic_id_partition
+    offsets = OffsetRange(_first_wanted(replica, pending[0], highest_copied), last.end_offset)
+    for undecided in not_skipped(*offsets, metadata.skipped_offsets(partition))[:1]:
+        offsets = OffsetRange(undecided.first, last.end_offset)
+    detail = f"offsets {offsets}" + ("; see ./tiering skip" if is_next else "")
+    return HeldBackPartition(partition, offsets.first, HeldBack.COMPACTED, detail, offsets if is_next else None)
+
+
+def _looked_into(
+    replica: Replica, metadata: RemoteLogMetadata, look: LeadingCompacted, failed: Sequence[FailedCopy]
+) -> Replica:
+    if not replica.was_compacted:
+        return replica
+    runs = [[one] for one in _copied_of(replica, failed)]
+    if replica.chosen:
+        runs.append(_next_of(replica, metadata))
+    try:
+        found = {segment.base_offset for run in runs if run for segment in look(replica.replica_id, run)}
+    except SourceError:
+        return replica  # It went away meanwhile, or cannot be read: the copy says so.
+    return replace(
+        replica,
+        segments=tuple(
+            replace(one, reason=IneligibleReason.COMPACTED_SEGMENT) if one.base_offset in found else one
+            for one in replica.segments
+        ),
+    )
+
+
+def _next_of(replica: Replica, metadata: RemoteLogMetadata) -> list[LogSegment]:
+    highest = metadata.highest_copied_offset(replica.topic_id_partition)
+    pending = uncopied(replica.segments, highest, replica.log_start_offset)
+    return list(takewhile(lambda one: one.reason in _LOOKED_INTO, pending))
+
+
+def _copied_of(replica: Replica, failed: Sequence[FailedCopy]) -> list[LogSegment]:
+    """Of another replica than the one that leads, too: a person is told whether it has them still."""
+    found = [(copy, replica.segment_at(copy.offsets.first)) for copy in failed]
+    as_copied = [one for copy, one in found if one is not None and one.end_offset == copy.offsets.last]
+    return [one for one in as_copied if one.reason in (None, IneligibleReason.NOT_LEADER)]
+
+
+def _undecided(
+    replica: Replica, segment: LogSegment, highest_copied: int | None, decisions: Sequence[SkippedOffsets]
+) -> bool:
+    return bool(not_skipped(_first_wanted(replica, segment, highest_copied), segment.end_offset, decisions))
+
+
+def _first_wanted(replica: Replica, segment: LogSegment, highest_copied: int | None) -> int:
+    next_offset = replica.log_start_offset if highest_copied is None else highest_copied + 1
+    return max(segment.base_offset, next_offset)
+
+
+def _is_compacted(segment: LogSegment) -> bool:
+    return segment.reason is IneligibleReason.COMPACTED_SEGMENT

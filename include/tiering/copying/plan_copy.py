@@ -1,0 +1,299 @@
+"""What is to be copied: eligible segments that are not remote yet, per partition, in order.
+
+Planning reads only; the plan is stored by the caller. A plan is a wish: every batch reads the source again before it
+touches a segment, so a stale plan costs time, never data.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from include.tiering.configs.topic_retention import TopicRetention
+from include.tiering.copying.copy_begin import left_out
+from include.tiering.copying.copy_fork import undecided_offsets, way_on
+from include.tiering.copying.copy_plan import WAITING_CANNOT_HELP, CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.copying.held_by_divergence import held_by_divergence
+from include.tiering.copying.next_segments import NOTHING_FAILED, compacted_away, next_segments
+from include.tiering.copying.out_of_sight import partitions_out_of_sight
+from include.tiering.copying.plan_leftovers import going_on, replacing
+from include.tiering.copying.plan_replacements import (
+    MOST_NEW_COPIES,
+    Replacements,
+    before_fork,
+    believed,
+    replacements_of,
+)
+from include.tiering.kafka.cluster.contract import ClusterFacts
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanReport
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.retention import DeletionDecision
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.runs.contract import ANYWHERE, Placement, PlannedPartition, PlannedSegment
+from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow, TopicRegistry
+from include.tiering.segments.failed_copies import FailedCopy
+from include.tiering.segments.own_topics import owner_seen
+from include.tiering.units import format_bytes
+
+KAFKA_DEFAULT_RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
+NOT_PLACED: Final[Mapping[tuple[int, str], Placement]] = MappingProxyType({})
+KEPT: Final[Mapping[str, TopicRetention]] = MappingProxyType({})
+_RETENTION: Final = re.compile(r"[0-9]{1,19}\Z")
+
+
+def plan_copy(
+    run_id: str,
+    report: ScanReport,
+    *,
+    metadata: RemoteLogMetadata,
+    registry: TopicRegistry,
+    facts: ClusterFacts,
+    now_ms: int,
+    topics: Collection[str] = (),
+    limit_bytes: int | None = None,
+    placements: Mapping[tuple[int, str], Placement] = NOT_PLACED,
+    retentions: Mapping[str, TopicRetention] = KEPT,
+    failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] = NOTHING_FAILED,
+    max_new_copies: int = MOST_NEW_COPIES,
+    doubt: Callable[[RemoteLogSegmentMetadata], str | None] = lambda _: None,
+    is_whole: Callable[[SegmentRow], bool] = lambda _: False,
+) -> CopyPlan:
+    """Decide from one scan what a run may copy.
+
+    `topics` are the patterns that are asked for: what the cluster has of them and the scan does not show waits. Without
+    any the scan alone counts.
+
+    Of each partition what `failed` comes first, copied anew at most `max_new_copies` times: see `plan_replacements`.
+    Where that cannot be, nothing else of the partition is planned; nor where there is `doubt` whether the store, from
+    which such a segment is missing, is the right one.
+
+    Where the source has no longer what comes next, copies that were begun and `is_whole` are planned to be finished.
+
+    `now_ms` is the database's clock; `retentions` holds what is set on topics, by name. Where nothing was ever copied,
+    the copy begins behind what they would delete at once; see `copy_begin`.
+
+    A byte limit takes whole segments in order of urgency; the first wanted segment of a run is always taken, so that
+    a limit below one segment still makes progress. `placements` says by broker id and directory id where a log dir can
+    be read; the others can be read anywhere.
+    """
+    wanted: list[PlannedPartition] = []
+    held_back = _out_of_sight(report, topics, facts, metadata, registry)
+    for replica in report.replicas:
+        if not replica.chosen:
+            continue
+        highest = metadata.highest_copied_offset(replica.topic_id_partition)
+        pending = next_segments(replica, highest, metadata)
+        following = _following(replica, pending, highest)
+        fork = held_by_divergence(replica, highest, metadata)
+        fork = fork if fork is not None and _may_copy(replica, metadata, registry) else None
+        copies = before_fork(failed.get(replica.topic_id_partition, ()), fork)
+        again = Replacements()
+        if copies and _may_copy(replica, metadata, registry):
+            again = believed(replacements_of(replica, report, copies, metadata, max_new_copies), copies, doubt)
+            again = _with_whole_leftovers(again, replica, copies, metadata, is_whole)
+        to_copy = list(again.segments)
+        waits_first = [one for one in (again.held_back, fork) if one is not None]
+        held_back += waits_first
+        if following is not None and not waits_first:
+            refusal = _refusal(replica, following, pending, highest, metadata, registry, copies)
+            if refusal is None:
+                new, waits = _new(replica, pending, highest, metadata, retentions, now_ms)
+                to_copy += new
+                held_back += waits
+            elif refusal.hole is not None and (left := _leftovers(replica, following, highest, metadata, is_whole)):
+                to_copy += left
+            else:
+                held_back.append(refusal)
+        if to_copy:
+            where = placements.get((replica.replica_id.broker_id, replica.replica_id.directory_id), ANYWHERE)
+            oldest = replica.segment_at(to_copy[0].base_offset)
+            how_urgent = 0.0 if oldest is None else urgency(replica, oldest, facts, now_ms)
+            wanted.append(PlannedPartition(replica.replica_id, how_urgent, tuple(to_copy), where))
+    wanted.sort(key=lambda partition: -partition.urgency)
+    within, beyond = _within_limit(wanted, limit_bytes)
+    return CopyPlan(run_id, within, (*held_back, *beyond), report.errors, report.notes)
+
+
+def placed_batches(partitions: Iterable[PlannedPartition], max_batches: int) -> list[Placement]:
+    """One placement per batch to start: no more batches of a placement than it has partitions.
+
+    Placements take turns, that of the most urgent partition first, until `max_batches` are given out; each gets one
+    even if there are more placements than that, or its partitions would wait for ever.
+    """
+    left = Counter(partition.placement for partition in partitions)
+    batches = list(left)
+    while len(batches) < max_batches and (left := Counter({p: n - 1 for p, n in left.items() if n > 1})):
+        batches += list(left)[: max_batches - len(batches)]
+    return batches
+
+
+def leading_eligible(segments: Iterable[LogSegment]) -> list[LogSegment]:
+    """Eligible segments up to the first that is not: a partition is copied without a gap."""
+    leading = []
+    for segment in segments:
+        if not segment.eligible:
+            break
+        leading.append(segment)
+    return leading
+
+
+def urgency(replica: Replica, oldest: LogSegment, facts: ClusterFacts, now_ms: int) -> float:
+    """Share of the broker's retention that the oldest uncopied segment has used: at 1.0 the broker may delete it.
+
+    An unlimited or unknown retention counts as Kafka's default of seven days; a future timestamp as no age at all.
+    """
+    topic = facts.topic(replica.topic_id_partition.topic_id)
+    configured = topic.configs.get("retention.ms") if topic is not None else None
+    is_limited = configured is not None and _RETENTION.match(configured) is not None
+    retention_ms = int(configured) if configured is not None and is_limited else KAFKA_DEFAULT_RETENTION_MS
+    age_ms = max(0, now_ms - oldest.max_timestamp_ms)
+    return age_ms / max(1, retention_ms)
+
+
+def _out_of_sight(
+    report: ScanReport,
+    topics: Collection[str],
+    facts: ClusterFacts,
+    metadata: RemoteLogMetadata,
+    registry: TopicRegistry,
+) -> list[HeldBackPartition]:
+    waits = []
+    for partition, where in partitions_out_of_sight(report, topics, facts, registry).items():
+        highest = metadata.highest_copied_offset(partition)
+        next_offset = 0 if highest is None else highest + 1
+        waits.append(HeldBackPartition(partition, next_offset, HeldBack.OUT_OF_SIGHT, where))
+    return waits
+
+
+def _following(replica: Replica, pending: Sequence[LogSegment], highest: int | None) -> LogSegment | None:
+    """What comes next behind all that was copied: the active segment only where offsets are gone before it."""
+    if pending:
+        return pending[0]
+    latest = next(reversed(replica.segments), None)
+    if latest is None or highest is None or latest.reason is not IneligibleReason.ACTIVE:
+        return None
+    return latest if latest.base_offset > highest + 1 else None
+
+
+def _with_whole_leftovers(
+    again: Replacements,
+    replica: Replica,
+    copies: Sequence[FailedCopy],
+    metadata: RemoteLogMetadata,
+    is_whole: Callable[[SegmentRow], bool],
+) -> Replacements:
+    """What no source can replace any more was perhaps sent, and not finished."""
+    if again.held_back is None or again.held_back.reason is not HeldBack.LOST:
+        return again
+    left = replacing(metadata, replica.topic_id_partition, [copy.metadata for copy in copies], is_whole)
+    return Replacements(tuple(left)) if left else again
+
+
+def _leftovers(
+    replica: Replica,
+    following: LogSegment,
+    highest: int | None,
+    metadata: RemoteLogMetadata,
+    is_whole: Callable[[SegmentRow], bool],
+) -> list[PlannedSegment]:
+    if highest is None:
+        return []
+    return going_on(metadata, replica.topic_id_partition, highest, following.base_offset, is_whole)
+
+
+def _may_copy(replica: Replica, metadata: RemoteLogMetadata, registry: TopicRegistry) -> bool:
+    partition = replica.topic_id_partition
+    owner = owner_seen(replica, registry.owner(partition.topic_id))
+    return owner is TopicOwner.PLATFORM and metadata.is_ready(partition)
+
+
+def _new(
+    replica: Replica,
+    pending: Sequence[LogSegment],
+    highest: int | None,
+    metadata: RemoteLogMetadata,
+    retentions: Mapping[str, TopicRetention],
+    now_ms: int,
+) -> tuple[list[PlannedSegment], list[HeldBackPartition]]:
+    """What is copied for the first time, and what of the partition waits all the same."""
+    partition, leading = replica.topic_id_partition, leading_eligible(pending)
+    doomed = left_out(replica, leading, highest, metadata, retentions, now_ms)
+    waits = [_past_retention(partition, doomed)] if doomed else []
+    if len(leading) < len(pending):
+        behind = pending[len(leading) :]
+        compacted = compacted_away(replica, behind, highest, metadata, is_next=False)
+        waits.append(compacted or _not_eligible(partition, behind[0]))
+    return [_planned(segment) for segment in leading[len(doomed) :]], waits
+
+
+def _refusal(
+    replica: Replica,
+    first: LogSegment,
+    pending: Sequence[LogSegment],
+    highest: int | None,
+    metadata: RemoteLogMetadata,
+    registry: TopicRegistry,
+    replaced: Sequence[FailedCopy],
+) -> HeldBackPartition | None:
+    partition = replica.topic_id_partition
+    next_offset = first.base_offset if highest is None else highest + 1
+    if not metadata.is_ready(partition):
+        return HeldBackPartition(partition, next_offset, HeldBack.NOT_READY, "./tiering ready")
+    compacted = compacted_away(replica, pending, highest, metadata, is_next=True)
+    if not first.eligible and not first.active and compacted is None:
+        return _not_eligible(partition, first)
+    owner = owner_seen(replica, registry.owner(partition.topic_id))
+    if owner is not TopicOwner.PLATFORM and not (compacted is not None and owner is TopicOwner.NONE):
+        return HeldBackPartition(partition, next_offset, HeldBack.NOT_OURS, f"owner: {owner}")
+    stopped = None if replaced else metadata.stopped_reason(partition)
+    if stopped is not None:
+        return HeldBackPartition(partition, next_offset, HeldBack.STOPPED, stopped)
+    gone = undecided_offsets(partition, next_offset, first.base_offset, metadata)
+    if gone is not None:
+        detail = f"offsets {gone} are no longer in the source; {way_on(partition, gone.first, metadata)}"
+        return HeldBackPartition(partition, gone.first, HeldBack.HOLE, detail, gone)
+    return compacted
+
+
+def _not_eligible(partition: TopicIdPartition, segment: LogSegment) -> HeldBackPartition:
+    reason = HeldBack.DAMAGED if segment.reason in WAITING_CANNOT_HELP else HeldBack.NOT_ELIGIBLE
+    return HeldBackPartition(partition, segment.base_offset, reason, str(segment.reason))
+
+
+def _past_retention(partition: TopicIdPartition, doomed: Sequence[DeletionDecision]) -> HeldBackPartition:
+    first, last = doomed[0].segment, doomed[-1]
+    size = format_bytes(sum(one.segment.segment_size_bytes for one in doomed))
+    offsets = f"{first.start_offset}..{last.segment.end_offset}"
+    detail = f"offsets {offsets}, {len(doomed)} segments, {size}; the last one by {last.text}"
+    return HeldBackPartition(partition, first.start_offset, HeldBack.PAST_RETENTION, detail)
+
+
+def _within_limit(
+    wanted: Sequence[PlannedPartition], limit_bytes: int | None
+) -> tuple[tuple[PlannedPartition, ...], list[HeldBackPartition]]:
+    if limit_bytes is None:
+        return tuple(wanted), []
+    within: list[PlannedPartition] = []
+    beyond: list[HeldBackPartition] = []
+    left_bytes = limit_bytes
+    for partition in wanted:
+        taken: list[PlannedSegment] = []
+        for segment in partition.segments:
+            if segment.size_bytes > left_bytes and (taken or within):
+                break
+            taken.append(segment)
+            left_bytes -= segment.size_bytes
+        if taken:
+            within.append(replace(partition, segments=tuple(taken)))
+        else:
+            next_offset = partition.segments[0].base_offset
+            tp = partition.replica_id.topic_id_partition
+            beyond.append(HeldBackPartition(tp, next_offset, HeldBack.BYTE_LIMIT, f"limit {limit_bytes} bytes"))
+    return tuple(within), beyond
+
+
+def _planned(segment: LogSegment) -> PlannedSegment:
+    return PlannedSegment(segment.base_offset, segment.end_offset, segment.size_bytes)

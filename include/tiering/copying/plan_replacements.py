@@ -1,0 +1,262 @@
+"""Failed segments in a plan: which are copied anew, and which no source can replace.
+
+A new copy must be of exactly the offsets and the leader epochs of the failed one: then it answers for the same records,
+wherever others follow it, and nothing else has to change. The leader's replica may have them in other segments. Copies
+of those would begin or end inside of neighbours that are FINISHED, below the highest end, out of their order; so that
+is a loss too, until a replica leads again that has the segment as it was.
+
+A segment that fails by what lies beside it alone is not copied anew: what is missing before it is a hole.
+A segment whose log is missing is copied again only where the store is known to be the right one: else nothing is, and
+nothing is superseded. A loss stops the partition until somebody decides. So does a new copy that failed as well: what
+fails each time would be copied for ever.
+
+Of a history that a decision left (`model.divergence`) no source has anything. What fails of it stops nothing, and is
+not lost to what is followed. Nor is what an undecided divergence is about: that decision comes first.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from include.tiering.copying.copy_plan import WAITING_CANNOT_HELP, CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanReport
+from include.tiering.model.divergence import Divergence, last_offset_of, same_before
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.lineage import with_records
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets, without
+from include.tiering.runs.contract import PlannedSegment
+from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
+from include.tiering.segments.failed_copies import FailedCopy, Loss
+from include.tiering.segments.failed_copies_contract import FailedCopies
+from include.tiering.segments.succession import missing_offsets
+from include.tiering.verification.partition_rules import RULES_ABOUT_NEIGHBOURS
+
+MOST_NEW_COPIES: Final = 1
+_MOST_NAMED: Final = 3
+_NOT_ABOUT_IT: Final = frozenset({IneligibleReason.AFTER_CORRUPT, IneligibleReason.AMBIGUOUS_REPLICA})
+"""Reasons that say nothing about this segment: once they are mended it can be copied."""
+
+_GONE: Final = (WAITING_CANNOT_HELP | {IneligibleReason.BELOW_LOG_START}) - _NOT_ABOUT_IT
+
+
+@dataclass(frozen=True, slots=True)
+class Replacements:
+    """What is planned of failed segments, ascending. `held_back`: the partition stays stopped behind them."""
+
+    segments: tuple[PlannedSegment, ...] = ()
+    held_back: HeldBackPartition | None = None
+
+
+def plan_replacements(
+    replica: Replica,
+    copies: Sequence[FailedCopy],
+    *,
+    others: Sequence[Replica] = (),
+    log_start_offset: int = 0,
+    max_attempts: int,
+    hole: OffsetRange | None = None,
+) -> Replacements:
+    """Decide about the failed segments of one partition.
+
+    Args:
+        replica: the one that a copy reads.
+        copies: by start offset. One that somebody gave up is copied anew where it can be, and stops nothing.
+        others: replicas that a copy does not read; they may have what is lost.
+        log_start_offset: ours: what lies wholly below is about to expire.
+        max_attempts: so many new copies of the same offsets, no more.
+        hole: offsets that are missing in the archive before one of them; see `hole_before`.
+    """
+    planned: list[PlannedSegment] = []
+    lost: list[Loss] = []
+    waits: list[_Wait] = []
+    for copy in (one for one in copies if not one.was_left):
+        if copy.offsets.last < log_start_offset:
+            waits.append(_Wait(copy.offsets, f"below our log start, {log_start_offset}: they expire"))
+            continue
+        if fails_by_neighbours(copy):
+            if not copy.given_up:
+                waits.append(_Wait(copy.offsets, f"a new copy would break the same rule: {copy.verdict_detail}"))
+            continue
+        segment = _as_it_was(replica, copy.metadata)
+        loss = _loss(replica, segment, copy, others, max_attempts)
+        if loss is not None:
+            lost += [] if copy.given_up else [loss]
+        elif segment is not None and segment.eligible:
+            planned.append(
+                PlannedSegment(segment.base_offset, segment.end_offset, segment.size_bytes, copy.segment_id.id)
+            )
+        elif segment is not None and not copy.given_up:
+            waits.append(_Wait(copy.offsets, f"not eligible in the source now: {segment.reason}"))
+    return Replacements(tuple(planned), _held_back(replica, lost, waits, hole))
+
+
+def replacements_of(
+    replica: Replica, report: ScanReport, copies: Sequence[FailedCopy], metadata: RemoteLogMetadata, max_attempts: int
+) -> Replacements:
+    """`plan_replacements` with all that scan and metadata know of the partition."""
+    partition, hole = replica.topic_id_partition, None
+    if any(map(fails_by_neighbours, copies)):
+        rows, decisions = metadata.list_segments(partition), metadata.skipped_offsets(partition)
+        divergences = metadata.divergences(partition)
+        for history in sorted({row.history for row in rows}):
+            of_one = [row.metadata for row in rows if row.history == history]
+            found = hole_before(copies, of_one, decisions)
+            hole = hole or (None if found is None else _answered_by_none(found, history, rows, divergences))
+    return plan_replacements(
+        replica,
+        copies,
+        others=[one for one in report.replicas if one.topic_id_partition == partition and one is not replica],
+        log_start_offset=metadata.partition_truth(partition).log_start_offset,
+        max_attempts=max_attempts,
+        hole=hole,
+    )
+
+
+def believed(
+    replacements: Replacements, copies: Sequence[FailedCopy], doubt: Callable[[RemoteLogSegmentMetadata], str | None]
+) -> Replacements:
+    """`replacements`, unless the store is in doubt: then nothing of the partition is copied again.
+
+    Args:
+        replacements: what is planned of `copies`.
+        copies: the failed segments of one partition.
+        doubt: why a failed segment may not be taken for lost, None if it may; see `store_witness`.
+    """
+    failed = {copy.segment_id.id: copy.metadata for copy in copies}
+    for planned in replacements.segments:
+        if planned.supersedes is not None and (why := doubt(failed[planned.supersedes])) is not None:
+            partition = failed[planned.supersedes].topic_id_partition
+            held_back = HeldBackPartition(partition, planned.base_offset, HeldBack.STORE_IN_DOUBT, why)
+            return Replacements(held_back=held_back)
+    return replacements
+
+
+def before_fork(copies: Sequence[FailedCopy], fork: HeldBackPartition | None) -> Sequence[FailedCopy]:
+    """Those that lie wholly before what a divergence is about: of the others nobody knows which history will answer."""
+    return [copy for copy in copies if fork is None or copy.offsets.last < fork.next_offset]
+
+
+def fails_by_neighbours(copy: FailedCopy) -> bool:
+    """Whether it is right by itself: it fails by what lies beside it, and a copy of the same offsets would as well."""
+    return bool(copy.broken_rules) and RULES_ABOUT_NEIGHBOURS.issuperset(copy.broken_rules)
+
+
+def hole_before(
+    copies: Sequence[FailedCopy], rows: Iterable[RemoteLogSegmentMetadata], decisions: Sequence[SkippedOffsets]
+) -> OffsetRange | None:
+    """The first offsets that are missing in the archive before a segment that fails by that alone, and that nobody
+    decided about. `rows` are the partition's segments of one history in any state."""
+    finished = sorted((row for row in rows if row.is_finished), key=lambda row: row.end_offset)
+    suspects = {copy.segment_id for copy in copies if fails_by_neighbours(copy) and not copy.given_up}
+    for previous, current in pairwise(finished):
+        if current.remote_log_segment_id in suspects and (missing := missing_offsets(previous, current, decisions)):
+            return missing[0]
+    return None
+
+
+def remember_losses(
+    report: ScanReport, plan: CopyPlan, failed: Mapping[TopicIdPartition, Sequence[FailedCopy]], store: FailedCopies
+) -> None:
+    """Store which failed segments no source can replace, by this plan; of partitions that the scan did not show, what
+    was known stays."""
+    seen = {replica.topic_id_partition for replica in report.replicas if replica.chosen}
+    lost = {loss.segment_id: loss.why for held in plan.held_back for loss in held.lost if not loss.in_source}
+    for partition, copies in failed.items():
+        ids = [copy.segment_id for copy in copies if not copy.given_up]
+        known = {copy.segment_id: copy.lost_because for copy in copies}
+        if partition in seen and any(known[one] != lost.get(one) for one in ids):
+            store.note_losses(partition, {one: lost[one] for one in ids if one in lost})
+
+
+def _answered_by_none(
+    hole: OffsetRange, history: int, rows: Sequence[SegmentRow], divergences: Sequence[Divergence]
+) -> OffsetRange | None:
+    """What of a hole in one history is a hole of the partition: below where a later history begins, and in no segment
+    of that one that was copied whole."""
+    last = last_offset_of(history, divergences)
+    answered = OffsetRange(hole.first, hole.last if last is None else min(hole.last, last))
+    later = [row for row in rows if row.history > history and row.metadata.is_finished]
+    same = [(row.metadata, same_before(history, row.history, divergences) - 1) for row in later]
+    held = [OffsetRange(one.start_offset, min(one.end_offset, end)) for one, end in same if one.start_offset <= end]
+    return next(iter(without(answered, held)), None)
+
+
+class _Wait(NamedTuple):
+    offsets: OffsetRange
+    why: str
+
+
+def _as_it_was(replica: Replica, failed: RemoteLogSegmentMetadata) -> LogSegment | None:
+    """The rolled segment of the replica with the same offsets and epochs."""
+    segment = replica.segment_at(failed.start_offset)
+    if segment is None or segment.active or segment.end_offset != failed.end_offset:
+        return None
+    same = with_records(segment.leader_epochs) == with_records(failed.segment_leader_epochs)
+    return segment if same else None
+
+
+def _loss(
+    replica: Replica, segment: LogSegment | None, copy: FailedCopy, others: Sequence[Replica], max_attempts: int
+) -> Loss | None:
+    if segment is None or segment.reason in _GONE:
+        why = _why_gone(replica, segment, copy.metadata) + _elsewhere(others, copy.metadata)
+        return Loss(copy.segment_id, copy.offsets, why)
+    if copy.superseded >= max_attempts:
+        return Loss(copy.segment_id, copy.offsets, _why_no_more(copy), in_source=True)
+    return None
+
+
+def _why_no_more(copy: FailedCopy) -> str:
+    times = "once" if copy.superseded == 1 else f"{copy.superseded} times"
+    tried = f"copied anew {times}, and it failed again" if copy.superseded else "nothing is to be copied anew"
+    return f"{tried}: {copy.verdict_detail}; the source still has them"
+
+
+def _why_gone(replica: Replica, segment: LogSegment | None, failed: RemoteLogSegmentMetadata) -> str:
+    if replica.log_start_offset > failed.end_offset:
+        return f"the source's log starts at {replica.log_start_offset}"
+    if segment is not None:
+        return f"the source itself has a segment that cannot be copied: {segment.reason}"
+    within = [s for s in replica.segments if s.base_offset <= failed.end_offset and s.end_offset >= failed.start_offset]
+    if not within:
+        return "the source has no segment of them"
+    if (within[0].base_offset, within[-1].end_offset) == (failed.start_offset, failed.end_offset) and len(within) == 1:
+        return "the source has them in its active segment" if within[0].active else "the source has other leader epochs"
+    return (
+        f"the source has other segments: {', '.join(f'{s.base_offset}..{s.end_offset}' for s in within[:_MOST_NAMED])}"
+    )
+
+
+def _elsewhere(others: Sequence[Replica], failed: RemoteLogSegmentMetadata) -> str:
+    brokers = [
+        f"broker {one.replica_id.broker_id}"
+        for one in others
+        if one.log_start_offset <= failed.end_offset
+        and (found := _as_it_was(one, failed)) is not None
+        and found.reason is not IneligibleReason.COMPACTED_SEGMENT
+    ]
+    return f"; as it was it is on {' and '.join(brokers)}: let one of them lead" if brokers else ""
+
+
+def _held_back(
+    replica: Replica, lost: Sequence[Loss], waits: Sequence[_Wait], hole: OffsetRange | None
+) -> HeldBackPartition | None:
+    partition = replica.topic_id_partition
+    if lost:
+        reason = HeldBack.FAILED_AGAIN if all(one.in_source for one in lost) else HeldBack.LOST
+        detail = _listed([str(one) for one in lost]) + "; see ./tiering skip"
+        return HeldBackPartition(partition, lost[0].offsets.first, reason, detail, lost=tuple(lost))
+    if hole is not None:
+        detail = f"offsets {hole} are missing in the archive, behind and before what was copied; see ./tiering skip"
+        return HeldBackPartition(partition, hole.first, HeldBack.HOLE, detail, hole)
+    if waits:
+        detail = _listed([f"offsets {one.offsets}: {one.why}" for one in waits])
+        return HeldBackPartition(partition, waits[0].offsets.first, HeldBack.STOPPED, detail)
+    return None
+
+
+def _listed(sentences: Sequence[str]) -> str:
+    more = [f"and {len(sentences) - _MOST_NAMED} more"] if len(sentences) > _MOST_NAMED else []
+    return "; ".join([*sentences[:_MOST_NAMED], *more])

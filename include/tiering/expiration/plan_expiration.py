@@ -1,0 +1,277 @@
+"""What is to be deleted: the retention decision of every partition of topics that the platform owns, as a plan.
+
+Everything that is decided from is ours and comes from SQL: log start, leader epochs, segments in any state, retention.
+Of the brokers only the bytes that are not remote yet are asked, and only for topics with a retention.bytes; where they
+cannot be known, or cannot be right, they count as nothing, which deletes less, and the plan names it. Segments that a
+broker began neither expire here nor count, whoever owns the topic. Planning changes nothing; the plan is stored by the
+caller, and each batch asks for the owner and the state of every segment again.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from include.tiering.configs.topic_retention import FOR_EVER, TopicRetention
+from include.tiering.expiration.expiration import decide_deletions
+from include.tiering.expiration.expiration_plan import ExpirationPlan as ExpirationPlan
+from include.tiering.expiration.expiration_plan import HeldSegments as HeldSegments
+from include.tiering.expiration.expiration_plan import Unknown as Unknown
+from include.tiering.expiration.expiration_plan import WaitingPartition as WaitingPartition
+from include.tiering.expiration.expiration_plan import Waits as Waits
+from include.tiering.kafka.log_dirs.contract import LogSegment, Replica, ReplicaId, ScanReport
+from include.tiering.kafka.log_dirs.local_bytes import local_only_bytes, local_only_segments, without_doubtful
+from include.tiering.kafka.log_dirs.topic_patterns import matches
+from include.tiering.model.divergence import FIRST_HISTORY, is_left, newest_history
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.retention import (
+    SUPERSEDED_HOLD_MS,
+    DeletionDecision,
+    RetentionInput,
+    RetentionOutcome,
+)
+from include.tiering.model.segment_origin import SegmentOrigin
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.runs.contract import WorkStore
+from include.tiering.runs.deletion_contract import PlannedDeletion, PlannedExpiration
+from include.tiering.segments.contract import LeaseRole, RemoteLogMetadata, SegmentRow, TopicRegistry
+from include.tiering.segments.topic_standing import UNKNOWN_STANDING, TopicStanding
+
+_NOTHING_EXPIRES: Final = frozenset({Waits.NOT_READY, Waits.NOT_OURS})
+_LIMITS_WAIT: Final = frozenset({Waits.NAME_TAKEN, Waits.STOPPED})
+
+
+SizeDoubts = Callable[[ReplicaId, Sequence[LogSegment]], Mapping[int, str]]
+"""See `LogSource.size_doubts`."""
+
+
+def no_doubts(_replica_id: ReplicaId, _segments: Sequence[LogSegment]) -> Mapping[int, str]:
+    """Where nothing is on a disk."""
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class ExpirationPlanner:
+    """Everything that a plan reads. `retentions` holds what is set, by topic name; `standings` what the cluster says,
+    by topic id; `size_doubts` is asked about segments whose local bytes would count."""
+
+    metadata: RemoteLogMetadata
+    registry: TopicRegistry
+    work: WorkStore
+    retentions: Mapping[str, TopicRetention]
+    unfinished_copy_expiry_ms: int
+    standings: Mapping[Uuid, TopicStanding] = field(default_factory=dict)
+    superseded_hold_ms: int = SUPERSEDED_HOLD_MS
+    size_doubts: SizeDoubts = no_doubts
+
+    def partitions(self, patterns: Collection[str] = ()) -> Sequence[TopicIdPartition]:
+        """Partitions with segments whose name matches if there are patterns, by topic and partition. Those of topics
+        that nobody owns are left out."""
+        return [
+            partition
+            for partition in self.metadata.partitions()
+            if (not patterns or matches(partition.topic, patterns))
+            and self.registry.owner(partition.topic_id) is not TopicOwner.NONE
+        ]
+
+    def topics_by_size(self, partitions: Collection[TopicIdPartition]) -> Collection[str]:
+        """Names of those topics for whose decision local bytes count."""
+        names = {partition.topic for partition in partitions if not self._standing(partition).is_name_taken}
+        return sorted(name for name in names if self.retentions.get(name, FOR_EVER).retention_bytes is not None)
+
+    def plan(
+        self, run_id: str, partitions: Sequence[TopicIdPartition], report: ScanReport | None, *, now_ms: int
+    ) -> ExpirationPlan:
+        """Decide for each partition. `report` is a scan of `topics_by_size`; None: no log dir can be read.
+
+        `now_ms` is the database's clock.
+        """
+        replicas = _believed(report)
+        expirations: list[PlannedExpiration] = []
+        unknowns: list[Unknown] = []
+        waiting: list[WaitingPartition] = []
+        held: list[HeldSegments] = []
+        for partition in partitions:
+            waits = [WaitingPartition(partition, reason, detail) for reason, detail in self._waits(partition)]
+            waiting += waits
+            reasons = {wait.reason for wait in waits}
+            if reasons & _NOTHING_EXPIRES:
+                continue
+            retention = FOR_EVER if reasons & _LIMITS_WAIT else self.retentions.get(partition.topic, FOR_EVER)
+            replica, doubts = self._sure(replicas.get(partition), retention)
+            # Before the input is read: what is copied or decided in between counts as copied or decided since.
+            highest = None if replica is None else self.metadata.highest_copied_offset(partition)
+            history = FIRST_HISTORY if replica is None else self._newest_history(partition)
+            given = self._input(partition, replica, retention, now_ms)
+            outcome = decide_deletions(given)
+            unknowns.extend(Unknown(partition, sentence) for sentence in doubts)
+            unknowns.extend(Unknown(partition, sentence) for sentence in outcome.unknowns)
+            held += _held(partition, given, outcome)
+            if outcome.decisions:
+                deletions = tuple(map(_planned, outcome.decisions))
+                expirations.append(
+                    PlannedExpiration(
+                        partition,
+                        given.log_start_offset,
+                        outcome.log_start_offset,
+                        deletions,
+                        given.local_only_bytes,
+                        -1 if highest is None else highest,
+                        history,
+                    )
+                )
+        return ExpirationPlan(run_id, tuple(expirations), tuple(unknowns), tuple(waiting), tuple(held))
+
+    def plan_again(self, planned: PlannedExpiration, *, now_ms: int) -> PlannedExpiration | None:
+        """What would be planned of this partition now, by the local bytes that `planned` was based on, without those
+        that were copied since: a worker that deletes may reach no log dir. None if nothing of it may expire."""
+        partition = planned.topic_id_partition
+        reasons = {reason for reason, _ in self._waits(partition)}
+        if reasons & _NOTHING_EXPIRES:
+            return None
+        retention = FOR_EVER if reasons & _LIMITS_WAIT else self.retentions.get(partition.topic, FOR_EVER)
+        given = self._input(partition, None, retention, now_ms)
+        local_bytes = _local_bytes_left(planned, given, self._newest_history(partition))
+        outcome = decide_deletions(replace(given, local_only_bytes=local_bytes))
+        return replace(
+            planned,
+            log_start_before=given.log_start_offset,
+            log_start_offset=outcome.log_start_offset,
+            deletions=tuple(map(_planned, outcome.decisions)),
+        )
+
+    def why_it_waits(self, partition: TopicIdPartition) -> str:
+        """Why something of the partition does not expire now whatever its age, such as that its name is taken; empty if
+        nothing of it waits."""
+        return "; ".join(f"{reason}: {detail}" for reason, detail in self._waits(partition))
+
+    def _waits(self, partition: TopicIdPartition) -> Iterator[tuple[Waits, str]]:
+        standing, owner = self._standing(partition), self.registry.owner(partition.topic_id)
+        if owner is not TopicOwner.BROKER and not self.metadata.is_ready(partition):
+            yield Waits.NOT_READY, "./tiering ready"
+            return
+        if standing.is_broker_tiered and owner is TopicOwner.PLATFORM:
+            yield Waits.NOT_OURS, "remote.storage.enable is true"
+        elif owner is not TopicOwner.PLATFORM:
+            yield Waits.NOT_OURS, f"owner: {owner}"
+        if standing.kept_because:
+            yield Waits.TOPIC_DELETED, standing.kept_because
+        if standing.deletion_due or self.retentions.get(partition.topic, FOR_EVER) == FOR_EVER:
+            return
+        if standing.is_name_taken:
+            yield Waits.NAME_TAKEN, f"topic id {partition.topic_id} keeps all: {standing.name_taken_because}"
+        stopped = self.metadata.stopped_reason(partition)
+        if stopped is not None:
+            yield Waits.STOPPED, stopped
+
+    def _input(
+        self, partition: TopicIdPartition, replica: Replica | None, retention: TopicRetention, now_ms: int
+    ) -> RetentionInput:
+        truth = self.metadata.partition_truth(partition)
+        rows = [row for row in self.metadata.list_segments(partition) if row.origin is SegmentOrigin.PLATFORM]
+        highest = self.metadata.highest_copied_offset(partition)
+        return RetentionInput(
+            topic_id_partition=partition,
+            segments=tuple(row.metadata for row in rows),
+            lineage=truth.leader_epochs,
+            log_start_offset=truth.log_start_offset,
+            now_ms=now_ms,
+            # A broker that lost its log, or whose log was cut, has a lower end: its epochs tell which segments are
+            # foreign, and nothing that was archived becomes so because a broker forgot.
+            log_end_offset=None,
+            local_only_bytes=None if replica is None else local_only_bytes(replica, highest, truth.log_start_offset),
+            retention_ms=retention.retention_ms,
+            retention_bytes=retention.retention_bytes,
+            unfinished_copy_expiry_ms=self.unfinished_copy_expiry_ms,
+            under_live_work=self._under_live_work(partition, rows),
+            topic_deleted=self._standing(partition).deletion_due,
+            superseded_at_ms={
+                row.metadata.remote_log_segment_id: row.delete_started_at_ms
+                for row in rows
+                if row.superseded_by is not None and row.delete_started_at_ms is not None
+            },
+            superseded_hold_ms=self.superseded_hold_ms,
+            left=self._left(partition, rows),
+        )
+
+    def _newest_history(self, partition: TopicIdPartition) -> int:
+        return newest_history(self.metadata.divergences(partition))
+
+    def _left(self, partition: TopicIdPartition, rows: Iterable[SegmentRow]) -> frozenset[RemoteLogSegmentId]:
+        divergences = self.metadata.divergences(partition)
+        left = (row.metadata for row in rows if is_left(row.metadata, row.history, divergences))
+        return frozenset(one.remote_log_segment_id for one in left)
+
+    def _sure(self, replica: Replica | None, retention: TopicRetention) -> tuple[Replica | None, list[str]]:
+        """The replica with segments whose sizes may count, and what is wrong with the others."""
+        if replica is None or retention.retention_bytes is None:
+            return replica, []
+        partition = replica.topic_id_partition
+        highest, truth = self.metadata.highest_copied_offset(partition), self.metadata.partition_truth(partition)
+        segments = local_only_segments(replica, highest, truth.log_start_offset)
+        return without_doubtful(replica, segments, self.size_doubts(replica.replica_id, segments))
+
+    def _under_live_work(
+        self, partition: TopicIdPartition, rows: Sequence[SegmentRow]
+    ) -> frozenset[RemoteLogSegmentId]:
+        started = [
+            row.metadata.remote_log_segment_id
+            for row in rows
+            if row.metadata.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
+        ]
+        if not started or self.work.holder(partition, LeaseRole.COPY) is None:
+            return frozenset()
+        return frozenset(started)
+
+    def _standing(self, partition: TopicIdPartition) -> TopicStanding:
+        return self.standings.get(partition.topic_id, UNKNOWN_STANDING)
+
+
+def _local_bytes_left(planned: PlannedExpiration, given: RetentionInput, history: int) -> int | None:
+    """None if that is not known: also once another history is followed than was when they were counted, as the log that
+    they were of is not the source's any more."""
+    if planned.local_bytes is None or planned.local_history != history:
+        return None
+    # What a decision left before was not among them, wherever it lies.
+    finished = [one for one in given.segments if one.is_finished and one.remote_log_segment_id not in given.left]
+    copied = [one for one in finished if one.end_offset > planned.local_behind_offset]
+    return max(0, planned.local_bytes - sum(one.segment_size_bytes for one in copied))
+
+
+def _held(partition: TopicIdPartition, given: RetentionInput, outcome: RetentionOutcome) -> list[HeldSegments]:
+    if not outcome.held:
+        return []
+    last_ms = max(given.superseded_at_ms[one.remote_log_segment_id] for one in outcome.held)
+    size_bytes = sum(one.segment_size_bytes for one in outcome.held)
+    return [HeldSegments(partition, len(outcome.held), size_bytes, last_ms + given.superseded_hold_ms)]
+
+
+def _believed(report: ScanReport | None) -> Mapping[TopicIdPartition, Replica]:
+    """The chosen replicas. Not one of which another replica knows a later leader epoch: the topic facts are old then,
+    and what an old leader holds may be lost already."""
+    chosen: dict[TopicIdPartition, Replica] = {}
+    latest: dict[TopicIdPartition, int] = {}
+    for replica in () if report is None else report.replicas:
+        partition = replica.topic_id_partition
+        latest[partition] = max(latest.get(partition, -1), _last_epoch(replica))
+        if replica.chosen:
+            chosen[partition] = replica
+    return {partition: one for partition, one in chosen.items() if _last_epoch(one) == latest[partition]}
+
+
+def _last_epoch(replica: Replica) -> int:
+    entries = replica.leader_epochs.entries
+    return entries[-1].epoch if entries else -1
+
+
+def _planned(decision: DeletionDecision) -> PlannedDeletion:
+    segment = decision.segment
+    return PlannedDeletion(
+        segment.remote_log_segment_id,
+        segment.start_offset,
+        segment.end_offset,
+        segment.segment_size_bytes,
+        segment.state,
+        str(decision.reason),
+        ", ".join(f"{name} {value}" for name, value in decision.numbers),
+    )

@@ -1,0 +1,255 @@
+"""What expiration deletes and why, what the brake says of it, and what became of it."""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from include.tiering.errors import UnprovedReplacementError
+from include.tiering.expiration.plan_expiration import HeldSegments, Unknown, WaitingPartition
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
+from include.tiering.runs.brake import BrakeReport, TopicAction
+from include.tiering.runs.deletion_contract import (
+    DeletionItem,
+    DeletionOutcome,
+    DeletionRun,
+    PlannedExpiration,
+)
+from include.tiering.units import format_bytes, format_utc
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireRun:
+    """A run as it stands. `items` holds every planned deletion once.
+
+    `brake` is None where only the stored answer is known; `refusal` says why nothing was deleted although something was
+    planned. `shared_names` are names of more than one topic of the database.
+    """
+
+    run: DeletionRun
+    expirations: Sequence[PlannedExpiration]
+    items: Sequence[DeletionItem]
+    brake: BrakeReport | None = None
+    unknowns: Sequence[Unknown] = ()
+    waiting: Sequence[WaitingPartition] = ()
+    refusal: str | None = None
+    held: Sequence[HeldSegments] = ()
+    shared_names: Collection[str] = ()
+
+    def of(self, outcome: DeletionOutcome) -> list[DeletionItem]:
+        return [item for item in self.items if item.outcome is outcome]
+
+    @property
+    def unproved(self) -> list[DeletionItem]:
+        """Superseded segments that stay because the copy in their place is not proved."""
+        return [item for item in self.of(DeletionOutcome.SKIPPED) if item.error == UnprovedReplacementError.__name__]
+
+    @property
+    def needs_approval(self) -> bool:
+        """As the run has it; of a dry run, of which nothing is recorded, as the limits said when they were asked."""
+        if self.run.needs_approval is None and self.brake is not None:
+            return self.brake.needs_approval
+        return self.run.needs_approval is not False
+
+    @property
+    def reasons(self) -> Sequence[str]:
+        return () if self.brake is None else self.brake.reasons
+
+
+def present_expire(run: ExpireRun) -> Presentation:
+    """Not `ok`: something failed, was refused, was withdrawn, or stays because its new copy is not proved."""
+    ok = run.refusal is None and run.run.withdrawal is None
+    ok = ok and not run.of(DeletionOutcome.FAILED) and not run.unproved
+    return Presentation(lambda: _document(run), lambda: _tables(run), _summary(run), ok=ok)
+
+
+def planned_sentence(run: ExpireRun) -> str:
+    """`3 segments (1.2 GiB) of 2 partitions`"""
+    partitions = count(len(run.expirations), "partition")
+    return f"{count(len(run.items), 'segment')} ({format_bytes(_bytes(run.items))}) of {partitions}"
+
+
+def _summary(run: ExpireRun) -> str:
+    if not run.items:
+        return "nothing expires" if run.refusal is None else f"nothing expires by this plan, and {run.refusal}"
+    if run.refusal is not None:
+        return f"{planned_sentence(run)} would go, nothing was deleted: {run.refusal}"
+    if run.run.withdrawal is not None:
+        deleted = run.of(DeletionOutcome.DELETED)
+        gone = f"{count(len(deleted), 'segment')}, {format_bytes(_bytes(deleted))}"
+        return f"withdrawn by {run.run.withdrawal.author}: of {planned_sentence(run)} had gone {gone}"
+    deleted, failed = run.of(DeletionOutcome.DELETED), run.of(DeletionOutcome.FAILED)
+    if not deleted and not failed:
+        waits = ", and needs an approval" if run.needs_approval else ""
+        return f"expires: {planned_sentence(run)}{waits} (plan {run.run.plan_hash})"
+    return (
+        f"deleted {count(len(deleted), 'segment')}, {format_bytes(_bytes(deleted))}; {len(failed)} failed,"
+        f" {len(run.of(DeletionOutcome.SKIPPED))} skipped, {len(run.of(DeletionOutcome.PLANNED))} left"
+    )
+
+
+def _document(run: ExpireRun) -> Document:
+    approval = run.run.approval
+    return {
+        "run_id": run.run.run_id,
+        "plan_hash": run.run.plan_hash,
+        "decisions": [_decision(item) for item in run.items],
+        "log_start_offsets": [
+            {**labels(one.topic_id_partition), "from": one.log_start_before, "to": one.log_start_offset}
+            for one in run.expirations
+            if one.log_start_offset != one.log_start_before
+        ],
+        "shares": [] if run.brake is None else [_share(action) for action in run.brake.actions],
+        "needs_approval": run.needs_approval,
+        "reasons": list(run.reasons),
+        "approved_by": None if approval is None else approval.author,
+        "withdrawn_by": None if run.run.withdrawal is None else run.run.withdrawal.author,
+        "refusal": run.refusal,
+        "unknowns": [{**labels(one.topic_id_partition), "message": one.sentence} for one in run.unknowns],
+        "waiting": [
+            {**labels(one.topic_id_partition), "reason": str(one.reason), "detail": one.detail} for one in run.waiting
+        ],
+        "held": [
+            {
+                **labels(one.topic_id_partition),
+                "segments": one.segments,
+                "bytes": one.size_bytes,
+                "until_ms": one.until_ms,
+            }
+            for one in run.held
+        ],
+        "bytes": _bytes(run.items),
+        "deleted_bytes": _bytes(run.of(DeletionOutcome.DELETED)),
+    }
+
+
+def _decision(item: DeletionItem) -> Document:
+    planned = item.planned
+    document = {
+        **labels(planned.segment_id.topic_id_partition),
+        "segment_id": str(planned.segment_id.id),
+        "start_offset": planned.start_offset,
+        "end_offset": planned.end_offset,
+        "bytes": planned.size_bytes,
+        "reason": planned.reason,
+        "detail": planned.detail,
+        "outcome": str(item.outcome),
+    }
+    if item.error is None and item.message is None:
+        return document
+    return {**document, "error": item.error, "message": item.message}
+
+
+def _share(action: TopicAction) -> Document:
+    return {
+        "topic": action.topic,
+        "topic_id": str(action.topic_id),
+        "share": round(action.share, 6),
+        "planned_bytes": action.planned_bytes,
+        "recent_bytes": action.recent_bytes,
+        "remote_bytes": action.remote_bytes,
+    }
+
+
+def _tables(run: ExpireRun) -> tuple[Table, ...]:
+    names = _names(run)
+    parts = (_partitions, _shares, _failures, _skipped, _waiting, _held, _unknowns)
+    return tuple(table for part in parts for table in part(run, names))
+
+
+def _names(run: ExpireRun) -> TopicNames:
+    partitions = (
+        *(one.topic_id_partition for one in run.expirations),
+        *(one.topic_id_partition for one in run.waiting),
+        *(one.topic_id_partition for one in run.held),
+        *(one.topic_id_partition for one in run.unknowns),
+    )
+    return TopicNames(partitions, shared=run.shared_names)
+
+
+def _partitions(run: ExpireRun, names: TopicNames) -> tuple[Table, ...]:
+    by_partition: dict[TopicIdPartition, list[DeletionItem]] = {}
+    for item in run.items:
+        by_partition.setdefault(item.planned.segment_id.topic_id_partition, []).append(item)
+    rows = tuple(_row(one, by_partition[one.topic_id_partition], names) for one in run.expirations)
+    columns = ("partition", "segments>", "bytes>", "why", "log start>", "deleted>")
+    return (Table(f"expires, run {run.run.run_id}", columns, rows),) if rows else ()
+
+
+def _row(planned: PlannedExpiration, items: Sequence[DeletionItem], names: TopicNames) -> tuple[str, ...]:
+    reasons = Counter(item.planned.reason for item in items)
+    moved = planned.log_start_offset != planned.log_start_before
+    return (
+        names.partition(planned.topic_id_partition),
+        str(len(items)),
+        format_bytes(_bytes(items)),
+        ", ".join(f"{reason} {number}" for reason, number in reasons.items()),
+        f"{planned.log_start_before} -> {planned.log_start_offset}" if moved else str(planned.log_start_offset),
+        str(sum(item.outcome is DeletionOutcome.DELETED for item in items)),
+    )
+
+
+def _shares(run: ExpireRun, names: TopicNames) -> tuple[Table, ...]:
+    if run.brake is None or not run.brake.actions:
+        return ()
+    rows = tuple(
+        (
+            names.topic(action.topic, action.topic_id),
+            f"{action.share:.1%}",
+            format_bytes(action.planned_bytes),
+            format_bytes(action.recent_bytes),
+            format_bytes(action.remote_bytes),
+        )
+        for action in run.brake.actions
+    )
+    shares = Table("share of each topic", ("topic", "share>", "planned>", "last 24 h>", "remote now>"), rows)
+    reasons = tuple((reason,) for reason in run.reasons)
+    return (shares, Table("needs an approval", ("because",), reasons)) if reasons else (shares,)
+
+
+def _failures(run: ExpireRun, names: TopicNames) -> tuple[Table, ...]:
+    return _of_outcome(run, names, DeletionOutcome.FAILED, "could not be deleted", "message")
+
+
+def _skipped(run: ExpireRun, names: TopicNames) -> tuple[Table, ...]:
+    return _of_outcome(run, names, DeletionOutcome.SKIPPED, "planned, and kept", "because")
+
+
+def _of_outcome(run: ExpireRun, names: TopicNames, outcome: DeletionOutcome, title: str, why: str) -> tuple[Table, ...]:
+    rows = tuple(
+        (
+            names.partition(item.planned.segment_id.topic_id_partition),
+            f"{item.planned.start_offset}..{item.planned.end_offset}",
+            item.message or item.error or "",
+        )
+        for item in run.of(outcome)
+    )
+    return (Table(title, ("partition", "offsets", why), rows),) if rows else ()
+
+
+def _waiting(run: ExpireRun, names: TopicNames) -> tuple[Table, ...]:
+    rows = tuple((names.partition(one.topic_id_partition), f"{one.reason}: {one.detail}") for one in run.waiting)
+    return (Table("waiting", ("partition", "why"), rows),) if rows else ()
+
+
+def _held(run: ExpireRun, names: TopicNames) -> tuple[Table, ...]:
+    rows = tuple(
+        (
+            names.partition(one.topic_id_partition),
+            str(one.segments),
+            format_bytes(one.size_bytes),
+            format_utc(one.until_ms),
+        )
+        for one in run.held
+    )
+    columns = ("partition", "segments>", "bytes>", "until")
+    return (Table("superseded, held as evidence", columns, rows),) if rows else ()
+
+
+def _unknowns(run: ExpireRun, names: TopicNames) -> tuple[Table, ...]:
+    rows = tuple((names.partition(one.topic_id_partition), one.sentence) for one in run.unknowns)
+    return (Table("unknown, so less is deleted", ("partition", "what"), rows),) if rows else ()
+
+
+def _bytes(items: Sequence[DeletionItem]) -> int:
+    return sum(item.planned.size_bytes for item in items)

@@ -1,0 +1,251 @@
+"""Checks of the topic, its brokers and the metadata topic: what has to hold whatever is seeded."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from include.tiering.handover.checks.handover_check import CheckOutcome, NamedCheck, Remark
+from include.tiering.handover.checks.handover_facts import UNLIMITED, HandoverFacts
+from include.tiering.handover.handover import HandoverStep
+from include.tiering.model.topic_owner import TopicOwner
+
+STORAGE_MANAGERS: Final = {
+    "aiven": "io.aiven.kafka.tieredstorage.RemoteStorageManager",
+    "local_tiered_storage": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
+}
+_BEFORE: Final = frozenset({HandoverStep.PRECONDITIONS})
+_LAST: Final = frozenset({HandoverStep.RECHECK})
+_BOTH: Final = _BEFORE | _LAST
+_ALWAYS: Final = _BOTH | {HandoverStep.GATE}
+_RESUME: Final = "then ./tiering handover TOPIC --resume"
+
+
+def _same_topic(facts: HandoverFacts) -> Iterator[Remark]:
+    if facts.topic_id_now != facts.topic_id:
+        now = "there is none" if facts.topic_id_now is None else f"the topic of this name has id {facts.topic_id_now}"
+        yield Remark(
+            f"{facts.topic} is handed over under id {facts.topic_id}, {now}",
+            "undo it: what is remote belongs to the old topic, which tiering.on.topic.delete decides about",
+        )
+
+
+def _ours(facts: HandoverFacts) -> Iterator[Remark]:
+    if facts.owner not in (TopicOwner.NONE, TopicOwner.PLATFORM, TopicOwner.HANDING_OVER):
+        yield Remark(f"its owner is {facts.owner}", "there is nothing to hand over: the brokers tier it already")
+
+
+def _fenced(facts: HandoverFacts) -> Iterator[Remark]:
+    if facts.owner is not TopicOwner.HANDING_OVER:
+        yield Remark(f"its owner is {facts.owner}", f"undo the hand-over, {_RESUME}")
+
+
+def _has_remote_storage(facts: HandoverFacts) -> Iterator[Remark]:
+    for broker in facts.brokers:
+        if not broker.remote_storage_system:
+            yield Remark(
+                f"broker {broker.broker_id} has remote.log.storage.system.enable=false",
+                "set it in server.properties with the storage manager's settings and restart the broker",
+            )
+    if not facts.brokers:
+        yield Remark("no broker describes itself", "look at cluster.bootstrap_servers", outcome=CheckOutcome.WAITING)
+
+
+def _new_enough(facts: HandoverFacts) -> Iterator[Remark]:
+    for broker in facts.brokers:
+        if not broker.lists_remote_offsets:
+            yield Remark(
+                f"broker {broker.broker_id} cannot say its latest tiered offset: it is older than 3.9",
+                "upgrade it: whether the brokers know what is remote cannot be seen otherwise",
+            )
+
+
+def _deleted_not_compacted(facts: HandoverFacts) -> Iterator[Remark]:
+    policy = facts.configs.get("cleanup.policy", "delete")
+    if policy != "delete":
+        yield Remark(f"cleanup.policy is {policy}", "Kafka refuses remote storage for compacted topics")
+
+
+def _not_tiered_yet(facts: HandoverFacts) -> Iterator[Remark]:
+    if facts.is_true("remote.storage.enable"):
+        yield Remark("remote.storage.enable is true", "the brokers tier the topic already")
+    for key in ("remote.log.copy.disable", "remote.log.delete.on.disable"):
+        if facts.is_true(key):
+            yield Remark(f"{key} is true", f"./tiering configs --target brokers: remove it, {_RESUME}")
+    for one in facts.partitions:
+        if one.offsets is not None and one.offsets.latest_tiered is not None:
+            yield Remark(
+                f"the leader has remote offsets up to {one.offsets.latest_tiered}",
+                "find out who tiered it before: two sets of remote segments must not mix",
+                one.partition,
+            )
+
+
+def _metadata_topic(facts: HandoverFacts) -> Iterator[Remark]:
+    if facts.metadata_topic is None:
+        yield Remark(
+            "there is no __remote_log_metadata", "brokers create it when remote storage is on: look at their logs"
+        )
+
+
+def _metadata_kept(facts: HandoverFacts) -> Iterator[Remark]:
+    configs = facts.metadata_topic.configs if facts.metadata_topic is not None else {}
+    for key, wanted in (("retention.ms", "-1"), ("retention.bytes", "-1"), ("cleanup.policy", "delete")):
+        if key in configs and configs[key] != wanted:
+            yield Remark(
+                f"__remote_log_metadata has {key}={configs[key]} instead of {wanted}",
+                "set it: a record that expires before the one that follows it leaves objects that nobody knows",
+            )
+
+
+def _metadata_readable(facts: HandoverFacts) -> Iterator[Remark]:
+    for unreadable in facts.metadata_topic.unreadable if facts.metadata_topic is not None else ():
+        yield Remark(
+            unreadable,
+            "every broker that reads this partition stops there, after each restart too: only kafka-delete-records on"
+            " that partition, or its retention, removes the record",
+        )
+
+
+def _layout(facts: HandoverFacts) -> Iterator[Remark]:
+    expected = STORAGE_MANAGERS.get(facts.store.layout)
+    for broker in facts.brokers:
+        found = broker.storage_manager_class
+        if found is None:
+            yield Remark(
+                f"broker {broker.broker_id} does not say its storage manager; our layout is {facts.store.layout}",
+                "compare remote.log.storage.manager.class.name and its settings with remote_storage.* yourself",
+                outcome=CheckOutcome.NOTE,
+            )
+        elif found != expected:
+            yield Remark(
+                f"broker {broker.broker_id} reads with {found}, our layout {facts.store.layout} is that of {expected}",
+                "seeded segments could not be read: use the store and layout that the brokers have",
+            )
+
+
+def _directory(facts: HandoverFacts) -> Iterator[Remark]:
+    shown = {broker.storage_directory for broker in facts.brokers if broker.storage_directory is not None}
+    wanted = facts.store.directory
+    for directory in sorted(shown):
+        if wanted is not None and directory.rstrip("/") != wanted.rstrip("/"):
+            yield Remark(
+                f"brokers keep remote segments in {directory}, our store is {wanted}",
+                "point remote_storage.url at the directory of the brokers, all of which need the same one",
+            )
+    if not shown:
+        yield Remark(
+            "no broker shows where its storage manager keeps segments (the setting is secret to the admin API)",
+            "compare it with remote_storage.url on every broker",
+            outcome=CheckOutcome.NOTE,
+        )
+
+
+def _exact(facts: HandoverFacts) -> Iterator[Remark]:
+    for one in facts.partitions:
+        if one.offsets is None:
+            yield Remark(
+                one.problem or "its leader gives no offsets",
+                "a hand-over needs the brokers' own log start, high watermark and last stable offset",
+                one.partition,
+                CheckOutcome.WAITING,
+            )
+
+
+def _leader_readable(facts: HandoverFacts) -> Iterator[Remark]:
+    for one in facts.partitions:
+        if one.offsets is None:
+            continue
+        if one.replica is None:
+            yield Remark(
+                one.problem or f"the log directory of its leader, broker {one.offsets.leader}, is not read here",
+                "name it in log_dirs, or move the leadership to a broker whose log directory is",
+                one.partition,
+            )
+        elif one.replica.broker_id != one.offsets.leader:
+            yield Remark(
+                f"read was broker {one.replica.broker_id}, the leader is broker {one.offsets.leader}",
+                "leadership is moving: again in a moment",
+                one.partition,
+                CheckOutcome.WAITING,
+            )
+
+
+def _room(facts: HandoverFacts) -> Iterator[Remark]:
+    hours = facts.hold_seconds / 3600
+    for disk in facts.disks:
+        rate = sum(
+            one.replica.bytes_per_second
+            for one in facts.partitions
+            if one.replica is not None and one.replica.broker_id == disk.broker_id
+        )
+        needed_bytes = int(rate * facts.hold_seconds)
+        if disk.free_bytes is None:
+            yield Remark(
+                f"nobody here sees the disks of broker {disk.broker_id}; {hours:g} h need {needed_bytes} bytes",
+                "look there: while guards hold, nothing of the topic is deleted",
+                outcome=CheckOutcome.NOTE,
+            )
+        elif disk.free_bytes < needed_bytes:
+            yield Remark(
+                f"broker {disk.broker_id} has {disk.free_bytes} bytes free, {hours:g} h at {rate:.0f} bytes a second"
+                f" need {needed_bytes}",
+                "while guards hold, nothing of the topic is deleted: make room, or lower tiering.handover.hold.hours",
+            )
+
+
+def _guarded_size(facts: HandoverFacts) -> Iterator[Remark]:
+    if (limit := facts.limit("retention.bytes")) != UNLIMITED:
+        yield Remark(
+            f"retention.bytes is {limit}",
+            "somebody changed it: brokers before 4.3.2 count local and remote copies twice at the switch and delete"
+            " records that are within it. ./tiering handover TOPIC --undo, then begin again",
+        )
+
+
+def _guarded_time(facts: HandoverFacts) -> Iterator[Remark]:
+    if (limit := facts.limit("retention.ms")) != UNLIMITED:
+        yield Remark(
+            f"retention.ms is {limit}", "somebody changed it. ./tiering handover TOPIC --undo, then begin again"
+        )
+
+
+def _guarded_local(facts: HandoverFacts) -> Iterator[Remark]:
+    for key in ("local.retention.ms", "local.retention.bytes"):
+        if (limit := facts.limit(key)) >= 0:
+            yield Remark(
+                f"{key} is {limit}",
+                "local segments would be deleted at the switch, before anybody saw that the brokers serve the remote"
+                " ones. ./tiering handover TOPIC --undo, then begin again",
+            )
+
+
+def _no_leases(facts: HandoverFacts) -> Iterator[Remark]:
+    for sentence in facts.leases:
+        yield Remark(sentence, "it ends by itself, or its lease does", outcome=CheckOutcome.WAITING)
+
+
+CLUSTER_CHECKS: Final = (
+    NamedCheck(
+        "topic-is-the-same",
+        "the topic has the id that is handed over",
+        _same_topic,
+        _ALWAYS | {HandoverStep.WATCH, HandoverStep.RETENTION},
+    ),
+    NamedCheck("topic-is-ours", "the platform copies it, or nobody", _ours, _BEFORE),
+    NamedCheck("topic-is-fenced-off", "nobody copies or expires it", _fenced, _LAST),
+    NamedCheck("no-copier-is-left", "no batch has a lease on a partition", _no_leases, _LAST),
+    NamedCheck("brokers-have-remote-storage", "it is enabled on every broker", _has_remote_storage, _BOTH),
+    NamedCheck("brokers-are-new-enough", "every broker says what is tiered", _new_enough, _BOTH),
+    NamedCheck("topic-is-not-compacted", "cleanup.policy is delete", _deleted_not_compacted, _BOTH),
+    NamedCheck("brokers-do-not-tier-it", "remote.storage.enable is false, nothing is tiered", _not_tiered_yet, _BOTH),
+    NamedCheck("metadata-topic-exists", "__remote_log_metadata is there", _metadata_topic, _BOTH),
+    NamedCheck("metadata-topic-keeps-all", "its retention is unlimited", _metadata_kept, _BOTH),
+    NamedCheck("metadata-topic-is-readable", "every record of its partitions decodes", _metadata_readable, _BOTH),
+    NamedCheck("layout-is-the-brokers", "their storage manager reads our layout", _layout, _BOTH),
+    NamedCheck("store-is-the-brokers", "they read where we write", _directory, _BOTH),
+    NamedCheck("bounds-are-exact", "the leaders themselves say their offsets", _exact, _ALWAYS),
+    NamedCheck("leader-is-read", "segments are those of the leader's replica", _leader_readable, _BOTH),
+    NamedCheck("disks-have-room", "what producers bring fits while nothing is deleted", _room, _BOTH),
+    NamedCheck("retention-bytes-is-guarded", "retention.bytes is unlimited at the switch", _guarded_size, _LAST),
+    NamedCheck("retention-ms-is-guarded", "retention.ms is unlimited at the switch", _guarded_time, _LAST),
+    NamedCheck("local-retention-is-guarded", "local retention is no shorter", _guarded_local, _LAST),
+)

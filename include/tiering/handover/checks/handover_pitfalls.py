@@ -1,0 +1,155 @@
+"""What can go wrong when segments are seeded, and which named check looks for it; or why none can.
+
+`docs/handover-checks.md` is made from this.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from include.tiering.handover.checks.handover_check import NamedCheck
+from include.tiering.handover.checks.handover_cluster_checks import CLUSTER_CHECKS
+from include.tiering.handover.checks.handover_history_checks import HISTORY_CHECKS
+from include.tiering.handover.checks.handover_seed_checks import SEED_CHECKS
+from include.tiering.handover.checks.handover_watch_checks import WATCH_CHECKS
+
+CHECKS: Final[tuple[NamedCheck, ...]] = (*CLUSTER_CHECKS, *SEED_CHECKS, *HISTORY_CHECKS, *WATCH_CHECKS)
+
+
+@dataclass(frozen=True, slots=True)
+class Pitfall:
+    """`checks` look before the switch, `watched` after it. Without either, `why_none` says why it cannot be seen."""
+
+    what: str
+    consequence: str
+    checks: tuple[str, ...] = ()
+    watched: tuple[str, ...] = ()
+    why_none: str = ""
+
+
+PITFALLS: Final = (
+    Pitfall(
+        "The first seeded offset lies above the broker's log start, or only a begun segment is known",
+        "the broker raises its log start and deletes what lies below",
+        ("seed-begins-at-log-start", "nothing-is-published-twice"),
+        ("earliest-is-unchanged",),
+    ),
+    Pitfall(
+        "A gap between seeded segments",
+        "the broker takes it for tiered and deletes the only copy",
+        ("seed-has-no-gap",),
+        ("earliest-is-unchanged",),
+    ),
+    Pitfall(
+        "FINISHED is published before the objects are durable, or objects are missing",
+        "the same, and reads fail",
+        ("seed-passed-the-gate",),
+        ("latest-tiered-covers-seed",),
+    ),
+    Pitfall(
+        "Wrong leader epochs or offsets",
+        "records are not found, not counted and not expired",
+        ("epochs-are-the-leaders", "seed-passed-the-gate"),
+    ),
+    Pitfall(
+        "Leader epochs of a follower, or from before an unclean election",
+        "as above, and an overlap is uploaded",
+        ("history-is-one", "leader-is-read", "epochs-are-the-leaders", "nothing-changed-since"),
+        ("nothing-is-uploaded-again",),
+    ),
+    Pitfall(
+        "Epochs without a record are listed", "a needless entry in the brokers' lookup", ("epochs-are-the-leaders",)
+    ),
+    Pitfall(
+        "Segments above the high watermark or the last stable offset",
+        "a leader change may cut them off; they fail the brokers' lineage test",
+        ("bounds-are-exact", "seed-is-stable", "seed-is-flushed"),
+    ),
+    Pitfall(
+        "Limited retention.bytes on a broker without the fix of KAFKA-20732",
+        "local and remote copies are both counted, records within retention are deleted on both tiers",
+        ("retention-bytes-is-guarded",),
+        ("earliest-is-unchanged",),
+    ),
+    Pitfall(
+        "The same as a race: 3 of 10 partitions on 4.3.1 and on 3.9.2, none of 10 on 4.4.0",
+        "a run that went well proves nothing",
+        ("retention-bytes-is-guarded", "restarts-are-harmless"),
+        ("earliest-is-unchanged",),
+    ),
+    Pitfall(
+        "Segments that are past retention already",
+        "deleted in the first expiration run, log start raised",
+        ("retention-ms-is-guarded", "seed-is-within-retention"),
+        ("earliest-is-unchanged",),
+    ),
+    Pitfall(
+        "Wrong size or largest timestamp",
+        "expires too early or too late; reads end early",
+        ("seed-passed-the-gate", "timestamps-are-real"),
+    ),
+    Pitfall(
+        "A range is seeded a second time",
+        "the older id is hidden and never expires",
+        ("nothing-is-published-twice",),
+        ("nothing-is-uploaded-again",),
+    ),
+    Pitfall(
+        "Racing with the broker's own copies after the switch",
+        "duplicates",
+        ("topic-is-fenced-off", "no-copier-is-left", "brokers-do-not-tier-it"),
+        ("nothing-is-uploaded-again",),
+    ),
+    Pitfall(
+        "A transactional producer for metadata",
+        "its markers occupy offsets that brokers wait for",
+        why_none="the publisher sets no transactional.id and no setting can; a test reads its configuration",
+    ),
+    Pitfall(
+        "A malformed record in __remote_log_metadata",
+        "every broker that reads its partition stops, after restarts too",
+        ("metadata-topic-is-readable",),
+        ("latest-tiered-covers-seed",),
+    ),
+    Pitfall(
+        "Limited retention of __remote_log_metadata",
+        "STARTED expires before FINISHED: objects that nobody knows",
+        ("metadata-topic-exists", "metadata-topic-keeps-all"),
+    ),
+    Pitfall(
+        "A missing or damaged producer snapshot",
+        "a new replica cannot build its state and stays outside the ISR",
+        ("seed-passed-the-gate",),
+    ),
+    Pitfall(
+        "A leader epoch object that does not reach back to the beginning",
+        "older remote records are out of reach on a new replica",
+        ("seed-passed-the-gate",),
+    ),
+    Pitfall(
+        "No transaction index although transactions were aborted, or a flag that says so wrongly",
+        "read_committed consumers get aborted records",
+        ("seed-passed-the-gate",),
+    ),
+    Pitfall(
+        "Indexes with trailing empty entries", "rejected as corrupt, or searched in full", ("seed-passed-the-gate",)
+    ),
+    Pitfall(
+        "The topic is deleted or created anew before the switch",
+        "nobody deletes the seeded objects: our own clean-up must",
+        ("topic-is-the-same",),
+    ),
+    Pitfall(
+        "The storage manager expects custom metadata",
+        "it cannot read segments without it",
+        ("custom-metadata-is-the-plugins", "layout-is-the-brokers"),
+    ),
+    Pitfall(
+        "Brokers with different storage directories, or one that deletes everything when it stops",
+        "segments are missing on one broker, or everything is deleted",
+        ("store-is-the-brokers",),
+        ("latest-tiered-covers-seed",),
+        "brokers give values of rsm.config.* to nobody: where they are hidden the check leaves a note, and what became"
+        " remote only is consumed and compared before more goes",
+    ),
+    Pitfall("Segments above 2^31-1 bytes or offsets", "not representable for the brokers", ("segments-fit",)),
+)

@@ -1,0 +1,224 @@
+"""Checks of what is seeded, partition by partition, against what brokers and the leader's disk say."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+from include.tiering.handover.checks.handover_check import CheckOutcome, NamedCheck, Remark
+from include.tiering.handover.checks.handover_facts import UNLIMITED, HandoverFacts, PartitionFacts, SeededSegment
+from include.tiering.handover.handover import HandoverStep
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.verdict import Verdict
+
+_GATE: Final = frozenset({HandoverStep.GATE, HandoverStep.RECHECK})
+_MOST_OFFSETS: Final = 2**31 - 1
+_MOST_NAMED: Final = 3
+
+
+def _seeded(facts: HandoverFacts) -> Iterator[tuple[PartitionFacts, tuple[SeededSegment, ...]]]:
+    """Partitions with something seeded, its segments by offset."""
+    for one in facts.partitions:
+        if one.seed:
+            yield one, one.seed
+
+
+def _begins_at_log_start(facts: HandoverFacts) -> Iterator[Remark]:
+    """A partition of which nothing is remote loses nothing; behind the fence nobody could copy it any more."""
+    is_fenced = facts.owner is TopicOwner.HANDING_OVER
+    for one in facts.partitions:
+        if one.offsets is None or one.replica is None:
+            continue
+        start = one.offsets.earliest
+        if not one.seed and start < one.replica.active_base:
+            yield Remark(
+                f"nothing is seeded; the broker's log starts at {start}, its active segment at"
+                f" {one.replica.active_base}",
+                "the broker copies it after the switch" if is_fenced else "./tiering copy --topic TOPIC, then --resume",
+                one.partition,
+                CheckOutcome.NOTE if is_fenced else CheckOutcome.REFUSED,
+            )
+        elif one.seed and one.seed[0].metadata.start_offset > start:
+            yield Remark(
+                f"the first seeded offset is {one.seed[0].metadata.start_offset}, the broker's log starts at {start}",
+                "at the switch the broker would raise its log start and delete what lies below: copy from the log"
+                " start on",
+                one.partition,
+            )
+
+
+def _no_gap(facts: HandoverFacts) -> Iterator[Remark]:
+    for one, seed in _seeded(facts):
+        for before, after in pairwise(seed):
+            if after.metadata.start_offset > before.metadata.end_offset + 1:
+                yield Remark(
+                    f"offsets {before.metadata.end_offset + 1}..{after.metadata.start_offset - 1} are not remote",
+                    "the broker's local retention would delete their only copy: a partition with a hole stays an"
+                    " archive, or its log start is raised above the hole (kafka-delete-records)",
+                    one.partition,
+                )
+
+
+def _reaches_active(facts: HandoverFacts) -> Iterator[Remark]:
+    for one in facts.partitions:
+        for first, reason in one.replica.waiting if one.replica is not None else ():
+            yield Remark(
+                f"the rolled segment at {first} is not remote: {reason or 'it was rolled since'}",
+                "the broker copies it after the switch",
+                one.partition,
+                CheckOutcome.NOTE,
+            )
+
+
+def _below_stable(facts: HandoverFacts) -> Iterator[Remark]:
+    for one, _ in _seeded(facts):
+        if one.offsets is None or one.seed_end is None:
+            continue
+        stable = min(one.offsets.high_watermark, one.offsets.last_stable_offset)
+        if one.seed_end >= stable:
+            yield Remark(
+                f"seeded up to {one.seed_end}, the high watermark is {one.offsets.high_watermark} and the last stable"
+                f" offset {one.offsets.last_stable_offset}",
+                "a leader change could cut these offsets off, or they never became stable: find out what was copied"
+                " (./tiering verify --depth deep)",
+                one.partition,
+            )
+
+
+def _flushed(facts: HandoverFacts) -> Iterator[Remark]:
+    for one, _ in _seeded(facts):
+        if one.replica is None or one.offsets is None or one.seed_end is None:
+            continue
+        if one.seed_end >= one.replica.recovery_point and one.offsets.in_sync_replicas < 2:
+            yield Remark(
+                f"seeded up to {one.seed_end}, flushed to disk is what lies below {one.replica.recovery_point}",
+                "brokers write the checkpoint once a minute: again then",
+                one.partition,
+                CheckOutcome.WAITING,
+            )
+
+
+def _epochs(facts: HandoverFacts) -> Iterator[Remark]:
+    for one, seed in _seeded(facts):
+        if one.replica is None or one.offsets is None:
+            continue
+        history = one.replica.leader_epochs
+        for segment in seed:
+            known_from = max(segment.metadata.start_offset, one.offsets.earliest)
+            wanted = history.range(known_from, segment.metadata.end_offset + 1)
+            found = segment.metadata.segment_leader_epochs
+            if known_from > segment.metadata.start_offset:
+                found = found.truncated_from_start(known_from)
+            if found != wanted:
+                yield Remark(
+                    f"segment {segment.metadata.start_offset} has leader epochs {list(map(tuple, found))}, the leader's"
+                    f" checkpoint says {list(map(tuple, wanted))}",
+                    "these records were replaced by another leader's, or copied from a follower: a consumer would not"
+                    " find them. The partition cannot be handed over with this copy",
+                    one.partition,
+                )
+
+
+def _passed_gate(facts: HandoverFacts) -> Iterator[Remark]:
+    for one, seed in _seeded(facts):
+        refused = [segment for segment in seed if segment.verdict is not Verdict.PASSED]
+        for segment in refused[:_MOST_NAMED]:
+            broken = "; ".join(segment.broken) or f"its verdict is {segment.verdict}"
+            yield Remark(
+                f"segment {segment.metadata.start_offset} ({segment.metadata.remote_log_segment_id.id}): {broken}",
+                "a failed one: ./tiering copy --topic TOPIC copies it anew; --resume verifies what has no verdict",
+                one.partition,
+            )
+        if len(refused) > _MOST_NAMED:
+            yield Remark(f"and {len(refused) - _MOST_NAMED} segments more", partition=one.partition)
+
+
+def _fits(facts: HandoverFacts) -> Iterator[Remark]:
+    for one, seed in _seeded(facts):
+        for segment in seed:
+            span = segment.metadata.end_offset - segment.metadata.start_offset
+            if span > _MOST_OFFSETS:
+                yield Remark(
+                    f"segment {segment.metadata.start_offset} spans {span} offsets, indexes hold {_MOST_OFFSETS}",
+                    "copy the broker's own segments, not merged ones",
+                    one.partition,
+                )
+
+
+def _timestamps(facts: HandoverFacts) -> Iterator[Remark]:
+    if facts.limit("retention.ms", facts.old_configs) == UNLIMITED:
+        return
+    for one, seed in _seeded(facts):
+        for segment in seed:
+            if segment.metadata.max_timestamp_ms <= 0:
+                yield Remark(
+                    f"segment {segment.metadata.start_offset} has the largest timestamp"
+                    f" {segment.metadata.max_timestamp_ms}",
+                    "the broker's expiration would delete it as soon as retention.ms is back: set retention.ms=-1, or"
+                    " let it expire first",
+                    one.partition,
+                )
+
+
+def _within_retention(facts: HandoverFacts) -> Iterator[Remark]:
+    retention_ms = facts.limit("retention.ms", facts.old_configs)
+    if retention_ms == UNLIMITED:
+        return
+    for one, seed in _seeded(facts):
+        past = [s.metadata for s in seed if 0 < s.metadata.max_timestamp_ms < facts.now_ms - retention_ms]
+        if past:
+            yield Remark(
+                f"{len(past)} segments, offsets {past[0].start_offset}..{past[-1].end_offset}, are past retention.ms"
+                f" {retention_ms}",
+                "the broker deletes them when retention.ms is back, as it would have without a hand-over",
+                one.partition,
+                CheckOutcome.NOTE,
+            )
+
+
+def _restarts(facts: HandoverFacts) -> Iterator[Remark]:
+    limit = facts.limit("retention.bytes", facts.old_configs)
+    if limit == UNLIMITED:
+        return
+    for one, seed in _seeded(facts):
+        remote_bytes = sum(segment.metadata.segment_size_bytes for segment in seed)
+        target = facts.local_target_bytes
+        local_bytes = remote_bytes if target < 0 else min(remote_bytes, target)
+        if remote_bytes + local_bytes > limit:
+            yield Remark(
+                f"{remote_bytes} bytes remote and up to {local_bytes} of them local as well exceed retention.bytes"
+                f" {limit}",
+                "brokers before 4.3.2 count both in the moments after a start, and delete what exceeds: hand over with"
+                " a small --local-retention-bytes, and restart no broker before it is through (docs/handover.md)",
+                one.partition,
+                CheckOutcome.NOTE,
+            )
+
+
+def _custom_metadata(facts: HandoverFacts) -> Iterator[Remark]:
+    wanted = facts.store.wants_custom_metadata
+    for one, seed in _seeded(facts):
+        for segment in seed:
+            if (segment.metadata.custom_metadata is not None) is not wanted:
+                has = "no" if wanted else f"{len(segment.metadata.custom_metadata or b'')} bytes of"
+                yield Remark(
+                    f"segment {segment.metadata.start_offset} has {has} custom metadata,"
+                    f" the plugin of layout {facts.store.layout} {'reads some' if wanted else 'writes none'}",
+                    "copy it with the layout settings that the brokers' plugin has",
+                    one.partition,
+                )
+
+
+SEED_CHECKS: Final = (
+    NamedCheck("seed-begins-at-log-start", "nothing below the first seeded offset", _begins_at_log_start, _GATE),
+    NamedCheck("seed-has-no-gap", "every offset up to the last is remote", _no_gap, _GATE),
+    NamedCheck("seed-reaches-active-segment", "all rolled segments are remote", _reaches_active, _GATE),
+    NamedCheck("seed-is-stable", "it ends below high watermark and last stable offset", _below_stable, _GATE),
+    NamedCheck("seed-is-flushed", "it ends below the recovery point, or is replicated", _flushed, _GATE),
+    NamedCheck("epochs-are-the-leaders", "leader epochs are those of the leader's checkpoint", _epochs, _GATE),
+    NamedCheck("seed-passed-the-gate", "every segment was read back and passed", _passed_gate, _GATE),
+    NamedCheck("segments-fit", "sizes and offsets fit Kafka's 32 bits", _fits, _GATE),
+    NamedCheck("timestamps-are-real", "no segment would expire for want of a timestamp", _timestamps, _GATE),
+    NamedCheck("seed-is-within-retention", "nothing expires when retention is back", _within_retention, _GATE),
+    NamedCheck("restarts-are-harmless", "local and remote copies are within retention.bytes", _restarts, _GATE),
+    NamedCheck("custom-metadata-is-the-plugins", "as the storage manager itself writes", _custom_metadata, _GATE),
+)

@@ -1,0 +1,268 @@
+"""All that the checks look at, asked of brokers, log directories, metadata and the metadata topic at one moment."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from include.tiering.copying.next_segments import uncopied
+from include.tiering.errors import BrokersError
+from include.tiering.handover.checks.handover_facts import (
+    UNLIMITED,
+    BrokerFacts,
+    DiskFacts,
+    FrozenPartition,
+    HandoverFacts,
+    LeaderReplica,
+    PartitionFacts,
+    PartitionOffsetsFacts,
+    SeededSegment,
+)
+from include.tiering.handover.handover_contract import GuardValue, Handover, SeededPartition
+from include.tiering.handover.ports import HandoverPorts
+from include.tiering.kafka.cluster.brokers_contract import BrokerConfig, BrokerNode, OffsetsAnswer
+from include.tiering.kafka.cluster.contract import PartitionFacts as ClusterPartition
+from include.tiering.kafka.cluster.contract import TopicFacts
+from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
+from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
+from include.tiering.model.divergence import newest_history, open_divergence
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segment_origin import SegmentOrigin
+from include.tiering.model.verdict import Verdict
+from include.tiering.segments.contract import LeaseRole, RemoteLogMetadata, SegmentRow
+
+_LIST_OFFSETS: Final = 2
+_LATEST_TIERED_VERSION: Final = 9
+"""The first version of ListOffsets that knows the latest tiered offset (KIP-1005, Kafka 3.9)."""
+_RATE_SEGMENTS: Final = 10
+_BROKER_DEFAULTS: Final = {
+    "retention.bytes": (("log.retention.bytes", 1),),
+    "retention.ms": (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", 60_000),
+        ("log.retention.hours", 3_600_000),
+    ),
+    "local.retention.ms": (("log.local.retention.ms", 1),),
+    "local.retention.bytes": (("log.local.retention.bytes", 1),),
+}
+
+
+def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover | None = None) -> HandoverFacts:
+    """Facts about the topic; with a hand-over, beside what it stored.
+
+    Raises:
+        BrokersError, MetadataTopicUnavailableError: nothing, or not everything, could be asked.
+    """
+    topics = ports.brokers.topics([topic, METADATA_TOPIC])
+    now = topics.get(topic)
+    configs = {key: one.value or "" for key, one in ports.brokers.topic_configs(topic).items()} if now else {}
+    nodes = ports.brokers.describe().brokers
+    by_broker = {node.broker_id: ports.brokers.broker_configs(node.broker_id) for node in nodes}
+    partitions = sorted(now.partitions.values(), key=lambda one: one.partition) if now is not None else []
+    ids = [TopicIdPartition(topic_id, one.partition, topic) for one in partitions]
+    guards = () if handover is None else ports.handovers.guards(handover.handover_id)
+    old_configs = _old_configs(configs, guards, next(iter(by_broker.values()), {}))
+    seed = () if handover is None else ports.handovers.seed(handover.handover_id)
+    offsets = ports.brokers.partition_offsets(ids)
+    replicas, problems = _replicas(ports, topic, topic_id)
+    now_ms = ports.handovers.now_ms()
+    return HandoverFacts(
+        topic=topic,
+        topic_id=topic_id,
+        topic_id_now=None if now is None else now.topic_id,
+        owner=ports.registry.owner(topic_id),
+        brokers=tuple(_broker(node, by_broker[node.broker_id]) for node in nodes),
+        configs=configs,
+        old_configs=old_configs,
+        partitions=tuple(
+            _partition(ports.metadata, one, known, offsets, replicas, problems, now_ms)
+            for one, known in zip(ids, partitions, strict=True)
+        ),
+        metadata_topic=ports.metadata_scan.facts(
+            ports.metadata_topic, ports.publications, _configs(topics.get(METADATA_TOPIC)), ids
+        ),
+        store=ports.store,
+        disks=tuple(DiskFacts(node.broker_id, ports.verbs.free_bytes(node.broker_id)) for node in nodes),
+        leases=tuple(_leases(ports, ids, handover)),
+        frozen={one.topic_id_partition.partition: _frozen(one) for one in seed},
+        now_ms=now_ms,
+        hold_seconds=ports.limits.hold_seconds,
+        local_target_bytes=_local_target(handover, old_configs),
+    )
+
+
+def seed_rows(metadata: RemoteLogMetadata, partition: TopicIdPartition, log_start_offset: int) -> list[SegmentRow]:
+    """FINISHED segments that reach into the broker's log, in the order in which they became it; what was archived below
+    its log start stays the platform's."""
+    rows = metadata.list_segments(partition)
+    finished = [row for row in rows if row.metadata.is_finished and row.origin is SegmentOrigin.PLATFORM]
+    reaching = [row for row in finished if row.metadata.end_offset >= log_start_offset]
+    return sorted(reaching, key=lambda row: row.metadata.end_offset)
+
+
+def is_enabled(ports: HandoverPorts, topic: str) -> bool:
+    """Whether the brokers say that remote storage is on for the topic. Raises BrokersError."""
+    config = ports.brokers.topic_configs(topic).get("remote.storage.enable")
+    return config is not None and (config.value or "").lower() == "true"
+
+
+def _configs(topic: TopicFacts | None) -> Mapping[str, str] | None:
+    return None if topic is None else topic.configs
+
+
+def _broker(node: BrokerNode, configs: Mapping[str, BrokerConfig]) -> BrokerFacts:
+    def value(key: str) -> str | None:
+        return configs[key].value or None if key in configs else None
+
+    speaks = node.api_versions.get(_LIST_OFFSETS, (0, _LATEST_TIERED_VERSION))
+    return BrokerFacts(
+        broker_id=node.broker_id,
+        remote_storage_system=(value("remote.log.storage.system.enable") or "").lower() == "true",
+        storage_manager_class=value("remote.log.storage.manager.class.name"),
+        storage_directory=value("rsm.config.dir"),
+        lists_remote_offsets=speaks[1] >= _LATEST_TIERED_VERSION,
+    )
+
+
+def _old_configs(
+    configs: Mapping[str, str], guards: Sequence[GuardValue], broker: Mapping[str, BrokerConfig]
+) -> dict[str, str]:
+    """What holds once the guards are restored: a value of the topic's own, or the brokers' default."""
+    old = dict(configs)
+    for guard in guards:
+        if guard.restored:
+            continue
+        default = _default_of(guard.key, broker)
+        value = guard.old_value if guard.old_value is not None else default
+        if value is not None:
+            old[guard.key] = value
+    return old
+
+
+def _local_target(handover: Handover | None, old_configs: Mapping[str, str]) -> int:
+    """What was asked for, else what the topic had; -1 where neither is a limit."""
+    wanted = None if handover is None else handover.wanted.local_retention_bytes
+    if wanted is not None:
+        return wanted
+    had = old_configs.get("local.retention.bytes", "")
+    return int(had) if had.isdigit() else UNLIMITED
+
+
+def _default_of(key: str, broker: Mapping[str, BrokerConfig]) -> str | None:
+    for name, factor in _BROKER_DEFAULTS.get(key, ()):
+        config = broker.get(name)
+        if config is not None and config.value and config.value.lstrip("-").isdigit():
+            value = int(config.value)
+            return str(value if value < 0 else value * factor)
+    return None
+
+
+def _replicas(ports: HandoverPorts, topic: str, topic_id: Uuid) -> tuple[dict[int, Replica], tuple[str, ...]]:
+    report = ports.source.scan(topics=[topic])
+    chosen = {
+        one.topic_id_partition.partition: one
+        for one in report.replicas
+        if one.chosen and one.topic_id_partition.topic_id == topic_id
+    }
+    return chosen, tuple(f"{error.path}: {error.message}" for error in (*report.errors, *report.notes))
+
+
+def _partition(
+    metadata: RemoteLogMetadata,
+    partition: TopicIdPartition,
+    known: ClusterPartition,
+    answer: OffsetsAnswer,
+    replicas: Mapping[int, Replica],
+    problems: Sequence[str],
+    now_ms: int,
+) -> PartitionFacts:
+    replica = replicas.get(partition.partition)
+    try:
+        said = answer.of(partition)
+    except BrokersError as error:
+        return PartitionFacts(partition.partition, None, None, (), str(error))
+    rows = seed_rows(metadata, partition, said.earliest)
+    end = max((row.metadata.end_offset for row in rows), default=None)
+    return PartitionFacts(
+        partition.partition,
+        PartitionOffsetsFacts(
+            leader=said.leader,
+            leader_epoch=said.leader_epoch,
+            in_sync_replicas=len(known.isr),
+            earliest=said.earliest,
+            latest_tiered=said.latest_tiered,
+            last_stable_offset=said.last_stable_offset,
+            high_watermark=said.high_watermark,
+        ),
+        None if replica is None else _leader(replica, end, said.earliest, now_ms),
+        tuple(_seeded(metadata, row) for row in rows),
+        "" if replica is not None else "; ".join(problems),
+        _histories(metadata, partition, rows),
+    )
+
+
+def _histories(metadata: RemoteLogMetadata, partition: TopicIdPartition, rows: Sequence[SegmentRow]) -> str:
+    """Of which history what reaches into the broker's log is, where that is not clear or not one."""
+    divergences = metadata.divergences(partition)
+    undecided = open_divergence(divergences)
+    if undecided is not None:
+        return str(undecided)
+    older = [row.metadata for row in rows if row.history != newest_history(divergences)]
+    if not older:
+        return ""
+    offsets = f"{min(one.start_offset for one in older)}..{max(one.end_offset for one in older)}"
+    return f"offsets {offsets} were archived before the source's history was followed, and reach into the broker's log"
+
+
+def _seeded(metadata: RemoteLogMetadata, row: SegmentRow) -> SeededSegment:
+    if row.verdict is not Verdict.FAILED:
+        return SeededSegment(row.metadata, row.verdict, passed_deep=row.deep_passed_at_ms is not None)
+    results = metadata.quality_results(row.metadata.remote_log_segment_id)
+    broken = tuple(f"{one.rule}: {one.message}" for one in results if not one.passed)
+    return SeededSegment(row.metadata, row.verdict, broken or (row.verdict_detail,))
+
+
+def _leader(replica: Replica, seed_end: int | None, earliest: int, now_ms: int) -> LeaderReplica:
+    active = next((one for one in replica.segments if one.active), None)
+    waiting = uncopied(replica.segments, seed_end, earliest)
+    return LeaderReplica(
+        broker_id=replica.replica_id.broker_id,
+        leader_epochs=replica.leader_epochs,
+        active_base=replica.log_end_offset if active is None else active.base_offset,
+        recovery_point=replica.recovery_point,
+        waiting=tuple((one.base_offset, None if one.reason is None else str(one.reason)) for one in waiting),
+        bytes_per_second=bytes_per_second(replica.segments, now_ms),
+    )
+
+
+def bytes_per_second(segments: Sequence[LogSegment], now_ms: int) -> float:
+    """How fast producers fill a log, whose segments are given in order: what came behind the first of the last ones,
+    over the time from that one's last record up to now. So a burst counts the less the longer nothing follows it.
+
+    0 where timestamps do not tell: without two segments, or of records without any. Those of producers whose clocks are
+    ahead end the span later than now.
+    """
+    last = segments[-_RATE_SEGMENTS:]
+    dated = [number for number, one in enumerate(last) if one.max_timestamp_ms >= 0]
+    if not dated or dated[0] == len(last) - 1:
+        return 0.0
+    first = dated[0]
+    end_ms = max(now_ms, *(last[number].max_timestamp_ms for number in dated))
+    span_ms = end_ms - last[first].max_timestamp_ms
+    return sum(one.size_bytes for one in last[first + 1 :]) * 1000 / span_ms if span_ms > 0 else 0.0
+
+
+def _leases(ports: HandoverPorts, partitions: Sequence[TopicIdPartition], handover: Handover | None) -> list[str]:
+    mine = None if handover is None else handover.run_id
+    found = []
+    for partition in partitions:
+        for role in (LeaseRole.COPY, LeaseRole.EXPIRE):
+            holder = ports.work.holder(partition, role)
+            if holder is not None and holder.run_id != mine:
+                found.append(f"{partition}: batch {holder.batch_id} of run {holder.run_id} has the lease to {role}")
+    return found
+
+
+def _frozen(one: SeededPartition) -> FrozenPartition:
+    partition = one.topic_id_partition.partition
+    return FrozenPartition(
+        partition, one.start_offset, one.end_offset, one.log_start_offset, one.leader, one.leader_epoch
+    )

@@ -1,0 +1,169 @@
+"""Configs of the topic that hold everything back while it is handed over, and their old values.
+
+    step        done when it is reached                  a crash right after it leaves       cleaned up by
+    stored      old values are in the database           rows that say so                    the next try keeps them
+    set         the controller took all of them at once  guards that hold                    A
+    read back   the brokers say the new values           guards that hold                    A
+
+    restoring
+    put back    the controller took the old values       rows that say: not restored         the next try
+    read back   rows say: restored                       nothing                             -
+
+A: whoever goes on, or an undo; the watchdog names it until then.
+What is put back is what the topic had last: a value that somebody sets meanwhile is held back like the first one, and
+stored in its place. Nothing of the topic is deleted while the guards hold, on any tier: retention is unlimited, and
+local retention follows it.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from include.tiering.errors import BrokersUnavailableError, StateConflictError, UnknownTopicError
+from include.tiering.handover.handover import HandoverStep
+from include.tiering.handover.handover_contract import GuardValue
+from include.tiering.handover.ports import DONE, REMOTE_STORAGE, HandoverRun, StepResult
+from include.tiering.kafka.cluster.brokers_contract import BrokerConfig, ConfigSource
+
+RETENTION_GUARDS: Final = {"retention.bytes": "-1", "retention.ms": "-1"}
+LOCAL_BYTES: Final = "local.retention.bytes"
+LOCAL_MS: Final = "local.retention.ms"
+LOCAL_GUARDS: Final = {LOCAL_BYTES: "-2", LOCAL_MS: "-2"}
+GUARDS: Final = RETENTION_GUARDS | LOCAL_GUARDS
+
+
+def wanted_guards(configs: Mapping[str, BrokerConfig]) -> list[GuardValue]:
+    """What has to be changed, each with the value that the topic itself has now, if any. By key."""
+    guards = []
+    for key, value in sorted(GUARDS.items()):
+        config = configs.get(key)
+        if config is None or config.value != value:
+            guards.append(GuardValue(key, _own_value(configs, key), value))
+    return guards
+
+
+def set_guards(run: HandoverRun) -> StepResult:
+    """Store old values, then set, then read back.
+
+    Raises:
+        BrokersUnavailableError: the brokers do not show the new values in time.
+    """
+    topic = run.handover.topic
+    _require_same_topic(run)
+    configs = run.ports.brokers.topic_configs(topic)
+    held = _held(run, GUARDS)
+    found = [*_changed_since(held, configs), *_loose(configs, {one.key for one in held})]
+    guards = run.ports.handovers.save_guards(run.drive, found)
+    values = {guard.key: guard.set_value for guard in guards if not guard.restored}
+    if values:
+        change_configs(run, topic, values)
+        for guard in guards:
+            run.told(f"{guard.key}: {guard.old_value or 'unset'} -> {guard.set_value}")
+    return DONE
+
+
+def hold_guards(run: HandoverRun) -> None:
+    """Set again what somebody, or something that keeps configs as they were, changed since; store what it was. What was
+    restored is let go, what needed no guard until now gets one; where none was ever set, because somebody switched
+    before that, none is.
+
+    One broker is believed: one that lags far behind brings back the value before the last one.
+
+    Raises:
+        BrokersUnavailableError
+        UnknownTopicError: the topic of this name is another one by now, or gone.
+    """
+    topic = run.handover.topic
+    _require_same_topic(run)
+    configs = run.ports.brokers.topic_configs(topic)
+    known = {one.key for one in run.ports.handovers.guards(run.drive.handover_id)}
+    found = [*_changed_since(_held(run, GUARDS), configs), *_loose(configs, known)]
+    if known and found:
+        run.ports.handovers.save_guards(run.drive, found)
+        change_configs(run, topic, {one.key: one.set_value for one in found})
+        run.told(f"somebody put {', '.join(sorted(one.key for one in found))} back: held again")
+
+
+def restore_guards(run: HandoverRun, keys: Collection[str], *, is_off: bool = False) -> None:
+    """Put the old values of these configs back, and note it once the brokers say so. What is restored stays so, and
+    what somebody has set since, too.
+
+    Args:
+        is_off: whether remote storage has to be off still, by the same answer that is compared. Behind a switch a
+            limited retention takes records that nobody else knows of.
+
+    Raises:
+        StateConflictError: it is on.
+        BrokersUnavailableError
+        UnknownTopicError: the topic of this name is another one by now, or gone.
+    """
+    left = _held(run, keys)
+    if not left:
+        return
+    _require_same_topic(run)
+    # The last step lowers local retention itself: what is found then is ours.
+    may_be_theirs = [one for one in left if run.handover.step is not HandoverStep.LOCAL_RETENTION]
+    configs = run.ports.brokers.topic_configs(run.handover.topic)
+    if is_off and _own_value(configs, REMOTE_STORAGE) == "true":
+        raise StateConflictError(f"{run.handover.topic}: remote storage was switched on meanwhile; --resume follows it")
+    changed = _changed_since(may_be_theirs, configs)
+    if changed:
+        run.ports.handovers.save_guards(run.drive, changed)
+        left = _held(run, keys)
+    change_configs(run, run.handover.topic, {guard.key: guard.old_value for guard in left})
+    run.ports.handovers.guards_restored(run.drive, [guard.key for guard in left])
+    for guard in left:
+        run.told(f"{guard.key} is {'unset' if guard.old_value is None else guard.old_value} again")
+
+
+def _held(run: HandoverRun, keys: Collection[str]) -> list[GuardValue]:
+    guards = run.ports.handovers.guards(run.drive.handover_id)
+    return [one for one in guards if not one.restored and one.key in keys]
+
+
+def _changed_since(held: Sequence[GuardValue], configs: Mapping[str, BrokerConfig]) -> list[GuardValue]:
+    """Those that are not held any more, each with what somebody has set."""
+    own = {one.key: _own_value(configs, one.key) for one in held}
+    return [replace(one, old_value=own[one.key]) for one in held if own[one.key] != one.set_value]
+
+
+def _loose(configs: Mapping[str, BrokerConfig], known: Collection[str]) -> list[GuardValue]:
+    return [one for one in wanted_guards(configs) if one.key not in known]
+
+
+def change_configs(run: HandoverRun, topic: str, changes: Mapping[str, str | None]) -> None:
+    """Change all at once, then wait until a broker says the same.
+
+    Nothing fences off a request to brokers: who drives, and which topic has the name, is looked at just before.
+
+    Raises:
+        LeaseLostError: somebody else drives.
+        UnknownTopicError: the topic of this name is another one by now, or gone.
+        BrokersRefusedError: a value that the brokers do not take.
+        BrokersUnavailableError: no answer, or not the new values in time.
+    """
+    _require_same_topic(run)
+    run.renew()
+    run.ports.brokers.alter_topic_configs(topic, changes)
+    deadline = run.ports.clock.monotonic() + run.ports.limits.watch_seconds
+    while not _shows(run.ports.brokers.topic_configs(topic), changes):
+        if run.ports.clock.monotonic() >= deadline:
+            raise BrokersUnavailableError(f"the brokers took {sorted(changes)} of {topic}, and do not show it")
+        run.pause()
+
+
+def _require_same_topic(run: HandoverRun) -> None:
+    handover = run.handover
+    found = run.ports.brokers.topics([handover.topic]).get(handover.topic)
+    if found is None or found.topic_id != handover.topic_id:
+        now = "there is none" if found is None else f"it is {found.topic_id}"
+        raise UnknownTopicError(f"topic {handover.topic} with id {handover.topic_id} is handed over; by now {now}")
+
+
+def _shows(configs: Mapping[str, BrokerConfig], changes: Mapping[str, str | None]) -> bool:
+    return all(_own_value(configs, key) == value for key, value in changes.items())
+
+
+def _own_value(configs: Mapping[str, BrokerConfig], key: str) -> str | None:
+    config = configs.get(key)
+    return config.value if config is not None and config.source is ConfigSource.TOPIC else None

@@ -1,0 +1,1 @@
+"""A handover rehearsed on a throw-away broker."""

@@ -1,0 +1,224 @@
+"""A hand-over as people read it: which steps are done, what the checks said, what is held back, what is handed over."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from include.tiering.handover.checks.handover_check import CheckOutcome, CheckResult
+from include.tiering.handover.handover import STEPS, HandoverState, HandoverStep, Undo
+from include.tiering.handover.handover_contract import GuardValue, Handover, HandoverStore, SeededPartition
+from include.tiering.presentation import Document, Presentation, Table, count
+from include.tiering.runs.approval_report import ApprovalQuestion
+from include.tiering.units import format_utc
+
+WHAT_STEPS_DO: Final = {
+    HandoverStep.PRECONDITIONS: "may this topic be handed over",
+    HandoverStep.GUARDS: "retention held back, old values stored",
+    HandoverStep.COPY: "all rolled segments, from the broker's log start",
+    HandoverStep.GATE: "every segment verified, every pitfall looked for",
+    HandoverStep.APPROVAL: "a person agrees to exactly this",
+    HandoverStep.FENCE: "owner handing-over, nobody copies or expires",
+    HandoverStep.RECHECK: "log start, epochs, leaders, configs once more",
+    HandoverStep.PUBLISH: "remote log metadata sent, and read back",
+    HandoverStep.SWITCH: "remote.storage.enable=true",
+    HandoverStep.WATCH: "brokers know what is remote, nothing went",
+    HandoverStep.TAKE_OVER: "owner broker",
+    HandoverStep.RETENTION: "retention as it was",
+    HandoverStep.LOCAL_RETENTION: "disks given back step by step, records compared",
+}
+_SHORT_HASH: Final = 12
+_CHECK_COLUMNS: Final = ("check", "partition>", "outcome", "what was found", "what to do")
+
+
+@dataclass(frozen=True, slots=True)
+class HandoverView:
+    """A hand-over with all that was stored about it. `refusal`: why the command did not go on."""
+
+    handover: Handover
+    checks: Sequence[CheckResult] = ()
+    guards: Sequence[GuardValue] = ()
+    seed: Sequence[SeededPartition] = ()
+    refusal: str | None = None
+
+
+def latest_checks(store: HandoverStore, handover: Handover) -> Sequence[CheckResult]:
+    """Of the step that it is at, or of the last one before it that made any."""
+    for step in reversed(STEPS[: STEPS.index(handover.step) + 1]):
+        if checks := store.checks(handover.handover_id, step):
+            return checks
+    return ()
+
+
+def present_handover(view: HandoverView) -> Presentation:
+    """Not `ok`: a check refused, a person has to agree, or it waits."""
+    handover = view.handover
+    is_ok = handover.state.has_ended and view.refusal is None
+    return Presentation(lambda: _document(view), lambda: _tables(view), _summary(view), ok=is_ok)
+
+
+def present_checks(
+    topic: str, results: Sequence[CheckResult], would: Sequence[GuardValue], to_copy: int
+) -> Presentation:
+    """What a dry run found: nothing was changed. `to_copy`: rolled segments that are not remote yet."""
+    refused = sum(one.outcome is CheckOutcome.REFUSED for one in results)
+    waiting = sum(one.outcome is CheckOutcome.WAITING for one in results)
+    said = f"{count(refused, 'check')} refused, {waiting} waiting" if refused or waiting else "no check refused"
+    return Presentation(
+        lambda: {"topic": topic, "checks": _checks(results), "guards": _guards(would), "segments_to_copy": to_copy},
+        lambda: tuple(table for table in (_check_table(results, passed=True), _guard_table(would)) if table.rows),
+        f"{topic}: {said}; {count(to_copy, 'segment')} would be copied first; nothing was changed",
+        ok=not refused and not waiting,
+    )
+
+
+def step_line(handover: Handover) -> str:
+    """`step 3 of 13, copy: all rolled segments, ...`"""
+    step = handover.step
+    return f"step {STEPS.index(step) + 1} of {len(STEPS)}, {step}: {WHAT_STEPS_DO[step]}"
+
+
+def handover_question(view: HandoverView) -> ApprovalQuestion:
+    """What a person is asked before the topic leaves the platform."""
+    handover = view.handover
+    offsets = [
+        f"| {one.topic_id_partition.partition} | {_offsets(one)} | {one.log_start_offset} |" for one in view.seed
+    ]
+    notes = [one for one in view.checks if one.outcome is CheckOutcome.NOTE]
+    lines = [
+        f"Plan `{handover.plan_hash}` hands topic `{handover.topic}` ({handover.topic_id}) over to its brokers.",
+        "",
+        "| partition | offsets | broker's log start |",
+        "|---|---|---|",
+        *offsets,
+        "",
+        *(f"* {one.name}: {one.numbers}" for one in notes),
+        "",
+        "What is rolled until the leases are fenced is handed over too, if it passes the gate.",
+        "**Approve** fences the topic off, publishes these segments and sets `remote.storage.enable=true`: then the",
+        "brokers copy and expire it, and Kafka knows no way back that keeps what is remote.",
+        "**Reject** changes nothing; `./tiering handover TOPIC --undo` puts the topic's configs back.",
+    ]
+    what = f"{count(len(view.seed), 'partition')} of {handover.topic}"
+    return ApprovalQuestion(f"Hand {what} over? Plan {(handover.plan_hash or '')[:_SHORT_HASH]}", "\n".join(lines))
+
+
+def undo_sentence(handover: Handover, undo: Undo) -> str:
+    """What an undo would do, in one line for a person."""
+    if undo.ends_as is None:
+        return f"{handover.topic} cannot be given back: {undo.reason}"
+    doing = "; ".join(action.value for action in undo.actions)
+    return f"{doing}. It ends as {undo.ends_as}" + (f": {undo.reason}" if undo.reason else "")
+
+
+def _summary(view: HandoverView) -> str:
+    handover = view.handover
+    if view.refusal is not None:
+        return f"{handover.topic}: {view.refusal}"
+    if handover.state is HandoverState.DONE:
+        return f"{handover.topic} is handed over: {handover.detail}"
+    if handover.state is HandoverState.ACTIVE:
+        return f"{handover.topic} waits at {handover.step}: {handover.detail or 'its driver ended'}"
+    return f"{handover.topic} is {handover.state} at {handover.step}: {handover.detail}"
+
+
+def _document(view: HandoverView) -> Document:
+    handover = view.handover
+    return {
+        "handover_id": str(handover.handover_id),
+        "topic": handover.topic,
+        "topic_id": str(handover.topic_id),
+        "step": handover.step.value,
+        "state": handover.state.value,
+        "detail": handover.detail,
+        "plan_hash": handover.plan_hash,
+        "approved_by": None if handover.approval is None else handover.approval.author,
+        "refusal": view.refusal,
+        "checks": _checks(view.checks),
+        "guards": _guards(view.guards),
+        "partitions": [
+            {
+                "partition": one.topic_id_partition.partition,
+                "start_offset": one.start_offset,
+                "end_offset": one.end_offset,
+                "log_start_offset": one.log_start_offset,
+                "leader": one.leader,
+                "leader_epoch": one.leader_epoch,
+                "compared_offset": one.compared_offset,
+            }
+            for one in view.seed
+        ],
+    }
+
+
+def _checks(results: Sequence[CheckResult]) -> list[Document]:
+    return [
+        {
+            "name": one.name,
+            "partition": one.partition,
+            "outcome": one.outcome.value,
+            "numbers": one.numbers,
+            "what_to_do": one.what_to_do,
+        }
+        for one in results
+    ]
+
+
+def _guards(guards: Sequence[GuardValue]) -> list[Document]:
+    return [
+        {"key": one.key, "old_value": one.old_value, "set_value": one.set_value, "restored": one.restored}
+        for one in guards
+    ]
+
+
+def _tables(view: HandoverView) -> tuple[Table, ...]:
+    checks = _check_table(view.checks, passed=False)
+    tables = (_steps(view.handover), checks, _guard_table(view.guards), _seed(view.seed))
+    return tuple(table for table in tables if table.rows)
+
+
+def _steps(handover: Handover) -> Table:
+    now = STEPS.index(handover.step)
+    rows = []
+    for number, step in enumerate(STEPS):
+        is_done = number < now or handover.state is HandoverState.DONE
+        mark = "done" if is_done else (str(handover.state) if number == now else "")
+        rows.append((f"{number + 1:2} {step}", WHAT_STEPS_DO[step], mark))
+    began = format_utc(handover.began_at_ms)
+    return Table(f"hand-over of {handover.topic}, begun {began}", ("step", "what it does", "state"), tuple(rows))
+
+
+def _check_table(results: Sequence[CheckResult], *, passed: bool) -> Table:
+    shown = [one for one in results if passed or one.outcome is not CheckOutcome.PASSED]
+    rows = tuple(
+        (one.name, "" if one.partition is None else str(one.partition), str(one.outcome), one.numbers, one.what_to_do)
+        for one in shown
+    )
+    ok = sum(one.outcome is CheckOutcome.PASSED for one in results)
+    return Table(f"checks ({ok} of {len(results)} passed)", _CHECK_COLUMNS, rows)
+
+
+def _guard_table(guards: Sequence[GuardValue]) -> Table:
+    rows = tuple(
+        (one.key, "unset" if one.old_value is None else one.old_value, one.set_value, "yes" if one.restored else "no")
+        for one in guards
+    )
+    return Table("configs that hold the topic back", ("config", "was", "is set to", "put back"), rows)
+
+
+def _seed(seed: Sequence[SeededPartition]) -> Table:
+    rows = tuple(
+        (
+            str(one.topic_id_partition),
+            _offsets(one),
+            str(one.log_start_offset),
+            f"{one.leader}, epoch {one.leader_epoch}",
+            str(one.compared_offset),
+        )
+        for one in seed
+    )
+    columns = ("partition", "offsets", "log start>", "leader", "compared below>")
+    return Table("what is handed over", columns, rows)
+
+
+def _offsets(one: SeededPartition) -> str:
+    return "nothing" if one.is_empty else f"{one.start_offset}..{one.end_offset}"

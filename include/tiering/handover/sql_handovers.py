@@ -1,0 +1,268 @@
+"""Hand-overs of one cluster in SQL. The row of a hand-over is locked before anything of it changes."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, select, update
+
+from include.tiering.database.clock import NowMs, database_now_ms
+from include.tiering.database.events import record_event
+from include.tiering.database.fencing_tokens import draw_token, token_after
+from include.tiering.database.live_leases import is_within
+from include.tiering.database.partition_rows import ensure_partition
+from include.tiering.database.schema import handovers
+from include.tiering.database.statements import insert_if_absent, stored_text
+from include.tiering.database.transactions import reading, writing
+from include.tiering.errors import LeaseLostError, StateConflictError
+from include.tiering.handover import sql_handover_rows
+from include.tiering.handover.checks.handover_check import CheckResult
+from include.tiering.handover.handover import HandoverState, HandoverStep
+from include.tiering.handover.handover_contract import (
+    Drive,
+    GuardValue,
+    Handover,
+    LocalRetention,
+    SeededPartition,
+)
+from include.tiering.handover.sql_handover_rows import handover_of
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.runs import sql_lease_rows
+from include.tiering.runs.contract import PartitionLease
+from include.tiering.segments.contract import LeaseRole
+
+_EVENT: Final = "handover"
+
+
+class SqlHandoverStore:
+    """`HandoverStore` over the platform's database. Every call is one transaction, dated by the database's clock."""
+
+    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
+        self._engine = engine
+        self._cluster_id = cluster_id
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        with reading(self._engine) as connection:
+            return self._now_ms(connection)
+
+    def begin(self, handover_id: Uuid, topic_id: Uuid, topic: str, wanted: LocalRetention, *, author: str) -> Handover:
+        with writing(self._engine) as connection:
+            now_ms = self._now_ms(connection)
+            values = {
+                "cluster_id": self._cluster_id,
+                "handover_id": str(handover_id),
+                "topic_id": str(topic_id),
+                "topic": topic,
+                "open_topic_id": str(topic_id),
+                "step": HandoverStep.PRECONDITIONS,
+                "state": HandoverState.ACTIVE,
+                "wanted_ms": wanted.local_retention_ms,
+                "wanted_bytes": wanted.local_retention_bytes,
+                "author": stored_text(author),
+                "detail": "",
+                "token": 0,
+                "driven_until_ms": 0,
+                "began_at_ms": now_ms,
+                "updated_at_ms": now_ms,
+            }
+            is_new = insert_if_absent(connection, handovers, values)
+            row = connection.execute(select(handovers).where(self._is(handover_id))).one_or_none()
+            if row is None or row.topic_id != str(topic_id):
+                raise StateConflictError(f"topic {topic} ({topic_id}) has another hand-over that has not ended")
+            begun = handover_of(row)
+            if is_new:
+                self._event(connection, begun, f"{handover_id} begins", author, now_ms)
+            return begun
+
+    def handover(self, handover_id: Uuid) -> Handover:
+        with reading(self._engine) as connection:
+            row = connection.execute(select(handovers).where(self._is(handover_id))).one_or_none()
+        if row is None:
+            raise StateConflictError(f"there is no hand-over {handover_id}")
+        return handover_of(row)
+
+    def latest(self, topic_id: Uuid) -> Handover | None:
+        of_topic = and_(handovers.c.cluster_id == self._cluster_id, handovers.c.topic_id == str(topic_id))
+        newest = (handovers.c.open_topic_id.is_(None), handovers.c.began_at_ms.desc(), handovers.c.handover_id)
+        with reading(self._engine) as connection:
+            row = connection.execute(select(handovers).where(of_topic).order_by(*newest).limit(1)).one_or_none()
+        return None if row is None else handover_of(row)
+
+    def open_handovers(self) -> Sequence[Handover]:
+        is_open = and_(handovers.c.cluster_id == self._cluster_id, handovers.c.open_topic_id.is_not(None))
+        with reading(self._engine) as connection:
+            rows = connection.execute(select(handovers).where(is_open).order_by(handovers.c.topic))
+            return [handover_of(row) for row in rows]
+
+    def drive(self, handover_id: Uuid, driver: str, *, lease_ms: int) -> Drive | None:
+        with writing(self._engine) as connection:
+            now_ms = self._now_ms(connection)
+            row = self._locked(connection, handover_id)
+            if is_within(row.driven_until_ms, now_ms=now_ms, lease_ms=lease_ms) and row.driver != driver:
+                return None
+            token = token_after(row.token, draw_token(now_ms))
+            drive = Drive(handover_id, driver, token, now_ms + lease_ms)
+            values = {"driver": stored_text(driver), "token": drive.token, "driven_until_ms": drive.expires_at_ms}
+            connection.execute(update(handovers).where(self._is(handover_id)).values(**values))
+            return drive
+
+    def renew(self, drive: Drive, *, lease_ms: int) -> Drive:
+        with self._driven(drive) as (connection, _, now_ms):
+            prolonged = replace(drive, expires_at_ms=now_ms + lease_ms)
+            self._set(connection, drive, {"driven_until_ms": prolonged.expires_at_ms})
+            return prolonged
+
+    def release(self, drive: Drive) -> None:
+        mine = and_(self._is(drive.handover_id), handovers.c.token == drive.token)
+        with writing(self._engine) as connection:
+            connection.execute(update(handovers).where(mine).values(driven_until_ms=0))
+
+    def advance(
+        self, drive: Drive, step: HandoverStep, *, expected: HandoverStep, detail: str = "", event: str | None = None
+    ) -> Handover:
+        with self._driven(drive) as (connection, found, now_ms):
+            if found.step is step:
+                return found
+            if found.step is not expected:
+                raise StateConflictError(f"hand-over {drive.handover_id} is at {found.step}, not at {expected}")
+            what = event or f"{expected} is done, {step} is next"
+            self._event(connection, found, what, drive.driver, now_ms)
+            return self._changed(connection, drive, {"step": step, "detail": detail, "updated_at_ms": now_ms})
+
+    def set_state(self, drive: Drive, state: HandoverState, *, detail: str) -> Handover:
+        with self._driven(drive) as (connection, found, now_ms):
+            if found.state.has_ended and found.state is not state:
+                raise StateConflictError(f"hand-over {drive.handover_id} has ended: {found.state}")
+            if found.state is not state:
+                what = f"{found.state} -> {state} at {found.step}: {detail}"
+                self._event(connection, found, what, drive.driver, now_ms)
+            values: dict[str, Any] = {"state": state, "detail": detail, "updated_at_ms": now_ms}
+            return self._changed(connection, drive, values | ({"open_topic_id": None} if state.has_ended else {}))
+
+    def save_guards(self, drive: Drive, guards: Sequence[GuardValue]) -> Sequence[GuardValue]:
+        with self._driven(drive) as (connection, found, now_ms):
+            known = {guard.key: guard for guard in self._guards(connection, drive.handover_id)}
+            for guard in guards:
+                kept = known.get(guard.key)
+                if kept is not None and not kept.restored and guard.old_value in {kept.old_value, kept.set_value}:
+                    continue
+                sql_handover_rows.replace_guard(connection, self._cluster_id, drive.handover_id, guard)
+                was = "unset" if guard.old_value is None else guard.old_value
+                what = f"{guard.key} is to be {guard.set_value}, was {was}"
+                self._event(connection, found, what, drive.driver, now_ms)
+            return self._guards(connection, drive.handover_id)
+
+    def guards(self, handover_id: Uuid) -> Sequence[GuardValue]:
+        with reading(self._engine) as connection:
+            return self._guards(connection, handover_id)
+
+    def guards_restored(self, drive: Drive, keys: Collection[str]) -> None:
+        with self._driven(drive) as (connection, found, now_ms):
+            left = {guard.key for guard in self._guards(connection, drive.handover_id) if not guard.restored}
+            for key in sorted(left.intersection(keys)):
+                sql_handover_rows.mark_restored(connection, self._cluster_id, drive.handover_id, key)
+                self._event(connection, found, f"{key} is put back", drive.driver, now_ms)
+
+    def save_seed(self, drive: Drive, seed: Sequence[SeededPartition]) -> None:
+        with self._driven(drive) as (connection, found, _):
+            sql_handover_rows.replace_seed(connection, self._cluster_id, drive.handover_id, found.topic_id, seed)
+
+    def seed(self, handover_id: Uuid) -> Sequence[SeededPartition]:
+        with reading(self._engine) as connection:
+            return sql_handover_rows.seed(connection, self._cluster_id, handover_id)
+
+    def note_compared(self, drive: Drive, partition: int, offset: int) -> None:
+        with self._driven(drive) as (connection, _, _):
+            sql_handover_rows.raise_compared(connection, self._cluster_id, drive.handover_id, partition, offset)
+
+    def claim(
+        self, drive: Drive, partition: TopicIdPartition, role: LeaseRole, *, lease_ms: int
+    ) -> PartitionLease | None:
+        with self._driven(drive) as (connection, found, now_ms):
+            # The same batch whoever drives: what a dead driver held is its follower's at once.
+            run_id = batch_id = found.run_id
+            ensure_partition(connection, self._cluster_id, partition)
+            fence = sql_lease_rows.take(
+                connection,
+                self._cluster_id,
+                partition,
+                role,
+                run_id=run_id,
+                batch_id=batch_id,
+                now_ms=now_ms,
+                lease_ms=lease_ms,
+            )
+        if fence is None:
+            return None
+        return PartitionLease(run_id=run_id, batch_id=batch_id, fence=fence, expires_at_ms=now_ms + lease_ms)
+
+    def propose(self, drive: Drive, plan_hash: str) -> Handover:
+        with self._driven(drive) as (connection, found, now_ms):
+            if found.plan_hash == plan_hash:
+                return found
+            changed = {"plan_hash": plan_hash, "approved_by": None, "approved_at_ms": None, "updated_at_ms": now_ms}
+            return self._changed(connection, drive, changed)
+
+    def approve(self, handover_id: Uuid, plan_hash: str, *, author: str) -> Handover:
+        with writing(self._engine) as connection:
+            now_ms = self._now_ms(connection)
+            found = handover_of(self._locked(connection, handover_id))
+            if found.plan_hash != plan_hash:
+                raise StateConflictError(
+                    f"hand-over {handover_id} of {found.topic} has the plan {found.plan_hash}, not {plan_hash}"
+                )
+            if found.approval is None:
+                values = {"approved_by": stored_text(author), "approved_at_ms": now_ms, "updated_at_ms": now_ms}
+                connection.execute(update(handovers).where(self._is(handover_id)).values(**values))
+                what = f"plan {plan_hash} is approved"
+                self._event(connection, found, what, author, now_ms)
+            return handover_of(self._locked(connection, handover_id))
+
+    def record_checks(self, drive: Drive, step: HandoverStep, results: Sequence[CheckResult]) -> None:
+        with self._driven(drive) as (connection, found, _):
+            sql_handover_rows.replace_checks(
+                connection, self._cluster_id, drive.handover_id, found.topic_id, step, results
+            )
+
+    def checks(self, handover_id: Uuid, step: HandoverStep | None = None) -> Sequence[CheckResult]:
+        with reading(self._engine) as connection:
+            return sql_handover_rows.checks(connection, self._cluster_id, handover_id, step)
+
+    @contextmanager
+    def _driven(self, drive: Drive) -> Iterator[tuple[Connection, Handover, int]]:
+        """Raises LeaseLostError unless the drive is the newest and was not given back."""
+        with writing(self._engine) as connection:
+            now_ms = self._now_ms(connection)
+            row = self._locked(connection, drive.handover_id)
+            if row.token != drive.token or row.driven_until_ms == 0:
+                raise LeaseLostError(
+                    f"hand-over {drive.handover_id}: token {drive.token} of {drive.driver} does not hold any more, "
+                    f"{row.token} was given to {row.driver}"
+                )
+            yield connection, handover_of(row), now_ms
+
+    def _locked(self, connection: Connection, handover_id: Uuid) -> Row[Any]:
+        row = connection.execute(select(handovers).where(self._is(handover_id)).with_for_update()).one_or_none()
+        if row is None:
+            raise StateConflictError(f"there is no hand-over {handover_id}")
+        return row
+
+    def _changed(self, connection: Connection, drive: Drive, values: Mapping[str, Any]) -> Handover:
+        self._set(connection, drive, values)
+        return handover_of(self._locked(connection, drive.handover_id))
+
+    def _set(self, connection: Connection, drive: Drive, values: Mapping[str, Any]) -> None:
+        cut = {name: stored_text(value) if name == "detail" else value for name, value in values.items()}
+        connection.execute(update(handovers).where(self._is(drive.handover_id)).values(**cut))
+
+    def _guards(self, connection: Connection, handover_id: Uuid) -> Sequence[GuardValue]:
+        return sql_handover_rows.guards(connection, self._cluster_id, handover_id)
+
+    def _event(self, connection: Connection, handover: Handover, detail: str, author: str, now_ms: int) -> None:
+        subject = f"{handover.topic} ({handover.topic_id})"
+        record_event(connection, self._cluster_id, _EVENT, subject, detail, author, now_ms)
+
+    def _is(self, handover_id: Uuid) -> ColumnElement[bool]:
+        return sql_handover_rows.of_handover(handovers, self._cluster_id, handover_id)

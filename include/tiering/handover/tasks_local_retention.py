@@ -1,0 +1,166 @@
+"""The last step: the brokers' disks are given back in small steps, and what is remote only is read through them.
+
+    step        done when it is reached                  a crash right after it leaves       cleaned up by
+    lowered     local.retention.bytes is at a level      a level between; brokers delete     the next try, from the
+                                                         down to it                          level that it finds
+    compared    what consumers get of segments that      the same                            the next try, behind what
+                are remote only is what was copied                                           was compared
+    final       both configs are what was asked for,     nothing                             -
+                or what they were
+
+Expected is what the store has, after its bytes had the checksum that the source's had; so nothing local is needed to
+compare with, and a try that begins anew loses nothing. A difference stops everything: no level is lowered further.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from include.tiering.handover.checks.handover_facts import UNLIMITED
+from include.tiering.handover.gather import seed_rows
+from include.tiering.handover.guards import LOCAL_BYTES, LOCAL_GUARDS, LOCAL_MS, change_configs
+from include.tiering.handover.handover_contract import SeededPartition
+from include.tiering.handover.local_retention import levels, local_bytes, next_local_start, target_bytes
+from include.tiering.handover.ports import DONE, HandoverRun, StepEnd, StepResult
+from include.tiering.kafka.cluster.brokers_contract import PartitionOffsets
+from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.units import format_bytes
+
+
+def lower_local_retention(run: HandoverRun) -> StepResult:
+    """Down to what was asked for, or to what the topic had, comparing on the way.
+
+    Raises:
+        BrokersError
+    """
+    final = final_configs(run)
+    if any(key in final for key in LOCAL_GUARDS):
+        for level in _levels(run, final):
+            change_configs(run, run.handover.topic, {LOCAL_BYTES: str(level)})
+            run.told(f"{LOCAL_BYTES}={level} ({format_bytes(level)})")
+            if (difference := _settle_and_compare(run, level)) is not None:
+                return difference
+        change_configs(run, run.handover.topic, final)
+        if (difference := _settle_and_compare(run, None)) is not None:
+            return difference
+        run.ports.handovers.guards_restored(run.drive, list(LOCAL_GUARDS))
+        run.told(", ".join(f"{key}={'unset' if value is None else value}" for key, value in sorted(final.items())))
+    return DONE
+
+
+def final_configs(run: HandoverRun) -> dict[str, str | None]:
+    """What the two configs become: what was asked for; else, where they were changed, what they were. None: unset."""
+    handover = run.handover
+    final: dict[str, str | None] = {
+        guard.key: guard.old_value
+        for guard in run.ports.handovers.guards(handover.handover_id)
+        if guard.key in LOCAL_GUARDS and not guard.restored
+    }
+    for key, wanted in (
+        (LOCAL_MS, handover.wanted.local_retention_ms),
+        (LOCAL_BYTES, handover.wanted.local_retention_bytes),
+    ):
+        if wanted is not None:
+            final[key] = str(wanted)
+    if final and LOCAL_BYTES not in final:
+        # The steps lower this one. It was left alone, so it was -2: the topic's own where brokers' default is another.
+        final[LOCAL_BYTES] = None if _limit(run, LOCAL_BYTES, None) == UNLIMITED else LOCAL_GUARDS[LOCAL_BYTES]
+    return final
+
+
+def _levels(run: HandoverRun, final: Mapping[str, str | None]) -> Sequence[int]:
+    """Values of local.retention.bytes to go through, for the partition with most on its disk; none where nothing would
+    go."""
+    limit_ms, limit_bytes = (_limit(run, key, final.get(key)) for key in (LOCAL_MS, LOCAL_BYTES))
+    if limit_ms < 0 and limit_bytes < 0:
+        return ()
+    now_ms = run.ports.handovers.now_ms()
+    rolled = [_local_segments(one, offsets) for one, offsets in _leaders(run)]
+    has = max((local_bytes(segments) for segments in rolled), default=0)
+    wants = max((target_bytes(segments, limit_ms, limit_bytes, now_ms) for segments in rolled), default=0)
+    total = _number(run.ports.brokers.topic_configs(run.handover.topic)["retention.bytes"].value)
+    return [level for level in levels(has, wants, run.ports.limits.local_steps) if total == UNLIMITED or level <= total]
+
+
+def _limit(run: HandoverRun, key: str, value: str | None) -> int:
+    """What `value` means to brokers: unset, it is their own default, the lowest that one of them has."""
+    if value is not None:
+        return _number(value)
+    nodes = run.ports.brokers.describe().brokers
+    defaults = [run.ports.brokers.broker_configs(node.broker_id).get(f"log.{key}") for node in nodes]
+    limits = [_number(default.value) for default in defaults if default is not None]
+    return min((limit for limit in limits if limit >= 0), default=UNLIMITED)
+
+
+def _settle_and_compare(run: HandoverRun, level: int | None) -> StepResult | None:
+    """Wait until the brokers have deleted what the level lets go, or had the time to; then read what is remote only."""
+    expected = {}
+    if level is not None:
+        for replica, offsets in _leaders(run):
+            start = next_local_start(_local_segments(replica, offsets), level, offsets.latest_tiered)
+            if start is not None:
+                expected[replica.topic_id_partition] = start
+    deadline = run.ports.clock.monotonic() + run.ports.limits.settle_seconds
+    while expected and run.ports.clock.monotonic() < deadline:
+        answer = run.ports.brokers.partition_offsets(list(expected))
+        if all((one.earliest_local or 0) >= expected[partition] for partition, one in answer.offsets.items()):
+            break
+        run.pause()
+    return compare_remote_only(run)
+
+
+def compare_remote_only(run: HandoverRun) -> StepResult | None:
+    """Compare what brokers serve of seeded segments that are on no leader's disk any more, each once; None if equal."""
+    answer = run.ports.brokers.partition_offsets([one.topic_id_partition for one in run.seed])
+    for one in run.seed:
+        offsets = answer.of(one.topic_id_partition)
+        if (difference := _compare_partition(run, one, offsets)) is not None:
+            return difference
+    return None
+
+
+def _compare_partition(run: HandoverRun, seeded: SeededPartition, offsets: PartitionOffsets) -> StepResult | None:
+    partition, verbs = seeded.topic_id_partition, run.ports.verbs
+    local_start = offsets.earliest_local or 0
+    rows = seed_rows(run.ports.metadata, partition, offsets.earliest)
+    for segment in (row.metadata for row in rows):
+        start = max(segment.start_offset, seeded.compared_offset, offsets.earliest)
+        if segment.end_offset >= local_start or segment.end_offset > seeded.end_offset or start > segment.end_offset:
+            continue
+        run.renew()
+        stored = verbs.stored_digest(partition, start, segment.end_offset)
+        served = verbs.served_digest(partition, start, segment.end_offset, stored.not_opened)
+        if stored.digest != served:
+            return _differs(partition, start, segment.end_offset, stored.digest.records, served.records)
+        for left_out in stored.not_opened:
+            run.told(f"{partition}: offsets {left_out} are in a batch too large to be opened, and were not compared")
+        run.ports.handovers.note_compared(run.drive, partition.partition, segment.end_offset + 1)
+        run.told(f"{partition}: offsets {start}..{segment.end_offset} are remote only, {served.records} records equal")
+    return None
+
+
+def _differs(partition: TopicIdPartition, start: int, end: int, stored: int, served: int) -> StepResult:
+    return StepResult(
+        StepEnd.STOP,
+        f"{partition}: of offsets {start}..{end} the brokers serve {served} records, copied were {stored}, and they are"
+        " not equal: local retention is not lowered further",
+    )
+
+
+def _leaders(run: HandoverRun) -> list[tuple[Replica, PartitionOffsets]]:
+    handover = run.handover
+    replicas = [
+        one
+        for one in run.ports.source.scan(topics=[handover.topic]).replicas
+        if one.chosen and one.topic_id_partition.topic_id == handover.topic_id
+    ]
+    answer = run.ports.brokers.partition_offsets([one.topic_id_partition for one in replicas])
+    return [(one, answer.of(one.topic_id_partition)) for one in replicas]
+
+
+def _local_segments(replica: Replica, offsets: PartitionOffsets) -> list[LogSegment]:
+    return [one for one in replica.segments if one.active or one.end_offset >= (offsets.earliest_local or 0)]
+
+
+def _number(value: str | None) -> int:
+    """-1 for what is unset, unlimited or no number."""
+    return int(value) if value is not None and value.isdigit() else UNLIMITED

@@ -1,0 +1,1 @@
+"""What comes from brokers: log directories, cluster, protocol, metadata topic."""

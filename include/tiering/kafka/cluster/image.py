@@ -1,0 +1,157 @@
+"""The state of topics that a sequence of metadata records adds up to.
+
+Rules: a partition record sets everything; a change sets what it carries, and raises the leader epoch by 1 if it carries
+a leader; a config without value removes the key; removing a topic takes its partitions and configs with it.
+Source: Kafka's TopicsDelta and ConfigurationDelta; checked against brokers' own answers.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from include.tiering.errors import ClusterFactsError
+from include.tiering.formats.cluster_metadata import (
+    ConfigRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    ResourceType,
+    TopicRecord,
+)
+from include.tiering.kafka.cluster.contract import PartitionFacts, TopicFacts
+from include.tiering.model.ids import Uuid
+
+ALL_BROKERS: Final = ""
+
+TOPIC_KEY_OF_BROKER_KEY: Final[Mapping[str, str]] = {
+    "compression.type": "compression.type",
+    "log.cleanup.policy": "cleanup.policy",
+    "log.local.retention.bytes": "local.retention.bytes",
+    "log.local.retention.ms": "local.retention.ms",
+    "log.message.timestamp.type": "message.timestamp.type",
+    "log.retention.bytes": "retention.bytes",
+    "log.retention.ms": "retention.ms",
+    "log.segment.bytes": "segment.bytes",
+    "min.insync.replicas": "min.insync.replicas",
+}
+"""Broker configs that are the default of a topic config. All others are dropped: some are credentials."""
+
+
+class ClusterImage:
+    """Grows by `apply`; answers with frozen values."""
+
+    def __init__(self) -> None:
+        self._topics: dict[Uuid, str] = {}
+        self._ids: dict[str, Uuid] = {}
+        self._partitions: dict[Uuid, dict[int, PartitionFacts]] = {}
+        self._topic_configs: dict[str, dict[str, str]] = {}
+        self._broker_configs: dict[str, dict[str, str]] = {}
+        self._removed: set[Uuid] = set()
+
+    def apply(self, record: MetadataRecord) -> None:
+        """Raises ClusterFactsError if the record contradicts what came before."""
+        match record:
+            case TopicRecord():
+                self._topics[record.topic_id] = record.topic
+                self._ids[record.topic] = record.topic_id
+                self._partitions[record.topic_id] = {}
+            case PartitionRecord():
+                self._partitions_of(record.topic_id)[record.partition] = _facts(record)
+            case PartitionChangeRecord():
+                self._change(record)
+            case ConfigRecord():
+                self._configure(record)
+            case RemoveTopicRecord():
+                self._remove(record.topic_id)
+
+    def topic(self, topic_id: Uuid) -> TopicFacts | None:
+        name = self._topics.get(topic_id)
+        if name is None:
+            return None
+        partitions = dict(self._partitions[topic_id])
+        brokers = {broker for facts in partitions.values() for broker in facts.replicas}
+        return TopicFacts(name, topic_id, self._defaults(brokers) | self._topic_configs.get(name, {}), partitions)
+
+    def topic_named(self, name: str) -> TopicFacts | None:
+        topic_id = self._ids.get(name)
+        return None if topic_id is None else self.topic(topic_id)
+
+    def topic_names(self) -> Collection[str]:
+        return tuple(self._ids)
+
+    def is_removed(self, topic_id: Uuid) -> bool:
+        return topic_id in self._removed
+
+    def _partitions_of(self, topic_id: Uuid) -> dict[int, PartitionFacts]:
+        try:
+            return self._partitions[topic_id]
+        except KeyError:
+            raise ClusterFactsError(f"metadata log speaks of topic id {topic_id} before it was created") from None
+
+    def _change(self, change: PartitionChangeRecord) -> None:
+        partitions = self._partitions_of(change.topic_id)
+        facts = partitions.get(change.partition)
+        if facts is None:
+            raise ClusterFactsError(
+                f"metadata log changes {change.topic_id}-{change.partition}, which it never created"
+            )
+        if change.isr is not None:
+            facts = replace(facts, isr=change.isr)
+        if change.leader is not None:
+            facts = replace(facts, leader=change.leader, leader_epoch=facts.leader_epoch + 1)
+        if change.replicas is not None:
+            facts = replace(facts, replicas=change.replicas, directories=())
+        if change.directories is not None:
+            facts = replace(facts, directories=change.directories)
+        partitions[change.partition] = facts
+
+    def _configure(self, record: ConfigRecord) -> None:
+        if record.resource_type == ResourceType.TOPIC:
+            configs, key = self._topic_configs.setdefault(record.resource_name, {}), record.key
+        elif record.resource_type == ResourceType.BROKER and record.key in TOPIC_KEY_OF_BROKER_KEY:
+            configs = self._broker_configs.setdefault(record.resource_name, {})
+            key = TOPIC_KEY_OF_BROKER_KEY[record.key]
+        else:
+            return
+        if record.value is None:
+            configs.pop(key, None)
+        else:
+            configs[key] = record.value
+
+    def _remove(self, topic_id: Uuid) -> None:
+        self._removed.add(topic_id)
+        name = self._topics.pop(topic_id, None)
+        self._partitions.pop(topic_id, None)
+        if name is not None and self._ids.get(name) == topic_id:
+            del self._ids[name]
+            self._topic_configs.pop(name, None)
+
+    def _defaults(self, brokers: Iterable[int]) -> dict[str, str]:
+        """Dynamic broker defaults. Where one broker differs from the others, the more careful value holds:
+        any compaction is compaction, and the smallest min.insync.replicas is the one to count on."""
+        for_all = self._broker_configs.get(ALL_BROKERS, {})
+        defaults = dict(for_all)
+        for broker in brokers:
+            own = for_all | self._broker_configs.get(str(broker), {})
+            if "compact" in own.get("cleanup.policy", ""):
+                defaults["cleanup.policy"] = own["cleanup.policy"]
+            if _count(own) < _count(defaults):
+                defaults["min.insync.replicas"] = own["min.insync.replicas"]
+        return defaults
+
+
+def _count(configs: Mapping[str, str]) -> int:
+    text = configs.get("min.insync.replicas", "")
+    return int(text) if text.isascii() and text.isdigit() else 1
+
+
+def _facts(record: PartitionRecord) -> PartitionFacts:
+    return PartitionFacts(
+        partition=record.partition,
+        leader=record.leader,
+        leader_epoch=record.leader_epoch,
+        replicas=record.replicas,
+        isr=record.isr,
+        directories=record.directories,
+    )

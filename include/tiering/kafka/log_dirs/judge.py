@@ -1,0 +1,262 @@
+"""Found replicas and topic facts together: which segments are eligible, and the reason where not. Pure."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from include.tiering.errors import ClusterFactsError, CorruptFileError, printable
+from include.tiering.kafka.cluster.brokers_contract import OffsetsAnswer
+from include.tiering.kafka.cluster.contract import ClusterFacts, PartitionFacts, TopicFacts
+from include.tiering.kafka.log_dirs.choose import refusals
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanError
+from include.tiering.kafka.log_dirs.eligibility import (
+    Candidate,
+    ReplicaBounds,
+    is_replicated,
+    segment_reasons,
+    topic_refusal,
+)
+from include.tiering.kafka.log_dirs.found_replica import FoundReplica, FoundSegment, UnreadReplica
+from include.tiering.kafka.log_dirs.leader_offsets import BoundedReplica, bounded, scan_errors
+from include.tiering.kafka.log_dirs.misnamed import (
+    RecordedName,
+    find_misnamed,
+    known_name,
+    misnamed_error,
+    nothing_recorded,
+)
+from include.tiering.kafka.log_dirs.names import DirectoryState, FileKind, offset_file
+from include.tiering.model.ids import TopicIdPartition
+
+Retention = Callable[[TopicFacts | None], int | None]
+"""The timestamp (ms, exclusive) below which a topic's segments are past retention; None = keep for ever."""
+
+
+def no_retention(_topic: TopicFacts | None) -> None:
+    """For topics whose retention is not the broker's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """What the topic facts say of a partition: its leader (None = unknown), and why nobody may copy it, if so."""
+
+    leader: int | None
+    leader_epoch: int | None
+    refusal: IneligibleReason | None
+
+
+def ownership(partition: TopicIdPartition, facts: ClusterFacts | None, *, named: bool, cleaned: bool) -> Ownership:
+    """`facts` None: they could not be read, and nobody's word stands in for them.
+
+    A removal must be seen; absence alone says nothing.
+    """
+    topic = facts.topic(partition.topic_id) if facts else None
+    partition_facts = topic.partitions.get(partition.partition) if topic else None
+    removed = (
+        facts is not None
+        and topic is None
+        and (facts.is_removed(partition.topic_id) or facts.topic_named(partition.topic) is not None)
+    )
+    return Ownership(
+        leader=partition_facts.leader if partition_facts else None,
+        leader_epoch=partition_facts.leader_epoch if partition_facts else None,
+        refusal=topic_refusal(
+            partition.topic, topic, removed=removed, named=named and facts is not None, cleaned=cleaned
+        ),
+    )
+
+
+NEVER_COPIED: Final = frozenset(
+    {IneligibleReason.INTERNAL_TOPIC, IneligibleReason.COMPACTED, IneligibleReason.TOPIC_REMOVED}
+)
+"""Of such a topic nothing is ever copied: what is wrong with its files keeps nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """All replicas of one partition. `errors` say why the bounds of one cannot be had and what is wrong with its files,
+    `notes` what is wrong where nothing will be read."""
+
+    replicas: list[Replica]
+    errors: list[ScanError]
+    notes: list[ScanError]
+
+
+def judge(
+    replicas: Sequence[FoundReplica],
+    facts: ClusterFacts | None,
+    offsets: OffsetsAnswer | None,
+    *,
+    named_topics: Collection[str],
+    retention: Retention,
+    recorded: RecordedName = nothing_recorded,
+) -> Judged:
+    """`replicas` are all that were found of one partition of one topic id; `facts` None: they could not be read.
+
+    `offsets`: what leaders said before the replicas were read; None: nobody is asked, and bounds are lower ones.
+    """
+    topic_id = replicas[0].topic_id_partition.topic_id
+    topic = facts.topic(topic_id) if facts else None
+    known = known_name(topic_id, topic, recorded)
+    misnamed = find_misnamed(replicas, known)
+    rest = [replica for replica in replicas if replica not in misnamed]
+    partition = min(rest or replicas, key=lambda one: one.state is not DirectoryState.LIVE).topic_id_partition
+    partition_facts = topic.partitions.get(partition.partition) if topic else None
+    cleaned = any(replica.cleaned for replica in rest)
+    was_compacted = cleaned or (topic is not None and topic.is_compacted)
+    owned = ownership(partition, facts, named=partition.topic in named_topics, cleaned=cleaned)
+    reasons = iter(refusals(rest, partition_facts))
+    standing = [
+        (BoundedReplica(replica), IneligibleReason.TOPIC_CONTRADICTED)
+        if replica in misnamed
+        else (bounded(replica, partition_facts, offsets, rest), next(reasons))
+        for replica in replicas
+    ]
+    leader_is_read = owned.leader is not None and owned.leader >= 0 and any(reason is None for _, reason in standing)
+    errors: list[ScanError] = [misnamed_error(one, known) for one in misnamed if one.state is DirectoryState.LIVE]
+    notes: list[ScanError] = []
+    for replica, reason in zip(replicas, (reason for _, reason in standing), strict=True):
+        is_not_read = reason is not None and (leader_is_read or replica.state is not DirectoryState.LIVE)
+        into = notes if is_not_read or owned.refusal in NEVER_COPIED else errors
+        into += [*replica.errors, *([] if was_compacted else _lacking_offsets(replica))]
+    errors += scan_errors(one for one, reason in standing if (owned.refusal or reason) is None)
+    return Judged(
+        [
+            _judged(
+                one,
+                topic,
+                partition_facts,
+                reason if one.found in misnamed else owned.refusal or reason or one.refusal,
+                reason is None,
+                retention,
+                was_compacted=was_compacted,
+            )
+            for one, reason in standing
+        ],
+        errors,
+        notes,
+    )
+
+
+def is_note(unread: UnreadReplica, judged: Iterable[Replica], facts: ClusterFacts | None) -> bool:
+    """Whether a replica of which nothing could be read keeps nothing: its topic is never copied, or another broker
+    leads its partition, whose replica is among the `judged` ones.
+
+    Raises:
+        ClusterFactsError: nothing can be asked just now.
+    """
+    name = unread.name
+    if name.state is not DirectoryState.LIVE:
+        return True
+    topic = _named(facts, name.topic)
+    if topic_refusal(name.topic, topic, removed=False, named=True, cleaned=False) in NEVER_COPIED:
+        return True
+    partition = None if topic is None else topic.partitions.get(name.partition)
+    if topic is None or partition is None or partition.leader in (-1, unread.identity.broker_id):
+        return False
+    read = TopicIdPartition(topic.topic_id, name.partition, name.topic)
+    return any(one.chosen and one.topic_id_partition == read for one in judged)
+
+
+def _named(facts: ClusterFacts | None, name: str) -> TopicFacts | None:
+    """None if nothing may be asked about it."""
+    try:
+        return None if facts is None else facts.topic_named(name)
+    except ClusterFactsError as error:
+        if error.retriable:
+            raise
+        return None
+
+
+def _lacking_offsets(replica: FoundReplica) -> list[ScanError]:
+    directory = f"{replica.identity.path}/{replica.directory_name}"
+    return [
+        ScanError(
+            printable(f"{directory}/{offset_file(found.base_offset, FileKind.LOG)}"),
+            0,
+            CorruptFileError.__name__,
+            found.what_is_missing,
+            str(replica.topic_id_partition),
+        )
+        for found in replica.segments
+        if found.what_is_missing
+    ]
+
+
+def _judged(
+    bounded_replica: BoundedReplica,
+    topic: TopicFacts | None,
+    partition_facts: PartitionFacts | None,
+    refusal: IneligibleReason | None,
+    chosen: bool,
+    retention: Retention,
+    *,
+    was_compacted: bool,
+) -> Replica:
+    replica = bounded_replica.found
+    epochs = replica.leader_epochs
+    owner_is_broker = topic is not None and topic.is_remote_storage_enabled
+    log_start_offset = replica.log_start_offset
+    if owner_is_broker and replica.checkpointed_log_start is not None:
+        log_start_offset = replica.checkpointed_log_start
+    segment_epochs = [epochs.range(found.base_offset, found.next_base_offset) for found in replica.segments]
+    bounds = ReplicaBounds(
+        log_start_offset=log_start_offset,
+        high_watermark=replica.high_watermark,
+        last_stable_offset=replica.last_stable_offset,
+        recovery_point=replica.recovery_point,
+        is_replicated=is_replicated(topic, partition_facts),
+        retention_cut_off_ms=retention(topic),
+    )
+    candidates = [
+        _candidate(found, bool(in_segment.entries), was_compacted=was_compacted)
+        for found, in_segment in zip(replica.segments, segment_epochs, strict=True)
+    ]
+    reasons = segment_reasons(candidates, bounds, refusal)
+    return Replica(
+        replica_id=replica.replica_id,
+        log_start_offset=log_start_offset,
+        log_end_offset=replica.log_end_offset,
+        high_watermark=replica.high_watermark,
+        last_stable_offset=replica.last_stable_offset,
+        recovery_point=replica.recovery_point,
+        bounds=bounded_replica.bounds,
+        leader_epochs=epochs,
+        leader_epoch=partition_facts.leader_epoch if partition_facts else None,
+        segments=tuple(
+            LogSegment(
+                base_offset=found.base_offset,
+                end_offset=found.next_base_offset - 1,
+                size_bytes=found.size_bytes,
+                max_timestamp_ms=found.max_timestamp_ms,
+                leader_epochs=in_segment,
+                active=found.active,
+                reason=reason,
+                batch_count=found.batch_count,
+                is_corrupt=_is_corrupt(found, was_compacted=was_compacted),
+            )
+            for found, in_segment, reason in zip(replica.segments, segment_epochs, reasons, strict=True)
+        ),
+        chosen=chosen,
+        owner_is_broker=owner_is_broker,
+        segment_bytes=topic.segment_bytes if topic is not None else None,
+        was_compacted=was_compacted,
+    )
+
+
+def _is_corrupt(found: FoundSegment, *, was_compacted: bool) -> bool:
+    return found.is_corrupt or (found.first_missing_offset is not None and not was_compacted)
+
+
+def _candidate(found: FoundSegment, has_leader_epoch: bool, *, was_compacted: bool) -> Candidate:
+    return Candidate(
+        base_offset=found.base_offset,
+        next_base_offset=found.next_base_offset,
+        max_timestamp_ms=found.max_timestamp_ms,
+        active=found.active,
+        has_leader_epoch=has_leader_epoch,
+        has_producer_snapshot=found.has_producer_snapshot,
+        is_corrupt=_is_corrupt(found, was_compacted=was_compacted),
+        is_old_magic=found.is_old_magic,
+        is_compacted=found.first_missing_offset is not None and was_compacted,
+    )

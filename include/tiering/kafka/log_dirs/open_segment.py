@@ -1,0 +1,250 @@
+"""One rolled segment of a log directory, held open for a copy, and the proof that nothing changed meanwhile.
+
+What may happen while we copy        seen by
+file deleted, renamed away           its name is gone                         SourceVanishedError
+file replaced, truncated, rewritten  inode, size, time of the .log            SourceChangedError
+segment active again after a cut     the successor's .log is another or gone  SourceChangedError
+partition directory swapped, moved   device and inode behind its path         SourceChangedError, SourceVanishedError
+topic re-created under its name      partition.metadata                       SourceChangedError
+log directory replaced               meta.properties                          SourceChangedError
+leader moved, topic deleted,
+compacted or tiered by its broker    topic facts, refreshed                   SourceChangedError
+another history up to the end        leader-epoch-checkpoint                  SourceChangedError
+records deleted                      log start above the end                  SourceChangedError
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from include.tiering.errors import (
+    ClusterFactsError,
+    CompactedSegmentError,
+    CorruptFileError,
+    OldMagicError,
+    SourceChangedError,
+    SourceError,
+    SourceVanishedError,
+)
+from include.tiering.formats import leader_epoch_checkpoint
+from include.tiering.kafka.log_dirs.contract import (
+    CheckedSegment,
+    LogSegment,
+    Replica,
+    SourceFingerprint,
+)
+from include.tiering.kafka.log_dirs.dirs import (
+    LOG_STARTS,
+    DirIdentity,
+    LogDir,
+    identify,
+    open_root,
+    read_checkpoint,
+)
+from include.tiering.kafka.log_dirs.files import BrokerDirectory, BrokerFile
+from include.tiering.kafka.log_dirs.found_replica import what_is_missing
+from include.tiering.kafka.log_dirs.judge import Ownership
+from include.tiering.kafka.log_dirs.names import FileKind, offset_file, parse_offset_file
+from include.tiering.kafka.log_dirs.partition_files import read_leader_epochs, read_topic_id
+from include.tiering.kafka.log_dirs.segment_files import CheckedFiles, SegmentFiles
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_data import LogSegmentData
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedReplica:
+    """Where the segment lies, and what was true when it was opened."""
+
+    log_dir: LogDir
+    identity: DirIdentity
+    directory: BrokerDirectory
+    directory_name: str
+    replica: Replica
+    ownership: Ownership
+
+
+class OpenLogSegment:
+    """`OpenSegment` over the files of a broker.
+
+    Args:
+        opened: the replica.
+        segment: the segment as the scan gave it.
+        files: its files, held open by the caller.
+        ownership_now: asks the refreshed topic facts; raises ClusterFactsError if they cannot be read.
+    """
+
+    def __init__(
+        self,
+        opened: OpenedReplica,
+        segment: LogSegment,
+        files: SegmentFiles,
+        ownership_now: Callable[[], Ownership],
+    ) -> None:
+        self._opened = opened
+        self._segment = segment
+        self._files = files
+        self._ownership_now = ownership_now
+        self._leader_epochs = opened.replica.leader_epochs.range(-1, segment.end_offset + 1)
+        self._corruption: CorruptFileError | CompactedSegmentError | None = None
+
+    @property
+    def segment(self) -> LogSegment:
+        return self._segment
+
+    @property
+    def fingerprint(self) -> SourceFingerprint:
+        identity = self._opened.identity
+        return SourceFingerprint(
+            broker_id=identity.broker_id,
+            directory_id=identity.directory_id,
+            topic_id=self._opened.replica.topic_id_partition.topic_id,
+            leader_epoch=self._opened.ownership.leader_epoch,
+            leader_epochs=self._leader_epochs,
+            files=tuple(_file_fingerprint(file) for file in self._files.all),
+        )
+
+    def check(self) -> CheckedSegment:
+        try:
+            checked = self._checked_files()
+            if checked.producer_snapshot is None:
+                name = offset_file(self._segment.end_offset + 1, FileKind.PRODUCER_SNAPSHOT)
+                raise CorruptFileError(
+                    self._opened.directory.path_of(name), "no producer snapshot at the segment's end"
+                )
+            self._require_whole(checked)
+        except (CorruptFileError, CompactedSegmentError) as error:
+            self._corruption = error
+            raise
+        facts = checked.facts
+        return CheckedSegment(
+            data=LogSegmentData(
+                log=self._files.log,
+                log_crc32c=facts.crc32c,
+                offset_index=checked.offset_index,
+                time_index=checked.time_index,
+                producer_snapshot=checked.producer_snapshot,
+                leader_epoch=leader_epoch_checkpoint.serialize(self._leader_epochs),
+                transaction_index=checked.transaction_index,
+                log_running_crc32c=facts.running_crc32c,
+            ),
+            first_offset=facts.first_offset,
+            last_offset=facts.last_offset,
+            max_timestamp_ms=checked.max_timestamp_ms,
+            batch_count=facts.batch_count,
+            aborted_transactions=checked.aborted_transactions,
+        )
+
+    def _require_whole(self, checked: CheckedFiles) -> None:
+        missing, path = checked.facts.first_missing_offset, self._files.log.path
+        if missing is None:
+            return
+        what = what_is_missing(missing, self._segment.base_offset, self._segment.end_offset)
+        if self._opened.replica.was_compacted:
+            raise CompactedSegmentError(path, f"{what}: it was compacted away before it was copied; see ./tiering skip")
+        raise CorruptFileError(path, f"{what}: a file is gone, or it was compacted")
+
+    def _checked_files(self) -> CheckedFiles:
+        try:
+            return self._files.check(self._opened.replica.leader_epochs)
+        except OldMagicError as error:
+            raise CorruptFileError(self._files.log.path, error.message, error.position) from error
+
+    def recheck(self) -> None:
+        if self._corruption is not None:
+            raise SourceChangedError(self._corruption.path, f"found corrupt: {self._corruption.message}")
+        try:
+            self._recheck_all()
+        except (SourceChangedError, SourceVanishedError):
+            raise
+        except SourceError as error:
+            raise SourceChangedError(error.path, f"could be read before, now: {error.message}") from error
+        except ClusterFactsError as error:
+            raise SourceChangedError(self._opened.directory.path, f"cannot be judged now: {error}") from error
+
+    def _recheck_all(self) -> None:
+        self._recheck_ownership()
+        self._recheck_directory()
+        for file in self._files.all:
+            self._recheck_file(file)
+        self._recheck_successor()
+        self._recheck_offsets()
+
+    def _changed(self, what: str, before: object, now: object) -> SourceChangedError:
+        return SourceChangedError(self._opened.directory.path, f"{what} was {before}, now {now}")
+
+    def _recheck_ownership(self) -> None:
+        before, now = self._opened.ownership, self._ownership_now()
+        for what, old, new in (
+            ("leader", before.leader, now.leader),
+            ("leader epoch", before.leader_epoch, now.leader_epoch),
+            ("reason not to copy the topic", before.refusal, now.refusal),
+        ):
+            if old != new:
+                raise self._changed(what, old, new)
+
+    def _recheck_directory(self) -> None:
+        """Looks the directory up by its path again, from the root on."""
+        opened = self._opened
+        now = identify(opened.log_dir)
+        if now != opened.identity:
+            raise self._changed("log directory", opened.identity, now)
+        with open_root(opened.identity.path) as root, root.directory(opened.directory_name) as directory:
+            if directory.identity() != opened.directory.identity():
+                raise self._changed("directory inode", opened.directory.identity(), directory.identity())
+            topic_id = read_topic_id(directory)
+        if topic_id != opened.replica.topic_id_partition.topic_id:
+            raise self._changed("topic id", opened.replica.topic_id_partition.topic_id, topic_id)
+
+    def _recheck_file(self, file: BrokerFile) -> None:
+        name, before = file.name, file.status
+        try:
+            now = self._opened.directory.stat(name)
+        except SourceVanishedError:
+            if file is self._files.log:
+                raise
+            raise self._changed(name, "there", "gone") from None
+        for what, old, new in (
+            ("inode", (before.st_dev, before.st_ino), (now.st_dev, now.st_ino)),
+            ("size", before.st_size, now.st_size),
+        ):
+            if old != new:
+                raise self._changed(f"{what} of {name}", old, new)
+        if file is self._files.log and before.st_mtime_ns != now.st_mtime_ns:
+            raise self._changed(f"modification time of {name}", before.st_mtime_ns, now.st_mtime_ns)
+
+    def _recheck_successor(self) -> None:
+        """A successor that is gone means that the segment may be active again."""
+        names = (parse_offset_file(entry.name) for entry in self._opened.directory.entries())
+        behind = [
+            parsed[0]
+            for parsed in names
+            if parsed and parsed[1] is FileKind.LOG and parsed[0] > self._segment.base_offset
+        ]
+        before, now = self._segment.end_offset + 1, min(behind, default=None)
+        if now != before:
+            raise self._changed("base offset of the successor", before, now)
+
+    def _recheck_offsets(self) -> None:
+        """The log start may rise while we copy, and cuts the history at the front; up to the end nothing else may."""
+        end = self._segment.end_offset + 1
+        now = read_leader_epochs(self._opened.directory).range(-1, end)
+        if not _is_cut_of(now, self._leader_epochs):
+            raise self._changed(f"leader epochs up to {end}", list(self._leader_epochs), list(now))
+        partition = self._opened.replica.topic_id_partition
+        with open_root(self._opened.identity.path) as root:
+            log_starts = read_checkpoint(root, LOG_STARTS)
+        cut_at = now.entries[0].start_offset if now != self._leader_epochs else 0
+        log_start = max(log_starts.offsets.get((partition.topic, partition.partition), 0), cut_at)
+        if log_start >= end:
+            raise self._changed("log start offset", self._opened.replica.log_start_offset, log_start)
+
+
+def _is_cut_of(now: LeaderEpochs, before: LeaderEpochs) -> bool:
+    """Equal, or what is left of `before` after the log start rose."""
+    if now == before or not now.entries:
+        return now == before
+    return now == before.truncated_from_start(now.entries[0].start_offset)
+
+
+def _file_fingerprint(file: BrokerFile) -> tuple[str, int, int, int, int]:
+    status = file.status
+    return file.name, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,0 +1,300 @@
+"""`LogSource` over the log directories of one or several brokers of one cluster."""
+
+import threading
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from include.tiering.errors import (
+    ClusterFactsError,
+    SettingError,
+    SourceChangedError,
+    SourceError,
+    SourceUnreadableError,
+    SourceVanishedError,
+)
+from include.tiering.kafka.cluster.brokers_contract import Brokers, OffsetsAnswer
+from include.tiering.kafka.cluster.contract import ClusterFacts
+from include.tiering.kafka.log_dirs.ask_leaders import offsets_of_live
+from include.tiering.kafka.log_dirs.contract import (
+    LogSegment,
+    OpenSegment,
+    Replica,
+    ReplicaId,
+    ScanError,
+    ScanReport,
+    UnfinishedTransaction,
+)
+from include.tiering.kafka.log_dirs.dir_reader import DirReader
+from include.tiering.kafka.log_dirs.dirs import DirIdentity, LogDir, identified_dirs, open_root
+from include.tiering.kafka.log_dirs.found_replica import FoundReplica, UnreadReplica
+from include.tiering.kafka.log_dirs.judge import (
+    Judged,
+    Ownership,
+    Retention,
+    is_note,
+    judge,
+    no_retention,
+    ownership,
+)
+from include.tiering.kafka.log_dirs.leader_last import with_leader_read_last
+from include.tiering.kafka.log_dirs.leading_compacted import find_leading_compacted
+from include.tiering.kafka.log_dirs.listing import list_partition
+from include.tiering.kafka.log_dirs.misnamed import RecordedName, nothing_recorded, recorded_if_there
+from include.tiering.kafka.log_dirs.names import DirectoryState, PartitionDirectoryName
+from include.tiering.kafka.log_dirs.open_segment import OpenedReplica, OpenLogSegment
+from include.tiering.kafka.log_dirs.rolled_segments import KnownTimestamps
+from include.tiering.kafka.log_dirs.scan_errors import scan_error, with_host
+from include.tiering.kafka.log_dirs.segment_files import SegmentFiles
+from include.tiering.kafka.log_dirs.size_doubts import find_size_doubts
+from include.tiering.kafka.log_dirs.unfinished_transactions import find_unfinished_transactions
+from include.tiering.model.ids import Uuid
+
+_UNKNOWN_PATH: Final = "topic facts"
+
+
+@dataclass(frozen=True, slots=True)
+class _Located:
+    """A replica and the log directory that it was found in."""
+
+    log_dir: LogDir
+    found: FoundReplica
+
+
+class LogDirSource:
+    """Replicas in brokers' log directories. Any thread may ask.
+
+    Args:
+        log_dirs: directories of one cluster, each once. They are first touched by a call.
+        facts: of the same cluster; every call refreshes them.
+        named_topics: exact names of topics that may be copied although no facts are known about them.
+        retention: what is past the retention that will apply to a topic; by default nothing is.
+        recorded: names of archived topics; asked for those alone that the facts do not know.
+        brokers: of the same cluster, asked for exact offsets; None: bounds are what checkpoints show. While they do not
+            answer, every call raises BrokersUnavailableError: bounds never turn into lower ones by themselves.
+
+    Raises:
+        SettingError: a directory is given twice.
+    """
+
+    def __init__(
+        self,
+        log_dirs: Sequence[LogDir],
+        facts: ClusterFacts,
+        *,
+        named_topics: Collection[str] = (),
+        retention: Retention = no_retention,
+        recorded: RecordedName = nothing_recorded,
+        brokers: Brokers | None = None,
+    ) -> None:
+        seen = set()
+        for log_dir in log_dirs:
+            if log_dir.path in seen:
+                raise SettingError(f"log directory {log_dir.path} is given twice")
+            seen.add(log_dir.path)
+        self._log_dirs = tuple(log_dirs)
+        self._facts = facts
+        self._named_topics = frozenset(named_topics)
+        self._rules = partial(judge, named_topics=self._named_topics, retention=retention)
+        self._recorded = recorded
+        self._brokers = brokers
+        self._facts_lock = threading.Lock()
+        self._known = KnownTimestamps()
+
+    def scan(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
+        with self._facts_lock:
+            return self._scan(topics, deep)
+
+    def _scan(self, topics: Collection[str] | None, deep: bool) -> ScanReport:
+        errors: list[ScanError] = []
+        facts = self._facts_or_none(errors)
+        cluster_id = facts.cluster_id() if facts else None
+        groups: dict[tuple[Uuid, int], list[FoundReplica]] = defaultdict(list)
+        unread: list[UnreadReplica] = []
+        identified = identified_dirs(self._log_dirs, cluster_id)
+        identities = [one for _, one in identified if isinstance(one, DirIdentity)]
+        offsets = offsets_of_live(self._brokers, facts, identities, topics)
+        for log_dir, identity in identified:
+            if not isinstance(identity, DirIdentity):
+                errors.append(scan_error(identity, str(log_dir.path)))
+                continue
+            cluster_id = identity.cluster_id
+            for found in self._replicas_in(identity, topics, deep, errors):
+                if isinstance(found, UnreadReplica):
+                    unread.append(found)
+                else:
+                    groups[found.topic_id_partition.topic_id, found.topic_id_partition.partition].append(found)
+        recorded = recorded_if_there(self._recorded)
+        judged = [self._judge_or_tell(group, facts, offsets, errors, recorded, deep=deep) for group in groups.values()]
+        errors += [error for one in judged for error in one.errors]
+        notes = [error for one in judged for error in one.notes]
+        replicas = sorted((replica for one in judged for replica in one.replicas), key=lambda one: one.replica_id.order)
+        for replica in unread:
+            (notes if is_note(replica, replicas, facts) else errors).append(replica.error)
+        return ScanReport(cluster_id, tuple(replicas), tuple(errors), tuple(notes))
+
+    def replica(self, replica_id: ReplicaId) -> Replica:
+        with self._facts_lock:
+            return self._locate(replica_id)[1]
+
+    def size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:
+        return find_size_doubts(self._identities(), replica_id, segments)
+
+    def leading_compacted(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Sequence[LogSegment]:
+        return find_leading_compacted(self._identities(), replica_id, segments)
+
+    def _identities(self) -> Iterator[DirIdentity]:
+        return (one for _, one in identified_dirs(self._log_dirs, None) if isinstance(one, DirIdentity))
+
+    def unfinished_transactions(self, replica_id: ReplicaId) -> Sequence[UnfinishedTransaction]:
+        with self._facts_lock:
+            located, replica = self._locate(replica_id)
+        found = located.found
+        with open_root(found.identity.path) as root, root.directory(found.directory_name) as directory:
+            return find_unfinished_transactions(
+                directory, list_partition(directory, _ignore), high_watermark=replica.high_watermark
+            )
+
+    @contextmanager
+    def open_segment(self, replica_id: ReplicaId, base_offset: int) -> Iterator[OpenSegment]:
+        try:
+            with self._facts_lock:
+                located, replica = self._locate(replica_id)
+                owned = self._ownership(located.found)
+        except SourceUnreadableError as error:
+            raise with_host(error) from error
+        found = located.found
+        path = f"{found.identity.path}/{found.directory_name}"
+        segment = replica.segment_at(base_offset)
+        if segment is None:
+            raise SourceVanishedError(path, f"no segment starts at offset {base_offset}")
+        if segment.active:
+            raise SourceChangedError(path, f"the segment at offset {base_offset} is the active one")
+        with (
+            open_root(found.identity.path) as root,
+            root.directory(found.directory_name) as directory,
+            SegmentFiles.open(directory, base_offset, segment.end_offset + 1) as files,
+        ):
+            if files.log.size_bytes != segment.size_bytes:
+                raise SourceChangedError(
+                    files.log.path, f"had {segment.size_bytes} bytes when it was listed, now {files.log.size_bytes}"
+                )
+            opened = OpenedReplica(
+                log_dir=located.log_dir,
+                identity=found.identity,
+                directory=directory,
+                directory_name=found.directory_name,
+                replica=replica,
+                ownership=owned,
+            )
+            yield OpenLogSegment(opened, segment, files, lambda: self._ownership_now(found))
+
+    def _facts_or_none(self, errors: list[ScanError]) -> ClusterFacts | None:
+        try:
+            self._facts.refresh()
+        except ClusterFactsError as error:
+            if error.retriable:
+                raise
+            errors.append(scan_error(error, _UNKNOWN_PATH))
+            return None
+        return self._facts
+
+    def _replicas_in(
+        self, identity: DirIdentity, topics: Collection[str] | None, deep: bool, errors: list[ScanError]
+    ) -> Iterator[FoundReplica | UnreadReplica]:
+        def on_error(error: SourceError) -> None:
+            errors.append(scan_error(error, identity.path, ""))
+
+        try:
+            with open_root(identity.path) as root:
+                yield from DirReader.of(root, identity, on_error).replicas(topics, deep=deep)
+        except SourceError as error:
+            errors.append(scan_error(error, identity.path))
+
+    def _locate(self, replica_id: ReplicaId) -> tuple[_Located, Replica]:
+        """The replica as it is now, judged beside all others of its partition.
+
+        Raises:
+            SourceVanishedError: it is not there, or its directory belongs to another topic id.
+            SourceError: it cannot be read.
+            ClusterFactsError: the facts cannot be read, or the directories contradict each other.
+        """
+        self._facts.refresh()
+        partition = replica_id.topic_id_partition
+        offsets = None if self._brokers is None else self._brokers.partition_offsets([partition])
+        directory_name = str(partition)
+        group: list[_Located] = []
+        refused = ""
+        for log_dir, identity in identified_dirs(self._log_dirs, self._facts.cluster_id()):
+            if not isinstance(identity, DirIdentity):
+                refused += f"; {identity}"
+                continue
+            is_wanted = (identity.broker_id, identity.directory_id) == (replica_id.broker_id, replica_id.directory_id)
+            try:
+                with open_root(identity.path) as root:
+                    reader = DirReader.of(root, identity, _ignore, self._known)
+                    name = PartitionDirectoryName(partition.topic, partition.partition, DirectoryState.LIVE)
+                    found = reader.replica(directory_name, name)
+            except SourceError:
+                if is_wanted:
+                    raise
+                continue
+            if found.topic_id_partition == partition:
+                group.append(_Located(log_dir, found))
+            elif is_wanted:
+                now = found.topic_id_partition.topic_id
+                path = f"{identity.path}/{directory_name}"
+                raise SourceVanishedError(path, f"topic id was {partition.topic_id}, now {now}")
+        judged = self._judge([located.found for located in group], self._facts, offsets).replicas if group else []
+        for located, replica in zip(group, judged, strict=True):
+            if replica.replica_id == replica_id:
+                return located, replica
+        raise SourceVanishedError(str(replica_id), f"no readable log directory is {replica_id.directory_id}{refused}")
+
+    def _judge_or_tell(
+        self,
+        group: Sequence[FoundReplica],
+        facts: ClusterFacts | None,
+        offsets: OffsetsAnswer | None,
+        errors: list[ScanError],
+        recorded: RecordedName,
+        *,
+        deep: bool,
+    ) -> Judged:
+        """A topic about which nothing may be asked is judged as one that is unknown."""
+        try:
+            return self._judge(group, facts, offsets, deep=deep, recorded=recorded)
+        except ClusterFactsError as error:
+            if error.retriable:
+                raise
+            errors.append(scan_error(error, group[0].directory_name, str(group[0].topic_id_partition)))
+            return self._judge(group, None, None, deep=deep, recorded=recorded)
+
+    def _judge(
+        self,
+        group: Sequence[FoundReplica],
+        facts: ClusterFacts | None,
+        offsets: OffsetsAnswer | None,
+        *,
+        deep: bool = False,
+        recorded: RecordedName | None = None,
+    ) -> Judged:
+        if facts is not None and self._brokers is None:
+            group = with_leader_read_last(group, facts, self._known, deep=deep)
+        return self._rules(group, facts, offsets, recorded=recorded or self._recorded)
+
+    def _ownership(self, found: FoundReplica) -> Ownership:
+        partition = found.topic_id_partition
+        return ownership(partition, self._facts, named=partition.topic in self._named_topics, cleaned=found.cleaned)
+
+    def _ownership_now(self, found: FoundReplica) -> Ownership:
+        with self._facts_lock:
+            self._facts.refresh()
+            return self._ownership(found)
+
+
+def _ignore(_error: SourceError) -> None:
+    """Every segment that it concerns is marked; who reads one replica is told by its segments."""

@@ -1,0 +1,191 @@
+"""What brokers speak, and what a cluster consists of.
+
+ApiVersions 3: software name, software version string | tags
+    -> error int16 | apis: (key, least, greatest version int16 | tags) | throttle ms int32 | tags:
+       0 supported features: (name string | least, greatest level int16 | tags)
+       2 finalized features: (name string | greatest, least level int16 | tags)
+Metadata 12: topics, null for all: (topic id uuid | name nullable string | tags) | may create, with operations boolean |
+       tags
+    -> throttle ms int32 | brokers: (id int32 | host string | port int32 | rack nullable string | tags) |
+       cluster id nullable string | controller int32 | topics: (error int16 | name nullable string | topic id uuid |
+       is internal boolean | partitions: (error int16 | partition, leader, leader epoch int32 | replicas, isr, offline
+       int32 arrays | tags) | operations int32 | tags) | tags
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from include.tiering.formats.flexible import Reader, Tags, Writer
+from include.tiering.kafka.protocol.fields import (
+    read_boolean,
+    read_int16,
+    read_int32s,
+    read_text,
+    write_boolean,
+    write_text,
+)
+from include.tiering.model.ids import Uuid
+
+_NO_ID: Final = Uuid(bytes(16))
+_SUPPORTED_FEATURES: Final = 0
+_FINALIZED_FEATURES: Final = 2
+_SOFTWARE: Final = ("kafka-tiering-operations", "1")
+
+
+@dataclass(frozen=True, slots=True)
+class ApiVersionsAnswer:
+    """`apis` holds the least and the greatest version, both inclusive, by API key."""
+
+    error: int
+    apis: Mapping[int, tuple[int, int]]
+    supported_features: Mapping[str, int]
+    finalized_features: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiVersions:
+    name: ClassVar[str] = "ApiVersions"
+    api_key: ClassVar[int] = 18
+    flexible_request: ClassVar[bool] = True
+    flexible_answer: ClassVar[bool] = False
+    version: ClassVar[int] = 3
+
+    def body(self) -> bytes:
+        writer = Writer()
+        for text in _SOFTWARE:
+            writer.string(text)
+        writer.tags(())
+        return writer.value()
+
+    def answer(self, reader: Reader) -> ApiVersionsAnswer:
+        """A broker that does not know this version answers in another form, and of that only the error is read."""
+        error = read_int16(reader)
+        if error:
+            return ApiVersionsAnswer(error, {}, {}, {})
+        apis = dict(reader.array(_api, "APIs"))
+        reader.int32()
+        tags = reader.tags()
+        return ApiVersionsAnswer(
+            error,
+            apis,
+            _features(tags, _SUPPORTED_FEATURES),
+            _features(tags, _FINALIZED_FEATURES),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    error: int
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """`name` is None only where a topic id is unknown."""
+
+    error: int
+    name: str | None
+    topic_id: Uuid
+    partitions: tuple[PartitionMetadata, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataAnswer:
+    brokers: tuple[BrokerAddress, ...]
+    cluster_id: str | None
+    topics: tuple[TopicMetadata, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """Of topics by name, by id, or (with neither) of none; `every_topic`: of all."""
+
+    name: ClassVar[str] = "Metadata"
+    api_key: ClassVar[int] = 3
+    flexible_request: ClassVar[bool] = True
+    flexible_answer: ClassVar[bool] = True
+    version: ClassVar[int] = 12
+
+    names: Sequence[str] = ()
+    topic_ids: Sequence[Uuid] = ()
+    every_topic: bool = False
+
+    def body(self) -> bytes:
+        writer = Writer()
+        if self.every_topic:
+            writer.uvarint(0)
+        else:
+            by_name = [(_NO_ID, name) for name in self.names]
+            writer.array(_write_topic, [*by_name, *((topic_id, None) for topic_id in self.topic_ids)])
+        write_boolean(writer, False)
+        write_boolean(writer, False)
+        writer.tags(())
+        return writer.value()
+
+    def answer(self, reader: Reader) -> MetadataAnswer:
+        reader.int32()
+        brokers = reader.array(_broker, "brokers")
+        cluster_id = read_text(reader, "cluster id")
+        reader.int32()
+        return MetadataAnswer(brokers, cluster_id, reader.array(_topic, "topics"))
+
+
+def _api(reader: Reader) -> tuple[int, tuple[int, int]]:
+    found = read_int16(reader), (read_int16(reader), read_int16(reader))
+    reader.tags()
+    return found
+
+
+def _features(tags: Tags, wanted: int) -> dict[str, int]:
+    """The greatest level by name; none where the tag is missing."""
+    value = next((tag.value for tag in tags if tag.tag == wanted), None)
+    return {} if value is None else dict(Reader(value).array(_feature, "features"))
+
+
+def _feature(reader: Reader) -> tuple[str, int]:
+    found = reader.string("feature"), max(read_int16(reader), read_int16(reader))
+    reader.tags()
+    return found
+
+
+def _write_topic(writer: Writer, topic: tuple[Uuid, str | None]) -> None:
+    topic_id, name = topic
+    writer.uuid(topic_id)
+    write_text(writer, name)
+    writer.tags(())
+
+
+def _broker(reader: Reader) -> BrokerAddress:
+    broker = BrokerAddress(reader.int32(), reader.string("host"), reader.int32(), read_text(reader, "rack"))
+    reader.tags()
+    return broker
+
+
+def _topic(reader: Reader) -> TopicMetadata:
+    error, name, topic_id = read_int16(reader), read_text(reader, "topic"), reader.uuid()
+    read_boolean(reader)
+    partitions = reader.array(_partition, "partitions")
+    reader.int32()
+    reader.tags()
+    return TopicMetadata(error, name, topic_id, partitions)
+
+
+def _partition(reader: Reader) -> PartitionMetadata:
+    error, partition, leader, leader_epoch = read_int16(reader), reader.int32(), reader.int32(), reader.int32()
+    replicas, isr = read_int32s(reader, "replicas"), read_int32s(reader, "in-sync replicas")
+    read_int32s(reader, "offline replicas")
+    reader.tags()
+    return PartitionMetadata(error, partition, leader, leader_epoch, replicas, isr)

@@ -1,0 +1,226 @@
+"""Read `__remote_log_metadata` into the metadata: from each partition's position to the end it has when a run begins.
+
+| step     | done when it is reached                       | a crash right after it leaves         | cleaned up by     |
+|----------|-----------------------------------------------|---------------------------------------|-------------------|
+| looked   | what the topic holds is stored, and new       | positions behind the end: partitions  | the next run      |
+|          | partitions have a position                    | of brokers are not ready              |                   |
+| read     | a page of records is in memory                | nothing                               | -                 |
+| applied  | the page and the position behind it are       | positions behind the end, each record | the next run goes |
+|          | stored, in one transaction                    | before them applied once              | on behind it      |
+| stopped  | why a partition goes no further is stored     | the same                              | a person; the     |
+|          |                                               |                                       | next run tries    |
+| followed | topics that brokers tier are theirs, and what | nothing                               | -                 |
+|          | they deleted of ours is deleted here          |                                       |                   |
+
+Two that read at once do no harm: a page is applied only where the position stands, so the later one of them is told to
+look again. Partitions of the topic go on without each other: one that is stopped, or whose leader is away, stops none.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+from typing import Final
+
+from include.tiering.errors import (
+    MetadataTopicRangeError,
+    MetadataTopicUnavailableError,
+    PoisonRecordError,
+    StateConflictError,
+)
+from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, MetadataTopic, OffsetBounds, TopicRecord
+from include.tiering.metadata_sync.ingest_report import IngestedPartition, IngestReport
+from include.tiering.metadata_sync.metadata_events import event_of
+from include.tiering.segments.ingestion_contract import (
+    IngestPage,
+    IngestPosition,
+    MetadataEvent,
+    MetadataIngestion,
+    MetadataTopicIdentity,
+    RecordOutcome,
+)
+
+PAGE_RECORDS: Final = 1_000
+"""Records of one transaction."""
+
+_WHAT_BROKERS_DO: Final = (
+    "every broker that reads it stops reading remote log metadata, also after a restart; it goes away with"
+    " kafka-delete-records alone, and so does what is before it"
+)
+
+
+class IngestStep(StrEnum):
+    """Where a run is; see the table."""
+
+    LOOKED = "looked"
+    READ = "read"
+    APPLIED = "applied"
+    STOPPED = "stopped"
+    FOLLOWED = "followed"
+
+
+def _ignore_step(_step: IngestStep, _metadata_partition: int) -> None:
+    """For callers that do not watch."""
+
+
+def _ignore_progress(_metadata_partition: int, _next_offset: int, _end_offset: int) -> None:
+    """For callers that do not watch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ingester:
+    """Reads one cluster's metadata topic.
+
+    Attributes:
+        author: of what follows from the records, in the event log.
+        observe: told of each step, with the metadata partition (-1: the topic).
+        on_progress: told of each page: metadata partition, next offset, end offset.
+    """
+
+    topic: MetadataTopic
+    ingestion: MetadataIngestion
+    author: str = "ingest"
+    page_records: int = PAGE_RECORDS
+    observe: Callable[[IngestStep, int], None] = _ignore_step
+    on_progress: Callable[[int, int, int], None] = _ignore_progress
+
+    def run(self) -> IngestReport:
+        """Up to the ends of now.
+
+        Raises:
+            MetadataTopicReplacedError: another topic than was read so far. `read_again` is the way out.
+            MetadataTopicUnavailableError, MetadataTopicRefusedError: the topic cannot be described.
+        """
+        identity, bounds = self._described()
+        positions = self.ingestion.look(identity, bounds)
+        self.observe(IngestStep.LOOKED, -1)
+        findings: list[str] = []
+        ingested = tuple(self._ingest(position, findings) for position in positions)
+        changes: tuple[str, ...] = ()
+        if not any(one.failed for one in ingested):
+            changes = tuple(self.ingestion.take_over(author=self.author))
+            self.observe(IngestStep.FOLLOWED, -1)
+        return IngestReport(identity, ingested, tuple(findings), changes)
+
+    def read_again(self) -> None:
+        """Put every position back to the beginning of the topic as it is now; the next `run` reads."""
+        self.ingestion.read_again(*self._described(), author=self.author)
+        self.observe(IngestStep.LOOKED, -1)
+
+    def _described(self) -> tuple[MetadataTopicIdentity, dict[int, OffsetBounds]]:
+        """Before and after the offsets the topic is the same one, so they are its own."""
+        identity = self._identity()
+        bounds = {number: self.topic.offsets(number) for number in range(identity.partition_count)}
+        if self._identity() != identity:
+            raise MetadataTopicUnavailableError(f"{METADATA_TOPIC} changes while it is looked at")
+        return identity, bounds
+
+    def _identity(self) -> MetadataTopicIdentity:
+        return MetadataTopicIdentity(self.topic.topic_id(), self.topic.partition_count())
+
+    def _ingest(self, position: IngestPosition, findings: list[str]) -> IngestedPartition:
+        reading = _Reading(self, position, findings)
+        stopped = failed = None
+        if position.is_lost:
+            stopped = position.stopped
+        else:
+            try:
+                stopped = reading.run()
+            except (MetadataTopicUnavailableError, MetadataTopicRangeError, StateConflictError) as error:
+                # Where records went away since the run began, the next look says which.
+                failed = str(error)
+        where = f"{METADATA_TOPIC}-{position.metadata_partition}"
+        if stopped is not None:
+            findings.append(f"{where} is stopped at offset {reading.next_offset}: {stopped}")
+        if reading.ends_in_a_hole:
+            findings.append(
+                f"{where} ends with offset {position.end_offset - 1}, which holds no record: a broker that starts now"
+                " is not ready until another record comes"
+            )
+        return IngestedPartition(
+            position.metadata_partition,
+            position.next_offset,
+            reading.next_offset,
+            position.end_offset,
+            reading.seen,
+            reading.holes,
+            reading.ends_in_a_hole,
+            dict(reading.outcomes),
+            stopped,
+            failed,
+        )
+
+
+class _Reading:
+    """One metadata partition, page by page."""
+
+    def __init__(self, ingester: Ingester, position: IngestPosition, findings: list[str]) -> None:
+        self._ingester = ingester
+        self._number = position.metadata_partition
+        self._end_offset = position.end_offset
+        self._findings = findings
+        self.seen = 0
+        self._from_offset = position.next_offset
+        self.next_offset = position.next_offset
+        self.outcomes: Counter[RecordOutcome] = Counter()
+        self.ends_in_a_hole = False
+
+    @property
+    def holes(self) -> int:
+        return self.next_offset - self._from_offset - self.seen
+
+    def run(self) -> str | None:
+        """Why it went no further, None if it reached the end.
+
+        Raises:
+            MetadataTopicUnavailableError, MetadataTopicRangeError, StateConflictError
+        """
+        if self.next_offset >= self._end_offset:
+            return None
+        records = self._ingester.topic.read(self._number, self.next_offset, end_offset=self._end_offset)
+        last_offset = self.next_offset - 1
+        while page := list(islice(records, self._ingester.page_records)):
+            stopped = self._apply(page)
+            if stopped is not None:
+                return stopped
+            last_offset = page[-1].offset
+        self.ends_in_a_hole = last_offset < self._end_offset - 1
+        if self.next_offset < self._end_offset:
+            self._store((), self._end_offset)
+        return None
+
+    def _apply(self, page: list[TopicRecord]) -> str | None:
+        self._ingester.observe(IngestStep.READ, self._number)
+        events: list[tuple[int, MetadataEvent]] = []
+        poison: tuple[int, str] | None = None
+        for record in page:
+            try:
+                event = event_of(record.value)
+            except PoisonRecordError as error:
+                poison = record.offset, str(error)
+                break
+            if event is not None:
+                events.append((record.offset, event))
+        stopped = self._store(tuple(events), page[-1].offset + 1 if poison is None else poison[0])
+        self.seen += sum(record.offset < self.next_offset for record in page)
+        return self._stop(*poison) if stopped is None and poison is not None else stopped
+
+    def _store(self, events: tuple[tuple[int, MetadataEvent], ...], next_offset: int) -> str | None:
+        """Why it was stopped on the way."""
+        if next_offset == self.next_offset:
+            return None
+        page = IngestPage(self._number, self.next_offset, next_offset, events)
+        result = self._ingester.ingestion.apply(page)
+        self._ingester.observe(IngestStep.APPLIED, self._number)
+        self.next_offset = result.next_offset
+        self.outcomes.update(result.outcomes)
+        self._findings += result.findings
+        self._ingester.on_progress(self._number, self.next_offset, self._end_offset)
+        return None if result.stopped is None else f"{result.stopped}: {_WHAT_BROKERS_DO}"
+
+    def _stop(self, offset: int, reason: str) -> str:
+        told = f"{reason}: {_WHAT_BROKERS_DO}"
+        self._ingester.ingestion.stop(self._number, offset, told)
+        self._ingester.observe(IngestStep.STOPPED, self._number)
+        return told

@@ -1,0 +1,245 @@
+"""Which records are to be sent about a partition next, decided from its journal and its segments. No I/O.
+
+What is in the topic must at every moment be what a broker could be switched on with: segments from its log start on,
+ascending, without a gap, each begun, then finished, before the next begins. So:
+
+- the lowest segment that is sent first holds the broker's log start: at the switch a broker raises its log start to the
+  start of the first segment that it finds, and deletes what is below;
+- ends ascend strictly: an id that ends lower than another of the same start is leaked by the brokers' cache;
+- what failed, was not verified or is missing ends the list; what comes behind it waits.
+
+What is being deleted here, or is gone, is deleted there, lowest first, before anything is added. Nothing else is ever
+taken back: brokers remember the highest offset that was FINISHED under each epoch, whatever is deleted later, and would
+take local segments up to there for tiered.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from include.tiering.errors import FormatError
+from include.tiering.formats.remote_log_conversion import metadata_of
+from include.tiering.formats.remote_log_metadata import decode
+from include.tiering.formats.remote_log_metadata_records import SegmentRecord, SegmentUpdateRecord
+from include.tiering.metadata_sync.publication_contract import Journal
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.verdict import Verdict
+from include.tiering.segments.contract import SegmentRow
+
+_STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
+_FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+_DELETE_STARTED = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+_DELETE_FINISHED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """A segment as the topic has it. `state` holds, not the one in `metadata`, which is the one that it began with."""
+
+    metadata: RemoteLogSegmentMetadata
+    state: RemoteLogSegmentState
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationStep:
+    """One record to send: `segment` comes to `state`."""
+
+    segment: RemoteLogSegmentMetadata
+    state: RemoteLogSegmentState
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """Why nothing is published from `offset` on."""
+
+    offset: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationPlan:
+    """What is to be sent about one partition. Offsets are inclusive.
+
+    Attributes:
+        steps: in the order of sending; empty if `refused`.
+        live: what the topic has of the partition before them, ascending.
+        end_offset: the highest end in the topic after them; None if it then has nothing.
+        remembered_end_offset: the highest end that was ever FINISHED there, these steps included. Brokers take
+            everything up to it for tiered, deleted or not.
+        withheld: where and why the list ends before the last segment.
+        refused: why nothing may be sent at all.
+    """
+
+    topic_id_partition: TopicIdPartition
+    steps: tuple[PublicationStep, ...]
+    live: tuple[Announced, ...]
+    end_offset: int | None
+    remembered_end_offset: int | None
+    withheld: Withheld | None = None
+    refused: str | None = None
+
+
+def announced_segments(journal: Journal) -> dict[Uuid, Announced]:
+    """What the topic has by the records that were read back, in the order in which it began; deleted ones left out."""
+    known: dict[Uuid, Announced] = {}
+    for record in journal.records:
+        intent = record.intent
+        if record.offset is None:
+            continue
+        if intent.state is _DELETE_FINISHED:
+            known.pop(intent.segment_id, None)
+        else:
+            known[intent.segment_id] = Announced(_after(known.get(intent.segment_id), intent.value), intent.state)
+    return known
+
+
+def plan_publication(
+    partition: TopicIdPartition, journal: Journal | None, rows: Mapping[Uuid, SegmentRow], *, log_start_offset: int
+) -> PublicationPlan:
+    """What to send so that the topic says what `rows` say: every segment of the partition that is no tombstone.
+
+    `log_start_offset` is the broker's.
+    """
+    known = {} if journal is None else announced_segments(journal)
+    kept = {id_: one for id_, one in known.items() if not _is_to_go(one, rows.get(id_))}
+    deletions = [step for id_, one in _ascending(known) if id_ not in kept for step in _deletion(one, rows.get(id_))]
+    begun = next((one for one in kept.values() if one.state is _STARTED), None)
+    row = None if begun is None else rows[_id_of(begun.metadata)]
+    withheld = None if row is None else _why_not(row)
+    finishing = [PublicationStep(row.metadata, _FINISHED)] if row is not None and withheld is None else []
+    live = [one.metadata for _, one in _ascending(kept)]
+    added: list[RemoteLogSegmentMetadata] = []
+    if withheld is None:
+        fresh = [row for id_, row in rows.items() if id_ not in kept]
+        added, withheld = _additions(live, fresh, log_start_offset)
+    steps = [*deletions, *finishing, *(step for one in added for step in _addition(one))]
+    refused = _of_several_histories(rows.values(), log_start_offset) or _why_nothing(live, added, log_start_offset)
+    return _plan(partition, journal, known, () if refused else steps, withheld, refused)
+
+
+def _plan(
+    partition: TopicIdPartition,
+    journal: Journal | None,
+    known: Mapping[Uuid, Announced],
+    steps: Sequence[PublicationStep],
+    withheld: Withheld | None,
+    refused: str | None = None,
+) -> PublicationPlan:
+    after = {id_: (one.metadata.end_offset, one.state) for id_, one in known.items()}
+    after |= {_id_of(step.segment): (step.segment.end_offset, step.state) for step in steps}
+    ever = (
+        [record.intent.end_offset for record in journal.records if record.intent.state is _FINISHED] if journal else []
+    )
+    ever += [step.segment.end_offset for step in steps if step.state is _FINISHED]
+    return PublicationPlan(
+        partition,
+        tuple(steps),
+        tuple(one for _, one in _ascending(known)),
+        max((end for end, state in after.values() if state is _FINISHED), default=None),
+        max(ever, default=None),
+        withheld,
+        refused,
+    )
+
+
+def _of_several_histories(rows: Iterable[SegmentRow], log_start_offset: int) -> str | None:
+    """Brokers choose by leader epoch and by end: beside what was left they would not find all that follows."""
+    reaching = [row for row in rows if row.metadata.is_finished and row.metadata.end_offset >= log_start_offset]
+    newest = max((row.history for row in reaching), default=0)
+    older = [row.metadata for row in reaching if row.history != newest]
+    if not older:
+        return None
+    offsets = f"{older[0].start_offset}..{max(one.end_offset for one in older)}"
+    return (
+        f"segments of two histories reach into the broker's log: offsets {offsets} were archived before somebody"
+        " decided to follow the source's; once the broker's log start has passed them, the others may be published"
+    )
+
+
+def _why_nothing(
+    live: Sequence[RemoteLogSegmentMetadata], added: Sequence[RemoteLogSegmentMetadata], log_start_offset: int
+) -> str | None:
+    """What brokers would lose, were they switched on with these."""
+    first = next(iter((*live, *added)), None)
+    if first is not None and first.start_offset > log_start_offset:
+        return (
+            f"the first segment begins at {first.start_offset}, above the broker's log start {log_start_offset}:"
+            " switched on, the broker would delete what is between"
+        )
+    end_offset = log_start_offset - 1
+    for one in live:
+        if one.start_offset > end_offset + 1:
+            return (
+                f"of what is published, offsets {end_offset + 1}..{one.start_offset - 1} are not remote any more:"
+                " switched on, the broker would delete their only copy"
+            )
+        end_offset = max(end_offset, one.end_offset)
+    return None
+
+
+def _is_to_go(announced: Announced, row: SegmentRow | None) -> bool:
+    """A deletion that was begun in the topic, or here, comes to its end; so does a segment that turned out bad before
+    it was FINISHED there."""
+    if row is None or announced.state >= _DELETE_STARTED or row.metadata.state >= _DELETE_STARTED:
+        return True
+    return announced.state is _STARTED and row.verdict is Verdict.FAILED
+
+
+def _deletion(announced: Announced, row: SegmentRow | None) -> Iterator[PublicationStep]:
+    """DELETE_FINISHED is not said while the objects may be there still, unless nobody was ever to read them."""
+    if announced.state < _DELETE_STARTED:
+        yield PublicationStep(announced.metadata, _DELETE_STARTED)
+    if row is None or row.metadata.state is not _DELETE_STARTED:
+        yield PublicationStep(announced.metadata, _DELETE_FINISHED)
+
+
+def _addition(segment: RemoteLogSegmentMetadata) -> Iterator[PublicationStep]:
+    yield PublicationStep(segment, _STARTED)
+    yield PublicationStep(segment, _FINISHED)
+
+
+def _additions(
+    live: Sequence[RemoteLogSegmentMetadata], fresh: Sequence[SegmentRow], log_start_offset: int
+) -> tuple[list[RemoteLogSegmentMetadata], Withheld | None]:
+    """Segments that go on where `live` ends, or the log begins; and what stands in the way of more."""
+    end_offset = max([log_start_offset - 1, *(one.end_offset for one in live)])
+    finished = [row for row in fresh if row.metadata.state is _FINISHED]
+    added: list[RemoteLogSegmentMetadata] = []
+    for row in sorted(finished, key=lambda row: (row.metadata.start_offset, -row.metadata.end_offset)):
+        segment = row.metadata
+        if segment.end_offset <= end_offset:
+            continue
+        if (live or added) and segment.start_offset > end_offset + 1:
+            return added, Withheld(end_offset + 1, f"no segment has the offsets up to {segment.start_offset - 1}")
+        withheld = _why_not(row)
+        if withheld is not None:
+            return added, withheld
+        added.append(segment)
+        end_offset = segment.end_offset
+    return added, None
+
+
+def _why_not(row: SegmentRow) -> Withheld | None:
+    if row.verdict is Verdict.PASSED:
+        return None
+    segment = row.metadata
+    return Withheld(segment.start_offset, f"{segment.remote_log_segment_id} has the verdict {row.verdict}, not passed")
+
+
+def _ascending(known: Mapping[Uuid, Announced]) -> list[tuple[Uuid, Announced]]:
+    return sorted(known.items(), key=lambda item: (item[1].metadata.start_offset, item[1].metadata.end_offset))
+
+
+def _id_of(segment: RemoteLogSegmentMetadata) -> Uuid:
+    return segment.remote_log_segment_id.id
+
+
+def _after(announced: Announced | None, value: bytes) -> RemoteLogSegmentMetadata:
+    """Raises FormatError for a journal that says something about a segment before it began."""
+    record = decode(value)
+    if isinstance(record, SegmentRecord):
+        return metadata_of(record)
+    if announced is None or not isinstance(record, SegmentUpdateRecord):
+        raise FormatError("a journal says something about a segment before it began")
+    return replace(announced.metadata, custom_metadata=record.custom_metadata)

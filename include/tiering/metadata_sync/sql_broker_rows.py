@@ -1,0 +1,240 @@
+"""Rows of segments as brokers tell of them, written for one partition of a page.
+
+| segment                                    | what a change of a broker's does to its row                      |
+|--------------------------------------------|------------------------------------------------------------------|
+| nobody knows it                            | a row of origin broker, counted under its state                  |
+| a broker's                                 | state, times, custom metadata; counted under the new state       |
+| a broker's, begun again with other offsets | the row anew; what was judged about it is forgotten              |
+| ours                                       | `broker_state` alone; a difference to what we wrote is a finding |
+
+All of it is in the transaction of the page: a crash leaves all or nothing.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from sqlalchemy import Connection, bindparam, delete, insert, update
+
+from include.tiering.database.clock import NowMs
+from include.tiering.database.partition_rows import in_partition, key_of
+from include.tiering.database.schema import broker_epochs, quality_results, segment_epochs, segments
+from include.tiering.database.statements import upsert
+from include.tiering.metadata_sync.ingested_page import AppliedPartition
+from include.tiering.metadata_sync.sql_broker_cache import LoadedCache
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segment_origin import SegmentOrigin
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.verdict import Verdict
+from include.tiering.segments.sql_changes import TIME_OF_STATE
+from include.tiering.segments.sql_counters import count_in, count_out
+from include.tiering.segments.sql_rows import epoch_values_of, values_of
+from include.tiering.segments.sql_stops import NOTHING_LOST, refresh_stop
+from include.tiering.segments.sql_truth import learn_leader_epochs
+from include.tiering.segments.values import SegmentRow
+
+_FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+_TOMBSTONE: Final = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
+_NO_TOKEN: Final = 0
+_ADD: Final = insert(segments).returning(segments.c.segment_key, sort_by_parameter_order=True)
+_CHANGE: Final = update(segments).where(segments.c.segment_key == bindparam("of_key"))
+_FORGET_EPOCHS: Final = delete(segment_epochs).where(segment_epochs.c.segment_key == bindparam("of_key"))
+_REFER: Final = (
+    update(segment_epochs)
+    .where(segment_epochs.c.segment_key == bindparam("of_key"), segment_epochs.c.leader_epoch == bindparam("of_epoch"))
+    .values(broker_reference=bindparam("reference"))
+)
+_FORGET_HIGHEST: Final = delete(broker_epochs).where(
+    in_partition(broker_epochs), broker_epochs.c.leader_epoch == bindparam("of_epoch")
+)
+_FORGET_RESULTS: Final = delete(quality_results).where(
+    in_partition(quality_results), quality_results.c.segment_id == bindparam("of_segment")
+)
+_NEVER_JUDGED: Final = {
+    "verdict": Verdict.NONE,
+    "verdict_detail": "",
+    "verdict_at_ms": None,
+    "deep_passed_at_ms": None,
+    "log_crc32c": None,
+}
+_NO_TIMES: Final = dict.fromkeys(TIME_OF_STATE.values())
+
+
+class BrokerRows:
+    """What one page changes in one partition, whose row is locked."""
+
+    def __init__(
+        self, connection: Connection, cluster_id: str, partition: TopicIdPartition, loaded: LoadedCache, now_ms: NowMs
+    ) -> None:
+        self._connection = connection
+        self._cluster_id = cluster_id
+        self._partition = partition
+        self._loaded = loaded
+        self._keys = dict(loaded.keys)
+        self._now_ms = now_ms
+
+    def write(self, applied: AppliedPartition) -> Iterator[str]:
+        """Write all of it; yields what differs between a broker's word and ours."""
+        fresh: list[RemoteLogSegmentMetadata] = []
+        gone: list[RemoteLogSegmentMetadata] = []
+        come: list[RemoteLogSegmentMetadata] = []
+        rewritten: set[RemoteLogSegmentId] = set()
+        for segment_id, told in applied.last.items():
+            row = self._loaded.rows.get(segment_id)
+            if row is None:
+                fresh.append(told)
+            elif row.origin is SegmentOrigin.PLATFORM:
+                self._connection.execute(_CHANGE, self._key(segment_id) | {"broker_state": int(told.state)})
+                yield from _differences(row, told)
+            else:
+                if self._change(row, told, applied):
+                    rewritten.add(segment_id)
+                gone.append(row.metadata)
+                come.append(told)
+        self._insert(fresh, applied)
+        self._refer(applied, rewritten | {one.remote_log_segment_id for one in fresh})
+        self._remember_highest(applied)
+        self._count(gone, [*come, *fresh], applied)
+        self._learn([*come, *fresh])
+        if any(row.verdict is Verdict.FAILED for row in self._loaded.rows.values()):
+            refresh_stop(self._connection, self._cluster_id, self._partition)
+
+    def _key(self, segment_id: RemoteLogSegmentId) -> dict[str, Any]:
+        return {"of_key": self._keys[segment_id]}
+
+    def _insert(self, fresh: list[RemoteLogSegmentMetadata], applied: AppliedPartition) -> None:
+        if not fresh:
+            return
+        rows = [
+            values_of(self._cluster_id, one)
+            | _NEVER_JUDGED
+            | _NO_TIMES
+            | self._times(one, applied)
+            | {"fencing_token": _NO_TOKEN, "origin": SegmentOrigin.BROKER, "broker_state": int(one.state)}
+            for one in fresh
+        ]
+        keys = self._connection.execute(_ADD, rows).scalars().all()
+        for key, one in zip(keys, fresh, strict=True):
+            self._keys[one.remote_log_segment_id] = key
+        self._insert_epochs(fresh, applied)
+
+    def _insert_epochs(self, fresh: Iterable[RemoteLogSegmentMetadata], applied: AppliedPartition) -> None:
+        references = applied.after.references
+        rows = [
+            row | {"broker_reference": references.get((row["leader_epoch"], one.remote_log_segment_id))}
+            for one in fresh
+            for row in epoch_values_of(self._cluster_id, self._keys[one.remote_log_segment_id], one)
+        ]
+        self._connection.execute(insert(segment_epochs), rows)
+
+    def _change(self, row: SegmentRow, told: RemoteLogSegmentMetadata, applied: AppliedPartition) -> bool:
+        """Whether its leader epochs were written anew."""
+        was, segment_id = row.metadata, told.remote_log_segment_id
+        values = values_of(self._cluster_id, told) | self._times(told, applied) | {"broker_state": int(told.state)}
+        is_another = _shape(was) != _shape(told)
+        if is_another or (was.state is _TOMBSTONE and row.broker_state is _TOMBSTONE):
+            values = _NO_TIMES | values | _NEVER_JUDGED | NOTHING_LOST
+            key = key_of(self._cluster_id, self._partition)
+            self._connection.execute(_FORGET_RESULTS, key | {"of_segment": str(segment_id.id)})
+        self._connection.execute(_CHANGE, self._key(segment_id) | values)
+        if is_another:
+            self._connection.execute(_FORGET_EPOCHS, self._key(segment_id))
+            self._insert_epochs([told], applied)
+        return is_another
+
+    def _times(self, one: RemoteLogSegmentMetadata, applied: AppliedPartition) -> dict[str, int]:
+        """Columns of the times at which brokers say it entered its states; no clock of theirs leads into the future."""
+        now_ms = self._now_ms(self._connection)
+        told = applied.times_ms[one.remote_log_segment_id]
+        times = {TIME_OF_STATE[state]: min(at_ms, now_ms) for state, at_ms in told.items()}
+        return times if one.remote_log_segment_id in self._loaded.rows else {"started_at_ms": now_ms} | times
+
+    def _refer(self, applied: AppliedPartition, written: set[RemoteLogSegmentId]) -> None:
+        before, after = applied.before.references, applied.after.references
+        rows = [
+            self._key(segment_id) | {"of_epoch": epoch, "reference": after.get((epoch, segment_id))}
+            for epoch, segment_id in {**before, **after}
+            if segment_id not in written and before.get((epoch, segment_id)) != after.get((epoch, segment_id))
+        ]
+        if rows:
+            self._connection.execute(_REFER, rows)
+
+    def _remember_highest(self, applied: AppliedPartition) -> None:
+        key = key_of(self._cluster_id, self._partition)
+        for epoch in applied.before.highest.keys() - applied.after.highest.keys():
+            self._connection.execute(_FORGET_HIGHEST, key | {"of_epoch": epoch})
+        for epoch, highest in applied.after.highest.items():
+            if applied.before.highest.get(epoch) != highest:
+                values = {
+                    "cluster_id": self._cluster_id,
+                    "topic_id": str(self._partition.topic_id),
+                    "partition": self._partition.partition,
+                    "leader_epoch": epoch,
+                    "highest_offset": highest,
+                }
+                upsert(self._connection, broker_epochs, values)
+
+    def _count(
+        self,
+        gone: Iterable[RemoteLogSegmentMetadata],
+        come: Iterable[RemoteLogSegmentMetadata],
+        applied: AppliedPartition,
+    ) -> None:
+        """A segment that was FINISHED on its way is counted in and out, so that the highest offset knows of it."""
+        counted = [one for one in gone if one.state is not _TOMBSTONE]
+        if counted:
+            count_out(self._connection, self._cluster_id, *counted)
+        new = list(come)
+        passed = [
+            _as_finished(one)
+            for one in new
+            if _FINISHED in applied.times_ms[one.remote_log_segment_id] and one.state is not _FINISHED
+        ]
+        if passed:
+            count_in(self._connection, self._cluster_id, *passed)
+            count_out(self._connection, self._cluster_id, *passed)
+        if new:
+            count_in(self._connection, self._cluster_id, *new)
+
+    def _learn(self, changed: Iterable[RemoteLogSegmentMetadata]) -> None:
+        for one in changed:
+            if one.is_finished:
+                learn_leader_epochs(
+                    self._connection,
+                    self._cluster_id,
+                    self._partition,
+                    one.segment_leader_epochs,
+                    one.start_offset,
+                    self._now_ms,
+                )
+
+
+def _as_finished(metadata: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
+    return replace(metadata, state=_FINISHED)
+
+
+def _shape(metadata: RemoteLogSegmentMetadata) -> tuple[Any, ...]:
+    """What no update ever changes."""
+    return (
+        metadata.start_offset,
+        metadata.end_offset,
+        metadata.max_timestamp_ms,
+        metadata.segment_size_bytes,
+        metadata.segment_leader_epochs,
+        metadata.txn_index_empty,
+    )
+
+
+def _differences(row: SegmentRow, told: RemoteLogSegmentMetadata) -> Iterator[str]:
+    """What brokers were told about a segment of ours that we do not say ourselves."""
+    ours = row.metadata
+    segment = f"our segment {ours.remote_log_segment_id.id}"
+    if _shape(ours) != _shape(told):
+        theirs = f"{told.start_offset}..{told.end_offset}, {told.segment_size_bytes} bytes"
+        yield (
+            f"{segment} ({ours.start_offset}..{ours.end_offset}, {ours.segment_size_bytes} bytes) is known to brokers"
+            f" with other values ({theirs})"
+        )
+    if told.state is _FINISHED and ours.state is not _FINISHED:
+        yield f"{segment} is {ours.state.name} here and COPY_SEGMENT_FINISHED to brokers"

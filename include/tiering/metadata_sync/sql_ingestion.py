@@ -1,0 +1,199 @@
+"""What was read of the brokers' metadata topic, in SQL.
+
+| step of a page                                | a crash after it leaves                             |
+|-----------------------------------------------|-----------------------------------------------------|
+| position locked, the caches' parts read       | nothing: the transaction is rolled back             |
+| rows, references, counters, findings written  | nothing: the transaction is rolled back             |
+| position moved, committed                     | the page, once: the next one begins behind it       |
+
+| step of reading again                         | a crash after it leaves                             |
+|-----------------------------------------------|-----------------------------------------------------|
+| brokers' word forgotten, positions put back   | a topic that is read from its beginning; no         |
+|                                               | partition of a broker's is ready                    |
+| the end of then is reached                    | in the page's transaction: what no record told of   |
+|                                               | is gone, the metadata partition is complete         |
+
+Order of locks: position, partitions by topic id and number, segments, size_counters.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import Connection, Engine
+
+from include.tiering.database.clock import NowMs, database_now_ms
+from include.tiering.database.partition_rows import lock_or_create_partition
+from include.tiering.database.transactions import reading, writing
+from include.tiering.errors import MetadataTopicReplacedError, StateConflictError
+from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds
+from include.tiering.metadata_sync.ingested_page import PageEffects, apply_in_memory, partition_of_event
+from include.tiering.metadata_sync.sql_broker_cache import LoadedCache, broker_sizes, load_cache
+from include.tiering.metadata_sync.sql_broker_rows import BrokerRows
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.segments import sql_metadata_positions, sql_take_over
+from include.tiering.segments.ingestion_contract import (
+    BrokerSize,
+    BrokerView,
+    IngestPage,
+    IngestPosition,
+    MetadataEvent,
+    MetadataTopicIdentity,
+    PageResult,
+    PartitionRemoval,
+    RecordOutcome,
+    UnusableRecord,
+)
+from include.tiering.segments.sql_metadata_positions import say
+
+
+class SqlMetadataIngestion:
+    """`MetadataIngestion` of one cluster over the platform's database."""
+
+    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
+        self._engine = engine
+        self._cluster_id = cluster_id
+        self._now_ms = now_ms
+
+    def topic(self) -> MetadataTopicIdentity | None:
+        with reading(self._engine) as connection:
+            return sql_metadata_positions.topic_read(connection, self._cluster_id)
+
+    def positions(self) -> Sequence[IngestPosition]:
+        with reading(self._engine) as connection:
+            return sql_metadata_positions.positions_of(connection, self._cluster_id)
+
+    def look(self, topic: MetadataTopicIdentity, bounds: Mapping[int, OffsetBounds]) -> Sequence[IngestPosition]:
+        with writing(self._engine) as connection:
+            now_ms = self._now_ms(connection)
+            replaced = sql_metadata_positions.look_at(connection, self._cluster_id, topic, bounds, now_ms)
+            positions = sql_metadata_positions.positions_of(connection, self._cluster_id)
+        if replaced is not None:
+            raise MetadataTopicReplacedError(replaced)
+        return positions
+
+    def apply(self, page: IngestPage) -> PageResult:
+        with writing(self._engine) as connection:
+            position = self._require_position(connection, page)
+            loaded = self._load(connection, page)
+            effects = apply_in_memory(page, {partition: part.state for partition, part in loaded.items()})
+            findings = self._write(connection, effects, loaded)
+            sql_metadata_positions.count_outcomes(
+                connection, self._cluster_id, page.metadata_partition, effects.outcomes
+            )
+            findings += self._move(connection, position, effects)
+            return PageResult(effects.next_offset, effects.outcomes, tuple(findings), effects.stopped)
+
+    def stop(self, metadata_partition: int, at_offset: int, reason: str) -> None:
+        with writing(self._engine) as connection:
+            position = sql_metadata_positions.lock_position(connection, self._cluster_id, metadata_partition)
+            if position.next_offset == at_offset:
+                sql_metadata_positions.stop_position(
+                    connection, self._cluster_id, position, reason, self._now_ms(connection)
+                )
+
+    def read_again(
+        self, topic: MetadataTopicIdentity, bounds: Mapping[int, OffsetBounds], *, author: str
+    ) -> Sequence[IngestPosition]:
+        with writing(self._engine) as connection:
+            now_ms = self._now_ms(connection)
+            sql_take_over.forget_brokers_word(connection, self._cluster_id)
+            sql_metadata_positions.begin_again(connection, self._cluster_id, topic, bounds, now_ms)
+            detail = f"read again from the beginning, as topic id {topic.topic_id}"
+            say(connection, self._cluster_id, METADATA_TOPIC, detail, now_ms, author)
+            for number, seen in bounds.items():
+                if seen.begin >= seen.end:
+                    self._complete(connection, number)
+            return sql_metadata_positions.positions_of(connection, self._cluster_id)
+
+    def take_over(self, *, author: str) -> Sequence[str]:
+        with writing(self._engine) as connection:
+            now_ms = self._now_ms(connection)
+            return [
+                *sql_take_over.give_to_brokers(connection, self._cluster_id, now_ms, author),
+                *sql_take_over.follow_brokers(connection, self._cluster_id, self._now_ms, author),
+            ]
+
+    def not_ready(self, partition: TopicIdPartition) -> str | None:
+        with reading(self._engine) as connection:
+            return sql_metadata_positions.not_ready_reason(connection, self._cluster_id, partition)
+
+    def unread(self) -> Mapping[TopicIdPartition, str]:
+        with reading(self._engine) as connection:
+            return sql_metadata_positions.unread_partitions(connection, self._cluster_id)
+
+    def broker_view(self, partition: TopicIdPartition) -> BrokerView:
+        with reading(self._engine) as connection:
+            return BrokerView(partition, load_cache(connection, self._cluster_id, partition, (), whole=True).state)
+
+    def broker_sizes(self) -> Sequence[BrokerSize]:
+        with reading(self._engine) as connection:
+            return broker_sizes(connection, self._cluster_id)
+
+    def outcomes(self) -> Mapping[int, Mapping[RecordOutcome, int]]:
+        with reading(self._engine) as connection:
+            return sql_metadata_positions.outcomes_of(connection, self._cluster_id)
+
+    def _require_position(self, connection: Connection, page: IngestPage) -> IngestPosition:
+        position = sql_metadata_positions.lock_position(connection, self._cluster_id, page.metadata_partition)
+        where = f"{METADATA_TOPIC}-{page.metadata_partition}"
+        if position.next_offset != page.from_offset:
+            raise StateConflictError(f"{where} was read up to {position.next_offset}, not {page.from_offset}")
+        if position.is_lost:
+            raise StateConflictError(f"{where} is stopped: {position.stopped}")
+        return position
+
+    def _load(self, connection: Connection, page: IngestPage) -> Mapping[TopicIdPartition, LoadedCache]:
+        events: dict[TopicIdPartition, list[MetadataEvent]] = {}
+        for _, event in page.events:
+            where = partition_of_event(event)
+            if where is not None:
+                events.setdefault(where, []).append(event)
+        loaded = {}
+        for partition in sorted(events, key=lambda one: (one.topic_id.value, one.partition)):
+            lock_or_create_partition(connection, self._cluster_id, partition)
+            loaded[partition] = load_cache(
+                connection,
+                self._cluster_id,
+                partition,
+                {
+                    event.remote_log_segment_id
+                    for event in events[partition]
+                    if not isinstance(event, PartitionRemoval | UnusableRecord)
+                },
+                [event for event in events[partition] if isinstance(event, RemoteLogSegmentMetadata)],
+                whole=any(isinstance(event, PartitionRemoval) for event in events[partition]),
+            )
+        return loaded
+
+    def _write(
+        self, connection: Connection, effects: PageEffects, loaded: Mapping[TopicIdPartition, LoadedCache]
+    ) -> list[str]:
+        now_ms = self._now_ms(connection)
+        told = list(effects.findings)
+        for partition, applied in effects.partitions.items():
+            rows = BrokerRows(connection, self._cluster_id, partition, loaded[partition], self._now_ms)
+            told += [(partition, difference) for difference in rows.write(applied)]
+        for where, finding in told:
+            subject = METADATA_TOPIC if where is None else f"{where} ({where.topic_id})"
+            say(connection, self._cluster_id, subject, finding, now_ms)
+        return [finding if where is None else f"{where}: {finding}" for where, finding in told]
+
+    def _move(self, connection: Connection, position: IngestPosition, effects: PageEffects) -> list[str]:
+        number = position.metadata_partition
+        sql_metadata_positions.move_position(connection, self._cluster_id, position, effects.next_offset)
+        if effects.stopped is not None:
+            sql_metadata_positions.stop_position(
+                connection, self._cluster_id, position, effects.stopped, self._now_ms(connection)
+            )
+        if position.rereading_to is not None and effects.next_offset >= position.rereading_to:
+            return self._complete(connection, number)
+        return []
+
+    def _complete(self, connection: Connection, number: int) -> list[str]:
+        """It was read again, to the end of when that began."""
+        topic = sql_metadata_positions.topic_read(connection, self._cluster_id)
+        count = 0 if topic is None else topic.partition_count
+        now_ms = self._now_ms(connection)
+        gone = sql_take_over.forget_untold(connection, self._cluster_id, number, count, now_ms) if count else []
+        sql_metadata_positions.end_rereading(connection, self._cluster_id, number)
+        return gone

@@ -1,0 +1,253 @@
+"""Journals of what was published, in SQL.
+
+| step                  | a crash after it leaves                        | what clears it up                        |
+|-----------------------|------------------------------------------------|------------------------------------------|
+| `intend`              | a pending record: sent or not, nobody knows    | the next publisher of the partition      |
+|                       |                                                | reads the topic from `next_offset` on    |
+| `advance` with `found`| a record whose offset is known                 | nobody has to                            |
+"""
+
+from dataclasses import replace
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, bindparam, delete, func, insert, select, update
+
+from include.tiering.database.clock import NowMs, database_now_ms
+from include.tiering.database.fencing import hold_fence
+from include.tiering.database.partition_rows import ensure_partition, in_partition, key_of, partition_from
+from include.tiering.database.schema import publications, published_records, topics
+from include.tiering.database.statements import insert_if_absent
+from include.tiering.database.transactions import reading, writing
+from include.tiering.errors import PublicationRefusedError
+from include.tiering.metadata_sync.publication_contract import Intent, Journal, JournalRecord, PublicationTotal
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.runs import sql_lease_rows
+from include.tiering.runs.contract import PartitionLease
+from include.tiering.segments.contract import Fence, LeaseRole
+
+_OWNER: Final = (
+    select(topics.c.owner)
+    .where(topics.c.cluster_id == bindparam("of_cluster"), topics.c.topic_id == bindparam("of_topic"))
+    .with_for_update(read=True)
+)
+_JOURNAL: Final = select(publications).where(in_partition(publications))
+_LOCKED_JOURNAL: Final = _JOURNAL.with_for_update()
+_RECORDS: Final = (
+    select(published_records).where(in_partition(published_records)).order_by(published_records.c.sequence)
+)
+_LAST: Final = (
+    select(published_records)
+    .where(in_partition(published_records))
+    .order_by(published_records.c.sequence.desc())
+    .limit(1)
+)
+_PENDING: Final = (in_partition(published_records), published_records.c.metadata_offset.is_(None))
+_FOUND: Final = update(published_records).where(*_PENDING).values(metadata_offset=bindparam("found_at"))
+_AGAIN: Final = update(published_records).where(*_PENDING).values(intended_at_ms=bindparam("again_at_ms"))
+_FORGET: Final = delete(published_records).where(*_PENDING)
+_MOVE: Final = (
+    update(publications)
+    .where(in_partition(publications), publications.c.next_offset < bindparam("read_to"))
+    .values(next_offset=bindparam("read_to"))
+)
+_WRITE: Final = insert(published_records)
+
+
+class SqlPublicationStore:
+    """`PublicationStore` of one cluster over the platform's database."""
+
+    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
+        self._engine = engine
+        self._cluster_id = cluster_id
+        self._now_ms = now_ms
+
+    def claim(self, partition: TopicIdPartition, *, run_id: str, batch_id: str, lease_ms: int) -> PartitionLease | None:
+        with writing(self._engine) as connection:
+            now_ms = self._now_ms(connection)
+            fence = sql_lease_rows.take(
+                connection,
+                self._cluster_id,
+                partition,
+                LeaseRole.PUBLISH,
+                run_id=run_id,
+                batch_id=batch_id,
+                now_ms=now_ms,
+                lease_ms=lease_ms,
+            )
+        if fence is None:
+            return None
+        return PartitionLease(run_id=run_id, batch_id=batch_id, fence=fence, expires_at_ms=now_ms + lease_ms)
+
+    def now_ms(self) -> int:
+        with reading(self._engine) as connection:
+            return self._now_ms(connection)
+
+    def journal(self, partition: TopicIdPartition) -> Journal | None:
+        with reading(self._engine) as connection:
+            return self._journal(connection, partition)
+
+    def begin(self, fence: Fence, *, metadata_partition: int, partition_count: int, next_offset: int) -> Journal:
+        partition = fence.topic_id_partition
+        with writing(self._engine) as connection:
+            hold_fence(connection, self._cluster_id, fence)
+            ensure_partition(connection, self._cluster_id, partition)
+            values = self._columns_of(partition) | {
+                "metadata_partition": metadata_partition,
+                "partition_count": partition_count,
+                "next_offset": next_offset,
+                "begun_at_ms": self._now_ms(connection),
+            }
+            insert_if_absent(connection, publications, values)
+            journal = self._journal(connection, partition)
+        if journal is None:
+            raise PublicationRefusedError(f"{partition}: its journal vanished while it was begun")
+        return journal
+
+    def intend(self, fence: Fence, sequence: int, intent: Intent) -> JournalRecord:
+        partition = fence.topic_id_partition
+        key = key_of(self._cluster_id, partition)
+        with writing(self._engine) as connection:
+            self._hold(connection, fence)
+            self._require_owner(connection, partition)
+            row = connection.execute(_LAST, key).one_or_none()
+            last = None if row is None else _record_from(row)
+            if last is not None and last.sequence == sequence and last.intent == intent:
+                if last.offset is None:
+                    last = replace(last, intended_at_ms=self._now_ms(connection))
+                    connection.execute(_AGAIN, key | {"again_at_ms": last.intended_at_ms})
+                return last
+            expected = 0 if last is None else last.sequence + 1
+            if sequence != expected:
+                raise PublicationRefusedError(f"{partition}: the next record is number {expected}, not {sequence}")
+            if last is not None and last.offset is None:
+                raise PublicationRefusedError(f"{partition}: record {last.sequence} may be in the topic, or not, yet")
+            record = JournalRecord(sequence, intent, self._now_ms(connection), None)
+            connection.execute(_WRITE, self._columns_of(partition) | _columns_from(record))
+        return record
+
+    def advance(self, fence: Fence, next_offset: int, *, found: int | None = None) -> None:
+        key = key_of(self._cluster_id, fence.topic_id_partition)
+        if found is not None and not 0 <= found < next_offset:
+            raise PublicationRefusedError(f"{fence.topic_id_partition}: {found} was not read, {next_offset} is next")
+        with writing(self._engine) as connection:
+            self._hold(connection, fence)
+            if found is not None and connection.execute(_FOUND, key | {"found_at": found}).rowcount == 0:
+                self._require_found_before(connection, fence, found)
+            connection.execute(_MOVE, key | {"read_to": next_offset})
+
+    def forget_pending(self, fence: Fence) -> None:
+        with writing(self._engine) as connection:
+            self._hold(connection, fence)
+            connection.execute(_FORGET, key_of(self._cluster_id, fence.topic_id_partition))
+
+    def totals(self) -> tuple[PublicationTotal, ...]:
+        with reading(self._engine) as connection:
+            rows = connection.execute(_totals(), {"of_cluster": self._cluster_id}).all()
+        return tuple(
+            PublicationTotal(partition_from(row.topic_id, row.partition, row.name), row.live or 0, row.end_offset)
+            for row in rows
+        )
+
+    def _journal(self, connection: Connection, partition: TopicIdPartition) -> Journal | None:
+        key = key_of(self._cluster_id, partition)
+        row = connection.execute(_JOURNAL, key).one_or_none()
+        if row is None:
+            return None
+        records = tuple(_record_from(one) for one in connection.execute(_RECORDS, key))
+        return Journal(row.metadata_partition, row.partition_count, row.next_offset, records)
+
+    def _hold(self, connection: Connection, fence: Fence) -> None:
+        hold_fence(connection, self._cluster_id, fence)
+        if (
+            connection.execute(_LOCKED_JOURNAL, key_of(self._cluster_id, fence.topic_id_partition)).one_or_none()
+            is None
+        ):
+            raise PublicationRefusedError(f"{fence.topic_id_partition}: nothing was begun to be published")
+
+    def _require_owner(self, connection: Connection, partition: TopicIdPartition) -> None:
+        key = {"of_cluster": self._cluster_id, "of_topic": str(partition.topic_id)}
+        stored = connection.execute(_OWNER, key).scalar_one_or_none()
+        owner = TopicOwner.NONE if stored is None else TopicOwner(stored)
+        if owner is not TopicOwner.HANDING_OVER:
+            raise PublicationRefusedError(f"{partition}: its topic's owner is {owner}, not {TopicOwner.HANDING_OVER}")
+
+    def _require_found_before(self, connection: Connection, fence: Fence, found: int) -> None:
+        """The same answer again is harmless."""
+        row = connection.execute(_LAST, key_of(self._cluster_id, fence.topic_id_partition)).one_or_none()
+        if row is None or row.metadata_offset != found:
+            raise PublicationRefusedError(f"{fence.topic_id_partition}: no record was waiting to be found at {found}")
+
+    def _columns_of(self, partition: TopicIdPartition) -> dict[str, Any]:
+        return {
+            "cluster_id": self._cluster_id,
+            "topic_id": str(partition.topic_id),
+            "partition": partition.partition,
+        }
+
+
+def _columns_from(record: JournalRecord) -> dict[str, Any]:
+    return {
+        "sequence": record.sequence,
+        "segment_id": str(record.intent.segment_id),
+        "state": record.intent.state,
+        "start_offset": record.intent.start_offset,
+        "end_offset": record.intent.end_offset,
+        "value": record.intent.value,
+        "intended_at_ms": record.intended_at_ms,
+        "metadata_offset": record.offset,
+    }
+
+
+def _record_from(row: Any) -> JournalRecord:
+    intent = Intent(
+        Uuid.parse(row.segment_id),
+        RemoteLogSegmentState(row.state),
+        row.start_offset,
+        row.end_offset,
+        bytes(row.value),
+    )
+    return JournalRecord(row.sequence, intent, row.intended_at_ms, row.metadata_offset)
+
+
+def _totals() -> Any:
+    """A segment is live if the last of its records that was read back says FINISHED."""
+    records, journals = published_records.c, publications.c
+    latest = (
+        select(
+            records.cluster_id,
+            records.topic_id,
+            records.partition,
+            records.state,
+            records.end_offset,
+            func.row_number()
+            .over(
+                partition_by=(records.cluster_id, records.topic_id, records.partition, records.segment_id),
+                order_by=records.sequence.desc(),
+            )
+            .label("age"),
+        )
+        .where(records.cluster_id == bindparam("of_cluster"), records.metadata_offset.is_not(None))
+        .subquery()
+    )
+    live = (
+        select(
+            latest.c.topic_id,
+            latest.c.partition,
+            func.count().label("live"),
+            func.max(latest.c.end_offset).label("end_offset"),
+        )
+        .where(latest.c.age == 1, latest.c.state == RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+        .group_by(latest.c.topic_id, latest.c.partition)
+        .subquery()
+    )
+    same = (live.c.topic_id == journals.topic_id) & (live.c.partition == journals.partition)
+    named = (topics.c.cluster_id == journals.cluster_id) & (topics.c.topic_id == journals.topic_id)
+    return (
+        select(journals.topic_id, journals.partition, topics.c.name, live.c.live, live.c.end_offset)
+        .join(topics, named)
+        .outerjoin(live, same)
+        .where(journals.cluster_id == bindparam("of_cluster"))
+        .order_by(topics.c.name, journals.topic_id, journals.partition)
+    )

@@ -1,5 +1,0 @@
-"""Log lines (`logs`) and metrics (`metrics`)."""
-
-from include.tiering.observability.logs import for_partition, get_logger, log_to_stderr, redact
-
-__all__ = ["for_partition", "get_logger", "log_to_stderr", "redact"]

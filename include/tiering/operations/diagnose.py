@@ -1,0 +1,300 @@
+"""Why a topic is not tiered: for each partition the first thing that keeps it, and what to do about it.
+
+A decision over values; whoever asks collects them. One thing at a time: what is behind an obstacle shows once that is
+gone.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+from include.tiering.copying.copy_plan import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.copying.out_of_sight import errors_about
+from include.tiering.errors import printable
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, UnfinishedTransaction
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.operations.partition_readiness import NotReady
+from include.tiering.operations.readiness import Readiness
+from include.tiering.quotas.contract import QuotasInForce
+from include.tiering.quotas.scopes import copy_scopes
+from include.tiering.quotas.topic_quota import TopicQuotaReport
+from include.tiering.runs.contract import LeaseAhead, LeaseHolder, PlannedPartition
+from include.tiering.runs.leases_ahead import say_ahead
+from include.tiering.units import format_bytes, format_duration
+
+
+class Cause(StrEnum):
+    """What keeps a partition; the last five keep nothing."""
+
+    NOT_FOUND = "not found"
+    NOT_INCLUDED = "not included"
+    HANDOVER = "hand-over under way"
+    PLATFORM = "platform not ready"
+    NOT_READY = "partition not ready"
+    OPEN_TRANSACTION = "open transaction"
+    NOT_ELIGIBLE = "not eligible"
+    HELD_BACK = "held back"
+    TOPIC_QUOTA = "topic quota"
+    BEING_COPIED = "being copied"
+    WAITS_FOR_A_RUN = "waits for a run"
+    NOTHING_ROLLED = "nothing rolled yet"
+    UP_TO_DATE = "up to date"
+    DELETED = "deleted"
+
+    @property
+    def tiers(self) -> bool:
+        return self in _TIERS
+
+    @property
+    def is_finding(self) -> bool:
+        """Something keeps it that could tier."""
+        return not self.tiers and self is not Cause.DELETED
+
+
+_TIERS: Final = frozenset({Cause.BEING_COPIED, Cause.WAITS_FOR_A_RUN, Cause.NOTHING_ROLLED, Cause.UP_TO_DATE})
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """One line. `partition` is None if it concerns the topic as a whole, of which nothing is known."""
+
+    topic: str
+    partition: TopicIdPartition | None
+    cause: Cause
+    finding: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known about one topic now.
+
+    `plan` and `replicas` (those that a copy may read) are empty if the platform is not ready. `workers` share the
+    quotas. `transactions` are asked only where one keeps something.
+    """
+
+    topic: str
+    included: bool
+    readiness: Readiness
+    plan: CopyPlan
+    replicas: Sequence[Replica]
+    now_ms: int
+    transactions: Callable[[Replica], Sequence[UnfinishedTransaction]]
+    quotas: QuotasInForce = field(default_factory=lambda: QuotasInForce(0, {}))
+    workers: int = 0
+    topic_quotas: TopicQuotaReport = field(default_factory=TopicQuotaReport)
+    holders: Mapping[TopicIdPartition, LeaseHolder] = field(default_factory=dict)
+    ahead: Sequence[LeaseAhead] = ()
+
+
+def diagnose(evidence: Evidence) -> tuple[Diagnosis, ...]:
+    """One line per partition, by number; one for the topic where no partition can be looked at."""
+    if not evidence.readiness.holds:
+        return (_platform(evidence),)
+    if not evidence.readiness.partitions:
+        return (_without_partitions(evidence),)
+    replicas = {replica.topic_id_partition: replica for replica in evidence.replicas}
+    return tuple(
+        _with_leases_ahead(
+            evidence,
+            Diagnosis(
+                evidence.topic, one.topic_id_partition, *_of_partition(evidence, one.topic_id_partition, replicas)
+            ),
+        )
+        for one in evidence.readiness.partitions
+    )
+
+
+def _with_leases_ahead(evidence: Evidence, found: Diagnosis) -> Diagnosis:
+    """They keep nothing: the cause stays."""
+    ahead = [say_ahead(lease) for lease in evidence.ahead if lease.topic_id_partition == found.partition]
+    return replace(found, finding="; ".join((found.finding, *ahead)))
+
+
+Line = tuple[Cause, str, str]
+"""Cause, finding, advice."""
+
+
+def _platform(evidence: Evidence) -> Diagnosis:
+    missing = "; ".join(evidence.readiness.missing)
+    return Diagnosis(
+        evidence.topic, None, Cause.PLATFORM, missing, "mend it: runs go on by themselves (docs/runbook.md)"
+    )
+
+
+def _without_partitions(evidence: Evidence) -> Diagnosis:
+    refusals = sorted({one.reason for replica in evidence.replicas for one in replica.segments if one.reason})
+    if refusals:
+        return Diagnosis(evidence.topic, None, Cause.NOT_ELIGIBLE, refusals[0], _advice(refusals[0]))
+    finding = "no directory of log_dirs has a partition of it, and nothing of it is remote"
+    return Diagnosis(evidence.topic, None, Cause.NOT_FOUND, finding, "check the name, and log_dirs")
+
+
+def _of_partition(
+    evidence: Evidence, partition: TopicIdPartition, replicas: Mapping[TopicIdPartition, Replica]
+) -> Line:
+    unready = next(one for one in evidence.readiness.partitions if one.topic_id_partition == partition)
+    if unready.reason is NotReady.DELETED:
+        return Cause.DELETED, f"{unready.reason}, {unready.detail}", ""
+    if not evidence.included:
+        return Cause.NOT_INCLUDED, "topics.include does not name it", f"add {evidence.topic} to topics.include"
+    held_back = next((one for one in evidence.plan.held_back if one.topic_id_partition == partition), None)
+    planned = next((one for one in evidence.plan.partitions if one.replica_id.topic_id_partition == partition), None)
+    decides = unready.reason in (NotReady.STOPPED, NotReady.UNDECIDED)
+    says_more = decides and (held_back is not None or planned is not None)
+    if unready.reason is not None and not says_more:
+        return (
+            Cause.NOT_READY,
+            f"{unready.reason}: {unready.detail}".removesuffix(": "),
+            "docs/runbook.md, by these words",
+        )
+    if planned is not None:
+        refused = _refused_by_topic_quota(evidence, planned)
+        if refused is not None:
+            return refused
+    anew = 0 if planned is None else sum(segment.supersedes is not None for segment in planned.segments)
+    if held_back is not None:
+        cause, finding, advice = _held_back(evidence, held_back, replicas.get(partition))
+        failed = f"; before it the next run copies {_segments(anew)} anew: failed the quality gate" if anew else ""
+        return cause, finding + failed, advice
+    if planned is not None:
+        return _on_its_way(evidence, planned, anew)
+    return _nothing_left(replicas[partition])
+
+
+def _held_back(evidence: Evidence, held_back: HeldBackPartition, replica: Replica | None) -> Line:
+    if held_back.reason not in (HeldBack.NOT_ELIGIBLE, HeldBack.DAMAGED) or replica is None:
+        finding = f"from offset {held_back.next_offset}: {held_back.reason}: {held_back.detail}"
+        return Cause.HELD_BACK, finding, _advice_held_back(held_back)
+    if held_back.detail == IneligibleReason.ABOVE_LAST_STABLE_OFFSET:
+        return _unstable(evidence, replica)
+    bounds = {
+        IneligibleReason.ABOVE_HIGH_WATERMARK.value: f" {replica.high_watermark}",
+        IneligibleReason.NOT_FLUSHED.value: f" (recovery point {replica.recovery_point})",
+        IneligibleReason.BELOW_LOG_START.value: f" {replica.log_start_offset}",
+    }
+    finding = f"segment at {held_back.next_offset}: {held_back.detail}{bounds.get(held_back.detail, '')}"
+    errors = errors_about(held_back.topic_id_partition, evidence.plan.errors)
+    if held_back.detail in _DAMAGE and errors:
+        finding += f": {errors[0].path}: {errors[0].message}"
+    return Cause.NOT_ELIGIBLE, finding, _advice(held_back.detail)
+
+
+def _advice_held_back(held_back: HeldBackPartition) -> str:
+    if held_back.reason is HeldBack.STORE_IN_DOUBT:
+        return "nothing is copied again before the store is right: docs/runbook.md, Segments are missing from the store"
+    if held_back.reason is HeldBack.COMPACTED and held_back.hole is None:
+        return "docs/runbook.md, A segment was compacted away"
+    partition = held_back.topic_id_partition
+    command = f"./tiering skip {partition.topic} --partition {partition.partition}"
+    if held_back.follow_from is not None:
+        follow = f"{command} --follow-source-from {held_back.follow_from} --reason TEXT"
+        return f"decide: docs/runbook.md, The source has another history; {follow}"
+    if held_back.reason not in (HeldBack.HOLE, HeldBack.LOST, HeldBack.FAILED_AGAIN, HeldBack.COMPACTED):
+        return "docs/runbook.md, A partition is held back"
+    return f"if the archive may go on without them: {command} --reason TEXT"
+
+
+def _unstable(evidence: Evidence, replica: Replica) -> Line:
+    stable = f"last stable offset {replica.last_stable_offset}, high watermark {replica.high_watermark}"
+    open_ones = evidence.transactions(replica)
+    if not open_ones:
+        return Cause.OPEN_TRANSACTION, f"{stable}; its end is not seen below the high watermark yet", "wait a minute"
+    oldest, more = open_ones[0], len(open_ones) - 1
+    age = ""
+    if oldest.since_ms >= 0:
+        age = f" for {format_duration(max(0, evidence.now_ms - oldest.since_ms) / 1000)}"
+    others = f", and {more} more" if more else ""
+    whose = f"producer {oldest.producer_id}"
+    if oldest.transactional_id is not None:
+        whose += f" ({printable(oldest.transactional_id)})"
+    finding = f"open transaction of {whose}{age} from offset {oldest.first_offset}{others}; {stable}"
+    topic, number = replica.topic_id_partition.topic, replica.topic_id_partition.partition
+    advice = (
+        f"if its producer is gone: kafka-transactions.sh abort --topic {topic} --partition {number} "
+        f"--start-offset {oldest.first_offset}"
+    )
+    return Cause.OPEN_TRANSACTION, finding, advice
+
+
+def _refused_by_topic_quota(evidence: Evidence, planned: PlannedPartition) -> Line | None:
+    report = evidence.topic_quotas
+    usage = next((one for one in report.brokers if one.broker_id == planned.replica_id.broker_id), None)
+    own = None if usage is None else next((one for one in usage.topics if one.topic == evidence.topic), None)
+    if not report.enabled or usage is None or own is None or usage.threshold is None or own.threshold is None:
+        return None
+    total, rate = usage.meters.bytes_in_per_second, own.meters.bytes_in_per_second
+    if total <= usage.threshold or rate <= own.threshold:
+        return None
+    finding = (
+        f"brings in {format_bytes(round(rate))}/s (threshold {format_bytes(int(own.threshold))}/s) while broker "
+        f"{usage.broker_id} brings in {format_bytes(round(total))}/s (threshold {format_bytes(usage.threshold)}/s)"
+    )
+    return Cause.TOPIC_QUOTA, finding, "it recovers by itself; or raise a threshold: ./tiering configs --alter"
+
+
+def _on_its_way(evidence: Evidence, planned: PlannedPartition, anew: int) -> Line:
+    what = f"{_segments(len(planned.segments))}, {format_bytes(planned.size_bytes)}"
+    what += f", from {planned.segments[0].base_offset}"
+    what += f" ({anew} of them anew: failed the quality gate)" if anew else ""
+    quota = _quota(evidence, planned)
+    holder = evidence.holders.get(planned.replica_id.topic_id_partition)
+    if holder is not None:
+        since = format_duration(max(0, evidence.now_ms - holder.claimed_at_ms) / 1000)
+        return Cause.BEING_COPIED, f"batch {holder.batch_id} has held it for {since}: {what} to go{quota}", ""
+    return (
+        Cause.WAITS_FOR_A_RUN,
+        f"{what} to copy{quota}",
+        "the next run of tiering_copy, or ./tiering copy, takes them",
+    )
+
+
+def _segments(number: int) -> str:
+    return f"{number} segment" if number == 1 else f"{number} segments"
+
+
+def _quota(evidence: Evidence, planned: PlannedPartition) -> str:
+    """The narrowest quota that holds it, who shares it, and how long its bytes take at least; empty without one."""
+    limits = [
+        (quota, scope)
+        for scope in copy_scopes(planned.replica_id.broker_id, evidence.topic)
+        if (quota := evidence.quotas.of(scope)) is not None
+    ]
+    if not limits:
+        return ""
+    quota, scope = min(limits)
+    shared = f", shared by {evidence.workers} workers" if evidence.workers > 1 else ""
+    least = format_duration(planned.size_bytes / quota)
+    return (
+        f"; copy quota {format_bytes(quota)}/s of {scope.level} {scope.name}".rstrip() + f"{shared}: {least} at least"
+    )
+
+
+def _nothing_left(replica: Replica) -> Line:
+    active = replica.segments[-1]
+    advice = "it is copied once it has rolled: segment.bytes or segment.ms of the topic"
+    finding = f"active segment from offset {active.base_offset}, {format_bytes(active.size_bytes)}"
+    if len(replica.segments) == 1:
+        return Cause.NOTHING_ROLLED, f"only the {finding}", advice
+    return Cause.UP_TO_DATE, f"all that has rolled is remote; {finding}", advice
+
+
+def _advice(reason: str) -> str:
+    return _ADVICE.get(reason, "docs/runbook.md, A segment is not eligible")
+
+
+_DAMAGE: Final = frozenset({IneligibleReason.CORRUPT.value, IneligibleReason.AFTER_CORRUPT.value})
+_ADVICE: Final[Mapping[str, str]] = {
+    IneligibleReason.ABOVE_HIGH_WATERMARK: "usually a checkpoint a minute old: wait; if it stays, a follower is behind",
+    IneligibleReason.NOT_FLUSHED: "wait for the next roll, or replicate with min.insync.replicas of 2",
+    IneligibleReason.PAST_RETENTION: "nothing: the broker is about to delete it",
+    IneligibleReason.BELOW_LOG_START: "nothing: the broker is about to delete it",
+    IneligibleReason.NO_PRODUCER_SNAPSHOT: "look for files deleted by hand: the broker writes one at each roll",
+    IneligibleReason.NO_LEADER_EPOCH: "older than leader epochs, or the checkpoint was lost: it stays there",
+    IneligibleReason.TOPIC_CONTRADICTED: "docs/runbook.md, A segment is not eligible: mend partition.metadata",
+    IneligibleReason.CORRUPT: "docs/runbook.md, A source file is corrupt",
+    IneligibleReason.COMPACTED_SEGMENT: "docs/runbook.md, A segment was compacted away",
+    IneligibleReason.COMPACTED: "nothing: compacted topics are never tiered",
+    IneligibleReason.INTERNAL_TOPIC: "nothing: internal topics are never tiered",
+}

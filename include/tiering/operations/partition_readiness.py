@@ -1,0 +1,233 @@
+"""Which partitions may be worked on now, and what the others wait for (KIP-1105's isReady, for what we can know).
+
+A partition is ready if its metadata is complete, the leader's replica is found where we can read, topic facts do not
+contradict it, the topic is ours, nothing has stopped it, and the plan of a copy does not hold it back until a person
+decides. One that is not waits by itself: the others go on. Of a topic that was deleted nothing is waited for.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain
+from types import MappingProxyType
+from typing import Final
+
+from include.tiering.copying.copy_plan import CopyPlan
+from include.tiering.copying.out_of_sight import NEVER_TIERED, partitions_in_facts, where_it_may_be
+from include.tiering.errors import ClusterFactsError
+from include.tiering.kafka.cluster.contract import ClusterFacts, PartitionFacts
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanReport
+from include.tiering.kafka.log_dirs.topic_patterns import matches
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.runs.contract import ALL_TOPICS
+from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.segments.own_topics import owner_seen
+from include.tiering.segments.topic_deletions_contract import TopicDeletion
+from include.tiering.units import format_utc
+
+
+class NotReady(StrEnum):
+    """Why nothing may be done with a partition now."""
+
+    METADATA = "its metadata is not complete"
+    FACTS = "topic facts are unknown or contradict what is on disk"
+    NO_LEADER_REPLICA = "its leader's replica is not found in a readable log directory"
+    NOT_OURS = "another owner works on this topic"
+    DELETED = "deleted in the cluster"
+    UNREAD = "not all is read that its brokers wrote about it"
+    STOPPED = "stopped until a person decides"
+    UNDECIDED = "waits until a person decides"
+    PAUSED = "paused"
+
+    @property
+    def waitable(self) -> bool:
+        """Whether it may pass without a person who decides something about this partition."""
+        return self not in (NotReady.NOT_OURS, NotReady.STOPPED, NotReady.UNDECIDED, NotReady.DELETED)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReadiness:
+    """`reason` is None exactly if the partition is ready; `detail` says more, for a person."""
+
+    topic_id_partition: TopicIdPartition
+    reason: NotReady | None
+    detail: str = ""
+
+    @property
+    def ready(self) -> bool:
+        return self.reason is None
+
+    @property
+    def waits(self) -> bool:
+        """Not ready, and there is something to wait for."""
+        return self.reason not in (None, NotReady.DELETED)
+
+    def __str__(self) -> str:
+        if self.reason is None:
+            return f"{self.topic_id_partition}: ready"
+        return f"{self.topic_id_partition}: {self.reason}" + (f": {self.detail}" if self.detail else "")
+
+
+_CONTRADICTIONS: Final = frozenset(
+    {
+        IneligibleReason.TOPIC_UNKNOWN,
+        IneligibleReason.TOPIC_CONTRADICTED,
+        IneligibleReason.AMBIGUOUS_REPLICA,
+        IneligibleReason.OFFSETS_UNKNOWN,
+        IneligibleReason.STALE_LOG_DIR,
+        IneligibleReason.HIGH_WATERMARK_ABOVE_LOG_END,
+        IneligibleReason.RECOVERY_POINT_ABOVE_LOG_END,
+        IneligibleReason.LOG_START_ABOVE_LOG_END,
+        IneligibleReason.CHECKPOINT_OLDER_THAN_LOG,
+    }
+)
+Obstacle = tuple[NotReady, str]
+"""Why nothing may be done, and what says more, for a person."""
+NOTHING_PLANNED: Final = CopyPlan("", (), (), ())
+NOTHING_DELETED: Final[Mapping[Uuid, TopicDeletion]] = MappingProxyType({})
+
+
+def partition_readiness(
+    report: ScanReport | None,
+    *,
+    topics: Collection[str],
+    metadata: RemoteLogMetadata,
+    registry: TopicRegistry,
+    facts: ClusterFacts,
+    paused: Collection[str],
+    plan: CopyPlan = NOTHING_PLANNED,
+    deletions: Mapping[Uuid, TopicDeletion] = NOTHING_DELETED,
+    expire_after_days: int | None = None,
+) -> tuple[PartitionReadiness, ...]:
+    """Every partition of `topics` (patterns) that is on disk, in the cluster, or has remote segments.
+
+    Topics that are never tiered are left out. Ordered by topic and partition.
+
+    `plan` is what a copy would do now, from the same scan. `deletions`: what is recorded of topics,
+    whose remote segments go after so many days; None: they stay.
+
+    Without a `report` it is about work that reads no log of a broker, such as deleting: what is or is not on disk, and
+    what stopped the copy of a partition, holds nothing up.
+    """
+    groups: dict[TopicIdPartition, list[Replica]] = defaultdict(list)
+    for replica in () if report is None else report.replicas:
+        groups[replica.topic_id_partition].append(replica)
+    never = {partition.topic_id for partition, replicas in groups.items() if _reasons(replicas) & NEVER_TIERED}
+    remote = {partition for partition in metadata.partitions() if matches(partition.topic, topics)}
+    in_facts = {} if report is None else _in_facts(report, topics, facts)
+    judged = []
+    for partition in sorted(
+        {*groups, *remote, *in_facts}, key=lambda one: (one.topic, one.partition, one.topic_id.value)
+    ):
+        if partition.topic_id in never:
+            continue
+        replicas = groups.get(partition, ())
+        if report is not None and _is_deleted(partition, replicas, facts, deletions):
+            stays = "nothing of it is remote" if partition not in remote else _what_stays(expire_after_days)
+            judged.append(_deleted(partition, deletions.get(partition.topic_id), stays))
+            continue
+        obstacles = chain(
+            _obstacles_of_facts(partition, replicas, report, metadata, registry, in_facts),
+            () if report is None else _obstacles_of_plan(partition, metadata, plan),
+            _pause(partition, paused),
+        )
+        reason, detail = next(obstacles, (None, ""))
+        judged.append(PartitionReadiness(partition, reason, detail))
+    return tuple(judged)
+
+
+def unread_partitions(unread: Mapping[TopicIdPartition, str]) -> tuple[PartitionReadiness, ...]:
+    """Partitions that work which reads back (sizes, quality, audits) leaves out, with why."""
+    return tuple(PartitionReadiness(partition, NotReady.UNREAD, why) for partition, why in unread.items())
+
+
+def _obstacles_of_facts(
+    partition: TopicIdPartition,
+    replicas: Sequence[Replica],
+    report: ScanReport | None,
+    metadata: RemoteLogMetadata,
+    registry: TopicRegistry,
+    in_facts: Mapping[TopicIdPartition, PartitionFacts],
+) -> Iterator[Obstacle]:
+    """In the order in which one would mend them. Of a topic of brokers nothing is copied or expired here, whatever else
+    it waits for."""
+    is_brokers = registry.owner(partition.topic_id) is TopicOwner.BROKER
+    if not is_brokers and not metadata.is_ready(partition):
+        yield NotReady.METADATA, ""
+    contradictions = sorted(_reasons(replicas) & _CONTRADICTIONS)
+    chosen = next((replica for replica in replicas if replica.chosen), None)
+    if contradictions and (chosen is None or _reasons([chosen]) & _CONTRADICTIONS):
+        yield NotReady.FACTS, contradictions[0]
+    if chosen is None and report is not None:
+        yield NotReady.NO_LEADER_REPLICA, where_it_may_be(partition, report, in_facts.get(partition))
+    owner = registry.owner(partition.topic_id)
+    if chosen is not None:
+        owner = owner_seen(chosen, owner)
+    if owner not in (TopicOwner.PLATFORM, TopicOwner.NONE):
+        yield NotReady.NOT_OURS, f"owner: {owner}"
+
+
+def _obstacles_of_plan(partition: TopicIdPartition, metadata: RemoteLogMetadata, plan: CopyPlan) -> Iterator[Obstacle]:
+    """What the plan copies now is ready, though more of the partition may wait behind it. A partition that is stopped
+    goes on where the plan copies what failed anew."""
+    held_back = [one for one in plan.held_back if one.topic_id_partition == partition and one.needs_a_person]
+    planned = [one for one in plan.partitions if one.replica_id.topic_id_partition == partition]
+    stopped = metadata.stopped_reason(partition)
+    is_mended = any(segment.supersedes is not None for one in planned for segment in one.segments)
+    if stopped is not None and (held_back or not is_mended):
+        yield NotReady.STOPPED, stopped
+    if held_back and not planned:
+        first = held_back[0]
+        yield NotReady.UNDECIDED, f"from offset {first.next_offset}: {first.reason}: {first.detail}"
+
+
+def _pause(partition: TopicIdPartition, paused: Collection[str]) -> Iterator[Obstacle]:
+    if ALL_TOPICS in paused or partition.topic in paused:
+        yield NotReady.PAUSED, "./tiering resume" + ("" if ALL_TOPICS in paused else f" --topic {partition.topic}")
+
+
+def _is_deleted(
+    partition: TopicIdPartition,
+    replicas: Sequence[Replica],
+    facts: ClusterFacts,
+    deletions: Mapping[Uuid, TopicDeletion],
+) -> bool:
+    """By a positive answer alone (another topic that has the name is one), or by what was recorded of one. Where
+    nothing can be asked the record counts."""
+    if IneligibleReason.TOPIC_REMOVED in _reasons(replicas):
+        return True
+    try:
+        if facts.topic(partition.topic_id) is not None:
+            return False
+        is_recorded = partition.topic_id in deletions or facts.is_removed(partition.topic_id)
+        return is_recorded or facts.topic_named(partition.topic) is not None
+    except ClusterFactsError:
+        return partition.topic_id in deletions
+
+
+def _deleted(partition: TopicIdPartition, deletion: TopicDeletion | None, stays: str) -> PartitionReadiness:
+    seen = "" if deletion is None else f"seen {format_utc(deletion.seen_at_ms)}; "
+    return PartitionReadiness(partition, NotReady.DELETED, seen + stays)
+
+
+def _what_stays(expire_after_days: int | None) -> str:
+    if expire_after_days is None:
+        return "its archive stays"
+    return f"its archive stays for {expire_after_days} days, then it goes with an approval"
+
+
+def _reasons(replicas: Iterable[Replica]) -> set[IneligibleReason]:
+    """Why segments are not eligible."""
+    return {segment.reason for replica in replicas for segment in replica.segments if segment.reason is not None}
+
+
+def _in_facts(
+    report: ScanReport, topics: Collection[str], facts: ClusterFacts
+) -> Mapping[TopicIdPartition, PartitionFacts]:
+    """Facts that cannot be read add nothing: the scan has said so."""
+    try:
+        return partitions_in_facts(report, topics, facts)
+    except ClusterFactsError:
+        return {}

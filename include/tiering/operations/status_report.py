@@ -1,0 +1,108 @@
+"""The settings with their origins, and what is paused or running now."""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from include.tiering.configs.mirror_pools import PoolsStatus
+from include.tiering.configs.pools_report import pools_document, pools_table
+from include.tiering.configs.topic_quotas_report import topic_quotas_document, topic_quotas_table
+from include.tiering.model.ids import Uuid
+from include.tiering.presentation import Document, Presentation, Table, count
+from include.tiering.quotas.topic_quota import TopicQuotaReport
+from include.tiering.runs.contract import ALL_TOPICS
+from include.tiering.segments.topic_deletions_contract import TopicDeletion
+from include.tiering.settings.catalogue import all_settings
+from include.tiering.settings.model import TieringSettings
+from include.tiering.units import format_utc
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What SQL says of the work now: names of paused topics (`*`: all), the pools with the batches in them, what topics
+    bring in, and which topics the cluster was seen to delete."""
+
+    paused_topics: Collection[str]
+    pools: PoolsStatus
+    topic_quotas: TopicQuotaReport = field(default_factory=TopicQuotaReport)
+    deleted_topics: Mapping[Uuid, TopicDeletion] = field(default_factory=dict)
+
+
+def present_status(settings: TieringSettings, activity: Activity | None, unavailable: str = "") -> Presentation:
+    """`activity` is None where the database does not answer, for the reason in `unavailable`."""
+    if activity is None:
+        summary = f"activity is not known: {unavailable}"
+    else:
+        running = sum(len(pool.live_batches) for pool in activity.pools.pools)
+        summary = f"{paused_words(activity.paused_topics)}; {count(running, 'batch runs', 'batches run')}"
+    return Presentation(
+        lambda: _document(settings, activity, unavailable),
+        lambda: _tables(settings, activity),
+        summary,
+        ok=activity is not None,
+    )
+
+
+def _document(settings: TieringSettings, activity: Activity | None, unavailable: str) -> Document:
+    document: Document = {
+        "settings": [
+            {
+                "name": setting.name,
+                "value": setting.shown(settings),
+                "origin": settings.origin(setting.name),
+                "dynamic": setting.dynamic,
+            }
+            for setting in all_settings()
+        ],
+    }
+    if activity is None:
+        return {**document, "unavailable": unavailable}
+    return {
+        **document,
+        "paused_topics": sorted(activity.paused_topics),
+        **pools_document(activity.pools),
+        **topic_quotas_document(activity.topic_quotas),
+        "deleted_topics": [
+            {
+                "topic": deletion.topic,
+                "topic_id": str(topic_id),
+                "seen_at_ms": deletion.seen_at_ms,
+                "evidence": deletion.evidence,
+            }
+            for topic_id, deletion in _by_time(activity.deleted_topics)
+        ],
+    }
+
+
+def _tables(settings: TieringSettings, activity: Activity | None) -> tuple[Table, ...]:
+    rows = tuple((s.name, _text(s.shown(settings)), settings.origin(s.name)) for s in all_settings())
+    known = Table("settings", ("setting", "value", "from"), rows)
+    if activity is None:
+        return (known,)
+    return (known, pools_table(activity.pools), *topic_quotas_table(activity.topic_quotas), *_deleted_topics(activity))
+
+
+def _deleted_topics(activity: Activity) -> tuple[Table, ...]:
+    rows = tuple(
+        (deletion.topic, str(topic_id), format_utc(deletion.seen_at_ms), deletion.evidence)
+        for topic_id, deletion in _by_time(activity.deleted_topics)
+    )
+    return (Table("deleted in the cluster", ("topic", "id", "seen", "evidence"), rows),) if rows else ()
+
+
+def _by_time(deletions: Mapping[Uuid, TopicDeletion]) -> list[tuple[Uuid, TopicDeletion]]:
+    return sorted(deletions.items(), key=lambda one: (one[1].seen_at_ms, str(one[0])))
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "unset"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def paused_words(topics: Collection[str]) -> str:
+    """What a set of paused topics means, in a few words."""
+    if ALL_TOPICS in topics:
+        return "all topics are paused"
+    return f"paused: {', '.join(sorted(topics))}" if topics else "nothing is paused"

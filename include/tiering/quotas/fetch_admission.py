@@ -1,0 +1,93 @@
+"""Whether a read of remote bytes may begin now, or how long its reader is asked to stay away (KIP-956).
+
+A reader is never held: while the rate of one of its scopes is above the quota it gets an empty answer with the throttle
+time, and asks again. What is admitted is recorded at once, before it is read, so that readers who ask together do not
+all pass. Pacing inside of what was admitted is the limiter's work; and so is holding back what must not be sent while
+this process knows no share of a quota.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from include.tiering.clock import Clock
+from include.tiering.quotas.scopes import Scope
+from include.tiering.quotas.window import QuotaWindow
+
+DEFAULT_SAMPLES: Final = 11
+DEFAULT_SAMPLE_MS: Final = 1_000
+
+_MANY_SCOPES: Final = 1_000
+
+
+class FetchAdmission:
+    """The windows of one process. Thread-safe.
+
+    `share` gives the bytes a second that this process may move in a scope now: None without a limit, less than 1 while
+    it is unknown. Each reader is held to the largest throttle time of its scopes, so one that asks without pause uses
+    up the quota of its own client scope and leaves the wider ones to others.
+    """
+
+    def __init__(
+        self,
+        share: Callable[[Scope], float | None],
+        clock: Clock,
+        *,
+        samples: int = DEFAULT_SAMPLES,
+        sample_ms: int = DEFAULT_SAMPLE_MS,
+    ) -> None:
+        self._share = share
+        self._clock = clock
+        self._samples = samples
+        self._sample_ms = sample_ms
+        self._lock = threading.Lock()
+        self._windows: dict[Scope, QuotaWindow] = {}
+        self._recorded_at_ms: dict[Scope, int] = {}
+        self._look_at = _MANY_SCOPES
+
+    def throttle_ms(self, scopes: Sequence[Scope]) -> int:
+        """Milliseconds for which whoever reads in these scopes should stay away; 0 if it may read."""
+        with self._lock:
+            return self._throttle_ms(scopes, self._now_ms())
+
+    def admit(self, scopes: Sequence[Scope], size_bytes: int) -> int:
+        """0, and `size_bytes` are recorded: read them. Else the throttle time, and nothing is recorded."""
+        with self._lock:
+            now_ms = self._now_ms()
+            throttle_ms = self._throttle_ms(scopes, now_ms)
+            if throttle_ms == 0:
+                self._record(scopes, size_bytes, now_ms)
+            return throttle_ms
+
+    def record(self, scopes: Sequence[Scope], size_bytes: int) -> None:
+        """Count what is read without asking: the rest of what was admitted."""
+        with self._lock:
+            self._record(scopes, size_bytes, self._now_ms())
+
+    def _throttle_ms(self, scopes: Sequence[Scope], now_ms: int) -> int:
+        return max((self._throttle_of(scope, now_ms) for scope in scopes), default=0)
+
+    def _throttle_of(self, scope: Scope, now_ms: int) -> int:
+        share = self._share(scope)
+        if share is None or share < 1 or scope not in self._windows:
+            return 0
+        return self._windows[scope].throttle_ms(int(share), now_ms)
+
+    def _record(self, scopes: Sequence[Scope], size_bytes: int, now_ms: int) -> None:
+        self._forget_idle(now_ms)
+        for scope in scopes:
+            window = self._windows.setdefault(scope, QuotaWindow(self._samples, self._sample_ms))
+            window.record(size_bytes, now_ms)
+            self._recorded_at_ms[scope] = now_ms
+
+    def _forget_idle(self, now_ms: int) -> None:
+        """Client names are anybody's: a window that is over holds nothing, so it need not be kept."""
+        if len(self._windows) < self._look_at:
+            return
+        for scope, recorded_at_ms in list(self._recorded_at_ms.items()):
+            if now_ms - recorded_at_ms >= self._samples * self._sample_ms:
+                del self._windows[scope], self._recorded_at_ms[scope]
+        self._look_at = max(_MANY_SCOPES, 2 * len(self._windows))
+
+    def _now_ms(self) -> int:
+        return round(self._clock.monotonic() * 1000)

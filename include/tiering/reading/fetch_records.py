@@ -1,0 +1,297 @@
+"""Read record batches of one partition from an offset on, as a broker answers a fetch from remote storage (KIP-405).
+
+    (epoch, offset) -> segment -> its offset index -> a range of the `.log` -> whole batches from the one that holds the
+    offset on, up to max_bytes, the first one even if larger -> the next segment at end offset + 1, while there is room
+
+An answer is of one history: where somebody decided to follow the source's, it ends at the offset from which on that one
+answers (`model.divergence`), and says so. With a leader epoch that epoch's history is read, whichever is followed.
+
+Only served segments are read. Every range is admitted by the fetch quota before it is read, and paced while it is. The
+lineage of a segment is not tested, as Kafka does not: epoch and offset alone say which segment answers.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from include.tiering.errors import FormatError, OffsetOutOfRangeError, RemoteChecksumError, TieringError
+from include.tiering.formats import offset_index
+from include.tiering.formats.whole_batches import WholeBatches
+from include.tiering.model.divergence import (
+    FIRST_HISTORY,
+    Divergence,
+    history_at,
+    last_offset_of,
+    newest_history,
+    said_of,
+    same_before,
+)
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segment_data import IndexType
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.skipped_offsets import OffsetRange, decision_about
+from include.tiering.quotas.contract import Quotas, take_all
+from include.tiering.quotas.fetch_admission import FetchAdmission
+from include.tiering.quotas.scopes import Scope, fetch_scopes
+from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFetch:
+    """What is asked of one partition. Without a leader epoch the newest one that has the offset answers, of the history
+    that is followed there.
+
+    Raises:
+        ValueError: a negative offset or epoch, or no byte asked for.
+    """
+
+    partition: TopicIdPartition
+    offset: int
+    max_bytes: int
+    leader_epoch: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.offset < 0 or self.max_bytes < 1 or (self.leader_epoch is not None and self.leader_epoch < 0):
+            raise ValueError(
+                f"{self.partition}: offset {self.offset}, epoch {self.leader_epoch}, {self.max_bytes} bytes at most"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedRecords:
+    """The answer for one partition: records, or a throttle time, or an error.
+
+    `records` holds whole batches as they stand on disk; they belong to whoever gets them. `base_offset` is the first
+    offset of the first batch, at or below the one asked for; `next_offset` the one to ask for next. Neither moves
+    without records. `throttle_ms` says how long to stay away, 0 within the quota. `said` are sentences about other
+    histories of these offsets.
+    """
+
+    fetch: PartitionFetch
+    base_offset: int
+    next_offset: int
+    records: bytes | bytearray = b""
+    throttle_ms: int = 0
+    error: TieringError | None = None
+    said: tuple[str, ...] = ()
+
+    @classmethod
+    def without_records(
+        cls, fetch: PartitionFetch, *, throttle_ms: int = 0, error: TieringError | None = None
+    ) -> "FetchedRecords":
+        return cls(fetch, fetch.offset, fetch.offset, throttle_ms=throttle_ms, error=error)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordReader:
+    """Reads for any number of threads."""
+
+    metadata: RemoteLogMetadata
+    storage: RemoteStorage
+    quotas: Quotas
+    admission: FetchAdmission
+
+    def find(self, fetch: PartitionFetch) -> RemoteLogSegmentMetadata:
+        """The served segment that holds the offset.
+
+        Raises:
+            OffsetOutOfRangeError: there is none, or the offset is below our log start.
+        """
+        partition, offset = fetch.partition, fetch.offset
+        log_start_offset = self.metadata.partition_truth(partition).log_start_offset
+        if offset < log_start_offset:
+            raise OffsetOutOfRangeError(f"{partition}: offset {offset} is below the log start, {log_start_offset}")
+        divergences = self.metadata.divergences(partition)
+        history = history_at(offset, divergences) if fetch.leader_epoch is None else None
+        epochs = reversed(self._epochs(partition)) if fetch.leader_epoch is None else [fetch.leader_epoch]
+        for epoch in epochs:
+            segment = self._segment_at(partition, epoch, offset, history, divergences)
+            if segment is not None:
+                self._require_served(segment, offset)
+                return segment
+        if history is not None and (whole := self._copied_whole(partition, offset, history, divergences)) is not None:
+            return whole
+        under = "" if fetch.leader_epoch is None else f" under leader epoch {fetch.leader_epoch}"
+        nobody = f"{partition}: no segment in remote storage holds offset {offset}{under}"
+        decision = self._decision(partition, offset)
+        raise OffsetOutOfRangeError(nobody if decision is None else f"{nobody}: {decision}")
+
+    def throttle_ms(self, segment: RemoteLogSegmentMetadata, client: str | None) -> int:
+        """How long this client should stay away from the segment; 0 if it may read."""
+        return self.admission.throttle_ms(_scopes(segment, client))
+
+    def read(self, fetch: PartitionFetch, first: RemoteLogSegmentMetadata, client: str | None) -> FetchedRecords:
+        """The records from the segment on that was found, or no record and the throttle time.
+
+        A quota that is exhausted on the way ends the answer.
+
+        Raises:
+            RemoteChecksumError: what the store has of a segment is not a segment.
+            RemoteStorageError: the store refused or failed.
+        """
+        segment: RemoteLogSegmentMetadata | None = first
+        divergences = self.metadata.divergences(fetch.partition)
+        row = self.metadata.segment(first.remote_log_segment_id)
+        history = FIRST_HISTORY if row is None else row.history
+        last_offset = None if fetch.leader_epoch is not None else last_offset_of(history, divergences)
+        batches = WholeBatches(fetch.offset, fetch.max_bytes, last_offset)
+        throttle_ms, begun = 0, False
+        while segment is not None and not throttle_ms:
+            try:
+                throttle_ms, begun = self._read_segment(segment, batches, client, begun=begun), True
+            except FormatError as error:
+                raise RemoteChecksumError(
+                    f"{segment.remote_log_segment_id} is damaged in the store: {error}"
+                ) from error
+            segment = None if batches.full else self._next_segment(segment, history, divergences)
+        if batches.base_offset is None:
+            return FetchedRecords.without_records(fetch, throttle_ms=throttle_ms)
+        said = said_of(OffsetRange(batches.base_offset, batches.next_offset - 1), history, divergences)
+        return FetchedRecords(fetch, batches.base_offset, batches.next_offset, batches.records, said=said)
+
+    def _read_segment(
+        self, segment: RemoteLogSegmentMetadata, batches: WholeBatches, client: str | None, *, begun: bool
+    ) -> int:
+        """Ranges of one segment until it ends or `batches` are full; returns the throttle time that ended it, or 0.
+
+        Once the read has `begun` it gives at least one batch, whatever the quota says then: a reader that gets nothing
+        for the bytes that it was charged would never get on.
+        """
+        scopes = _scopes(segment, client)
+        limiter = self.quotas.fetch(segment.broker_id, segment.topic_id_partition.topic, client)
+        index_bytes = self.storage.fetch_index(segment, IndexType.OFFSET)
+        take_all(limiter, len(index_bytes))
+        index = offset_index.check(
+            index_bytes,
+            base_offset=segment.start_offset,
+            end_offset=segment.end_offset,
+            size_bytes=segment.segment_size_bytes,
+        )
+        target = max(batches.next_offset, segment.start_offset)
+        position = index.lookup(target).position
+        batches.begin(position, segment.segment_size_bytes, target)
+        missing_bytes = batches.missing_bytes + (index.position_after(target) or position) - position
+        while missing_bytes and position < segment.segment_size_bytes:
+            end = min(position + missing_bytes, segment.segment_size_bytes)
+            if begun and not batches.records:
+                self.admission.record(scopes, end - position)
+            elif throttle_ms := self.admission.admit(scopes, end - position):
+                return throttle_ms
+            begun = True
+            for block in self.storage.fetch_log_segment(segment, position, end - 1, limiter=limiter):
+                batches.feed(block)
+            position, missing_bytes = end, batches.missing_bytes
+        batches.end()
+        return 0
+
+    def _segment_at(
+        self,
+        partition: TopicIdPartition,
+        epoch: int,
+        offset: int,
+        history: int | None,
+        divergences: Sequence[Divergence],
+    ) -> RemoteLogSegmentMetadata | None:
+        """The FINISHED segment that holds the offset under the epoch, the one with the highest end: of this history, or
+        of any. Where that one is not served, one of a later history that was copied whole, and holds the same record.
+        All are listed only where there is more than one history."""
+        if history is None or newest_history(divergences) == FIRST_HISTORY:
+            return self.metadata.segment_for_offset(partition, epoch, offset)
+        found = [
+            row
+            for row in self.metadata.list_segments(partition, epoch)
+            if row.metadata.is_finished and _holds(row.metadata, epoch, offset)
+        ]
+        own = max((row for row in found if row.history == history), key=_end, default=None)
+        if own is not None and own.verdict.is_served:
+            return own.metadata
+        if own is None:
+            return None
+        return max(_same_records(found, offset, history, divergences), key=_end, default=own).metadata
+
+    def _copied_whole(
+        self, partition: TopicIdPartition, offset: int, history: int, divergences: Sequence[Divergence]
+    ) -> RemoteLogSegmentMetadata | None:
+        """For an offset that nothing of this history holds: a served segment of a later one that holds it, below what
+        differs. What was skipped by decision is named instead: it was not compared."""
+        if newest_history(divergences) == history or self._decision(partition, offset) is not None:
+            return None
+        found = [
+            row
+            for row in self.metadata.list_segments(partition)
+            if row.metadata.is_finished and row.metadata.start_offset <= offset <= row.metadata.end_offset
+        ]
+        row = max(_same_records(found, offset, history, divergences), key=_end, default=None)
+        return None if row is None else row.metadata
+
+    def _next_segment(
+        self, segment: RemoteLogSegmentMetadata, history: int, divergences: Sequence[Divergence]
+    ) -> RemoteLogSegmentMetadata | None:
+        """The served segment of this history that goes on after it, under its last leader epoch or a later one."""
+        partition, offset = segment.topic_id_partition, segment.end_offset + 1
+        last_epoch = segment.segment_leader_epochs.entries[-1].epoch
+        for epoch in self._epochs(partition):
+            if epoch < last_epoch:
+                continue
+            found = self._segment_at(partition, epoch, offset, history, divergences)
+            if found is not None:
+                row = self.metadata.segment(found.remote_log_segment_id)
+                return found if row is not None and row.verdict.is_served else None
+        return self._copied_whole(partition, offset, history, divergences)
+
+    def _require_served(self, segment: RemoteLogSegmentMetadata, offset: int) -> None:
+        row = self.metadata.segment(segment.remote_log_segment_id)
+        if row is None or not row.verdict.is_served:
+            verdict = "gone" if row is None else row.verdict
+            decision = self._decision(segment.topic_id_partition, offset)
+            raise OffsetOutOfRangeError(
+                f"{segment.remote_log_segment_id} ({segment.start_offset}..{segment.end_offset}) is not served: "
+                f"its verdict is {verdict}; {decision or './tiering verify gives one'}"
+            )
+
+    def _decision(self, partition: TopicIdPartition, offset: int) -> str | None:
+        """What somebody decided about the offset, and where records go on."""
+        decision = decision_about(offset, self.metadata.skipped_offsets(partition))
+        if decision is None:
+            return None
+        why = f"{decision.offsets} were skipped by {decision.author} ({decision.reason})"
+        return f"{why}; go on at offset {decision.offsets.last + 1}"
+
+    def _epochs(self, partition: TopicIdPartition) -> list[int]:
+        """Leader epochs that wrote something in remote storage, ascending."""
+        return sorted(
+            epoch.leader_epoch for size in self.metadata.partition_sizes(partition) for epoch in size.leader_epochs
+        )
+
+
+def _same_records(
+    rows: Iterable[SegmentRow], offset: int, history: int, divergences: Sequence[Divergence]
+) -> Iterator[SegmentRow]:
+    """Served segments of later histories that hold at this offset the record of this one."""
+    for row in rows:
+        if row.verdict.is_served and offset < same_before(history, row.history, divergences):
+            yield row
+
+
+def _end(row: SegmentRow) -> int:
+    return row.metadata.end_offset
+
+
+def _holds(segment: RemoteLogSegmentMetadata, epoch: int, offset: int) -> bool:
+    begins, ends = dict(segment.segment_leader_epochs).get(epoch), segment.end_offset_of_epoch(epoch)
+    return begins is not None and ends is not None and begins <= offset <= ends
+
+
+def write_records(fetched: FetchedRecords, output_dir: Path) -> Path:
+    """The records as `TOPIC-PARTITION/FIRST-LAST.batches`; a crash leaves a `.partial` file for the next call."""
+    target = output_dir / str(fetched.fetch.partition)
+    target.mkdir(parents=True, exist_ok=True)
+    final = target / f"{fetched.base_offset:020d}-{fetched.next_offset - 1:020d}.batches"
+    partial = final.with_suffix(".partial")
+    partial.write_bytes(fetched.records)
+    return partial.replace(final)
+
+
+def _scopes(segment: RemoteLogSegmentMetadata, client: str | None) -> tuple[Scope, ...]:
+    return fetch_scopes(segment.broker_id, segment.topic_id_partition.topic, client)

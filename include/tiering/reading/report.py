@@ -1,0 +1,84 @@
+"""What of a partition was read back, and where it is."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.presentation import Document, Presentation, Table, count, labels
+from include.tiering.reading.fetch_partition import FetchedSegment
+from include.tiering.reading.fetch_records import FetchedRecords
+from include.tiering.units import format_bytes
+
+
+def present_fetch(partition: TopicIdPartition, fetched: Sequence[FetchedSegment]) -> Presentation:
+    written = [item for item in fetched if item.path is not None]
+    summary = (
+        f"fetched {count(len(written), 'segment')} of {partition}, {format_bytes(_bytes(written))}"
+        + (f" into {written[0].path.parent}" if written and written[0].path else "")
+        + (f"; {refused} not fetched" if (refused := sum(map(_is_refused, fetched))) else "")
+        + (f"; {left} left out: other histories" if (left := sum(item.by_decision for item in fetched)) else "")
+    )
+    return Presentation(
+        lambda: {**labels(partition), "segments": [_segment(item) for item in fetched], "bytes": _bytes(written)},
+        lambda: (Table(str(partition), _COLUMNS, tuple(map(_row, fetched))),),
+        summary,
+        ok=not any(map(_is_refused, fetched)),
+    )
+
+
+def present_records(fetched: FetchedRecords, path: Path | None) -> Presentation:
+    """One fetch from an offset on. Not `ok` if the quota was exhausted: worth asking again after the throttle time."""
+    fetch = fetched.fetch
+    size_bytes = len(fetched.records)
+    document = {
+        **labels(fetch.partition),
+        "offset": fetch.offset,
+        "leader_epoch": fetch.leader_epoch,
+        "base_offset": fetched.base_offset if size_bytes else None,
+        "next_offset": fetched.next_offset,
+        "bytes": size_bytes,
+        "path": None if path is None else str(path),
+        "throttle_ms": fetched.throttle_ms,
+        "said": list(fetched.said),
+    }
+    if fetched.throttle_ms:
+        summary = f"the fetch quota is exhausted: nothing was read, ask again in {fetched.throttle_ms} ms"
+    elif path is None:
+        summary = f"no batch of {fetch.partition} from offset {fetch.offset} on is in remote storage"
+    else:
+        offsets = f"offsets {fetched.base_offset}..{fetched.next_offset - 1}"
+        summary = f"fetched {offsets} of {fetch.partition}, {format_bytes(size_bytes)}, into {path}"
+        summary = "; ".join((summary, *fetched.said))
+    return Presentation(lambda: document, lambda: (), summary, ok=not fetched.throttle_ms)
+
+
+def _is_refused(item: FetchedSegment) -> bool:
+    return item.refused is not None and not item.by_decision
+
+
+def _bytes(items: Sequence[FetchedSegment]) -> int:
+    return sum(item.row.metadata.segment_size_bytes for item in items)
+
+
+def _segment(item: FetchedSegment) -> Document:
+    metadata = item.row.metadata
+    return {
+        "segment_id": str(metadata.remote_log_segment_id.id),
+        "start_offset": metadata.start_offset,
+        "end_offset": metadata.end_offset,
+        "bytes": metadata.segment_size_bytes,
+        "path": None if item.path is None else str(item.path),
+        "refused": item.refused,
+        "by_decision": item.by_decision,
+        "history": item.row.history,
+        "said": list(item.said),
+    }
+
+
+_COLUMNS = ("start offset>", "end offset>", "bytes>", "file, or why not")
+
+
+def _row(item: FetchedSegment) -> tuple[str, ...]:
+    metadata = item.row.metadata
+    where = "; ".join((str(item.path), *item.said)) if item.path is not None else item.refused or ""
+    return (str(metadata.start_offset), str(metadata.end_offset), format_bytes(metadata.segment_size_bytes), where)

@@ -1,0 +1,239 @@
+"""What a rebuild made of a store, what it left, and what no store can tell."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from include.tiering.model.recovered_histories import RecoveredHistory
+from include.tiering.model.recovered_log import LeftOut
+from include.tiering.model.store_marker import StoreMarker
+from include.tiering.presentation import Document, Presentation, Table, count, labels
+from include.tiering.recovery.plan_rebuild import OtherName, RebuildPlan
+from include.tiering.recovery.rebuild import RebuildReport, RebuiltPartition
+from include.tiering.recovery.stored_attempts import FaultyAttempt
+from include.tiering.units import format_bytes
+
+NOT_IN_MANIFESTS: Final = (
+    ("verdicts and what each rule said", "none: nothing is served before `./tiering verify` passed it"),
+    ("whether a complete copy was FINISHED, given up, or being deleted", "FINISHED; what was to go expires again"),
+    (
+        "log starts that expiration or delete-records raised",
+        "0: records below them that are still stored can be read again; repeat `./tiering delete-records`",
+    ),
+    ("who decided to go on behind a hole, and why", "each hole is a decision of this rebuild"),
+    (
+        "who decided to follow another history, from where on, and why",
+        "the later leader epochs are followed, as a decision of this rebuild; older ones are read by their epochs",
+    ),
+    ("the checksum of a log in its source", "the store's own: a deep verification proves the records"),
+    ("the highest offset copied where everything was deleted", "none: the next copy begins at the source's start"),
+    ("leader epochs that only brokers know", "learnt by the next plan of a copy"),
+    ("owners of topics", "none: `topics.include` and the next plan decide anew"),
+    ("deletions of topics that were seen, that topic facts were seen", "not seen: looked for by the next plan"),
+    ("retention, quotas and other dynamic configs, pauses", "unset: nothing expires before retention is set again"),
+    ("failed segments that were given up, or superseded", "what fails again is decided again"),
+    ("when a segment was FINISHED", "its copy began when its manifest says, and was FINISHED by this rebuild"),
+    ("runs, plans, leases, fencing tokens, source fingerprints", "begun anew"),
+    ("tombstones, the event log, audit findings, size history in the database", "empty"),
+)
+"""What of a database the store's manifests do not hold, and what a rebuild puts in its place."""
+
+_MOST_ROWS: Final = 200
+
+
+def present_rebuild(plan: RebuildPlan, report: RebuildReport | None, refusal: str | None) -> Presentation:
+    """`report` is None if it was refused. Not `ok`: refused, cut short, or a person has to look at something."""
+    return Presentation(
+        lambda: _document(plan, report, refusal),
+        lambda: _tables(report),
+        _summary(plan, report, refusal),
+        ok=report is not None and not report.interrupted and not _findings(report),
+    )
+
+
+def question(plan: RebuildPlan) -> str:
+    """What a person is to agree to."""
+    what = f"metadata of {_planned(plan)}"
+    if plan.begun is not None:
+        return f"Go on to rebuild {what}?"
+    return (
+        f"Rebuild {what} in the database that is set? The database that owns the store now ({plan.found}) can never use"
+        " it again"
+    )
+
+
+def _planned(plan: RebuildPlan) -> str:
+    size = f"{count(plan.attempts, 'attempt')} ({format_bytes(plan.log_bytes)})"
+    return f"{size} of {count(len(plan.partitions), 'partition')}"
+
+
+def _findings(report: RebuildReport) -> int:
+    return sum(one.not_taken + len(one.holes) + len(one.decided) for one in report.partitions) + len(report.other_names)
+
+
+def _summary(plan: RebuildPlan, report: RebuildReport | None, refusal: str | None) -> str:
+    if report is None:
+        return f"nothing is rebuilt: {refusal}. There are {_planned(plan)}"
+    size_bytes = sum(one.size_bytes for one in report.partitions)
+    rebuilt = sum(1 for one in report.partitions if one.segments)
+    what = f"{count(report.segments, 'segment')} of {count(rebuilt, 'partition')}"
+    not_taken = sum(one.not_taken for one in report.partitions)
+    holes = sum(len(one.holes) for one in report.partitions)
+    found = f"{count(not_taken, 'attempt')} left out, {count(holes, 'hole')}"
+    if report.marker is None:
+        return f"a rebuild would give {what} ({format_bytes(size_bytes)}); {found}; nothing was changed"
+    if report.interrupted:
+        return (
+            f"stopped: {what} are there, the rest is not; run it again to go on. Nobody else can use the database yet"
+        )
+    return (
+        f"rebuilt {what}; {found}. The store is of generation {report.marker.generation} now."
+        " Nothing is served before ./tiering verify passed it"
+    )
+
+
+def _document(plan: RebuildPlan, report: RebuildReport | None, refusal: str | None) -> Document:
+    partitions = () if report is None else report.partitions
+    return {
+        "found": _marker(plan.found),
+        "marker": None if report is None or report.marker is None else _marker(report.marker),
+        "planned_segments": plan.attempts,
+        "planned_bytes": plan.log_bytes,
+        "partitions": [_partition(one) for one in partitions],
+        "left_out": [_left_out(left) for one in partitions for left in one.left_out],
+        "failed": [_faulty(faulty) for one in partitions for faulty in one.faulty],
+        "other_names": [
+            {"topic_id": str(one.topic_id), "topic": one.name, "objects": one.objects} for one in plan.other_names
+        ],
+        "not_in_manifests": [{"what": what, "now": now} for what, now in NOT_IN_MANIFESTS],
+        "refusal": refusal,
+        "interrupted": report is not None and report.interrupted,
+        "seconds": 0.0 if report is None else round(report.seconds, 3),
+    }
+
+
+def _marker(marker: StoreMarker) -> Document:
+    return {"cluster_id": marker.cluster_id, "store_id": marker.store_id, "generation": marker.generation}
+
+
+def _partition(one: RebuiltPartition) -> Document:
+    return {
+        **labels(one.topic_id_partition),
+        "segments": one.segments,
+        "bytes": one.size_bytes,
+        "start_offset": None if one.offsets is None else one.offsets.first,
+        "end_offset": None if one.offsets is None else one.offsets.last,
+        "followed": [
+            {
+                "from_offset": each.from_offset,
+                "replaced": {"first_offset": each.seen.offsets.first, "last_offset": each.seen.offsets.last},
+                "replaced_epochs": list(each.seen.archive_epochs),
+                "epochs": list(each.seen.source_epochs),
+                "missing": [{"first_offset": hole.first, "last_offset": hole.last} for hole in each.missing],
+            }
+            for each in one.decided
+        ],
+        "holes": [{"first_offset": hole.first, "last_offset": hole.last} for hole in one.holes],
+        "not_taken": one.not_taken,
+        "before": one.before,
+    }
+
+
+def _left_out(left: LeftOut) -> Document:
+    segment = left.segment
+    return {
+        **labels(segment.topic_id_partition),
+        "segment_id": str(segment.remote_log_segment_id.id),
+        "start_offset": segment.start_offset,
+        "end_offset": segment.end_offset,
+        "bytes": segment.segment_size_bytes,
+        "reason": str(left.obstacle),
+        "beside": None if left.beside is None else str(left.beside.remote_log_segment_id.id),
+    }
+
+
+def _faulty(faulty: FaultyAttempt) -> Document:
+    return {
+        **labels(faulty.attempt.segment_id.topic_id_partition),
+        "segment_id": str(faulty.attempt.segment_id.id),
+        "start_offset": faulty.attempt.start_offset,
+        "error": faulty.error,
+        "message": faulty.message,
+    }
+
+
+def _tables(report: RebuildReport | None) -> tuple[Table, ...]:
+    """What was rebuilt, then what a person has to look at, then what nobody could know."""
+    if report is None:
+        return ()
+    left_out = [left for one in report.partitions for left in one.left_out]
+    faulty = [faulty for one in report.partitions for faulty in one.faulty]
+    followed = (_followed_row(one, each) for one in report.partitions for each in one.decided)
+    tables = [
+        _table("partitions", _PARTITION_COLUMNS, map(_partition_row, report.partitions)),
+        _table("histories that are followed", _FOLLOWED_COLUMNS, followed),
+        _table("left out", _LEFT_OUT_COLUMNS, map(_left_out_row, left_out)),
+        _table("not complete", _FAULTY_COLUMNS, map(_faulty_row, faulty)),
+        _table("under another name of their topic", _NAME_COLUMNS, map(_name_row, report.other_names)),
+    ]
+    unknown = Table("what manifests do not say", ("what", "from now on"), NOT_IN_MANIFESTS)
+    return (*(table for table in tables if table.rows), unknown)
+
+
+def _table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
+    """What a person can look at; the document has all of it."""
+    everything = tuple(rows)
+    if len(everything) > _MOST_ROWS:
+        title = f"{title}: the first {_MOST_ROWS:,} of {len(everything):,} (--json has all)"
+    return Table(title, columns, everything[:_MOST_ROWS])
+
+
+_PARTITION_COLUMNS: Final = ("partition", "segments>", "bytes>", "offsets", "holes", "not taken>")
+_FOLLOWED_COLUMNS: Final = (
+    "partition",
+    "from offset>",
+    "what it replaced, which stays for those who ask by leader epoch",
+    "missing of that",
+)
+_LEFT_OUT_COLUMNS: Final = ("partition", "segment id", "offsets", "why", "beside")
+_FAULTY_COLUMNS: Final = ("partition", "segment id", "start offset>", "error", "message")
+_NAME_COLUMNS: Final = ("topic id", "name", "objects>")
+
+
+def _partition_row(one: RebuiltPartition) -> tuple[str, ...]:
+    offsets = "stored before" if one.before else "" if one.offsets is None else str(one.offsets)
+    holes = ", ".join(map(str, one.holes))
+    size = "" if one.before else format_bytes(one.size_bytes)
+    return (str(one.topic_id_partition), str(one.segments), size, offsets, holes, str(one.not_taken))
+
+
+def _followed_row(one: RebuiltPartition, followed: RecoveredHistory) -> tuple[str, ...]:
+    missing = ", ".join(map(str, followed.missing))
+    return (str(one.topic_id_partition), str(followed.from_offset), str(followed.seen), missing)
+
+
+def _left_out_row(left: LeftOut) -> tuple[str, ...]:
+    segment = left.segment
+    beside = "" if left.beside is None else str(left.beside.remote_log_segment_id.id)
+    offsets = f"{segment.start_offset}..{segment.end_offset}"
+    return (
+        str(segment.topic_id_partition),
+        str(segment.remote_log_segment_id.id),
+        offsets,
+        str(left.obstacle),
+        beside,
+    )
+
+
+def _faulty_row(faulty: FaultyAttempt) -> tuple[str, ...]:
+    attempt = faulty.attempt
+    return (
+        str(attempt.segment_id.topic_id_partition),
+        str(attempt.segment_id.id),
+        str(attempt.start_offset),
+        faulty.error,
+        faulty.message,
+    )
+
+
+def _name_row(one: OtherName) -> tuple[str, ...]:
+    return (str(one.topic_id), one.name, str(one.objects))

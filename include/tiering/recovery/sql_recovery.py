@@ -1,0 +1,214 @@
+"""Metadata rebuilt from a store, and segments taken in from it, in SQL.
+
+| step of a rebuild                        | a crash after it leaves                                              |
+|------------------------------------------|----------------------------------------------------------------------|
+| `begin` committed                        | an empty database that is marked: everybody else is refused          |
+| some partitions added, each whole        | these, still marked; the next call leaves them as they are           |
+| `finish` committed                       | a database like any other                                            |
+
+A segment is adopted in one transaction. There is no moment in which it is COPY_SEGMENT_STARTED for others, who would
+take it for a copy that somebody left.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from sqlalchemy import Connection, Engine, func, insert, select
+
+from include.tiering.database.clock import NowMs, database_now_ms
+from include.tiering.database.events import record_event
+from include.tiering.database.fencing import hold_fence
+from include.tiering.database.partition_rows import lock_or_create_partition, of_partition, partition_from
+from include.tiering.database.rebuild_state import begin_rebuild, end_rebuild, rebuild_begun, require_rebuild
+from include.tiering.database.schema import partitions, segment_epochs, segments, skipped_offsets, topics
+from include.tiering.database.statements import stored_text
+from include.tiering.database.transactions import reading, writing
+from include.tiering.errors import StateConflictError
+from include.tiering.model.divergence import FIRST_HISTORY, Followed
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+from include.tiering.model.segment_origin import SegmentOrigin
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.store_marker import StoreMarker
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.verdict import Verdict
+from include.tiering.recovery.recovery_contract import RecoveredPartition, StoredSegment
+from include.tiering.segments.contract import Fence, SegmentRow
+from include.tiering.segments.sql_changes import SegmentChanges
+from include.tiering.segments.sql_counters import count_in
+from include.tiering.segments.sql_divergences import add_decided
+from include.tiering.segments.sql_queries import find_segment
+from include.tiering.segments.sql_rows import epoch_values_of, values_of
+from include.tiering.segments.sql_skipped_offsets import owner_of
+from include.tiering.segments.sql_truth import learn_leader_epochs
+
+_STARTED: Final = RemoteLogSegmentState.COPY_SEGMENT_STARTED
+_FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+_HOLE: Final = "found by a rebuild: the store has no complete copy of them"
+_REPLACED: Final = "found by a rebuild: the store has copies of both histories"
+_NO_TOKEN: Final = 0
+_ADD: Final = insert(segments).returning(segments.c.segment_key, sort_by_parameter_order=True)
+
+
+class SqlMetadataRecovery:
+    """`MetadataRecovery` and `SegmentAdoption` of one cluster over the platform's database."""
+
+    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
+        self._engine = engine
+        self._cluster_id = cluster_id
+        self._now_ms = now_ms
+
+    def begun(self, found: StoreMarker) -> StoreMarker | None:
+        with reading(self._engine) as connection:
+            return rebuild_begun(connection, found)
+
+    def begin(self, found: StoreMarker, wanted: StoreMarker, *, author: str) -> StoreMarker:
+        with writing(self._engine) as connection:
+            now_ms = self._now_ms(connection)
+            begun_before = begin_rebuild(connection, found, wanted, now_ms)
+            if begun_before is not None:
+                return begun_before
+            self._say(connection, wanted.store_id, f"begun: {found} is replaced by {wanted}", author, now_ms)
+            return wanted
+
+    def recovered(self) -> Mapping[TopicIdPartition, int]:
+        same_topic = (topics.c.cluster_id == partitions.c.cluster_id) & (topics.c.topic_id == partitions.c.topic_id)
+        same_partition = (
+            (segments.c.cluster_id == partitions.c.cluster_id)
+            & (segments.c.topic_id == partitions.c.topic_id)
+            & (segments.c.partition == partitions.c.partition)
+        )
+        key = (partitions.c.topic_id, partitions.c.partition, topics.c.name)
+        query = (
+            select(*key, func.count(segments.c.segment_key))
+            .select_from(partitions.join(topics, same_topic).outerjoin(segments, same_partition))
+            .where(partitions.c.cluster_id == self._cluster_id)
+            .group_by(*key)
+        )
+        with reading(self._engine) as connection:
+            rows = connection.execute(query).all()
+        return {partition_from(topic_id, number, name): count for topic_id, number, name, count in rows}
+
+    def add_partition(self, partition: RecoveredPartition, *, author: str) -> None:
+        where = partition.topic_id_partition
+        with writing(self._engine) as connection:
+            require_rebuild(connection, self._cluster_id)
+            known = select(partitions.c.partition).where(of_partition(partitions, self._cluster_id, where))
+            if connection.execute(known).one_or_none() is not None:
+                return
+            lock_or_create_partition(connection, self._cluster_id, where)
+            now_ms = self._now_ms(connection)
+            self._add_segments(connection, partition, FIRST_HISTORY, now_ms)
+            for one in partition.decided:
+                followed = Followed(one.from_offset, _REPLACED, author, now_ms)
+                add_decided(connection, self._cluster_id, where, one.number, one.seen, followed)
+                self._add_segments(connection, partition, one.number, now_ms)
+            history = partition.leader_epochs
+            first = min(one.metadata.start_offset for one in partition.segments)
+            learn_leader_epochs(connection, self._cluster_id, where, history, first, self._now_ms)
+            self._add_holes(connection, partition, author, now_ms)
+            self._say(connection, f"{where} ({where.topic_id})", partition.detail, author, now_ms)
+
+    def finish(self, *, author: str) -> None:
+        with writing(self._engine) as connection:
+            require_rebuild(connection, self._cluster_id)
+            end_rebuild(connection, self._cluster_id)
+            self._say(connection, self._cluster_id, "finished", author, self._now_ms(connection))
+
+    def adopt(self, segment: StoredSegment, *, fence: Fence, author: str) -> None:
+        metadata = segment.metadata
+        segment_id, where = metadata.remote_log_segment_id, metadata.topic_id_partition
+        with writing(self._engine) as connection:
+            owner = owner_of(connection, self._cluster_id, where)
+            hold_fence(connection, self._cluster_id, fence)
+            known = find_segment(connection, self._cluster_id, segment_id)
+            if known is not None and known.metadata == replace(metadata, state=_FINISHED):
+                return
+            if owner not in (TopicOwner.NONE, TopicOwner.PLATFORM):
+                raise StateConflictError(f"{where}: its owner is {owner}: what is stored of it is not ours to take")
+            changes = SegmentChanges(connection, self._cluster_id, self._now_ms)
+            if known is None or not _is_begun(known, metadata):
+                changes.add(metadata, fence, segment.log_crc32c, None)
+            self._require_name(connection, metadata)
+            finished = RemoteLogSegmentMetadataUpdate(
+                segment_id, _FINISHED, metadata.event_timestamp_ms, metadata.broker_id, metadata.custom_metadata
+            )
+            changes.change_state(finished, _STARTED, fence, None)
+            subject = f"{where} ({where.topic_id})"
+            detail = f"{segment_id.id}: offsets {metadata.start_offset}..{metadata.end_offset}"
+            now_ms = self._now_ms(connection)
+            record_event(connection, self._cluster_id, "adoption", subject, detail, author, now_ms)
+
+    def _require_name(self, connection: Connection, metadata: RemoteLogSegmentMetadata) -> None:
+        """Keys hold the topic's name: under another one its objects would not be found again."""
+        topic_id, name = str(metadata.topic_id_partition.topic_id), metadata.topic_id_partition.topic
+        query = select(topics.c.name).where(topics.c.cluster_id == self._cluster_id, topics.c.topic_id == topic_id)
+        known = connection.execute(query).scalar_one()
+        if known != name:
+            raise StateConflictError(f"the topic {topic_id} is known as {known}, the key says {name}")
+
+    def _add_segments(self, connection: Connection, partition: RecoveredPartition, history: int, now_ms: int) -> None:
+        """Those of one history, in the order in which they became FINISHED."""
+        of_history = [
+            one
+            for one in partition.segments
+            if partition.histories.get(one.metadata.remote_log_segment_id, FIRST_HISTORY) == history
+        ]
+        if not of_history:
+            return
+        finished = [replace(one.metadata, state=_FINISHED) for one in of_history]
+        rows = [
+            values_of(self._cluster_id, metadata)
+            | {
+                "verdict": Verdict.NONE,
+                "verdict_detail": "",
+                "log_crc32c": one.log_crc32c,
+                "fencing_token": _NO_TOKEN,
+                "started_at_ms": metadata.event_timestamp_ms,
+                "finished_at_ms": now_ms,
+                "history": history,
+            }
+            for metadata, one in zip(finished, of_history, strict=True)
+        ]
+        keys = connection.execute(_ADD, rows).scalars().all()
+        epochs = [
+            row
+            for key, metadata in zip(keys, finished, strict=True)
+            for row in epoch_values_of(self._cluster_id, key, metadata)
+        ]
+        connection.execute(insert(segment_epochs), epochs)
+        count_in(connection, self._cluster_id, *finished)
+
+    def _add_holes(self, connection: Connection, partition: RecoveredPartition, author: str, now_ms: int) -> None:
+        where = partition.topic_id_partition
+        rows = [
+            {
+                "cluster_id": self._cluster_id,
+                "topic_id": str(where.topic_id),
+                "partition": where.partition,
+                "first_offset": hole.first,
+                "last_offset": hole.last,
+                "reason": _HOLE,
+                "author": stored_text(author),
+                "recorded_at_ms": now_ms,
+            }
+            for hole in partition.holes
+        ]
+        if rows:
+            connection.execute(insert(skipped_offsets), rows)
+
+    def _say(self, connection: Connection, subject: str, detail: str, author: str, now_ms: int) -> None:
+        record_event(connection, self._cluster_id, "rebuild", subject, detail, author, now_ms)
+
+
+def _is_begun(known: SegmentRow, stored: RemoteLogSegmentMetadata) -> bool:
+    """Whether this very copy was begun here, by us, and not finished."""
+    began = known.metadata
+    same = (began.start_offset, began.end_offset, began.segment_size_bytes, began.segment_leader_epochs) == (
+        stored.start_offset,
+        stored.end_offset,
+        stored.segment_size_bytes,
+        stored.segment_leader_epochs,
+    )
+    return same and began.state is _STARTED and known.origin is SegmentOrigin.PLATFORM

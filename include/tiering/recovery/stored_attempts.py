@@ -1,0 +1,200 @@
+"""Whether what a store holds of one attempt is a complete copy, as its manifest and the store itself say.
+
+Nothing here believes an object: it may be anybody's. What does not hold together is a value with an error class and a
+sentence, and the others go on.
+"""
+
+from collections import deque
+from collections.abc import Generator, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Final
+
+from include.tiering.errors import (
+    FormatError,
+    ObjectKeyError,
+    RemoteChecksumError,
+    RemoteResourceNotFoundError,
+    RemoteStorageError,
+    TieringError,
+)
+from include.tiering.formats import leader_epoch_checkpoint
+from include.tiering.formats.manifest import MAX_MANIFEST_BYTES, SegmentManifest, parse_manifest
+from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_data import IndexType
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.recovery.recovery_contract import StoredSegment
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, SegmentObject
+
+_COMPLETE: Final = (ObjectKind.LOG, ObjectKind.INDEXES, ObjectKind.MANIFEST)
+_THREADS: Final = 8
+_AHEAD: Final = 64
+"""Attempts that are examined before somebody takes the first: bounds memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundAttempt:
+    """Objects whose keys name one attempt, with their sizes in the listing."""
+
+    segment_id: RemoteLogSegmentId
+    start_offset: int
+    sizes_bytes: Mapping[ObjectKind, int]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(self.sizes_bytes.values())
+
+
+@dataclass(frozen=True, slots=True)
+class FaultyAttempt:
+    """No complete copy: `error` is the class name of a TieringError, `message` for a person."""
+
+    attempt: FoundAttempt
+    error: str
+    message: str
+
+
+def found_attempts(objects: Iterable[SegmentObject]) -> list[FoundAttempt]:
+    """The attempts of one partition that these objects belong to, by start offset. Memory grows with their number."""
+    sizes: dict[tuple[int, RemoteLogSegmentId], dict[ObjectKind, int]] = {}
+    for found in objects:
+        sizes.setdefault((found.start_offset, found.segment_id), {})[found.kind] = found.size_bytes
+    ordered = sorted(sizes.items(), key=lambda item: (item[0][0], item[0][1].id))
+    return [FoundAttempt(segment_id, start_offset, kinds) for (start_offset, segment_id), kinds in ordered]
+
+
+def examined(
+    storage: RemoteStorage, attempts: Iterable[FoundAttempt]
+) -> Generator[StoredSegment | FaultyAttempt, None, None]:
+    """Each attempt examined, in the order in which they come, several at once.
+
+    Raises:
+        RemoteStorageUnavailableError: the store does not answer; what is under way is given up.
+    """
+    waiting: deque[Future[StoredSegment | FaultyAttempt]] = deque()
+    with ThreadPoolExecutor(_THREADS, "examine") as threads:
+        try:
+            for attempt in attempts:
+                waiting.append(threads.submit(examine, storage, attempt))
+                if len(waiting) > _AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def examine(storage: RemoteStorage, attempt: FoundAttempt) -> StoredSegment | FaultyAttempt:
+    """A complete copy, or what is wrong with it.
+
+    Its manifest is read, and the store is asked for the lengths and checksums of what it has now. A store that computes
+    no checksums by itself reads the log for it.
+
+    Raises:
+        RemoteStorageError: retriable ones only.
+    """
+    try:
+        metadata, manifest = _described(storage, attempt)
+        stored = {one.kind: one for one in storage.stat_log_segment(metadata)}
+        _require_objects(stored)
+        for kind, said_bytes in (
+            (ObjectKind.LOG, manifest.chunk_index.stored_size_bytes),
+            (ObjectKind.INDEXES, manifest.stored_indexes_bytes),
+        ):
+            if stored[kind].size_bytes != said_bytes:
+                raise RemoteChecksumError(
+                    f"its {kind.value} object has {stored[kind].size_bytes} bytes, its manifest says {said_bytes}"
+                )
+        return StoredSegment(metadata, stored[ObjectKind.LOG].crc32c if manifest.is_plain else None)
+    except TieringError as error:
+        if error.retriable:
+            raise
+        return FaultyAttempt(attempt, type(error).__name__, str(error))
+
+
+def told_apart(
+    found: Iterable[StoredSegment | FaultyAttempt],
+) -> tuple[dict[RemoteLogSegmentId, StoredSegment], tuple[FaultyAttempt, ...]]:
+    """Complete copies by id, and all others. An id belongs to one attempt: the first that comes has it."""
+    stored: dict[RemoteLogSegmentId, StoredSegment] = {}
+    faulty = []
+    for one in found:
+        if isinstance(one, FaultyAttempt):
+            faulty.append(one)
+            continue
+        segment_id, start_offset = one.metadata.remote_log_segment_id, one.metadata.start_offset
+        first = stored.setdefault(segment_id, one)
+        if first is not one:
+            message = f"its id is that of the segment at offset {first.metadata.start_offset}, too"
+            faulty.append(FaultyAttempt(FoundAttempt(segment_id, start_offset, {}), ObjectKeyError.__name__, message))
+    return stored, tuple(faulty)
+
+
+def leader_epochs_of(storage: RemoteStorage, segment: RemoteLogSegmentMetadata) -> LeaderEpochs:
+    """The history that its copy carries, up to its end. Empty if it cannot be used: a verification names that."""
+    try:
+        history = leader_epoch_checkpoint.parse(storage.fetch_index(segment, IndexType.LEADER_EPOCH))
+    except (FormatError, RemoteStorageError) as error:
+        if error.retriable:
+            raise
+        return LeaderEpochs()
+    return history.range(-1, segment.end_offset + 1)
+
+
+def _described(storage: RemoteStorage, attempt: FoundAttempt) -> tuple[RemoteLogSegmentMetadata, SegmentManifest]:
+    """What the manifest says, once it agrees with the keys."""
+    if ObjectKind.MANIFEST not in storage.required_kinds:
+        raise RemoteResourceNotFoundError(
+            "this layout writes no manifests, so nothing in the store says what its objects are: it cannot be adopted"
+            " or rebuilt; restore the database, or ingest the brokers' metadata topic"
+        )
+    _require_objects(attempt.sizes_bytes)
+    if attempt.sizes_bytes[ObjectKind.MANIFEST] > MAX_MANIFEST_BYTES:
+        raise FormatError(
+            f"its manifest has {attempt.sizes_bytes[ObjectKind.MANIFEST]} bytes: at most {MAX_MANIFEST_BYTES} are read"
+        )
+    manifest = parse_manifest(storage.fetch_manifest(_named_by(attempt)) or b"")
+    metadata = _of_this_attempt(manifest, attempt)
+    transactions = manifest.indexes[IndexType.TRANSACTION]
+    txn_index_empty = transactions is None or not transactions.size_bytes
+    return replace(metadata, txn_index_empty=txn_index_empty), manifest
+
+
+def _of_this_attempt(manifest: SegmentManifest, attempt: FoundAttempt) -> RemoteLogSegmentMetadata:
+    metadata = manifest.metadata
+    if metadata is None:
+        raise FormatError("its manifest does not say whose segment it is")
+    said, named = metadata.topic_id_partition, attempt.segment_id.topic_id_partition
+    if (metadata.remote_log_segment_id, said.topic) != (attempt.segment_id, named.topic):
+        raise ObjectKeyError(
+            f"its manifest is that of {metadata.remote_log_segment_id} ({said.topic_id}), its key says"
+            f" {attempt.segment_id} ({named.topic_id})"
+        )
+    if metadata.start_offset != attempt.start_offset:
+        raise ObjectKeyError(
+            f"its manifest begins at offset {metadata.start_offset}, its key says {attempt.start_offset}"
+        )
+    return metadata
+
+
+def _require_objects(found: Iterable[ObjectKind]) -> None:
+    there = set(found)
+    if missing := [kind.value for kind in _COMPLETE if kind not in there]:
+        raise RemoteResourceNotFoundError(f"it has no {', no '.join(missing)} object")
+
+
+def _named_by(attempt: FoundAttempt) -> RemoteLogSegmentMetadata:
+    """Metadata that lead to the keys of an attempt, of which nothing else is known."""
+    start_offset = attempt.start_offset
+    return RemoteLogSegmentMetadata(
+        remote_log_segment_id=attempt.segment_id,
+        start_offset=start_offset,
+        end_offset=start_offset,
+        max_timestamp_ms=-1,
+        broker_id=-1,
+        event_timestamp_ms=0,
+        segment_size_bytes=0,
+        segment_leader_epochs=LeaderEpochs.of([(0, start_offset)]),
+    )

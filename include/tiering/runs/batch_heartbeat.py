@@ -1,0 +1,190 @@
+"""The second thread of a batch: keeps its lease, reports its progress, watches for pause and for the parent's death."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Final, Self
+
+from include.tiering.clock import Clock
+from include.tiering.errors import LeaseLostError, MetadataUnavailableError, TieringError
+from include.tiering.runs.contract import ALL_TOPICS, AnyLease, BatchProgress, PartitionLease, WorkStore
+from include.tiering.runs.send_gate import SendGate
+from include.tiering.telemetry import get_logger
+
+_log: Final = get_logger(__name__)
+BEAT_SECONDS: Final = 0.4
+
+
+class BatchHeartbeat:
+    """Runs while the batch does; closes the `gate` when the batch may not go on.
+
+    A database that is away is survived until the lease has run out by this host's clock: the gate then refuses to
+    send, because another worker may hold the partition.
+    """
+
+    def __init__(
+        self,
+        work: WorkStore,
+        gate: SendGate,
+        clock: Clock,
+        *,
+        identity: BatchProgress,
+        lease_ms: int,
+        parent_alive: Callable[[], bool],
+    ) -> None:
+        self._work = work
+        self._gate = gate
+        self._clock = clock
+        self._identity = identity
+        self._lease_ms = lease_ms
+        self._parent_alive = parent_alive
+        self._lock = threading.RLock()
+        self._lease: PartitionLease | None = None
+        self._renew_at = 0.0
+        self._done_bytes = 0
+        self._planned_bytes = 0
+        self._finished = False
+        self._reported: tuple[float, int] = (clock.monotonic(), 0)
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"heartbeat-{identity.batch_id}", daemon=True)
+
+    def __enter__(self) -> Self:
+        self.beat()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._wake.set()
+        self._thread.join()
+        self._finished = True
+        self._ignoring_outage(self._report)
+
+    def claim(self, take: Callable[[], AnyLease | None]) -> AnyLease | None:
+        """Take a lease; its local validity counts from before the request, so it never outlives the database's."""
+        with self._lock:
+            before = self._clock.monotonic()
+            taken = take()
+            self._lease = taken
+            self._hold_from(before if taken is not None else None)
+            self._watch_pause()
+            return taken
+
+    def release(self) -> None:
+        """Give the lease back; a lease that was lost, or a database that is away, leaves it to expire."""
+        with self._lock:
+            lease, self._lease = self._lease, None
+            self._gate.lease_valid_until(None)
+            if lease is not None:
+                self._ignoring_outage(lambda: self._work.release(lease))
+
+    def lost(self, lease: PartitionLease) -> None:
+        """Say that a lease turned out to be lost. If this very batch holds it now, its task was started again while
+        this process only seemed dead: it stops, or the two would take the lease from each other for ever."""
+        fence, mine = lease.fence, (lease.run_id, lease.batch_id)
+
+        def give_way() -> None:
+            holder = self._work.holder(fence.topic_id_partition, fence.role)
+            if holder is not None and (holder.run_id, holder.batch_id) == mine and holder.token != fence.token:
+                self._gate.stop("this batch was started again, and another process runs it")
+
+        self._ignoring_outage(give_way)
+
+    def add_planned(self, size_bytes: int) -> None:
+        with self._lock:
+            self._planned_bytes += size_bytes
+
+    def add_done(self, size_bytes: int) -> None:
+        """Count bytes of which nothing is sent."""
+        self._done_bytes += size_bytes
+
+    @contextmanager
+    def counting(self, segment_bytes: int) -> Iterator[Callable[[int], None]]:
+        """Count the bytes of one segment as they are sent; a copy that fails takes its bytes back."""
+        before = self._done_bytes
+
+        def on_sent(size_bytes: int) -> None:
+            self._done_bytes = min(self._done_bytes + size_bytes, before + segment_bytes)
+
+        try:
+            yield on_sent
+        except BaseException:
+            self._done_bytes = before
+            raise
+        self._done_bytes = before + segment_bytes
+
+    def beat(self) -> None:
+        """One round: parent, pause, lease, progress."""
+        if not self._parent_alive():
+            self._gate.stop("the process that started this batch is gone")
+        with self._lock:
+            self._ignoring_outage(self._watch_pause)
+            self._ignoring_outage(self._renew)
+        if self._clock.monotonic() - self._reported[0] >= 1.0 or self._reported[1] == 0:
+            self._ignoring_outage(self._report)
+
+    def _run(self) -> None:
+        """Whatever breaks the heartbeat stops the sending: without it no pause and no lost lease would be seen."""
+        try:
+            while not self._wake.wait(BEAT_SECONDS):
+                self.beat()
+        except TieringError as error:
+            _log.error("heartbeat of batch %s broke: %s: %s", self._identity.batch_id, type(error).__name__, error)
+        finally:
+            if not self._wake.is_set():
+                self._gate.stop("the heartbeat broke: pause and lease cannot be seen any more")
+
+    def _watch_pause(self) -> None:
+        paused = self._work.paused_topics()
+        topic = self._lease.fence.topic_id_partition.topic if self._lease is not None else None
+        self._gate.set_paused(ALL_TOPICS in paused or topic in paused)
+
+    def _renew(self) -> None:
+        if self._lease is None or self._clock.monotonic() < self._renew_at:
+            return
+        before = self._clock.monotonic()
+        try:
+            self._lease = self._work.renew(self._lease, lease_ms=self._lease_ms)
+        except LeaseLostError:
+            self._lease = None
+            self._gate.lease_valid_until(before)
+            return
+        self._hold_from(before)
+
+    def _hold_from(self, monotonic_seconds: float | None) -> None:
+        if monotonic_seconds is None:
+            self._gate.lease_valid_until(None)
+            return
+        seconds = self._lease_ms / 1000
+        self._renew_at = monotonic_seconds + seconds / 3
+        self._gate.lease_valid_until(monotonic_seconds + seconds)
+
+    def _report(self) -> None:
+        now, done = self._clock.monotonic(), self._done_bytes
+        since, before = self._reported
+        rate = max(0.0, (done - before) / (now - since)) if now > since else 0.0
+        self._reported = (now, done)
+        with self._lock:
+            partition = str(self._lease.fence.topic_id_partition) if self._lease is not None else ""
+        self._work.report_progress(
+            BatchProgress(
+                run_id=self._identity.run_id,
+                batch_id=self._identity.batch_id,
+                pool=self._identity.pool,
+                host=self._identity.host,
+                pid=self._identity.pid,
+                partition=partition,
+                done_bytes=done,
+                planned_bytes=self._planned_bytes,
+                bytes_per_second=rate,
+                finished=self._finished,
+            )
+        )
+
+    def _ignoring_outage(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except MetadataUnavailableError:
+            return

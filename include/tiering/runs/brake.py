@@ -1,0 +1,222 @@
+"""The deletion limit: above what a person has to agree to a plan, and whether two sums of it agree.
+
+A mistake in a setting looks like any other plan; what gives it away is how much goes at once. So what a run would
+delete of a topic is measured together with what was deleted of it within the last 24 hours, against what there would be
+without either: every byte, whatever the state of its segment. A topic of which little goes passes whatever its share;
+so a second limit is about all topics together: how much may go that way in all, and how many topics may lose
+everything. The totals come a second time from the database, by another way than the plan's; a difference stops the run
+as a large share does.
+
+A run that is stopped is released by an approval of exactly its plan, known by its hash. Another plan needs another one.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from include.tiering.model.ids import Uuid
+from include.tiering.runs.deletion_contract import Approval, DeletionStore, PlannedExpiration, TopicTotals
+from include.tiering.units import GIB, format_bytes
+
+WINDOW_MS: Final = 24 * 60 * 60 * 1000
+_MOST_NAMES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAction:
+    """What a destructive run does to one topic, in bytes of segments in any state.
+
+    `recent_bytes` were deleted within the window before, of which `unapproved_bytes` are in no plan that a person
+    approved; `remote_bytes` are stored now, `planned_bytes` included. `begun_bytes` of the planned ones counted for the
+    run that began to delete them.
+    """
+
+    topic_id: Uuid
+    topic: str
+    planned_bytes: int
+    recent_bytes: int
+    remote_bytes: int
+    begun_bytes: int = 0
+    unapproved_bytes: int = 0
+    loses_everything: bool = False
+
+    @property
+    def counted_bytes(self) -> int:
+        """What the plan adds to what has gone."""
+        return self.planned_bytes - self.begun_bytes
+
+    @property
+    def only_resumes(self) -> bool:
+        """The plan ends deletions that a released run began, and begins none."""
+        return self.planned_bytes > 0 and self.counted_bytes == 0
+
+    @property
+    def window_bytes(self) -> int:
+        """What is gone of the window after the run."""
+        return self.counted_bytes + self.recent_bytes
+
+    @property
+    def share(self) -> float:
+        """0 to 1; of a topic without bytes 0."""
+        before_bytes = self.remote_bytes + self.recent_bytes
+        return self.window_bytes / before_bytes if before_bytes else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class BrakeLimits:
+    """Without an approval goes at most `max_share` of a topic, or `min_bytes` of it, whatever the share.
+
+    By the latter go at most `total_max_bytes` of all topics together; at most `max_whole_topics` lose everything.
+    """
+
+    max_share: float
+    min_bytes: int
+    total_max_bytes: int = GIB
+    max_whole_topics: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BrakeReport:
+    """What the limit says of a run. `reasons` are sentences, about `topic_ids`; with any, the run needs an approval."""
+
+    run_id: str
+    plan_hash: str
+    actions: tuple[TopicAction, ...]
+    reasons: tuple[str, ...]
+    approval: Approval | None = None
+    topic_ids: frozenset[Uuid] = frozenset()
+
+    @property
+    def needs_approval(self) -> bool:
+        return bool(self.reasons)
+
+    @property
+    def is_released(self) -> bool:
+        return not self.reasons or self.approval is not None
+
+
+def apply_brake(
+    run_id: str,
+    deletions: DeletionStore,
+    limits: BrakeLimits,
+    *,
+    author: str,
+    demands: Mapping[Uuid, str] = MappingProxyType({}),
+    dry_run: bool = False,
+) -> BrakeReport:
+    """Judge a stored plan and record the answer with the run, so that no batch takes work that is not released.
+
+    `demands`: topics that need an approval whatever their share, each with the caller's sentence why. The answer about
+    a `dry_run` is not recorded: without one nothing of its plan is ever claimed, nor counts as released.
+
+    Raises:
+        StateConflictError: no such run was planned.
+    """
+    run, plan = deletions.run(run_id), deletions.plan(run_id)
+    totals = deletions.totals(run_id, window_ms=WINDOW_MS)
+    actions = tuple(map(_action, totals))
+    shown = tuple(action for action, one in zip(actions, totals, strict=True) if one.planned_segments)
+    objections = (demands, disagreements(plan, totals), excesses(shown, limits))
+    in_all = excesses_in_all(actions, limits)
+    reasons = (*(sentence for one in objections for sentence in one.values()), *in_all)
+    if not dry_run:
+        detail = "; ".join(reasons) or "within the limits"
+        deletions.record_brake(run_id, needs_approval=bool(reasons), detail=detail, author=author)
+    topic_ids = frozenset().union(*objections, *in_all.values())
+    return BrakeReport(run_id, run.plan_hash, shown, reasons, run.approval, topic_ids)
+
+
+def excesses(actions: Iterable[TopicAction], limits: BrakeLimits) -> dict[Uuid, str]:
+    """One sentence for each topic that loses too much at once."""
+    return {
+        action.topic_id: (
+            f"{action.topic}: {format_bytes(action.planned_bytes)} planned and {format_bytes(action.recent_bytes)}"
+            f" deleted within 24 hours are {action.share:.1%} of what there was; without an approval at most"
+            f" {limits.max_share:.1%} or {format_bytes(limits.min_bytes)} go"
+        )
+        for action in actions
+        if not action.only_resumes and action.window_bytes > limits.min_bytes and action.share > limits.max_share
+    }
+
+
+def excesses_in_all(actions: Sequence[TopicAction], limits: BrakeLimits) -> dict[str, frozenset[Uuid]]:
+    """Sentences about what all topics lose together, each with the topics of the plan that it is about.
+
+    What a person approved is not counted again, and a plan that adds nothing is not asked about.
+    """
+    whole = [action for action in actions if action.loses_everything]
+    small = [
+        action for action in actions if action.share > limits.max_share and action.window_bytes <= limits.min_bytes
+    ]
+    small_bytes = sum(action.counted_bytes + action.unapproved_bytes for action in small)
+    found = {}
+    if len(whole) > limits.max_whole_topics and (planned := _planned_of(whole)):
+        sentence = (
+            f"{len(whole)} topics lose everything within 24 hours ({_names(whole)}); without an approval at most"
+            f" {limits.max_whole_topics}"
+        )
+        found[sentence] = planned
+    if small_bytes > limits.total_max_bytes and (planned := _planned_of(small)):
+        sentence = (
+            f"{len(small)} topics lose more than {limits.max_share:.1%} of themselves within 24 hours, each at most"
+            f" {format_bytes(limits.min_bytes)}, in all {format_bytes(small_bytes)} ({_names(small)}); without an"
+            f" approval at most {format_bytes(limits.total_max_bytes)} in all"
+        )
+        found[sentence] = planned
+    return found
+
+
+def _planned_of(actions: Iterable[TopicAction]) -> frozenset[Uuid]:
+    return frozenset(action.topic_id for action in actions if action.counted_bytes)
+
+
+def _names(actions: Sequence[TopicAction]) -> str:
+    most = sorted(actions, key=lambda action: (-action.window_bytes, action.topic))[:_MOST_NAMES]
+    rest = f" and {len(actions) - _MOST_NAMES} more" if len(actions) > _MOST_NAMES else ""
+    return ", ".join(action.topic for action in most) + rest
+
+
+def disagreements(plan: Sequence[PlannedExpiration], totals: Sequence[TopicTotals]) -> dict[Uuid, str]:
+    """One sentence for each topic of which the plan and the database do not say the same."""
+    by_plan, by_database = _sums(plan), {one.topic_id: (one.planned_segments, one.planned_bytes) for one in totals}
+    names = {p.topic_id_partition.topic_id: p.topic_id_partition.topic for p in plan}
+    sentences: dict[Uuid, list[str]] = defaultdict(list)
+    for topic_id, said in by_plan.items():
+        if (found := by_database.get(topic_id, (0, 0))) != said:
+            sentences[topic_id].append(
+                f"{names[topic_id]}: the plan counts {said[0]} segments with {said[1]} bytes,"
+                f" the database {found[0]} with {found[1]}"
+            )
+    for one in totals:
+        if one.above_log_start:
+            sentences[one.topic_id].append(
+                f"{one.topic}: {one.above_log_start} planned segments reach beyond the log start that their deletion"
+                " leaves"
+            )
+    return {topic_id: "; ".join(lines) for topic_id, lines in sentences.items()}
+
+
+def _sums(plan: Iterable[PlannedExpiration]) -> Mapping[Uuid, tuple[int, int]]:
+    """Segments and bytes by topic."""
+    segments: dict[Uuid, int] = defaultdict(int)
+    size_bytes: dict[Uuid, int] = defaultdict(int)
+    for planned in plan:
+        topic_id = planned.topic_id_partition.topic_id
+        segments[topic_id] += len(planned.deletions)
+        size_bytes[topic_id] += planned.size_bytes
+    return {topic_id: (count, size_bytes[topic_id]) for topic_id, count in segments.items()}
+
+
+def _action(totals: TopicTotals) -> TopicAction:
+    return TopicAction(
+        totals.topic_id,
+        totals.topic,
+        totals.planned_bytes,
+        totals.recent_bytes,
+        totals.remote_bytes,
+        totals.begun_bytes,
+        totals.unapproved_bytes,
+        totals.loses_everything,
+    )

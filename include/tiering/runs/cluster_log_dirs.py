@@ -1,0 +1,111 @@
+"""The log directories that the settings name, as those of one cluster."""
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from include.tiering.errors import ClusterFactsError, ForeignClusterError, SettingError, SourceError
+from include.tiering.kafka.cluster.brokers_contract import Brokers
+from include.tiering.kafka.log_dirs.contract import LogSource, ScanReport
+from include.tiering.kafka.log_dirs.dirs import LogDir, identify
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.runs.contract import ANYWHERE, Placement
+from include.tiering.settings import TieringSettings
+from include.tiering.sizes.describe_log_dirs import KnownLogDir
+
+
+def named_log_dirs(settings: TieringSettings) -> list[LogDir]:
+    """Raises SettingError if none is set."""
+    if not settings.log_dirs:
+        raise SettingError("log_dirs is empty: name the brokers' log directories ({broker_id, path})")
+    return [LogDir(log_dir.broker_id, log_dir.path) for log_dir in settings.log_dirs]
+
+
+class ClusterLogDirs:
+    """Scans log directories, and makes sure that they and the brokers are of the cluster that the database serves."""
+
+    def __init__(
+        self,
+        *,
+        settings: TieringSettings,
+        cluster_id: Callable[[], str],
+        source: Callable[[], LogSource],
+        brokers: Callable[[], Brokers] | None,
+    ) -> None:
+        self._settings = settings
+        self._cluster_id = cluster_id
+        self._source = source
+        self._brokers = brokers
+
+    @property
+    def are_named(self) -> bool:
+        return bool(self._settings.log_dirs)
+
+    def scan(self, topics: Collection[str]) -> ScanReport:
+        """Replicas of topics that match the patterns.
+
+        Raises:
+            SettingError: they are of another cluster than the database.
+            ForeignClusterError: the brokers are.
+        """
+        self.require_cluster()
+        cluster_id, report = self._cluster_id(), self._source().scan(topics=topics)
+        if report.cluster_id not in (None, cluster_id):
+            raise SettingError(
+                f"log_dirs belong to cluster {report.cluster_id}, the database serves cluster {cluster_id}"
+            )
+        return report
+
+    def require_cluster(self) -> None:
+        """Without bootstrap servers nobody is asked.
+
+        Raises:
+            ForeignClusterError: the brokers are of another cluster than the database.
+            BrokersError: they do not answer.
+        """
+        if self._brokers is None:
+            return
+        expected, found = self._cluster_id(), self._brokers().cluster_id()
+        if found != expected:
+            raise ForeignClusterError(
+                f"cluster.bootstrap_servers lead to cluster {found}, the database serves cluster {expected}: correct "
+                "one of cluster.bootstrap_servers and metadata.url"
+            )
+
+    def placements(self) -> dict[tuple[int, str], Placement]:
+        """Placement by broker id and directory id, of the log dirs that name one and can be identified here."""
+        placements = {}
+        for log_dir in self._settings.log_dirs:
+            placement = Placement(log_dir.queue, log_dir.spark_resource)
+            if placement == ANYWHERE:
+                continue
+            # One that is unreadable, or not what the settings say, is an error of the scan: nothing of it is planned.
+            with suppress(SourceError, ClusterFactsError):
+                identity = identify(LogDir(log_dir.broker_id, log_dir.path))
+                placements[identity.broker_id, identity.directory_id] = placement
+        return placements
+
+    def known(self) -> list[KnownLogDir]:
+        """Every log dir of the settings with its directory id, or with the reason why it cannot be identified."""
+        known = []
+        for log_dir in self._settings.log_dirs:
+            found = KnownLogDir(log_dir.broker_id, str(log_dir.path), None)
+            try:
+                identity = identify(LogDir(log_dir.broker_id, log_dir.path))
+            except (SourceError, ClusterFactsError) as error:
+                known.append(replace(found, error=f"{type(error).__name__}: {error}"))
+            else:
+                known.append(replace(found, directory_id=identity.directory_id))
+        return known
+
+    def log_ends(self, topics: Collection[str]) -> Mapping[TopicIdPartition, int]:
+        """Log end offsets (exclusive) of the leaders' replicas. What cannot be read has none."""
+        replicas = self._source().scan(topics=topics).replicas
+        return {replica.topic_id_partition: replica.log_end_offset for replica in replicas if replica.chosen}
+
+    def first_cluster_id(self) -> str | None:
+        """By the first of the log dirs that can be read; None if there is none any more."""
+        for log_dir in named_log_dirs(self._settings) if self._settings.log_dirs else ():
+            with suppress(SourceError, ClusterFactsError):
+                return identify(log_dir).cluster_id
+        return None

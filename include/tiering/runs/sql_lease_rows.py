@@ -1,0 +1,158 @@
+"""Rows of leases in SQL: one per partition and role, whose token grows with every claim.
+
+A claim is one conditional statement on that row: insert it, or take it if it has expired or was given back. So of any
+number of processes that want a partition at once one gets it, and tokens ascend; the others see the row taken and try
+the next.
+
+A lease that ends further ahead than it may last was taken, or renewed, while the database's clock was ahead. It is no
+lease: else its partition would be blocked until that time comes.
+
+No token is given twice, whatever a restore from a backup took back and whatever the database's clock says: a worker
+from before it cannot hold a token that somebody is given after it (`database.fencing_tokens`).
+
+| a batch dies                  | what it leaves                 | what clears it up                                 |
+|-------------------------------|--------------------------------|---------------------------------------------------|
+| before the claim is committed | nothing                        |                                                   |
+| holding a lease               | the lease, until it expires    | the next claim; the batch itself, started again   |
+| after it gave the lease back  | planned segments               | the next claim                                    |
+"""
+
+from functools import cache
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, func, not_, or_, select, update
+from sqlalchemy.sql.dml import ReturningInsert
+
+from include.tiering.database.fencing_tokens import draw_token, sql_token_after
+from include.tiering.database.live_leases import is_ahead, is_live
+from include.tiering.database.partition_rows import in_partition, key_of, partition_from
+from include.tiering.database.schema import leases, topics
+from include.tiering.database.statements import insert_for
+from include.tiering.errors import LeaseLostError
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.runs.contract import LeaseAhead, LeaseHolder, LiveLease, PartitionLease
+from include.tiering.segments.contract import Fence, LeaseRole
+
+_RELEASED: Final = 0
+_IN_ROLE: Final = and_(in_partition(leases), leases.c.role == bindparam("of_role"))
+_LIVE: Final = select(leases).where(_IN_ROLE, is_live(bindparam("at_ms")))
+_NAME: Final = func.coalesce(topics.c.name, leases.c.topic_id).label("name")
+_OF_ALL: Final = (
+    select(leases, _NAME)
+    .outerjoin(topics, and_(topics.c.cluster_id == leases.c.cluster_id, topics.c.topic_id == leases.c.topic_id))
+    .where(leases.c.cluster_id == bindparam("of_cluster"))
+    .order_by(_NAME, leases.c.topic_id, leases.c.partition, leases.c.role)
+)
+_AHEAD: Final = _OF_ALL.where(is_ahead(bindparam("at_ms")))
+_ALL_LIVE: Final = _OF_ALL.where(is_live(bindparam("at_ms")))
+OF_FENCE: Final = and_(_IN_ROLE, leases.c.token == bindparam("of_token"))
+"""The row that was given this token, if nobody claimed after it; its parameters are `key_of_fence`."""
+_RELEASE: Final = update(leases).where(OF_FENCE)
+_RENEW: Final = _RELEASE.where(leases.c.expires_at_ms != _RELEASED)
+
+
+def take(
+    connection: Connection,
+    cluster_id: str,
+    partition: TopicIdPartition,
+    role: LeaseRole,
+    *,
+    run_id: str,
+    batch_id: str,
+    now_ms: int,
+    lease_ms: int,
+) -> Fence | None:
+    """The new fence, or None if somebody holds a live lease in this role."""
+    values = {
+        "cluster_id": cluster_id,
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
+        "role": role,
+        "token": draw_token(now_ms),
+        "run_id": run_id,
+        "batch_id": batch_id,
+        "claimed_at_ms": now_ms,
+        "expires_at_ms": now_ms + lease_ms,
+        "lease_ms": lease_ms,
+    }
+    token = connection.execute(_take(connection.dialect.name), values).scalar_one_or_none()
+    return None if token is None else Fence(partition, token, role)
+
+
+@cache
+def _take(dialect_name: str) -> ReturningInsert[int]:
+    statement, held = insert_for(dialect_name, leases), leases.c
+    wanted = statement.excluded
+    changed = {name: wanted[name] for name in ("run_id", "batch_id", "claimed_at_ms", "expires_at_ms", "lease_ms")}
+    token = sql_token_after(held.token, wanted.token)
+    return statement.on_conflict_do_update(
+        index_elements=list(leases.primary_key),
+        set_={**changed, "token": token},
+        where=is_free(wanted.run_id, wanted.batch_id, wanted.claimed_at_ms),
+    ).returning(held.token)
+
+
+def is_free(
+    run_id: ColumnElement[str], batch_id: ColumnElement[str], now_ms: ColumnElement[int]
+) -> ColumnElement[bool]:
+    """Not live, given back, or this batch's own from before it was started again."""
+    own = and_(leases.c.run_id == run_id, leases.c.batch_id == batch_id)
+    return or_(not_(is_live(now_ms)), own)
+
+
+def is_held(connection: Connection, cluster_id: str, partition: TopicIdPartition, role: LeaseRole, now_ms: int) -> bool:
+    """Whether somebody holds a live lease."""
+    return holder(connection, cluster_id, partition, role, now_ms) is not None
+
+
+def holder(
+    connection: Connection, cluster_id: str, partition: TopicIdPartition, role: LeaseRole, now_ms: int
+) -> LeaseHolder | None:
+    """Who holds a live lease."""
+    key = key_of(cluster_id, partition) | {"of_role": role, "at_ms": now_ms}
+    row = connection.execute(_LIVE, key).one_or_none()
+    if row is None:
+        return None
+    return _holder(row)
+
+
+def leases_ahead(connection: Connection, cluster_id: str, now_ms: int) -> list[LeaseAhead]:
+    """See `WorkStore.leases_ahead`."""
+    rows = connection.execute(_AHEAD, {"of_cluster": cluster_id, "at_ms": now_ms}).all()
+    return [
+        LeaseAhead(partition_from(row.topic_id, row.partition, row.name), LeaseRole(row.role), _holder(row))
+        for row in rows
+    ]
+
+
+def live_leases(connection: Connection, cluster_id: str, now_ms: int) -> list[LiveLease]:
+    """See `WorkStore.live_leases`."""
+    rows = connection.execute(_ALL_LIVE, {"of_cluster": cluster_id, "at_ms": now_ms}).all()
+    return [
+        LiveLease(partition_from(row.topic_id, row.partition, row.name), LeaseRole(row.role), _holder(row))
+        for row in rows
+    ]
+
+
+def _holder(row: Row[Any]) -> LeaseHolder:
+    return LeaseHolder(row.run_id, row.batch_id, row.claimed_at_ms, row.expires_at_ms, row.token)
+
+
+def renew(connection: Connection, cluster_id: str, lease: PartitionLease, *, now_ms: int, lease_ms: int) -> None:
+    """Raises LeaseLostError if the token is not the newest, or was given back."""
+    fence = lease.fence
+    prolonged = key_of_fence(cluster_id, fence) | {"expires_at_ms": now_ms + lease_ms, "lease_ms": lease_ms}
+    if connection.execute(_RENEW, prolonged).rowcount == 0:
+        raise LeaseLostError(
+            f"{fence.topic_id_partition}: the lease to {fence.role} with fencing token {fence.token} was lost"
+        )
+
+
+def release(connection: Connection, cluster_id: str, lease: PartitionLease) -> None:
+    """Nothing happens if it was lost."""
+    connection.execute(_RELEASE, key_of_fence(cluster_id, lease.fence) | {"expires_at_ms": _RELEASED})
+
+
+def key_of_fence(cluster_id: str, fence: Fence) -> dict[str, Any]:
+    """The parameters of `OF_FENCE`."""
+    return key_of(cluster_id, fence.topic_id_partition) | {"of_role": fence.role, "of_token": fence.token}

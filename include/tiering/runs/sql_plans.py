@@ -1,0 +1,264 @@
+"""Plans in SQL: what a run is to copy, and what became of each segment."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, exists, insert, select, update
+
+from include.tiering.database.partition_rows import in_partition, key_of, partition_from
+from include.tiering.database.schema import planned_partitions, planned_segments, runs
+from include.tiering.database.statements import insert_if_absent, stored_text
+from include.tiering.errors import StateConflictError
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.runs.contract import (
+    Placement,
+    PlannedPartition,
+    PlannedSegment,
+    SegmentOutcome,
+    WorkItem,
+)
+from include.tiering.segments.contract import LeaseRole
+
+HAS_PLANNED_SEGMENT: ColumnElement[bool] = exists().where(
+    planned_segments.c.cluster_id == planned_partitions.c.cluster_id,
+    planned_segments.c.run_id == planned_partitions.c.run_id,
+    planned_segments.c.topic_id == planned_partitions.c.topic_id,
+    planned_segments.c.partition == planned_partitions.c.partition,
+    planned_segments.c.outcome == SegmentOutcome.PLANNED,
+)
+_IS_SEGMENT: Final = (
+    in_partition(planned_segments),
+    planned_segments.c.run_id == bindparam("of_run"),
+    planned_segments.c.base_offset == bindparam("of_offset"),
+)
+_FIND: Final = select(planned_segments).where(*_IS_SEGMENT)
+_IS_PLANNED: Final = planned_segments.c.outcome == str(SegmentOutcome.PLANNED)
+_RECORD: Final = update(planned_segments).where(*_IS_SEGMENT, _IS_PLANNED)
+_LEFT_OF_RUN: Final = (
+    in_partition(planned_segments),
+    planned_segments.c.run_id == bindparam("of_run"),
+    _IS_PLANNED,
+)
+_NOTE_LEFT: Final = update(planned_segments).where(*_LEFT_OF_RUN)
+_REMAINING: Final = (
+    select(*(planned_segments.c[name] for name in ("base_offset", "end_offset", "size_bytes", "supersedes")))
+    .where(*_LEFT_OF_RUN)
+    .order_by(planned_segments.c.base_offset)
+)
+_ADD_PARTITIONS: Final = insert(planned_partitions)
+_ADD_SEGMENTS: Final = insert(planned_segments)
+_STOP: Final = (
+    update(planned_partitions)
+    .where(in_partition(planned_partitions), planned_partitions.c.run_id == bindparam("of_run"))
+    .values(stopped=True)
+)
+IS_PLACED: Final = and_(
+    planned_partitions.c.queue.is_not_distinct_from(bindparam("on_queue")),
+    planned_partitions.c.spark_resource.is_not_distinct_from(bindparam("on_spark_resource")),
+)
+"""Exactly so: where the placement names nothing, the partition must name nothing. Its parameters are
+`key_of_placement`."""
+
+
+def save_plan(
+    connection: Connection, cluster_id: str, run_id: str, partitions: Sequence[PlannedPartition], now_ms: int
+) -> None:
+    """See `WorkStore.save_plan`."""
+    plan_hash = _hash_of(partitions)
+    run = {
+        "cluster_id": cluster_id,
+        "run_id": run_id,
+        "kind": LeaseRole.COPY,
+        "plan_hash": plan_hash,
+        "created_at_ms": now_ms,
+    }
+    if not insert_if_absent(connection, runs, run):
+        known = select(runs.c.plan_hash).where(runs.c.cluster_id == cluster_id, runs.c.run_id == run_id)
+        if connection.execute(known).scalar_one() != plan_hash:
+            raise StateConflictError(f"run {run_id} has another plan already: use a new run id")
+        return
+    rows = [_partition_values(cluster_id, run_id, planned) for planned in partitions]
+    segment_rows = [
+        _segment_values(cluster_id, run_id, planned, segment) for planned in partitions for segment in planned.segments
+    ]
+    if rows:
+        connection.execute(_ADD_PARTITIONS, rows)
+    if segment_rows:
+        connection.execute(_ADD_SEGMENTS, segment_rows)
+
+
+def remaining_segments(
+    connection: Connection, cluster_id: str, run_id: str, partition: TopicIdPartition
+) -> Sequence[PlannedSegment]:
+    """Segments without an outcome, ascending."""
+    key = key_of(cluster_id, partition) | {"of_run": run_id}
+    return [_segment_of(row) for row in connection.execute(_REMAINING, key)]
+
+
+def record_outcome(connection: Connection, cluster_id: str, run_id: str, item: WorkItem, now_ms: int) -> None:
+    """See `WorkStore.record_outcome`; the caller holds the fence."""
+    partition, base_offset = item.topic_id_partition, item.segment.base_offset
+    key = key_of(cluster_id, partition) | {"of_run": run_id, "of_offset": base_offset}
+    values = {
+        "outcome": item.outcome,
+        "segment_id": item.segment_id,
+        "path": _stored(item.path),
+        "position": item.position,
+        "error": item.error,
+        "message": _stored(item.message),
+    }
+    if connection.execute(_RECORD, key | values | {"recorded_at_ms": now_ms}).rowcount == 0:
+        known = connection.execute(_FIND, key).mappings().one_or_none()
+        if known is None:
+            raise StateConflictError(f"run {run_id} has no segment {base_offset} of {partition}")
+        if any(known[name] != value for name, value in values.items()):
+            raise StateConflictError(
+                f"run {run_id}: segment {base_offset} of {partition} is {known['outcome']} already"
+            )
+    if item.outcome is SegmentOutcome.FAILED:
+        connection.execute(_STOP, key_of(cluster_id, partition) | {"of_run": run_id})
+
+
+def note_left(
+    connection: Connection, cluster_id: str, run_id: str, partition: TopicIdPartition, error: str, message: str
+) -> None:
+    """See `WorkStore.note_left`."""
+    left = key_of(cluster_id, partition) | {"of_run": run_id, "error": error, "message": stored_text(message)}
+    connection.execute(_NOTE_LEFT, left)
+
+
+def list_items(connection: Connection, cluster_id: str, run_id: str) -> Sequence[WorkItem]:
+    """By topic, partition, offset."""
+    same_partition = and_(
+        planned_partitions.c.cluster_id == planned_segments.c.cluster_id,
+        planned_partitions.c.run_id == planned_segments.c.run_id,
+        planned_partitions.c.topic_id == planned_segments.c.topic_id,
+        planned_partitions.c.partition == planned_segments.c.partition,
+    )
+    query = (
+        select(planned_segments, planned_partitions.c.topic)
+        .join(planned_partitions, same_partition)
+        .where(planned_segments.c.cluster_id == cluster_id, planned_segments.c.run_id == run_id)
+        .order_by(
+            planned_partitions.c.topic,
+            planned_segments.c.topic_id,
+            planned_segments.c.partition,
+            planned_segments.c.base_offset,
+        )
+    )
+    return [_item_of(row) for row in connection.execute(query)]
+
+
+def key_of_placement(placement: Placement) -> dict[str, Any]:
+    """The parameters of `IS_PLACED`."""
+    return {"on_queue": placement.queue, "on_spark_resource": placement.spark_resource}
+
+
+def has_work(
+    connection: Connection,
+    cluster_id: str,
+    run_id: str,
+    partition: TopicIdPartition | None = None,
+    placement: Placement | None = None,
+) -> bool:
+    """See `WorkStore.has_work`; of one partition, or of any."""
+    query = _any_work(of_partition=partition is not None, is_placed=placement is not None)
+    key: dict[str, Any] = {"of_cluster": cluster_id, "of_run": run_id}
+    if partition is not None:
+        key |= key_of(cluster_id, partition)
+    if placement is not None:
+        key |= key_of_placement(placement)
+    return connection.execute(query, key).one_or_none() is not None
+
+
+@cache
+def _any_work(*, of_partition: bool, is_placed: bool) -> Select[Any]:
+    query = select(planned_partitions.c.partition).where(
+        planned_partitions.c.cluster_id == bindparam("of_cluster"),
+        planned_partitions.c.run_id == bindparam("of_run"),
+        planned_partitions.c.stopped.is_(False),
+        HAS_PLANNED_SEGMENT,
+    )
+    if of_partition:
+        query = query.where(in_partition(planned_partitions))
+    if is_placed:
+        query = query.where(IS_PLACED)
+    return query.limit(1)
+
+
+def _hash_of(partitions: Sequence[PlannedPartition]) -> str:
+    content = [
+        [
+            str(planned.replica_id.topic_id_partition.topic_id),
+            planned.replica_id.topic_id_partition.partition,
+            planned.replica_id.broker_id,
+            planned.replica_id.directory_id,
+            planned.urgency,
+            [planned.placement.queue, planned.placement.spark_resource],
+            [[s.base_offset, s.end_offset, s.size_bytes, _id_of(s.supersedes)] for s in planned.segments],
+        ]
+        for planned in partitions
+    ]
+    return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+
+
+def _partition_values(cluster_id: str, run_id: str, planned: PlannedPartition) -> dict[str, Any]:
+    partition = planned.replica_id.topic_id_partition
+    return {
+        "cluster_id": cluster_id,
+        "run_id": run_id,
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
+        "topic": partition.topic,
+        "broker_id": planned.replica_id.broker_id,
+        "directory_id": planned.replica_id.directory_id,
+        "urgency": planned.urgency,
+        "stopped": False,
+        "claimed_at_ms": 0,
+        "queue": planned.placement.queue,
+        "spark_resource": planned.placement.spark_resource,
+    }
+
+
+def _segment_values(cluster_id: str, run_id: str, planned: PlannedPartition, segment: PlannedSegment) -> dict[str, Any]:
+    partition = planned.replica_id.topic_id_partition
+    return {
+        "cluster_id": cluster_id,
+        "run_id": run_id,
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
+        "base_offset": segment.base_offset,
+        "end_offset": segment.end_offset,
+        "size_bytes": segment.size_bytes,
+        "supersedes": _id_of(segment.supersedes),
+        "outcome": SegmentOutcome.PLANNED,
+    }
+
+
+def _item_of(row: Row[Any]) -> WorkItem:
+    return WorkItem(
+        topic_id_partition=partition_from(row.topic_id, row.partition, row.topic),
+        segment=_segment_of(row),
+        outcome=SegmentOutcome(row.outcome),
+        segment_id=row.segment_id,
+        path=row.path,
+        position=row.position,
+        error=row.error,
+        message=row.message,
+    )
+
+
+def _segment_of(row: Row[Any]) -> PlannedSegment:
+    supersedes = None if row.supersedes is None else Uuid.parse(row.supersedes)
+    return PlannedSegment(row.base_offset, row.end_offset, row.size_bytes, supersedes)
+
+
+def _id_of(segment_id: Uuid | None) -> str | None:
+    return None if segment_id is None else str(segment_id)
+
+
+def _stored(text: str | None) -> str | None:
+    return None if text is None else stored_text(text)

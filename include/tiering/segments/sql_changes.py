@@ -1,0 +1,238 @@
+"""Changes of remote log segments. Each runs in one transaction of the caller, behind the partition's fence.
+
+| step of a change                        | a crash after it leaves                      |
+|-----------------------------------------|----------------------------------------------|
+| fence held, partition locked            | nothing: the transaction is rolled back      |
+| segment row, epochs, counters written   | nothing: the transaction is rolled back      |
+| committed                               | the whole change; repeating it is harmless   |
+
+FINISHED ends ascend per partition, until a person decides to follow another history: see `sql_divergences`. No gap and
+no second history appears by itself. A copy that takes the place of a failed one has exactly its offsets, which were
+FINISHED in their order before, and is of its history.
+"""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any, Final
+
+from sqlalchemy import Connection, bindparam, insert, update
+from sqlalchemy.sql.dml import ReturningInsert
+
+from include.tiering.database.clock import NowMs
+from include.tiering.database.condemned import condemned_by
+from include.tiering.database.fencing import hold_fence
+from include.tiering.database.partition_rows import (
+    in_partition,
+    key_of,
+    lock_or_create_partition,
+    lock_partition,
+)
+from include.tiering.database.schema import segment_epochs, segments
+from include.tiering.database.statements import insert_for
+from include.tiering.errors import IllegalTransitionError, StateConflictError, UnknownSegmentError
+from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+from include.tiering.model.segment_origin import SegmentOrigin
+from include.tiering.model.segment_state import RemoteLogSegmentState, is_legal_transition
+from include.tiering.model.verdict import Verdict
+from include.tiering.segments.contract import Fence, SegmentRow
+from include.tiering.segments.sql_counters import count_in, count_out, highest_finished_offset
+from include.tiering.segments.sql_divergences import NEWEST_HISTORY, lower_highest, require_one_history
+from include.tiering.segments.sql_queries import find_segment
+from include.tiering.segments.sql_rows import epoch_values_of, values_of
+from include.tiering.segments.sql_stops import refresh_stop
+from include.tiering.segments.sql_superseding import record_superseding, require_supersedable
+from include.tiering.segments.sql_truth import learn_leader_epochs
+
+TIME_OF_STATE: Final = {
+    RemoteLogSegmentState.COPY_SEGMENT_STARTED: "started_at_ms",
+    RemoteLogSegmentState.COPY_SEGMENT_FINISHED: "finished_at_ms",
+    RemoteLogSegmentState.DELETE_SEGMENT_STARTED: "delete_started_at_ms",
+    RemoteLogSegmentState.DELETE_SEGMENT_FINISHED: "deleted_at_ms",
+}
+_COMPARE_AND_SET: Final = update(segments).where(
+    in_partition(segments),
+    segments.c.segment_id == bindparam("of_segment"),
+    segments.c.state == bindparam("of_state"),
+)
+_ADD_EPOCHS: Final = insert(segment_epochs)
+
+
+class SegmentChanges:
+    """Changes of one cluster's segments on one connection, inside one transaction."""
+
+    def __init__(self, connection: Connection, cluster_id: str, now_ms: NowMs) -> None:
+        self._connection = connection
+        self._cluster_id = cluster_id
+        self._now_ms = now_ms
+
+    def add(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        fence: Fence,
+        log_crc32c: int | None,
+        source_fingerprint: str | None,
+    ) -> None:
+        """See `RemoteLogMetadata.add_segment`."""
+        segment_id = metadata.remote_log_segment_id
+        require_same_partition(segment_id, fence)
+        if not is_legal_transition(None, metadata.state):
+            raise IllegalTransitionError(f"{segment_id}: a new segment may not begin as {metadata.state.name}")
+        holder = hold_fence(self._connection, self._cluster_id, fence)
+        lock_or_create_partition(self._connection, self._cluster_id, metadata.topic_id_partition)
+        if (run_id := condemned_by(self._connection, self._cluster_id, segment_id)) is not None:
+            raise IllegalTransitionError(f"{segment_id}: run {run_id} removes what is stored under this id")
+        values = (
+            values_of(self._cluster_id, metadata)
+            | {
+                "verdict": Verdict.NONE,
+                "verdict_detail": "",
+                "log_crc32c": log_crc32c,
+                "source_fingerprint": source_fingerprint,
+                "run_id": holder.run_id,
+                "fencing_token": fence.token,
+                "started_at_ms": self._now_ms(self._connection),
+            }
+            | key_of(self._cluster_id, metadata.topic_id_partition)
+        )
+        segment_key = self._connection.execute(_add(self._connection.dialect.name), values).scalar_one_or_none()
+        if segment_key is None:
+            known = self._known(segment_id)
+            shown = (metadata, log_crc32c, source_fingerprint)
+            if (known.metadata, known.log_crc32c, known.source_fingerprint) != shown:
+                raise IllegalTransitionError(
+                    f"{segment_id} is known as {known.metadata.state.name} or with other values"
+                )
+            return
+        self._insert_epochs(segment_key, metadata)
+        count_in(self._connection, self._cluster_id, metadata)
+
+    def change_state(
+        self,
+        change: RemoteLogSegmentMetadataUpdate,
+        expected: RemoteLogSegmentState,
+        fence: Fence,
+        supersedes: RemoteLogSegmentId | None,
+    ) -> RemoteLogSegmentMetadata:
+        """See `RemoteLogMetadata.update_segment`."""
+        segment_id = change.remote_log_segment_id
+        require_same_partition(segment_id, fence)
+        if not expected.may_become(change.state):
+            raise IllegalTransitionError(f"{segment_id}: {expected.name} may not become {change.state.name}")
+        holder = hold_fence(self._connection, self._cluster_id, fence)
+        stopped_reason = lock_partition(self._connection, self._cluster_id, segment_id.topic_id_partition)
+        known = self._known(segment_id)
+        if known.metadata.state is change.state and expected is not change.state:
+            return known.metadata
+        if known.metadata.state is not expected:
+            raise StateConflictError(f"{segment_id} is {known.metadata.state.name}, not {expected.name}")
+        if change.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED and expected is not change.state:
+            if supersedes is not None:
+                return self._take_place(self._known(supersedes), known, change, fence, holder.batch_id)
+            self._require_next(known, stopped_reason)
+            return self._finish(known, change, fence)
+        return self._write(known, change, fence)
+
+    def _known(self, segment_id: RemoteLogSegmentId) -> SegmentRow:
+        known = find_segment(self._connection, self._cluster_id, segment_id)
+        if known is None:
+            raise UnknownSegmentError(f"no remote log segment {segment_id}")
+        return known
+
+    def _key_of(self, segment_id: RemoteLogSegmentId) -> dict[str, Any]:
+        return key_of(self._cluster_id, segment_id.topic_id_partition) | {"of_segment": str(segment_id.id)}
+
+    def _require_next(self, row: SegmentRow, stopped_reason: str | None) -> None:
+        segment, partition = row.metadata, row.metadata.topic_id_partition
+        if stopped_reason is not None:
+            raise StateConflictError(f"{partition} is stopped: {stopped_reason}")
+        require_one_history(self._connection, self._cluster_id, partition, row.history)
+        highest = highest_finished_offset(self._connection, self._cluster_id, partition)
+        if highest is not None and segment.end_offset <= highest:
+            offsets = f"{segment.start_offset}..{segment.end_offset}"
+            raise StateConflictError(f"{partition}: {offsets} may not finish, offsets up to {highest} did already")
+
+    def _finish(
+        self, known: SegmentRow, change: RemoteLogSegmentMetadataUpdate, fence: Fence
+    ) -> RemoteLogSegmentMetadata:
+        """What becomes the newest of the history that is followed says leader epochs of it."""
+        written = self._write(known, change, fence)
+        learn_leader_epochs(
+            self._connection,
+            self._cluster_id,
+            written.topic_id_partition,
+            written.segment_leader_epochs,
+            written.start_offset,
+            self._now_ms,
+        )
+        return written
+
+    def _take_place(
+        self, old: SegmentRow, new: SegmentRow, change: RemoteLogSegmentMetadataUpdate, fence: Fence, author: str
+    ) -> RemoteLogSegmentMetadata:
+        """FINISHED, of the old one's history, which said its leader epochs. Where the archive ends stays as it is: by a
+        decision to follow another history it may lie below what is replaced."""
+        partition = old.metadata.topic_id_partition
+        highest = highest_finished_offset(self._connection, self._cluster_id, partition)
+        self._supersede(old, new, change, fence, author)
+        written = self._write(new, change, fence, history=old.history)
+        if highest is not None:
+            lower_highest(self._connection, self._cluster_id, partition, highest)
+        return written
+
+    def _supersede(
+        self, old: SegmentRow, new: SegmentRow, change: RemoteLogSegmentMetadataUpdate, fence: Fence, author: str
+    ) -> None:
+        require_supersedable(old, new)
+        deletion = replace(
+            change,
+            remote_log_segment_id=old.metadata.remote_log_segment_id,
+            state=RemoteLogSegmentState.DELETE_SEGMENT_STARTED,
+            custom_metadata=old.metadata.custom_metadata,
+        )
+        self._write(old, deletion, fence, superseded_by=str(change.remote_log_segment_id.id))
+        now_ms = self._now_ms(self._connection)
+        record_superseding(self._connection, self._cluster_id, old, new, author=author, now_ms=now_ms)
+
+    def _write(
+        self, known: SegmentRow, change: RemoteLogSegmentMetadataUpdate, fence: Fence, **more: str | int
+    ) -> RemoteLogSegmentMetadata:
+        before, after = known.metadata, known.metadata.with_update(change)
+        segment_id = change.remote_log_segment_id
+        if known.origin is not SegmentOrigin.PLATFORM:
+            raise StateConflictError(f"{segment_id} was begun by a broker, which alone changes it")
+        values: dict[str, Any] = {
+            "state": int(after.state),
+            "broker_id": after.broker_id,
+            "event_timestamp_ms": after.event_timestamp_ms,
+            "custom_metadata": after.custom_metadata,
+            "fencing_token": fence.token,
+            **more,
+        }
+        if after.state is not before.state:
+            values[TIME_OF_STATE[after.state]] = self._now_ms(self._connection)
+        values |= self._key_of(segment_id) | {"of_state": int(before.state)}
+        if self._connection.execute(_COMPARE_AND_SET, values).rowcount != 1:
+            raise StateConflictError(f"{segment_id} is no longer {before.state.name}")
+        if after.state is not before.state:
+            count_out(self._connection, self._cluster_id, before)
+            count_in(self._connection, self._cluster_id, after)
+            if known.verdict is Verdict.FAILED:
+                refresh_stop(self._connection, self._cluster_id, segment_id.topic_id_partition)
+        return after
+
+    def _insert_epochs(self, segment_key: int, metadata: RemoteLogSegmentMetadata) -> None:
+        self._connection.execute(_ADD_EPOCHS, epoch_values_of(self._cluster_id, segment_key, metadata))
+
+
+@cache
+def _add(dialect_name: str) -> ReturningInsert[int]:
+    """No row comes back if the id is known."""
+    statement = insert_for(dialect_name, segments).values(history=NEWEST_HISTORY)
+    statement = statement.on_conflict_do_nothing(index_elements=["cluster_id", "topic_id", "partition", "segment_id"])
+    return statement.returning(segments.c.segment_key)
+
+
+def require_same_partition(segment_id: RemoteLogSegmentId, fence: Fence) -> None:
+    if segment_id.topic_id_partition != fence.topic_id_partition:
+        raise ValueError(f"a fence of {fence.topic_id_partition} does not hold for {segment_id}")

@@ -1,0 +1,283 @@
+"""Divergences and the decisions about them, in SQL.
+
+A record and a decision are a transaction each: owner read, partition locked, compared with what holds then, rows and
+event written. A crash before the commit leaves nothing, one after it the whole change; the same call again finds it.
+
+No lease is taken. FINISHED locks the same partition row and is refused while a divergence is open, and of a copy that
+began before a decision: what it read may be of the history that was left.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
+
+from include.tiering.database.events import record_event
+from include.tiering.database.partition_rows import in_partition, key_of, lock_partition
+from include.tiering.database.schema import (
+    PARTITION_TOTAL,
+    divergences,
+    partitions,
+    segments,
+    size_counters,
+)
+from include.tiering.database.statements import stored_text
+from include.tiering.errors import StateConflictError
+from include.tiering.model.divergence import (
+    FIRST_HISTORY,
+    Divergence,
+    Followed,
+    SeenBy,
+    SeenDivergence,
+    newest_history,
+    open_divergence,
+)
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets, not_skipped
+from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.segments.sql_counters import highest_finished_offset
+from include.tiering.segments.sql_skipped_offsets import owner_of, skipped_of, store_decision
+from include.tiering.segments.sql_stops import refresh_stop
+from include.tiering.segments.sql_truth import follow_leader_epochs
+
+_KIND: Final = "divergence"
+_FINISHED: Final = segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+_OF_HISTORY: Final = segments.c.history == bindparam("of_history")
+_OF_PARTITION: Final = select(divergences).where(in_partition(divergences)).order_by(divergences.c.number)
+NEWEST_HISTORY: Final = (
+    select(func.coalesce(func.max(divergences.c.number), FIRST_HISTORY))
+    .where(in_partition(divergences), divergences.c.followed_from.is_not(None))
+    .scalar_subquery()
+)
+"""The history that a copy which begins now belongs to."""
+_LOG_START: Final = select(partitions.c.log_start_offset).where(in_partition(partitions)).scalar_subquery()
+_FROM_BEFORE: Final = (
+    select(segments.c.segment_key)
+    .where(in_partition(segments), _FINISHED, _OF_HISTORY)
+    .where(segments.c.end_offset >= bindparam("of_first"), segments.c.end_offset <= bindparam("of_last"))
+    .where(segments.c.end_offset >= _LOG_START)
+    .limit(1)
+)
+_OF_LEFT: Final = (
+    select(segments.c.segment_key)
+    .where(in_partition(segments), _FINISHED, _OF_HISTORY)
+    .where(segments.c.end_offset >= bindparam("of_first"), segments.c.start_offset <= bindparam("of_last"))
+    .where(segments.c.end_offset >= _LOG_START, bindparam("of_last") >= _LOG_START)
+    .limit(1)
+)
+"""Of a history that a decision has left, up to the last offset that it answers for. None of it was copied since."""
+_COPIED_SINCE: Final = select(func.min(segments.c.start_offset)).where(
+    in_partition(segments), _FINISHED, _OF_HISTORY, segments.c.end_offset > bindparam("of_last")
+)
+_ONE: Final = update(divergences).where(in_partition(divergences), divergences.c.number == bindparam("of_number"))
+_TO_NEW_HISTORY: Final = update(segments).where(
+    in_partition(segments), _OF_HISTORY, segments.c.end_offset > bindparam("of_last")
+)
+_HIGHEST: Final = update(size_counters).where(
+    in_partition(size_counters),
+    size_counters.c.leader_epoch == PARTITION_TOTAL,
+    size_counters.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED),
+)
+
+
+def divergences_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> list[Divergence]:
+    """See `Divergences.divergences`."""
+    key = key_of(cluster_id, partition)
+    rows = connection.execute(_OF_PARTITION, key).all()
+    decided = {row.number: row.followed_from for row in rows if row.followed_from is not None}
+    return [_divergence(connection, key, row, decided) for row in rows]
+
+
+def require_one_history(connection: Connection, cluster_id: str, partition: TopicIdPartition, history: int) -> None:
+    """Raises StateConflictError if a divergence is open, or a decision came since a segment of this history began."""
+    found = divergences_of(connection, cluster_id, partition)
+    undecided = open_divergence(found)
+    if undecided is not None:
+        raise StateConflictError(f"{partition}: {undecided}")
+    if history != newest_history(found):
+        raise StateConflictError(f"{partition}: since this copy began the archive follows another history")
+
+
+def record(
+    connection: Connection,
+    cluster_id: str,
+    partition: TopicIdPartition,
+    seen: SeenDivergence,
+    *,
+    history: int,
+    now_ms: int,
+) -> Divergence | None:
+    """See `Divergences.record_divergence`."""
+    if owner_of(connection, cluster_id, partition) not in (TopicOwner.PLATFORM, TopicOwner.NONE):
+        return None
+    lock_partition(connection, cluster_id, partition)
+    known = divergences_of(connection, cluster_id, partition)
+    if newest_history(known) != history:
+        return None
+    before = open_divergence(known)
+    wider = seen if before is None else _both(before.seen, seen)
+    if before is not None and wider == before.seen:
+        return before
+    values = _values(wider)
+    if before is not None:
+        connection.execute(_ONE, key_of(cluster_id, partition) | {"of_number": before.number} | values)
+    else:
+        where = _key(cluster_id, partition, max((one.number for one in known), default=FIRST_HISTORY) + 1)
+        connection.execute(insert(divergences).values(**where, **values, seen_at_ms=now_ms))
+    _say(connection, cluster_id, partition, str(wider), str(seen.seen_by), now_ms)
+    return open_divergence(divergences_of(connection, cluster_id, partition))
+
+
+def follow(
+    connection: Connection,
+    cluster_id: str,
+    partition: TopicIdPartition,
+    number: int,
+    followed: Followed,
+    source_epochs: LeaderEpochs,
+) -> Divergence:
+    """See `Divergences.follow_source`."""
+    owner = owner_of(connection, cluster_id, partition)
+    lock_partition(connection, cluster_id, partition)
+    known = divergences_of(connection, cluster_id, partition)
+    found = {one.number: one for one in known}.get(number)
+    if found is not None and found.followed is not None and found.followed.from_offset == followed.from_offset:
+        return found
+    if found is None or not found.is_open:
+        raise StateConflictError(f"{partition}: there is no divergence {number} to decide about: {found}")
+    if owner is not TopicOwner.PLATFORM:
+        raise StateConflictError(f"{partition}: its owner is {owner}: nothing is decided about it here")
+    if found.copied_from not in (None, followed.from_offset):
+        raise StateConflictError(
+            f"{partition}: what was copied of the source's history begins at offset {found.copied_from},"
+            f" not at {followed.from_offset}"
+        )
+    key, last = key_of(cluster_id, partition), found.seen.offsets.last
+    if found.copied_from is not None:
+        of_newest = key | {"of_last": last, "of_history": newest_history(known)}
+        connection.execute(_TO_NEW_HISTORY, of_newest | {"history": number})
+    else:
+        _go_back(connection, cluster_id, partition, followed)
+    follow_leader_epochs(connection, cluster_id, partition, source_epochs, followed.from_offset)
+    connection.execute(_ONE, key | {"of_number": number} | _decision(followed))
+    refresh_stop(connection, cluster_id, partition)
+    detail = f"{found.seen}: from offset {followed.from_offset} on the source is followed: {followed.reason}"
+    _say(connection, cluster_id, partition, detail, followed.author, followed.decided_at_ms)
+    return {one.number: one for one in divergences_of(connection, cluster_id, partition)}[number]
+
+
+def add_decided(
+    connection: Connection,
+    cluster_id: str,
+    partition: TopicIdPartition,
+    number: int,
+    seen: SeenDivergence,
+    followed: Followed,
+) -> None:
+    """Store a divergence that was decided about before anything of its history was added, with an event. The caller
+    holds the partition."""
+    values = _values(seen) | _decision(followed) | {"seen_at_ms": followed.decided_at_ms}
+    connection.execute(insert(divergences).values(**_key(cluster_id, partition, number), **values))
+    lower_highest(connection, cluster_id, partition, followed.from_offset - 1)
+    detail = f"{seen}: from offset {followed.from_offset} on the later one is followed: {followed.reason}"
+    _say(connection, cluster_id, partition, detail, followed.author, followed.decided_at_ms)
+
+
+def _go_back(connection: Connection, cluster_id: str, partition: TopicIdPartition, followed: Followed) -> None:
+    """The next copy begins at the decision's offset, or behind what the source has not any more."""
+    highest = highest_finished_offset(connection, cluster_id, partition)
+    if highest is not None and followed.from_offset <= highest:
+        lower_highest(connection, cluster_id, partition, followed.from_offset - 1)
+        return
+    known = skipped_of(connection, cluster_id, partition)
+    for gone in not_skipped((-1 if highest is None else highest) + 1, followed.from_offset - 1, known):
+        skipped = SkippedOffsets(gone, followed.reason, followed.author, followed.decided_at_ms)
+        store_decision(connection, cluster_id, partition, skipped)
+
+
+def lower_highest(connection: Connection, cluster_id: str, partition: TopicIdPartition, offset: int) -> None:
+    """The archive ends at this offset (inclusive), or below. The caller holds the partition."""
+    lowered = _HIGHEST.where(size_counters.c.highest_offset > offset)
+    connection.execute(lowered, key_of(cluster_id, partition) | {"highest_offset": offset})
+
+
+def _divergence(connection: Connection, key: dict[str, Any], row: Row[Any], decided: Mapping[int, int]) -> Divergence:
+    """`decided`: where each history begins that a decision began."""
+    offsets = OffsetRange(row.first_offset, row.last_offset)
+    seen = SeenDivergence(offsets, _epochs(row.archive_epochs), _epochs(row.source_epochs), SeenBy(row.seen_by))
+    if row.followed_from is not None:
+        followed = Followed(row.followed_from, row.reason, row.author, row.decided_at_ms)
+        return Divergence(row.number, seen, row.seen_at_ms, followed)
+    key = key | {"of_first": offsets.first, "of_last": offsets.last}
+    of_newest = key | {"of_history": max(decided, default=FIRST_HISTORY)}
+    is_remote = connection.execute(_FROM_BEFORE, of_newest).one_or_none() is not None
+    is_remote = is_remote or _answers_still(connection, key, decided)
+    since = connection.execute(_COPIED_SINCE, of_newest).scalar_one()
+    copied_from = None if since is None else max(since, offsets.first)
+    return Divergence(row.number, seen, row.seen_at_ms, is_remote=is_remote, copied_from=copied_from)
+
+
+def _answers_still(connection: Connection, key: dict[str, Any], decided: Mapping[int, int]) -> bool:
+    """Whether a history that was left holds some of these offsets, below where later ones begin."""
+    for history in sorted({FIRST_HISTORY, *decided} - {max(decided, default=FIRST_HISTORY)}):
+        last = min(begin for number, begin in decided.items() if number > history) - 1
+        of_left = key | {"of_history": history, "of_last": min(last, key["of_last"])}
+        if of_left["of_last"] >= key["of_first"] and connection.execute(_OF_LEFT, of_left).one_or_none() is not None:
+            return True
+    return False
+
+
+def _both(one: SeenDivergence, other: SeenDivergence) -> SeenDivergence:
+    """As it was seen first, with what was seen later. The offset that differs first is said by whoever saw it; of the
+    same offset it counts that the store has copies from there on."""
+    first_seen = min(one, other, key=lambda each: (each.offsets.first, each.seen_by is not SeenBy.STORE))
+    return SeenDivergence(
+        OffsetRange(min(one.offsets.first, other.offsets.first), max(one.offsets.last, other.offsets.last)),
+        tuple(sorted({*one.archive_epochs, *other.archive_epochs})),
+        tuple(sorted({*one.source_epochs, *other.source_epochs})),
+        first_seen.seen_by if SeenBy.STORE in (one.seen_by, other.seen_by) else one.seen_by,
+    )
+
+
+def _key(cluster_id: str, partition: TopicIdPartition, number: int) -> dict[str, Any]:
+    return {
+        "cluster_id": cluster_id,
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
+        "number": number,
+    }
+
+
+def _values(seen: SeenDivergence) -> dict[str, Any]:
+    return {
+        "first_offset": seen.offsets.first,
+        "last_offset": seen.offsets.last,
+        "archive_epochs": _text(seen.archive_epochs),
+        "source_epochs": _text(seen.source_epochs),
+        "seen_by": str(seen.seen_by),
+    }
+
+
+def _decision(followed: Followed) -> dict[str, Any]:
+    return {
+        "followed_from": followed.from_offset,
+        "reason": stored_text(followed.reason),
+        "author": stored_text(followed.author),
+        "decided_at_ms": followed.decided_at_ms,
+    }
+
+
+def _say(
+    connection: Connection, cluster_id: str, partition: TopicIdPartition, detail: str, author: str, now_ms: int
+) -> None:
+    record_event(connection, cluster_id, _KIND, f"{partition} ({partition.topic_id})", detail, author, now_ms)
+
+
+def _text(epochs: Sequence[int]) -> str:
+    return ",".join(map(str, epochs))
+
+
+def _epochs(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(","))) if text else ()

@@ -1,0 +1,207 @@
+"""Remote log size of each partition and leader epoch; what waits, what is stored twice, what it costs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from include.tiering.model.cost import CostEstimate
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.lag import PartitionLag
+from include.tiering.model.sizes import PartitionSize
+from include.tiering.model.verdict import VerdictTotal
+from include.tiering.presentation import (
+    Document,
+    Presentation,
+    Table,
+    TopicNames,
+    count,
+    error_document,
+    error_table,
+    labels,
+)
+from include.tiering.sizes.compare_tiers import TierComparison
+from include.tiering.units import format_bytes, format_duration
+
+
+@dataclass(frozen=True, slots=True)
+class SizeReport:
+    """`sizes` counts FINISHED segments, `verdicts` the same by verdict: only those that passed count as safe. None of
+    some topics alone. `tiers` is None if the log dirs were not looked at, `cost` without prices. `unread`: partitions
+    that brokers tier and that are not in `sizes`, because not all is read that brokers wrote, with why.
+    """
+
+    sizes: Sequence[PartitionSize]
+    delete_lags: Sequence[PartitionLag] = ()
+    tiers: TierComparison | None = None
+    cost: CostEstimate | None = None
+    verdicts: Sequence[VerdictTotal] = ()
+    unread: Mapping[TopicIdPartition, str] = field(default_factory=dict)
+
+
+def present_sizes(report: SizeReport) -> Presentation:
+    """A segment that spans leader epochs counts once in its partition and once in each of its epochs."""
+    total_bytes = sum(size.size_bytes for size in report.sizes)
+    segments = sum(size.segments for size in report.sizes)
+    words = [count(len(report.sizes), "partition"), count(segments, "segment"), format_bytes(total_bytes)]
+    if report.verdicts:
+        words.append(f"{format_bytes(_safe_bytes(report))} of it safe")
+    if report.tiers is not None:
+        words.append(f"{format_bytes(sum(lag.size_bytes for lag in report.tiers.copy_lags))} wait for a copy")
+        if report.tiers.out_of_sight:
+            words.append(f"{count(len(report.tiers.out_of_sight), 'partition')} out of sight")
+    if report.cost is not None and report.cost.storage_per_month is not None:
+        words.append(f"about {_money(report.cost.storage_per_month)} {report.cost.currency} a month")
+    if report.unread:
+        words.append(f"{count(len(report.unread), 'partition')} of brokers left out")
+    return Presentation(lambda: _document(report), lambda: _tables(report), ", ".join(words))
+
+
+def _document(report: SizeReport) -> Document:
+    document: Document = {
+        "partitions": [
+            {
+                **labels(size.topic_id_partition),
+                "bytes": size.size_bytes,
+                "segments": size.segments,
+                "leader_epochs": [
+                    {"epoch": epoch.leader_epoch, "bytes": epoch.size_bytes, "segments": epoch.segments}
+                    for epoch in size.leader_epochs
+                ],
+            }
+            for size in report.sizes
+        ],
+        "delete_lag": _lag_documents(report.delete_lags),
+        "cost": None if report.cost is None else _cost_document(report.cost),
+    }
+    if report.unread:
+        document["unread"] = [{**labels(partition), "reason": why} for partition, why in report.unread.items()]
+    if report.verdicts:
+        document["safe_bytes"] = _safe_bytes(report)
+        document["verdicts"] = [_verdict_document(total) for total in report.verdicts]
+    if report.tiers is not None:
+        document["copy_lag"] = _lag_documents(report.tiers.copy_lags)
+        document["duplicates"] = [
+            {**labels(one.topic_id_partition), "local_bytes": one.size_bytes} for one in report.tiers.duplicates
+        ]
+        document["out_of_sight"] = [
+            {**labels(partition), "detail": where} for partition, where in report.tiers.out_of_sight.items()
+        ]
+        document["errors"] = [error_document(error) for error in report.tiers.errors]
+    return document
+
+
+def _safe_bytes(report: SizeReport) -> int:
+    return sum(total.size_bytes for total in report.verdicts if total.verdict.is_safe)
+
+
+def _verdict_document(total: VerdictTotal) -> Document:
+    return {"verdict": str(total.verdict), "segments": total.segments, "bytes": total.size_bytes}
+
+
+def _lag_documents(lags: Iterable[PartitionLag]) -> list[Document]:
+    return [
+        {
+            **labels(lag.topic_id_partition),
+            "bytes": lag.size_bytes,
+            "segments": lag.segments,
+            "seconds": round(lag.seconds, 3),
+        }
+        for lag in lags
+    ]
+
+
+def _cost_document(cost: CostEstimate) -> Document:
+    """Amounts as text: they are exact."""
+    return {
+        "currency": cost.currency,
+        **{
+            name: None if amount is None else _money(amount)
+            for name, amount in (
+                ("storage_per_month", cost.storage_per_month),
+                ("writing", cost.writing),
+                ("reading", cost.reading),
+                ("deleting", cost.deleting),
+            )
+        },
+    }
+
+
+def _names(report: SizeReport) -> TopicNames:
+    tiers = report.tiers or TierComparison()
+    return TopicNames(
+        (
+            *(one.topic_id_partition for one in report.sizes),
+            *(one.topic_id_partition for one in (*report.delete_lags, *tiers.copy_lags)),
+            *(one.topic_id_partition for one in tiers.duplicates),
+            *tiers.out_of_sight,
+            *report.unread,
+        )
+    )
+
+
+def _tables(report: SizeReport) -> tuple[Table, ...]:
+    names = _names(report)
+    rows = tuple(
+        (
+            names.partition(size.topic_id_partition),
+            str(size.segments),
+            format_bytes(size.size_bytes),
+            ", ".join(f"{epoch.leader_epoch}: {format_bytes(epoch.size_bytes)}" for epoch in size.leader_epochs),
+        )
+        for size in report.sizes
+    )
+    sizes = Table("remote log size", ("partition", "segments>", "bytes>", "by leader epoch"), rows)
+    deletes = (*_verdict_table(report.verdicts), *_lag_table("waits to be deleted", report.delete_lags, names))
+    unread = tuple((names.partition(partition), why) for partition, why in report.unread.items())
+    if unread:
+        deletes = (Table("left out: brokers' metadata is not read", ("partition", "why"), unread), *deletes)
+    if report.tiers is None:
+        return (sizes, *deletes)
+    copies = _lag_table("waits to be copied", report.tiers.copy_lags, names)
+    unseen = tuple((names.partition(partition), where) for partition, where in report.tiers.out_of_sight.items())
+    if unseen:
+        copies += (Table("out of sight: what waits of them is not known", ("partition", "where"), unseen),)
+    both = tuple(
+        (names.partition(one.topic_id_partition), format_bytes(one.size_bytes))
+        for one in report.tiers.duplicates
+        if one.size_bytes
+    )
+    duplicates = (Table("local and remote", ("partition", "bytes>"), both),) if both else ()
+    return (sizes, *copies, *deletes, *duplicates, *error_table(report.tiers.errors))
+
+
+def _verdict_table(verdicts: Sequence[VerdictTotal]) -> tuple[Table, ...]:
+    """No table while all that is remote has passed."""
+    rows = tuple(
+        (
+            str(total.verdict),
+            str(total.segments),
+            format_bytes(total.size_bytes),
+            "" if total.oldest_age_ms is None else format_duration(total.oldest_age_ms / 1000),
+        )
+        for total in verdicts
+        if total.segments
+    )
+    if all(total.verdict.is_safe for total in verdicts if total.segments):
+        return ()
+    return (Table("verdicts", ("verdict", "segments>", "bytes>", "oldest>"), rows),)
+
+
+def _lag_table(title: str, lags: Sequence[PartitionLag], names: TopicNames) -> tuple[Table, ...]:
+    """Partitions with something that waits; no table if none has."""
+    rows = tuple(
+        (
+            names.partition(lag.topic_id_partition),
+            str(lag.segments),
+            format_bytes(lag.size_bytes),
+            format_duration(lag.seconds),
+        )
+        for lag in lags
+        if lag.segments
+    )
+    return (Table(title, ("partition", "segments>", "bytes>", "for>"), rows),) if rows else ()
+
+
+def _money(amount: Decimal) -> str:
+    """At least two decimals, and as many as a small amount needs."""
+    return f"{amount:.2f}" if amount >= 1 or not amount else f"{amount:.6f}"

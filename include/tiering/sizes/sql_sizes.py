@@ -1,0 +1,171 @@
+"""Sizes of the remote log in SQL."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, Row, and_, bindparam, func, or_, select
+
+from include.tiering.database.clock import NowMs, database_now_ms
+from include.tiering.database.partition_rows import in_partition, key_of, partition_from
+from include.tiering.database.schema import approvals, planned_deletions, runs, segments, size_counters, topics
+from include.tiering.database.transactions import reading
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.lag import PartitionLag
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize
+from include.tiering.segments.contract import LeaseRole
+from include.tiering.segments.sizes_contract import KeyRange, SizeRow
+from include.tiering.segments.sql_export import export_segments, split_segments
+
+_PLANNED: Final = "planned"
+_SAME_TOPIC_AS_COUNTER: Final = and_(
+    topics.c.cluster_id == size_counters.c.cluster_id, topics.c.topic_id == size_counters.c.topic_id
+)
+_COUNTERS: Final = (
+    select(size_counters, topics.c.name)
+    .join(topics, _SAME_TOPIC_AS_COUNTER)
+    .where(size_counters.c.cluster_id == bindparam("of_cluster"))
+    .order_by(
+        topics.c.name,
+        size_counters.c.topic_id,
+        size_counters.c.partition,
+        size_counters.c.state,
+        size_counters.c.leader_epoch,
+    )
+)
+_COUNTERS_OF_PARTITION: Final = _COUNTERS.where(in_partition(size_counters))
+_DELETE_STARTED: Final = int(RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
+_COPY_FINISHED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+_COPY_STARTED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_STARTED)
+
+
+class SqlRemoteLogSizes:
+    """`RemoteLogSizes` of one cluster over the platform's database."""
+
+    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
+        self._engine = engine
+        self._cluster_id = cluster_id
+        self._now_ms = now_ms
+
+    def partition_states(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionStates]:
+        query, key = _COUNTERS, {"of_cluster": self._cluster_id}
+        if partition is not None:
+            query, key = _COUNTERS_OF_PARTITION, key_of(self._cluster_id, partition)
+        with reading(self._engine) as connection:
+            rows = connection.execute(query, key).all()
+        return [
+            PartitionStates(partition_from(*key), tuple(_state_sizes(counted)))
+            for key, counted in groupby(rows, key=attrgetter("topic_id", "partition", "name"))
+        ]
+
+    def topic_names(self) -> Mapping[Uuid, str]:
+        query = select(topics.c.topic_id, topics.c.name).where(topics.c.cluster_id == self._cluster_id)
+        with reading(self._engine) as connection:
+            return {Uuid.parse(topic_id): name for topic_id, name in connection.execute(query)}
+
+    def delete_lags(self) -> Sequence[PartitionLag]:
+        with reading(self._engine) as connection:
+            now_ms = self._now_ms(connection)
+            waiting: dict[TopicIdPartition, list[Row[Any]]] = defaultdict(list)
+            for row in (*self._begun(connection), *self._planned(connection)):
+                waiting[partition_from(row.topic_id, row.partition, row.name)].append(row)
+        lags = [_lag(partition, rows, now_ms) for partition, rows in waiting.items()]
+        return sorted(lags, key=lambda lag: (lag.topic_id_partition.topic, lag.topic_id_partition.partition))
+
+    def split(self, ranges: int) -> Sequence[KeyRange]:
+        return split_segments(self._engine, self._cluster_id, ranges)
+
+    def export(self, key_range: KeyRange) -> Iterator[Sequence[SizeRow]]:
+        return export_segments(self._engine, self._cluster_id, key_range)
+
+    def _begun(self, connection: Connection) -> Sequence[Row[Any]]:
+        """One row for each partition with segments in DELETE_SEGMENT_STARTED. Partitions without are found by the
+        counters, so no finished segment is looked at where nothing is being deleted. What is superseded is held on
+        purpose: it waits once it is planned."""
+        counters = size_counters.c
+        busy = select(counters.topic_id, counters.partition).where(
+            counters.cluster_id == self._cluster_id, counters.state == _DELETE_STARTED, counters.segments > 0
+        )
+        groups = connection.execute(busy.distinct()).all()
+        found: list[Row[Any]] = []
+        for group in groups:
+            query = (
+                _waiting(func.min(segments.c.delete_started_at_ms))
+                .where(segments.c.topic_id == group.topic_id, segments.c.partition == group.partition)
+                .where(segments.c.cluster_id == self._cluster_id, segments.c.state == _DELETE_STARTED)
+                .where(segments.c.superseded_by.is_(None))
+            )
+            found += connection.execute(query).all()
+        return found
+
+    def _planned(self, connection: Connection) -> Sequence[Row[Any]]:
+        """Segments that the newest plan may delete and that are as the plan found them, by partition."""
+        run = _newest_permitted_plan(connection, self._cluster_id)
+        if run is None:
+            return []
+        is_planned = and_(
+            planned_deletions.c.cluster_id == segments.c.cluster_id,
+            planned_deletions.c.topic_id == segments.c.topic_id,
+            planned_deletions.c.partition == segments.c.partition,
+            planned_deletions.c.segment_id == segments.c.segment_id,
+        )
+        is_superseded = and_(segments.c.state == _DELETE_STARTED, segments.c.superseded_by.is_not(None))
+        query = (
+            _waiting(func.min(runs.c.created_at_ms))
+            .join(planned_deletions, is_planned)
+            .join(runs, and_(runs.c.cluster_id == segments.c.cluster_id, runs.c.run_id == planned_deletions.c.run_id))
+            .where(segments.c.cluster_id == self._cluster_id, planned_deletions.c.run_id == run)
+            .where(planned_deletions.c.outcome == _PLANNED)
+            .where(or_(segments.c.state.in_((_COPY_STARTED, _COPY_FINISHED)), is_superseded))
+        )
+        return connection.execute(query).all()
+
+
+def _waiting(since_ms: Any) -> Any:
+    """Bytes, segments and the earliest `since_ms` by partition."""
+    same_topic = and_(topics.c.cluster_id == segments.c.cluster_id, topics.c.topic_id == segments.c.topic_id)
+    return (
+        select(
+            segments.c.topic_id,
+            segments.c.partition,
+            topics.c.name,
+            func.sum(segments.c.size_bytes).label("size_bytes"),
+            func.count().label("segments"),
+            since_ms.label("since_ms"),
+        )
+        .join(topics, same_topic)
+        .group_by(segments.c.topic_id, segments.c.partition, topics.c.name)
+    )
+
+
+def _newest_permitted_plan(connection: Connection, cluster_id: str) -> str | None:
+    """The run of the newest expiration plan, unless it waits for an approval."""
+    approved = approvals.c.run_id == runs.c.run_id
+    query = (
+        select(runs.c.run_id, or_(runs.c.needs_approval.is_(False), approvals.c.run_id.is_not(None)).label("permitted"))
+        .outerjoin(approvals, and_(approvals.c.cluster_id == runs.c.cluster_id, approved))
+        .where(runs.c.cluster_id == cluster_id, runs.c.kind == str(LeaseRole.EXPIRE))
+        .order_by(runs.c.created_at_ms.desc(), runs.c.run_id.desc())
+        .limit(1)
+    )
+    row = connection.execute(query).one_or_none()
+    return str(row.run_id) if row is not None and row.permitted else None
+
+
+def _state_sizes(rows: Iterator[Row[Any]]) -> Iterator[StateSize]:
+    """From the counters of one partition, by state and leader epoch; the total's epoch is the lowest."""
+    for state, counted in groupby(rows, key=attrgetter("state")):
+        total, *epochs = counted
+        sizes = [EpochSize(row.leader_epoch, row.size_bytes, row.segments) for row in epochs]
+        sizes = [size for size in sizes if size.segments or size.size_bytes]
+        if total.segments or total.size_bytes or sizes:
+            yield StateSize(RemoteLogSegmentState(state), total.size_bytes, total.segments, tuple(sizes))
+
+
+def _lag(partition: TopicIdPartition, rows: Sequence[Row[Any]], now_ms: int) -> PartitionLag:
+    since = [row.since_ms for row in rows if row.since_ms is not None]
+    seconds = max(0, now_ms - min(since)) / 1000 if since else 0.0
+    return PartitionLag(partition, int(sum(row.size_bytes for row in rows)), sum(row.segments for row in rows), seconds)

@@ -1,1 +1,0 @@
-"""The hand-over of a topic to its brokers, step by step."""

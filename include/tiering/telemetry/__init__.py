@@ -1,0 +1,5 @@
+"""Log lines (`logs`) and metrics (`metrics`)."""
+
+from include.tiering.telemetry.logs import for_partition, get_logger, log_to_stderr, redact
+
+__all__ = ["for_partition", "get_logger", "log_to_stderr", "redact"]

@@ -1,0 +1,38 @@
+"""Metrics of verdicts. A part of the catalogue."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from include.tiering.model.verdict import VerdictTotal
+from include.tiering.telemetry.metric import Metric, MetricKind
+
+if TYPE_CHECKING:
+    from include.tiering.telemetry.metrics import PrometheusRecorder
+
+VERDICT_SEGMENTS: Final = Metric(
+    "tiering_verdict_segments",
+    MetricKind.GAUGE,
+    ("verdict",),
+    "FINISHED remote log segments by verdict: none, passed, failed, expired. Only those that passed count as safe.",
+)
+VERDICT_BYTES: Final = Metric(
+    "tiering_verdict_bytes",
+    MetricKind.GAUGE,
+    ("verdict",),
+    "Bytes of their `.log`.",
+)
+VERDICT_AGE: Final = Metric(
+    "tiering_verdict_age_seconds",
+    MetricKind.GAUGE,
+    ("verdict",),
+    "Time since the oldest of these verdicts was given; 0 if there is none.",
+)
+
+VERDICT_METRICS: Final = (VERDICT_SEGMENTS, VERDICT_BYTES, VERDICT_AGE)
+
+
+def publish_verdicts(recorder: "PrometheusRecorder", totals: Sequence[VerdictTotal]) -> None:
+    """Every verdict, those that no segment has too."""
+    recorder.show(VERDICT_SEGMENTS, {(total.verdict,): total.segments for total in totals})
+    recorder.show(VERDICT_BYTES, {(total.verdict,): total.size_bytes for total in totals})
+    recorder.show(VERDICT_AGE, {(total.verdict,): (total.oldest_age_ms or 0) / 1000 for total in totals})

@@ -1,0 +1,207 @@
+"""Take the measure of one segment through the storage contract.
+
+What the store refuses or cannot parse leaves its columns unmeasured, with the reason as a remark. A store that does
+not answer for now is no measure at all: that error goes to the caller.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final
+
+from include.tiering.model.depth import Depth
+from include.tiering.model.segment_data import IndexType
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
+from include.tiering.quotas.contract import ByteLimiter
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
+from include.tiering.segments import succession
+from include.tiering.segments.contract import SegmentRow
+from include.tiering.verification.checks import index_faults
+from include.tiering.verification.checks.contents import SegmentContents
+from include.tiering.verification.checks.log_ends import fill_ends
+from include.tiering.verification.checks.log_whole import fill_whole
+from include.tiering.verification.checks.sheet import Sheet
+from include.tiering.verification.measures import SegmentMeasure
+
+_SHOULD_HAVE_ENTRIES: Final = {
+    ObjectKind.TIME_INDEX: "time_index_unlike_maximum",
+    ObjectKind.TRANSACTION_INDEX: "transaction_index_contradictions",
+}
+"""What says of an empty index that it should not be empty."""
+
+
+def measure_segment(
+    row: SegmentRow,
+    *,
+    previous: RemoteLogSegmentMetadata | None,
+    storage: RemoteStorage,
+    limiter: ByteLimiter,
+    decisions: Sequence[SkippedOffsets] = (),
+    depth: Depth = Depth.SHALLOW,
+) -> SegmentMeasure:
+    """Measure a FINISHED segment; `previous` is the one FINISHED before it in its partition, `decisions` are those
+    about offsets between the two. Every byte that is read is charged to `limiter` before.
+
+    Where nobody recorded the source's checksum, a deep measure takes that of the batches that it read: each has a
+    CRC-32C of its own, and offsets and epochs are those of the metadata.
+
+    Raises:
+        RemoteStorageUnavailableError: the store does not answer (retriable).
+        SendingStoppedError, LeaseLostError: from the limiter.
+    """
+    metadata = row.metadata
+    contents = SegmentContents(metadata, storage, limiter, depth)
+    sheet = Sheet()
+    sheet.fill(("stored_log_size_bytes", "stored_log_crc32c"), contents.log_size_and_crc32c)
+    _fill_indexes(sheet, contents, row)
+    sheet.fill(("manifest_differences",), lambda: _manifest_differences(sheet, contents, metadata))
+    sheet.fill(("objects_unlike_contents",), lambda: [_objects_unlike_contents(sheet, contents)])
+    sheet.fill(("leader_epochs_outside",), lambda: [index_faults.leader_epochs_outside(metadata)])
+    sheet.fill(
+        ("missing_offsets", "unexplained_overlap", "leader_epochs_back"),
+        lambda: [
+            _missing_offsets(sheet, previous, metadata, decisions),
+            succession.unexplained_overlap(previous, metadata),
+            succession.leader_epochs_back(previous, metadata),
+        ],
+    )
+    sheet.fill(
+        ("leader_epochs_unlike_previous",),
+        lambda: [
+            index_faults.epochs_unlike_previous(contents.index(IndexType.LEADER_EPOCH), previous, metadata.start_offset)
+        ],
+    )
+    if depth is Depth.DEEP:
+        fill_whole(sheet, contents)
+        _take_read_checksum_where_none_is_kept(sheet)
+    else:
+        fill_ends(sheet, contents)
+        _take_source_checksum_of_a_transformed_log(sheet, row)
+    sheet.fill(("objects_missing",), lambda: [_objects_missing(sheet, contents)])
+    source_crc32c = sheet.values.get("read_log_crc32c") if row.log_crc32c is None else row.log_crc32c
+    partition = metadata.topic_id_partition
+    return SegmentMeasure(
+        topic=partition.topic,
+        topic_id=str(partition.topic_id),
+        partition=partition.partition,
+        segment_id=str(metadata.remote_log_segment_id.id),
+        start_offset=metadata.start_offset,
+        end_offset=metadata.end_offset,
+        segment_size_bytes=metadata.segment_size_bytes,
+        log_crc32c=source_crc32c,
+        max_timestamp_ms=metadata.max_timestamp_ms,
+        depth=depth,
+        bytes_read=contents.bytes_read,
+        remarks=tuple(sheet.remarks),
+        **sheet.values,
+    )
+
+
+def _take_read_checksum_where_none_is_kept(sheet: Sheet) -> None:
+    """A store that keeps no checksum has what is read from it."""
+    if sheet.values["stored_log_size_bytes"] is not None and sheet.values["stored_log_crc32c"] is None:
+        sheet.values["stored_log_crc32c"] = sheet.values["read_log_crc32c"]
+
+
+def _take_source_checksum_of_a_transformed_log(sheet: Sheet, row: SegmentRow) -> None:
+    """What the store keeps is a checksum of other bytes: it was compared when they were sent, and a deep measure
+    compares what comes out of them."""
+    if sheet.values["stored_log_size_bytes"] is not None and sheet.values["stored_log_crc32c"] is None:
+        sheet.values["stored_log_crc32c"] = row.log_crc32c
+
+
+def _fill_indexes(sheet: Sheet, contents: SegmentContents, row: SegmentRow) -> None:
+    metadata = row.metadata
+    for prefix, read, faults in (
+        ("offset_index", partial(contents.index, IndexType.OFFSET), index_faults.offset_index_faults),
+        ("time_index", partial(contents.index, IndexType.TIMESTAMP), index_faults.time_index_faults),
+        ("transaction_index", contents.transaction_index, index_faults.transaction_index_faults),
+    ):
+        columns = [f"{prefix}_{kind}" for kind in index_faults.IndexFaults._fields]
+        sheet.fill(columns, partial(_faults_of, read, faults, metadata))
+    sheet.fill(
+        ("transaction_index_contradictions",),
+        lambda: [_transaction_index_contradictions(contents.transaction_index(), row)],
+    )
+    sheet.fill(
+        ("producer_snapshot_beyond_end",),
+        lambda: [index_faults.producers_beyond_end(contents.index(IndexType.PRODUCER_SNAPSHOT), metadata)],
+    )
+    sheet.fill(
+        ("leader_epoch_differences",),
+        lambda: [index_faults.leader_epoch_differences(contents.index(IndexType.LEADER_EPOCH), metadata)],
+    )
+
+
+def _transaction_index_contradictions(index: bytes, row: SegmentRow) -> int:
+    """Brokers before 4.0 do not say whether it is empty, which reads as if it were not; of such a segment nobody has
+    recorded a checksum. The batches tell a deep measure what must be in it."""
+    is_unsaid = row.log_crc32c is None and not row.metadata.txn_index_empty
+    return 0 if is_unsaid else int(bool(index) == row.metadata.txn_index_empty)
+
+
+def _faults_of(
+    read: Callable[[], bytes],
+    faults: Callable[[bytes, RemoteLogSegmentMetadata], index_faults.IndexFaults],
+    metadata: RemoteLogSegmentMetadata,
+) -> index_faults.IndexFaults:
+    return faults(read(), metadata)
+
+
+def _missing_offsets(
+    sheet: Sheet,
+    previous: RemoteLogSegmentMetadata | None,
+    metadata: RemoteLogSegmentMetadata,
+    decisions: Sequence[SkippedOffsets],
+) -> int:
+    missing = succession.missing_offsets(previous, metadata, decisions)
+    total = sum(part.size for part in missing)
+    if missing:
+        skipped = f"; skipped by decision are {_named(one.offsets for one in decisions)}" if decisions else ""
+        sheet.remark("missing_offsets", f"missing_offsets = {total}: {_named(missing)}{skipped}")
+    return total
+
+
+def _named(ranges: Iterable[OffsetRange]) -> str:
+    return ", ".join(map(str, ranges))
+
+
+def _manifest_differences(sheet: Sheet, contents: SegmentContents, metadata: RemoteLogSegmentMetadata) -> list[int]:
+    manifest = contents.manifest()
+    differing = [] if manifest is None else index_faults.manifest_differences(manifest, metadata)
+    if differing:
+        sheet.remark("manifest_differences", f"manifest and metadata differ in {', '.join(differing)}")
+    return [len(differing)]
+
+
+def _objects_missing(sheet: Sheet, contents: SegmentContents) -> int | None:
+    """None where the store refused to give some of them: an archive tier shows length and checksum of an object, and
+    does not let it be read.
+
+    An index that is an object of its own may have no entry; whether it should have some is known when it was read
+    beside the batches and the metadata."""
+    absent = list(contents.absent_kinds())
+    if sheet.is_refused:
+        sheet.remark("objects_missing", "the store has what it was asked for, and refuses to give it")
+        return None
+    if contents.indexes_are_objects:
+        sizes = {one.kind: one.size_bytes for one in contents.stored_objects()}
+        absent += [
+            kind
+            for kind, column in _SHOULD_HAVE_ENTRIES.items()
+            if not sizes.get(kind) and kind not in absent and sheet.values.get(column) == 1
+        ]
+    if absent:
+        sheet.remark("objects_missing", f"not in the store, or without their bytes: {', '.join(absent)}")
+    return len(absent)
+
+
+def _objects_unlike_contents(sheet: Sheet, contents: SegmentContents) -> int:
+    unlike = [
+        stored.key
+        for stored in contents.stored_objects()
+        if stored.kind is not ObjectKind.LOG and not contents.holds_what_is_read(stored)
+    ]
+    if unlike:
+        sheet.remark("objects_unlike_contents", f"length or checksum differs from what is read: {', '.join(unlike)}")
+    return len(unlike)

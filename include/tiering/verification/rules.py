@@ -1,0 +1,299 @@
+"""What must hold of a copied segment, as data. A judge applies it; nothing here reads a store.
+
+Q1xx look at one object, Q2xx at one segment, Q3xx at a segment beside its predecessor in the partition. A column that
+is None could not be measured: that breaks the rule, it never passes. A rule is judged for measures of its depths alone:
+what nobody asked for breaks nothing.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from include.tiering.model.depth import Depth
+from include.tiering.verification.measures import SegmentMeasure
+
+
+class Level(StrEnum):
+    """What a rule speaks about."""
+
+    OBJECT = "object"
+    SEGMENT = "segment"
+    PARTITION = "partition"
+
+
+class Severity(StrEnum):
+    """CRITICAL fails the segment; WARNING is reported and leaves the verdict alone."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class IsZero:
+    """`column` counts faults: it is measured, and 0."""
+
+    column: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+
+@dataclass(frozen=True, slots=True)
+class AreEqual:
+    """Both columns are measured, and equal."""
+
+    column: str
+    other: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column, self.other)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One promise about a copied segment. `depths`: what a measure must have been taken at to be judged by it."""
+
+    rule_id: str
+    level: Level
+    check: IsZero | AreEqual
+    sentence: str
+    severity: Severity = Severity.CRITICAL
+    depths: frozenset[Depth] = frozenset(Depth)
+
+    def is_about(self, measure: object) -> bool:
+        """Whether the rule's columns were asked for when this measure was taken. What has no depth has all columns."""
+        return getattr(measure, "depth", None) in {None, *self.depths}
+
+
+ALL_OBJECTS_THERE: Final = "Q106"
+NOT_OPENED: Final = "Q270"
+"""The rule about batches that are right as far as they were opened, and too large to be opened whole."""
+
+_OBJECT, _SEGMENT, _PARTITION = Level.OBJECT, Level.SEGMENT, Level.PARTITION
+_SHALLOW, _DEEP = frozenset([Depth.SHALLOW]), frozenset([Depth.DEEP])
+
+RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        "Q101",
+        _OBJECT,
+        AreEqual("stored_log_size_bytes", "segment_size_bytes"),
+        "The stored log is as long as the source's.",
+    ),
+    Rule(
+        "Q102",
+        _OBJECT,
+        AreEqual("stored_log_crc32c", "log_crc32c"),
+        "The checksum that the store computed over the log is the source's.",
+    ),
+    Rule(
+        "Q103",
+        _OBJECT,
+        IsZero("objects_unlike_contents"),
+        "Every other object has the length and the checksum of what is read from it.",
+    ),
+    Rule("Q104", _OBJECT, IsZero("manifest_differences"), "The manifest says what the metadata says."),
+    Rule(
+        "Q105",
+        _OBJECT,
+        AreEqual("read_log_crc32c", "stored_log_crc32c"),
+        "The bytes of the log that are read have the checksum that the store computed.",
+        depths=_DEEP,
+    ),
+    Rule(ALL_OBJECTS_THERE, _OBJECT, IsZero("objects_missing"), "Every object is in the store, with its bytes."),
+    Rule("Q201", _SEGMENT, IsZero("offset_index_untrimmed"), "The offset index ends with its last entry."),
+    Rule("Q202", _SEGMENT, IsZero("offset_index_disorder"), "Offsets and positions of the offset index ascend."),
+    Rule("Q203", _SEGMENT, IsZero("offset_index_outside"), "The offset index stays inside the segment."),
+    Rule(
+        "Q204",
+        _SEGMENT,
+        IsZero("offset_index_strays"),
+        "Every entry of the offset index points at the batch of its offset.",
+        depths=_DEEP,
+    ),
+    Rule("Q211", _SEGMENT, IsZero("time_index_untrimmed"), "The time index ends with its last entry."),
+    Rule("Q212", _SEGMENT, IsZero("time_index_disorder"), "Timestamps and offsets of the time index ascend."),
+    Rule("Q213", _SEGMENT, IsZero("time_index_outside"), "The time index stays inside the segment and its timestamps."),
+    Rule(
+        "Q214",
+        _SEGMENT,
+        IsZero("time_index_strays"),
+        "Every entry of the time index names the first offset that has its timestamp, and nothing earlier is newer.",
+        depths=_DEEP,
+    ),
+    Rule(
+        "Q215",
+        _SEGMENT,
+        IsZero("time_index_unlike_maximum"),
+        "The time index ends with the segment's largest timestamp.",
+    ),
+    Rule("Q221", _SEGMENT, IsZero("transaction_index_untrimmed"), "The transaction index ends with its last entry."),
+    Rule("Q222", _SEGMENT, IsZero("transaction_index_disorder"), "Abort markers of the transaction index ascend."),
+    Rule("Q223", _SEGMENT, IsZero("transaction_index_outside"), "Abort markers lie inside the segment."),
+    Rule(
+        "Q224",
+        _SEGMENT,
+        IsZero("transaction_index_contradictions"),
+        "The transaction index is empty exactly if the metadata says so.",
+    ),
+    Rule(
+        "Q225",
+        _SEGMENT,
+        IsZero("transaction_index_strays"),
+        "Every entry of the transaction index is a transaction that an ABORT marker of the log ends.",
+        depths=_DEEP,
+    ),
+    Rule(
+        "Q226",
+        _SEGMENT,
+        IsZero("transaction_index_missing"),
+        "Every aborted transaction of the log is in the transaction index.",
+        depths=_DEEP,
+    ),
+    Rule(
+        "Q231",
+        _SEGMENT,
+        IsZero("producer_snapshot_beyond_end"),
+        "The producer snapshot is whole and knows no offset after the segment.",
+    ),
+    Rule(
+        "Q232",
+        _SEGMENT,
+        IsZero("producer_snapshot_strays"),
+        "The producer snapshot has producers and open transactions as the last batches left them.",
+        depths=_DEEP,
+    ),
+    Rule(
+        "Q241",
+        _SEGMENT,
+        IsZero("leader_epoch_differences"),
+        "The leader epoch history reaches the segment's end and covers it as the metadata does.",
+    ),
+    Rule(
+        "Q242",
+        _SEGMENT,
+        IsZero("leader_epochs_outside"),
+        "The metadata's leader epochs begin inside the segment.",
+    ),
+    Rule(
+        "Q251",
+        _SEGMENT,
+        IsZero("first_batch_faults"),
+        "The first batch is sound and begins with the segment.",
+        depths=_SHALLOW,
+    ),
+    Rule(
+        "Q252",
+        _SEGMENT,
+        IsZero("last_batch_faults"),
+        "The last batches are sound and end with the segment.",
+        depths=_SHALLOW,
+    ),
+    Rule(
+        "Q261",
+        _SEGMENT,
+        IsZero("log_unreadable_bytes"),
+        "Batches follow each other from the log's first byte to its last.",
+        depths=_DEEP,
+    ),
+    Rule(
+        "Q262",
+        _SEGMENT,
+        IsZero("log_wrong_crcs"),
+        "Every batch has the CRC-32C that its header says.",
+        depths=_DEEP,
+    ),
+    Rule(
+        "Q263",
+        _SEGMENT,
+        IsZero("log_missing_offsets"),
+        "Every offset from the segment's start to its end is in a batch.",
+        depths=_DEEP,
+    ),
+    Rule(
+        "Q264",
+        _SEGMENT,
+        IsZero("log_misplaced_batches"),
+        "Every batch lies inside the segment's offsets, after the batches before it.",
+        depths=_DEEP,
+    ),
+    Rule(
+        "Q265",
+        _SEGMENT,
+        IsZero("log_wrong_epochs"),
+        "Every batch has the leader epoch that the metadata has for its offsets.",
+        depths=_DEEP,
+    ),
+    Rule(
+        "Q266",
+        _SEGMENT,
+        IsZero("log_impossible_headers"),
+        "Every header is one that a broker writes: counts, flags, codec, producer, markers.",
+        depths=_DEEP,
+    ),
+    Rule(
+        "Q267",
+        _SEGMENT,
+        IsZero("log_unopened_batches"),
+        "Batches that were opened hold the records that their headers say.",
+        depths=_DEEP,
+    ),
+    Rule(
+        "Q268",
+        _SEGMENT,
+        AreEqual("log_max_timestamp_ms", "max_timestamp_ms"),
+        "The largest timestamp of the batches is the metadata's.",
+        depths=_DEEP,
+    ),
+    Rule(
+        "Q269",
+        _SEGMENT,
+        IsZero("log_thinned_batches"),
+        "No batch holds fewer records than offsets, as compaction leaves it.",
+        Severity.WARNING,
+        depths=_DEEP,
+    ),
+    Rule(
+        NOT_OPENED,
+        _SEGMENT,
+        IsZero("batches_not_opened"),
+        "Every batch that was chosen could be opened: no more comes out of it than is opened.",
+        Severity.WARNING,
+    ),
+    Rule("Q301", _PARTITION, IsZero("missing_offsets"), "No offset is missing after the previous segment."),
+    Rule(
+        "Q302",
+        _PARTITION,
+        IsZero("unexplained_overlap"),
+        "Offsets are held twice only after a change of the leader.",
+        Severity.WARNING,
+    ),
+    Rule("Q303", _PARTITION, IsZero("leader_epochs_back"), "Leader epochs do not fall from segment to segment."),
+    Rule(
+        "Q304",
+        _PARTITION,
+        IsZero("leader_epochs_unlike_previous"),
+        "The leader epoch history has the epochs of the segment right before.",
+        Severity.WARNING,
+    ),
+)
+
+
+def rules_of(depth: Depth) -> tuple[Rule, ...]:
+    """The rules by which measures of this depth are judged, in their order."""
+    return tuple(rule for rule in RULES if depth in rule.depths)
+
+
+RULES_BY_ID: Final = {rule.rule_id: rule for rule in RULES}
+
+
+def explain(rule: Rule, measure: SegmentMeasure) -> str:
+    """Why this measure broke the rule, for a person: the numbers, or why there is none."""
+    remarks = dict(measure.remarks)
+    found = "; ".join(
+        remarks.get(column) or f"{column} {'is not known' if value is None else f'= {value}'}"
+        for column in rule.check.columns
+        for value in (getattr(measure, column),)
+    )
+    return f"{rule.sentence} Found: {found}"

@@ -1,0 +1,185 @@
+"""Runs that verify, of one cluster, in SQL."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, Row, Select, and_, bindparam, delete, func, insert, select, update
+
+from include.tiering.database.clock import NowMs, database_now_ms
+from include.tiering.database.events import record_event
+from include.tiering.database.partition_rows import in_partition, key_of, partition_from
+from include.tiering.database.schema import planned_verifications, quality_results, runs, topics
+from include.tiering.database.statements import insert_if_absent
+from include.tiering.database.transactions import reading, writing
+from include.tiering.errors import StateConflictError
+from include.tiering.model.depth import Depth
+from include.tiering.model.ids import RemoteLogSegmentId, Uuid
+from include.tiering.segments.contract import QualityResult
+from include.tiering.verification.verification_contract import (
+    KEPT_PLANS_MS,
+    PlannedVerification,
+    VerificationOutcome,
+    VerificationReason,
+    VerificationResult,
+    VerificationTotal,
+)
+
+_KIND: Final = "verify"
+_LOST: Final = "losses confirmed"
+_SAME_TOPIC: Final = and_(
+    topics.c.cluster_id == planned_verifications.c.cluster_id, topics.c.topic_id == planned_verifications.c.topic_id
+)
+_IN_ORDER: Final = (
+    select(planned_verifications, topics.c.name)
+    .join(topics, _SAME_TOPIC)
+    .order_by(
+        topics.c.name,
+        planned_verifications.c.topic_id,
+        planned_verifications.c.partition,
+        planned_verifications.c.start_offset,
+        planned_verifications.c.segment_id,
+    )
+)
+_OF_SEGMENT: Final = and_(
+    *(
+        quality_results.c[name] == planned_verifications.c[name]
+        for name in ("cluster_id", "topic_id", "partition", "segment_id")
+    )
+)
+_BROKEN: Final = (
+    _IN_ORDER.add_columns(quality_results.c.rule, quality_results.c.level, quality_results.c.message)
+    .join(quality_results, _OF_SEGMENT)
+    .where(quality_results.c.passed.is_(False))
+    .where(planned_verifications.c.outcome.in_((str(VerificationOutcome.PASSED), str(VerificationOutcome.FAILED))))
+    .order_by(quality_results.c.rule)
+)
+_RECORD: Final = update(planned_verifications).where(
+    in_partition(planned_verifications),
+    planned_verifications.c.run_id == bindparam("of_run"),
+    planned_verifications.c.segment_id == bindparam("of_segment"),
+)
+
+
+class SqlVerificationStore:
+    """`VerificationStore` over the platform's database. Every call is one transaction."""
+
+    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
+        self._engine = engine
+        self._cluster_id = cluster_id
+        self._now_ms = now_ms
+
+    def save_plan(self, run_id: str, planned: Sequence[PlannedVerification]) -> None:
+        hashed = _plan_hash(planned)
+        run = {"cluster_id": self._cluster_id, "run_id": run_id, "kind": _KIND, "plan_hash": hashed}
+        with writing(self._engine) as connection:
+            now_ms = self._now_ms(connection)
+            if not insert_if_absent(connection, runs, run | {"created_at_ms": now_ms}):
+                is_run = and_(runs.c.cluster_id == self._cluster_id, runs.c.run_id == run_id)
+                known = connection.execute(select(runs.c.kind, runs.c.plan_hash).where(is_run)).one()
+                if tuple(known) != (_KIND, hashed):
+                    raise StateConflictError(f"run {run_id} has another plan already: use a new run id")
+                return
+            if planned:
+                connection.execute(insert(planned_verifications), [self._values(run_id, each) for each in planned])
+            self._forget(connection, now_ms - KEPT_PLANS_MS)
+
+    def pending(self, run_id: str, *, at_most: int) -> Sequence[PlannedVerification]:
+        return self._read(self._with_outcome(run_id, VerificationOutcome.PLANNED).limit(at_most))
+
+    def planned(self, run_id: str, outcome: VerificationOutcome) -> Sequence[PlannedVerification]:
+        return self._read(self._with_outcome(run_id, outcome))
+
+    def broken_rules(self, run_id: str) -> Sequence[tuple[int, QualityResult]]:
+        rows = planned_verifications.c
+        query = _BROKEN.where(rows.cluster_id == self._cluster_id, rows.run_id == run_id)
+        with reading(self._engine) as connection:
+            return [
+                (
+                    row.start_offset,
+                    QualityResult(_planned_of(row).segment_id, row.rule, row.level, passed=False, message=row.message),
+                )
+                for row in connection.execute(query)
+            ]
+
+    def record(self, run_id: str, results: Sequence[VerificationResult]) -> None:
+        with writing(self._engine) as connection:
+            now_ms = self._now_ms(connection)
+            for result in results:
+                values = {"outcome": str(result.outcome), "read_bytes": result.read_bytes, "recorded_at_ms": now_ms}
+                key = key_of(self._cluster_id, result.segment_id.topic_id_partition)
+                key |= {"of_run": run_id, "of_segment": str(result.segment_id.id)}
+                if connection.execute(_RECORD, key | values).rowcount != 1:
+                    raise StateConflictError(f"run {run_id} does not verify segment {result.segment_id}")
+
+    def note_confirmed_losses(self, found: str, *, author: str) -> None:
+        with writing(self._engine) as connection:
+            now_ms = self._now_ms(connection)
+            record_event(connection, self._cluster_id, _LOST, "missing segments", found, author, now_ms)
+
+    def totals(self, run_id: str) -> Sequence[VerificationTotal]:
+        rows = planned_verifications.c
+        query = (
+            select(
+                rows.outcome, func.count(), func.sum(rows.planned_bytes), func.sum(func.coalesce(rows.read_bytes, 0))
+            )
+            .where(rows.cluster_id == self._cluster_id, rows.run_id == run_id)
+            .group_by(rows.outcome)
+        )
+        with reading(self._engine) as connection:
+            found = {outcome: numbers for outcome, *numbers in connection.execute(query)}
+        return [VerificationTotal(o, *map(int, found.get(str(o), (0, 0, 0)))) for o in VerificationOutcome]
+
+    def _with_outcome(self, run_id: str, outcome: VerificationOutcome) -> Select[Any]:
+        rows = planned_verifications.c
+        return _IN_ORDER.where(rows.cluster_id == self._cluster_id, rows.run_id == run_id, rows.outcome == str(outcome))
+
+    def _read(self, query: Select[Any]) -> list[PlannedVerification]:
+        with reading(self._engine) as connection:
+            return [_planned_of(row) for row in connection.execute(query)]
+
+    def _values(self, run_id: str, planned: PlannedVerification) -> dict[str, Any]:
+        partition = planned.segment_id.topic_id_partition
+        return {
+            "cluster_id": self._cluster_id,
+            "topic_id": str(partition.topic_id),
+            "partition": partition.partition,
+            "run_id": run_id,
+            "segment_id": str(planned.segment_id.id),
+            "start_offset": planned.start_offset,
+            "depth": str(planned.depth),
+            "reason": str(planned.reason),
+            "planned_bytes": planned.planned_bytes,
+            "outcome": str(VerificationOutcome.PLANNED),
+        }
+
+    def _forget(self, connection: Connection, created_before_ms: int) -> None:
+        is_old = and_(
+            runs.c.cluster_id == self._cluster_id, runs.c.kind == _KIND, runs.c.created_at_ms < created_before_ms
+        )
+        old_runs = select(runs.c.run_id).where(is_old)
+        rows = planned_verifications.c
+        connection.execute(
+            delete(planned_verifications).where(rows.cluster_id == self._cluster_id, rows.run_id.in_(old_runs))
+        )
+        connection.execute(delete(runs).where(is_old))
+
+
+def _planned_of(row: Row[Any]) -> PlannedVerification:
+    partition = partition_from(row.topic_id, row.partition, row.name)
+    return PlannedVerification(
+        RemoteLogSegmentId(partition, Uuid.parse(row.segment_id)),
+        row.start_offset,
+        Depth(row.depth),
+        VerificationReason(row.reason),
+        row.planned_bytes,
+    )
+
+
+def _plan_hash(planned: Sequence[PlannedVerification]) -> str:
+    """SHA-256 of what is to be verified and how deep, in order."""
+    hashed = hashlib.sha256()
+    for each in planned:
+        partition = each.segment_id.topic_id_partition
+        hashed.update(f"{partition.topic_id} {partition.partition} {each.segment_id.id} {each.depth}\n".encode())
+    return hashed.hexdigest()

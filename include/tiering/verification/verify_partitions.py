@@ -1,0 +1,133 @@
+"""Judge partitions as a whole: what lies between their segments, and where they reach out of the log.
+
+Segments are not measured again here. A critical finding makes the verdict of the segment that it names FAILED all the
+same: a reader who comes to it meets the hole, or the wrong leader epoch.
+
+    step      done when it is reached                      a crash right after it leaves        cleaned up by
+    measured  segments, decisions and log ends compared;   divergences that show                -
+              a divergence of histories is recorded
+    judged    every rule applied to a group of partitions  nothing                              -
+    recorded  broken rule and verdict of each segment      those of some segments               the next call
+              stored together, one by one
+
+It comes after `verify_segments` in a run, which may say PASSED of a segment that is right by itself.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from include.tiering.model.divergence import Divergence, SeenBy, SeenDivergence, epochs_of, newest_history, unexplained
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.segments.contract import Look, PartitionTruth, QualityResult, RemoteLogMetadata, SegmentRow
+from include.tiering.verification.judge import Judge, QualityFinding
+from include.tiering.verification.partition_measures import PartitionMeasure, measure_partition
+from include.tiering.verification.partition_rules import findings_of_partition
+from include.tiering.verification.rules import Severity
+
+GROUP_PARTITIONS: Final = 100
+"""Partitions that are judged together: a judge's fixed cost is shared, memory stays flat."""
+
+LogEnds = Callable[[Collection[str]], Mapping[TopicIdPartition, int]]
+"""Ends (exclusive) of the leaders' logs of these topics, as far as they can be read now."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReport:
+    """What one call judged. `failed` names every segment that fails by a rule about its partition."""
+
+    partitions: int
+    failed: tuple[QualityFinding, ...]
+    warnings: tuple[QualityFinding, ...]
+
+
+def nobody_knows(_: Collection[str]) -> Mapping[TopicIdPartition, int]:
+    """`LogEnds` where no log can be read."""
+    return {}
+
+
+def verify_partitions(
+    metadata: RemoteLogMetadata,
+    judge: Judge[PartitionMeasure],
+    partitions: Iterable[TopicIdPartition],
+    *,
+    log_ends: LogEnds = nobody_knows,
+) -> PartitionReport:
+    """Judge these partitions and record what is found. Findings are by partition as they come, then by rule.
+
+    Raises:
+        JudgeError: a rule could not be applied.
+    """
+    remaining = iter(partitions)
+    judged = 0
+    found: dict[Severity, list[QualityFinding]] = {severity: [] for severity in Severity}
+    while group := list(islice(remaining, GROUP_PARTITIONS)):
+        measures = _measured(metadata, group, log_ends)
+        for broken in judge.judge(measures):
+            findings = list(findings_of_partition(broken))
+            for finding in findings:
+                metadata.record_look(_look(finding, broken.rule.severity))
+            found[broken.rule.severity] += findings
+        judged += len(group)
+    return PartitionReport(judged, tuple(found[Severity.CRITICAL]), tuple(found[Severity.WARNING]))
+
+
+def _measured(
+    metadata: RemoteLogMetadata, partitions: Sequence[TopicIdPartition], log_ends: LogEnds
+) -> list[PartitionMeasure]:
+    """One partition's segments are in memory at a time."""
+    ends = log_ends({partition.topic for partition in partitions})
+    return [_measure(metadata, partition, ends, log_ends) for partition in partitions]
+
+
+def _measure(
+    metadata: RemoteLogMetadata, partition: TopicIdPartition, ends: Mapping[TopicIdPartition, int], log_ends: LogEnds
+) -> PartitionMeasure:
+    """Logs grow: a segment is above its log only if it is above an end that was asked for after the segments."""
+    rows, truth = metadata.list_segments(partition), metadata.partition_truth(partition)
+    divergences = metadata.divergences(partition)
+    measure = partial(
+        measure_partition,
+        partition,
+        [row.metadata for row in rows],
+        histories={row.metadata.remote_log_segment_id: row.history for row in rows if row.history},
+        decisions=metadata.skipped_offsets(partition),
+        divergences=divergences,
+        leader_epochs=truth.leader_epochs,
+        log_start_offset=truth.log_start_offset,
+    )
+    measured = measure(log_end_offset=ends.get(partition))
+    if measured.other_history:
+        _record_divergence(metadata, partition, rows, divergences, truth)
+    if measured.segments_above_log_end:
+        return measure(log_end_offset=log_ends({partition.topic}).get(partition))
+    return measured
+
+
+def _record_divergence(
+    metadata: RemoteLogMetadata,
+    partition: TopicIdPartition,
+    rows: Sequence[SegmentRow],
+    divergences: Sequence[Divergence],
+    truth: PartitionTruth,
+) -> None:
+    """What no run noticed before: from now on the partition waits for a decision."""
+    finished = [row for row in rows if row.metadata.is_finished and row.metadata.end_offset >= truth.log_start_offset]
+    others = {row: unexplained(row.metadata, row.history, divergences, truth.leader_epochs) for row in finished}
+    first = min(found[0].first for found in others.values() if found)
+    segments = [row.metadata for row, found in others.items() if found]
+    offsets = OffsetRange(first, max(one.end_offset for one in segments))
+    archived = {epoch for one in segments for epoch in epochs_of(one.segment_leader_epochs, offsets)}
+    source = epochs_of(truth.leader_epochs, offsets)
+    seen = SeenDivergence(offsets, tuple(sorted(archived)), source, SeenBy.VERIFICATION)
+    metadata.record_divergence(partition, seen, history=newest_history(divergences))
+
+
+def _look(finding: QualityFinding, severity: Severity) -> Look:
+    """It says nothing about other rules. What was deleted meanwhile has nobody who reads it, and stays as it is."""
+    partition = TopicIdPartition(Uuid.parse(finding.topic_id), finding.partition, finding.topic)
+    segment_id = RemoteLogSegmentId(partition, Uuid.parse(finding.segment_id))
+    return Look(segment_id, (QualityResult(segment_id, finding.rule, severity, passed=False, message=finding.message),))

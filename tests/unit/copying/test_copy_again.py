@@ -1,0 +1,198 @@
+"""A batch that copies a failed segment anew: source in memory, a real file store and a real SQLite database."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from include.tiering.copying.copy_one_segment import CopyStep
+from include.tiering.copying.copy_plan import HeldBack
+from include.tiering.kafka.log_dirs.contract import LogSegment, ReplicaId
+from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.verdict import Verdict
+from include.tiering.runs.contract import SegmentOutcome
+from tests.doubles.copy_world import Crash, World, copy_world, crash, lose_the_answer
+
+FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+THREE, FOUR = [(0, 9), (10, 19), (20, 29)], [(0, 9), (10, 19), (20, 29), (30, 39)]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with copy_world(tmp_path) as world:
+        yield world
+
+
+@pytest.fixture
+def orders(world: World) -> ReplicaId:
+    """Three segments are copied, the second failed, and a fourth has rolled since."""
+    orders = world.source.add("orders")
+    world.plan("first")
+    world.batch("first", "first/0")
+    fail(world, orders, 10)
+    grow(world, orders, 30)
+    return orders
+
+
+def grow(world: World, replica_id: ReplicaId, base: int) -> None:
+    replica = world.source.replicas[replica_id]
+    last = replica.segments[-1]
+    more = LogSegment(base, base + 9, last.size_bytes, last.max_timestamp_ms, last.leader_epochs, False, None)
+    ends = dict.fromkeys(("log_end_offset", "high_watermark", "last_stable_offset", "recovery_point"), base + 10)
+    world.source.change(replica_id, segments=(*replica.segments, more), **ends)
+
+
+def finished_at(world: World, replica_id: ReplicaId, start: int) -> RemoteLogSegmentId:
+    rows = world.metadata.list_segments(replica_id.topic_id_partition)
+    (one,) = [row.metadata for row in rows if row.metadata.is_finished and row.metadata.start_offset == start]
+    return one.remote_log_segment_id
+
+
+def fail(world: World, replica_id: ReplicaId, start: int) -> RemoteLogSegmentId:
+    segment_id = finished_at(world, replica_id, start)
+    world.metadata.record_verdict(segment_id, Verdict.FAILED, detail="Q102: other bytes")
+    return segment_id
+
+
+def require_superseded(world: World, orders: ReplicaId, old: RemoteLogSegmentId) -> None:
+    """One copy of each range, the old one waits to be deleted with all its objects, nothing else is left."""
+    partition = orders.topic_id_partition
+    assert world.offsets(orders) == FOUR
+    row = world.metadata.segment(old)
+    assert (row.metadata.state, row.superseded_by) == (DELETING, finished_at(world, orders, 10).id)
+    assert sorted(world.states(orders)) == [FINISHED] * 4 + [DELETING]
+    assert world.objects() == 5 * 3
+    assert world.metadata.stopped_reason(partition) is None
+    assert world.metadata.highest_copied_offset(partition) == 39
+
+
+def test_it_takes_the_place_and_the_partition_goes_on_in_the_same_run(world, orders):
+    old = finished_at(world, orders, 10)
+    world.plan()
+    result = world.batch()
+    assert [(one.start_offset, one.supersedes) for one in result.copied] == [(10, old), (30, None)]
+    assert [(item.segment.base_offset, item.segment.supersedes) for item in world.work.items("run")] == [
+        (10, old.id),
+        (30, None),
+    ]
+    require_superseded(world, orders, old)
+    again = world.metadata.segment(finished_at(world, orders, 10))
+    assert again.verdict is Verdict.NONE
+    assert again.metadata.segment_leader_epochs == world.metadata.segment(old).metadata.segment_leader_epochs
+    world.plan("next")
+    assert world.batch("next", "next/0").copied == ()
+
+
+@pytest.mark.parametrize("step", [step for step in CopyStep if not step.startswith(("delete", "objects"))], ids=str)
+def test_a_crash_after_any_step_is_cleaned_up_and_completed(world, orders, step):
+    old = finished_at(world, orders, 10)
+    world.plan()
+    world.at[step, 10] = crash
+    with pytest.raises(Crash):
+        world.batch()
+    if step is not CopyStep.FINISHED:
+        assert world.metadata.segment(old).metadata.is_finished
+        assert world.metadata.stopped_reason(orders.topic_id_partition) is not None
+    assert world.batch().failed == ()
+    require_superseded(world, orders, old)
+    assert {outcome for _, outcome in world.outcomes()} <= {SegmentOutcome.COPIED, SegmentOutcome.SKIPPED}
+
+
+def test_a_lost_answer_to_finished_costs_no_object(world, orders):
+    old = finished_at(world, orders, 10)
+    world.plan()
+    world.at[CopyStep.FINISHED, 10] = lose_the_answer
+    assert [failure.item.error for failure in world.batch().failed] == ["MetadataUnavailableError"]
+    assert world.batch(batch_id="run/1").failed == ()
+    require_superseded(world, orders, old)
+    assert (10, SegmentOutcome.SKIPPED) in world.outcomes()
+
+
+def test_objects_of_the_failed_one_that_are_gone_do_not_matter(world, orders):
+    old = finished_at(world, orders, 10)
+    assert not world.storage.delete_log_segments([world.metadata.segment(old).metadata])
+    world.plan()
+    assert len(world.batch().copied) == 2
+    assert world.offsets(orders) == FOUR
+    assert world.objects() == 4 * 3
+
+
+def test_what_passed_before_its_turn_is_not_copied_again(world, orders):
+    old = finished_at(world, orders, 10)
+    world.plan()
+    world.metadata.record_verdict(old, Verdict.PASSED)
+    assert [one.start_offset for one in world.batch().copied] == [30]
+    (skipped, _) = world.work.items("run")
+    assert skipped.outcome is SegmentOutcome.SKIPPED
+    assert skipped.message.endswith("COPY_SEGMENT_FINISHED and passed now: there is nothing to replace")
+    assert (world.offsets(orders), world.objects()) == (FOUR, 4 * 3)
+
+
+def test_what_passed_while_it_was_copied_again_stays_and_the_new_copy_goes(world, orders):
+    old = finished_at(world, orders, 10)
+    world.plan()
+    world.at[CopyStep.RECHECKED, 10] = lambda: world.metadata.record_verdict(old, Verdict.PASSED)
+    (failure,) = world.batch().failed
+    assert failure.item.error == "StateConflictError"
+    assert "only a FINISHED segment that failed is superseded" in failure.item.message
+    assert world.metadata.segment(old).metadata.is_finished
+    assert world.objects() == 3 * 3
+
+
+def other_epochs(world: World, orders: ReplicaId) -> None:
+    replica = world.source.replicas[orders]
+    epochs = LeaderEpochs.of([(4, 10)])
+    segments = tuple(replace(s, leader_epochs=epochs) if s.base_offset == 10 else s for s in replica.segments)
+    world.source.change(orders, segments=segments)
+
+
+def corrupt(world: World, orders: ReplicaId) -> None:
+    world.source.corrupt.add((orders.topic_id_partition, 10))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (other_epochs, "is not replaced: offsets up to 19 under epochs"),
+        (corrupt, "is not replaced: the source itself is damaged: bad CRC-32C"),
+    ],
+)
+def test_a_source_that_is_not_what_it_was_replaces_nothing(
+    world: World, orders: ReplicaId, spoil: Callable[[World, ReplicaId], None], says: str
+):
+    old = finished_at(world, orders, 10)
+    world.plan()
+    spoil(world, orders)
+    (failure,) = world.batch().failed
+    assert f"failed segment {old.id} {says}" in failure.item.message
+    assert world.metadata.segment(old).metadata.is_finished
+    assert (world.offsets(orders), world.objects()) == (THREE, 3 * 3)
+    assert world.metadata.stopped_reason(orders.topic_id_partition) is not None
+
+
+def test_a_new_copy_that_fails_as_well_waits_for_a_person(world, orders):
+    world.plan()
+    world.batch()
+    second = fail(world, orders, 10)
+    grow(world, orders, 40)
+    plan = world.planned("again")
+    assert (plan.partitions, [held.reason for held in plan.held_back]) == ((), [HeldBack.FAILED_AGAIN])
+    assert "copied anew once, and it failed again: Q102" in plan.held_back[0].detail
+    assert world.metadata.segment(second).metadata.is_finished
+
+
+def test_what_the_source_has_lost_is_told_by_the_stop_until_somebody_decides(world, orders):
+    partition, old = orders.topic_id_partition, finished_at(world, orders, 10)
+    kept = tuple(s for s in world.source.replicas[orders].segments if s.base_offset >= 20)
+    world.source.change(orders, segments=kept, log_start_offset=20)
+    plan = world.planned()
+    assert (plan.partitions, [held.reason for held in plan.held_back]) == ((), [HeldBack.LOST])
+    assert world.metadata.stopped_reason(partition).endswith("; lost: the source's log starts at 20")
+    world.failed_copies.give_up(old, reason="agreed", author="me")
+    world.plan("goes on")
+    assert [one.start_offset for one in world.batch("goes on", "b").copied] == [30]
+    assert world.metadata.segment(old).metadata.is_finished

@@ -1,0 +1,119 @@
+"""A segment may be copied if it is the planned one, joins what is copied, or a hole that somebody recorded, and lies
+behind nothing that the source has replaced."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import pytest
+
+from include.tiering.copying.copy_checks import require_no_fork, require_planned
+from include.tiering.errors import SourceChangedError
+from include.tiering.kafka.log_dirs.contract import LogSegment, ReplicaId, SourceFingerprint
+from include.tiering.model.divergence import Divergence, SeenBy, SeenDivergence
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
+from include.tiering.model.verdict import Verdict
+from include.tiering.runs.contract import PlannedSegment
+from include.tiering.segments.contract import PartitionTruth, SegmentRow
+from tests.doubles.segments import FINISHED, segment_of
+
+REPLICA_ID = ReplicaId(TopicIdPartition(Uuid(b"1" * 16), 3, "orders"), 1, "dir")
+SEGMENT = LogSegment(200, 299, 1_000, 0, LeaderEpochs.of([(0, 0)]), active=False, reason=None)
+PLANNED = PlannedSegment(200, 299, 1_000)
+
+
+def joins(highest: int | None, *holes: tuple[int, int]) -> None:
+    decisions = [SkippedOffsets(OffsetRange(*hole), "lost", "me", 0) for hole in holes]
+    require_planned(REPLICA_ID, SEGMENT, PLANNED, highest, lambda: decisions)
+
+
+def nobody_asks() -> Sequence[SkippedOffsets]:
+    raise AssertionError("asked although there is no gap")
+
+
+@pytest.mark.parametrize("highest", [None, 199, 250])
+def test_where_there_is_no_gap_nobody_asks_for_decisions(highest: int | None) -> None:
+    require_planned(REPLICA_ID, SEGMENT, PLANNED, highest, nobody_asks)
+
+
+@pytest.mark.parametrize(
+    ("holes", "missing"),
+    [([], r"100\.\.199"), ([(100, 149)], r"150\.\.199"), ([(150, 199)], r"100\.\.149"), ([(300, 400)], r"100\.\.199")],
+)
+def test_a_gap_that_no_decision_covers_is_refused_by_its_offsets(holes: list[tuple[int, int]], missing: str) -> None:
+    with pytest.raises(SourceChangedError, match=rf"orders-3@1, segment 200: offsets {missing} would be left out"):
+        joins(99, *holes)
+
+
+@pytest.mark.parametrize("holes", [[(100, 199)], [(100, 149), (150, 199)], [(0, 500)]])
+def test_a_gap_by_decision_is_none(holes: list[tuple[int, int]]) -> None:
+    joins(99, *holes)
+
+
+class Remote:
+    """0..199 were copied, under these epochs up to these offsets; nobody decided anything."""
+
+    def __init__(self, **ends: int) -> None:
+        self.recorded: list[tuple[OffsetRange, SeenBy, int]] = []
+        self._ends = {int(epoch.removeprefix("epoch_")): end for epoch, end in ends.items()}
+
+    def highest_offset_for_epoch(self, _partition: TopicIdPartition, epoch: int) -> int | None:
+        return self._ends.get(epoch)
+
+    def is_continued(self, partition: TopicIdPartition, leader_epoch: int, highest_copied: int) -> bool:
+        continues = self.highest_offset_for_epoch(partition, leader_epoch) == highest_copied
+        return continues and not self.divergences(partition)
+
+    def divergences(self, _partition: TopicIdPartition) -> Sequence[Divergence]:
+        return ()
+
+    def partition_truth(self, _partition: TopicIdPartition) -> PartitionTruth:
+        return PartitionTruth()
+
+    def list_segments(self, partition: TopicIdPartition) -> Sequence[SegmentRow]:
+        return [
+            SegmentRow(segment_of(partition, epoch, 0, end, {epoch: 0}, state=FINISHED), Verdict.PASSED, None)
+            for epoch, end in self._ends.items()
+        ]
+
+    def record_divergence(self, _partition: TopicIdPartition, seen: SeenDivergence, *, history: int) -> None:
+        self.recorded.append((seen.offsets, seen.seen_by, history))
+
+    def skipped_offsets(self, _partition: TopicIdPartition) -> Sequence[SkippedOffsets]:
+        return ()
+
+
+def follows(epochs: list[tuple[int, int]], highest: int | None, remote: Remote) -> None:
+    history = LeaderEpochs.of(epochs)
+    fingerprint = SourceFingerprint(1, "dir", REPLICA_ID.topic_id_partition.topic_id, None, history, ())
+    opened = SimpleNamespace(segment=SEGMENT, fingerprint=fingerprint)
+    require_no_fork(REPLICA_ID, opened, highest, remote)
+
+
+def test_behind_replaced_records_nothing_is_copied_whatever_the_plan_says() -> None:
+    """The plan is older than an unclean election, and the new leader's segment looks as the planned one did."""
+    remote = Remote(epoch_0=199)
+    with pytest.raises(SourceChangedError, match=r"segment 200: offsets 120\.\.199 are remote under other leader epo"):
+        follows([(0, 0), (2, 120)], 199, remote)
+    assert remote.recorded == [((120, 199), SeenBy.COPY, 0)]
+
+
+def test_records_that_a_fork_within_the_segment_replaced_are_not_copied_over() -> None:
+    remote = Remote(epoch_0=250)
+    with pytest.raises(SourceChangedError, match=r"offsets 220\.\.250 are remote under other leader epochs"):
+        follows([(0, 0), (2, 220)], 250, remote)
+
+
+def test_while_a_divergence_waits_for_a_decision_nothing_is_copied() -> None:
+    """Whatever the source shows: it may have forgotten what differs."""
+    remote = Remote(epoch_0=199)
+    seen = SeenDivergence(OffsetRange(120, 199), (0,), (2,), SeenBy.PLAN)
+    remote.divergences = lambda _partition: [Divergence(1, seen, 5)]  # type: ignore[method-assign]
+    with pytest.raises(SourceChangedError, match=r"offsets 120\.\.199 .* nobody decided about it"):
+        follows([(2, 200)], 199, remote)
+
+
+@pytest.mark.parametrize(("epochs", "highest"), [([(0, 0)], 199), ([(0, 0), (2, 200)], 199), ([(2, 200)], None)])
+def test_where_the_histories_agree_there_is_no_fork(epochs: list[tuple[int, int]], highest: int | None) -> None:
+    follows(epochs, highest, Remote(epoch_0=199))

@@ -1,0 +1,334 @@
+"""What becomes of copies that were never finished: a source in memory, a real file store, a real SQLite database."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from include.tiering.clock import SystemClock
+from include.tiering.copying.copy_one_segment import CopyStep, SegmentCopier
+from include.tiering.copying.copy_plan import HeldBack
+from include.tiering.copying.leftover_copies import LeftoverCopies
+from include.tiering.copying.plan_leftovers import leftovers_of
+from include.tiering.errors import ForeignStoreError, SegmentKeyError, UnprovedReplacementError
+from include.tiering.expiration.require_replacement import ReplacementCheck
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, ReplicaId
+from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.model.verdict import Verdict
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
+from include.tiering.runs.contract import SegmentOutcome
+from include.tiering.segments.contract import SegmentRow
+from include.tiering.segments.whole_copy import WholeCopy
+from tests.doubles.copy_world import Crash, World, copy_world, crash
+from tests.doubles.quotas import SameLimiter
+from tests.doubles.storage_decorators import StorageDecorator
+
+FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
+SENT_WHOLE = [CopyStep.SENT, CopyStep.VERIFIED, CopyStep.RECHECKED]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with copy_world(tmp_path) as world:
+        yield world
+
+
+@pytest.fixture
+def orders(world: World) -> ReplicaId:
+    return world.source.add("orders")
+
+
+def left_at(world: World, orders: ReplicaId, step: CopyStep, base_offset: int = 10) -> SegmentRow:
+    """A worker dies at this step of the segment; what it leaves."""
+    world.plan()
+    world.at[step, base_offset] = crash
+    with pytest.raises(Crash):
+        world.batch()
+    (row,) = leftovers_of(world.metadata, orders.topic_id_partition)
+    return row
+
+
+def ids(world: World, orders: ReplicaId) -> dict[int, RemoteLogSegmentId]:
+    """FINISHED ones by start offset."""
+    rows = world.metadata.list_segments(orders.topic_id_partition)
+    return {row.metadata.start_offset: row.metadata.remote_log_segment_id for row in rows if row.metadata.is_finished}
+
+
+def broker_deletes_up_to(world: World, orders: ReplicaId, offset: int) -> None:
+    kept = tuple(one for one in world.source.replicas[orders].segments if one.end_offset > offset)
+    world.source.change(orders, segments=kept, log_start_offset=offset + 1)
+
+
+def refuse() -> None:
+    raise ForeignStoreError("another database has used the store since")
+
+
+class KeyMissing(StorageDecorator):
+    """The settings name no private key for one segment."""
+
+    def __init__(self, inner: RemoteStorage, encrypted: RemoteLogSegmentMetadata) -> None:
+        super().__init__(inner)
+        self._encrypted = encrypted
+
+    def fetch_manifest(self, metadata: RemoteLogSegmentMetadata) -> bytes | None:
+        if metadata.remote_log_segment_id == self._encrypted.remote_log_segment_id:
+            raise SegmentKeyError("it is encrypted for key pair 'k1', of which the settings name no private key")
+        return super().fetch_manifest(metadata)
+
+
+def lose_the_manifest(world: World, segment_id: RemoteLogSegmentId) -> tuple[Path, bytes]:
+    row = world.metadata.segment(segment_id)
+    (manifest,) = [one for one in world.storage.stat_log_segment(row.metadata) if one.kind is ObjectKind.MANIFEST]
+    path = world.store / manifest.key
+    content = path.read_bytes()
+    path.unlink()
+    return path, content
+
+
+class ForeignStore(StorageDecorator):
+    """Another one, by its marker."""
+
+    def check_marker(self) -> None:
+        raise ForeignStoreError("its marker is another one")
+
+
+@pytest.mark.parametrize("step", SENT_WHOLE, ids=str)
+def test_a_whole_copy_is_finished_not_sent_again(world, orders, step):
+    left = left_at(world, orders, step).metadata
+    result = world.batch()
+    assert (result.failed, [one.start_offset for one in result.copied]) == ((), [20])
+    assert ids(world, orders)[10] == left.remote_log_segment_id
+    assert world.objects() == 9
+    assert (10, SegmentOutcome.SKIPPED) in world.outcomes()
+
+
+@pytest.mark.parametrize("step", SENT_WHOLE, ids=str)
+def test_a_whole_copy_is_finished_when_the_broker_has_deleted_its_segment(world, orders, step):
+    left = left_at(world, orders, step).metadata
+    broker_deletes_up_to(world, orders, 19)
+    assert world.batch().failed == ()
+    assert ids(world, orders)[10] == left.remote_log_segment_id
+    assert world.offsets(orders) == [(0, 9), (10, 19), (20, 29)]
+
+
+@pytest.mark.parametrize("step", [CopyStep.CHECKED, CopyStep.STARTED, CopyStep.SENT, CopyStep.VERIFIED], ids=str)
+def test_a_worker_leaves_its_own_copy_when_the_broker_deletes_the_segment_meanwhile(world, orders, step):
+    world.plan()
+    world.at[step, 10] = lambda: broker_deletes_up_to(world, orders, 19)
+    (failure,) = world.batch().failed
+    assert failure.item.error == "SourceVanishedError"
+    (left,) = leftovers_of(world.metadata, orders.topic_id_partition)
+    world.plan("next")
+    assert world.batch("next", "next/0").failed == ()
+    assert ids(world, orders)[10] == left.metadata.remote_log_segment_id
+
+
+def test_a_whole_copy_of_another_history_stays_when_its_source_is_gone(world, orders):
+    """The source was elected anew and has deleted both: what was learned of its epochs before says so."""
+    left = left_at(world, orders, CopyStep.VERIFIED).metadata
+    known = LeaderEpochs.of([(0, 0), (5, 15)])
+    world.metadata.merge_leader_epochs(orders.topic_id_partition, known, 0)
+    broker_deletes_up_to(world, orders, 19)
+    world.batch()
+    assert [row.metadata for row in leftovers_of(world.metadata, orders.topic_id_partition)] == [left]
+    assert world.offsets(orders) == [(0, 9)]
+
+
+def test_a_whole_replacement_is_finished_when_no_source_can_replace_the_failed_one_any_more(world, orders):
+    world.plan("first")
+    world.batch("first", "first/0")
+    failed = ids(world, orders)[10]
+    world.metadata.record_verdict(failed, Verdict.FAILED, detail="Q102: other bytes")
+    left = left_at(world, orders, CopyStep.VERIFIED).metadata
+    broker_deletes_up_to(world, orders, 19)
+    world.plan("next")
+    assert world.batch("next", "next/0").failed == ()
+    assert ids(world, orders)[10] == left.remote_log_segment_id
+    assert world.metadata.segment(failed).superseded_by == left.remote_log_segment_id.id
+
+
+def test_parts_are_abandoned_only_by_the_database_that_owns_the_store(world, orders):
+    """A copy of this one may have a live worker that is sending them."""
+    left = left_at(world, orders, CopyStep.SENT).metadata
+    lose_the_manifest(world, left.remote_log_segment_id)
+    world.claim = refuse
+    (failure,) = world.batch().failed
+    assert failure.item.error == "ForeignStoreError"
+    assert [row.metadata for row in leftovers_of(world.metadata, orders.topic_id_partition)] == [left]
+    assert world.objects() == 3 + 2
+
+
+def test_parts_that_became_whole_while_the_store_was_claimed_are_not_abandoned(world, orders):
+    left = left_at(world, orders, CopyStep.SENT).metadata
+    manifest, content = lose_the_manifest(world, left.remote_log_segment_id)
+    world.claim = lambda: manifest.write_bytes(content)
+    assert world.batch().failed == ()
+    assert ids(world, orders)[10] == left.remote_log_segment_id
+
+
+def test_what_cannot_be_read_is_no_part(world, orders):
+    """A key pair that was dropped from the settings. It is sent again, and stays beside the new copy."""
+    left = left_at(world, orders, CopyStep.VERIFIED).metadata
+    world.storage = KeyMissing(world.storage, left)
+    world.plan("next")
+    assert world.batch("next", "next/0").failed == ()
+    assert ids(world, orders)[10] != left.remote_log_segment_id
+    assert world.objects() == 4 * 3
+
+
+def test_where_the_source_is_gone_as_well_a_missing_key_is_a_hole_of_one_partition(world, orders):
+    left = left_at(world, orders, CopyStep.VERIFIED).metadata
+    payments = world.source.add("payments")
+    broker_deletes_up_to(world, orders, 19)
+    world.storage = KeyMissing(world.storage, left)
+    (held,) = world.planned("next").held_back
+    assert (held.reason, held.hole) == (HeldBack.HOLE, (10, 19))
+    world.plan("next")
+    assert world.batch("next", "next/0").failed == ()
+    assert len(world.offsets(payments)) == 3
+
+
+def test_where_brokers_go_on_all_stays_of_which_anything_is_stored(world, orders):
+    left = left_at(world, orders, CopyStep.SENT).metadata
+    lose_the_manifest(world, left.remote_log_segment_id)
+    lease = world.work.claim("run", "run/0", lease_ms=1_000)
+    copier = SegmentCopier(
+        world.source, world.storage, world.metadata, world.registry, SystemClock(), bytes, lambda *_: None
+    )
+    whole = WholeCopy(world.storage, SameLimiter(world.limiter))
+    LeftoverCopies(copier, whole, lambda: None).abandon_empty(lease.fence)
+    assert world.objects() == 3 + 2
+
+
+def test_a_whole_copy_of_the_first_segment_is_finished_when_the_broker_has_deleted_it(world, orders):
+    left = left_at(world, orders, CopyStep.VERIFIED, 0).metadata
+    broker_deletes_up_to(world, orders, 9)
+    world.plan("next")
+    assert world.batch("next", "next/0").failed == ()
+    assert ids(world, orders)[0] == left.remote_log_segment_id
+    assert world.offsets(orders) == [(0, 9), (10, 19), (20, 29)]
+
+
+def test_the_same_bytes_in_another_replica_finish_it(world, orders):
+    """After a change of the leader the fingerprint is another one."""
+    left = left_at(world, orders, CopyStep.VERIFIED).metadata
+    world.source.change(orders, leader_epoch=1)
+    assert world.batch().failed == ()
+    assert ids(world, orders)[10] == left.remote_log_segment_id
+
+
+def test_a_whole_copy_of_other_bytes_stays_beside_the_new_one(world, orders):
+    left = left_at(world, orders, CopyStep.VERIFIED).metadata
+    world.source.generation = 2
+    world.batch()
+    world.plan("next")
+    world.batch("next", "next/0")
+    assert world.offsets(orders) == [(0, 9), (10, 19), (20, 29)]
+    assert ids(world, orders)[10] != left.remote_log_segment_id
+    assert [row.metadata for row in leftovers_of(world.metadata, orders.topic_id_partition)] == [left]
+    assert world.objects() == 4 * 3
+
+
+def test_a_whole_copy_stays_while_the_source_may_not_be_copied(world, orders):
+    left = left_at(world, orders, CopyStep.VERIFIED).metadata
+    first, second, third = world.source.replicas[orders].segments
+    waits = replace(second, reason=IneligibleReason.ABOVE_LAST_STABLE_OFFSET)
+    world.source.change(orders, segments=(first, waits, third))
+    world.batch()
+    assert world.offsets(orders) == [(0, 9)]
+    assert [row.metadata for row in leftovers_of(world.metadata, orders.topic_id_partition)] == [left]
+
+
+def test_a_whole_copy_stays_where_the_source_has_its_offsets_in_other_segments(world, orders):
+    left = left_at(world, orders, CopyStep.VERIFIED).metadata
+    first, second, _ = world.source.replicas[orders].segments
+    world.source.change(orders, segments=(first, replace(second, base_offset=5, end_offset=29)))
+    world.plan("next")
+    world.batch("next", "next/0")
+    assert world.offsets(orders) == [(0, 9), (5, 29)]
+    assert [row.metadata for row in leftovers_of(world.metadata, orders.topic_id_partition)] == [left]
+
+
+def test_parts_are_abandoned_while_the_source_has_the_segment(world, orders):
+    left = left_at(world, orders, CopyStep.SENT).metadata
+    lose_the_manifest(world, left.remote_log_segment_id)
+    assert world.batch().failed == ()
+    assert ids(world, orders)[10] != left.remote_log_segment_id
+    assert world.objects() == 9
+
+
+def test_parts_stay_when_the_broker_has_deleted_the_segment(world, orders):
+    left = left_at(world, orders, CopyStep.SENT).metadata
+    lose_the_manifest(world, left.remote_log_segment_id)
+    broker_deletes_up_to(world, orders, 19)
+    world.batch()
+    assert [row.metadata for row in leftovers_of(world.metadata, orders.topic_id_partition)] == [left]
+    assert world.objects() == 3 + 2
+
+
+def test_nothing_is_begun_with_leftovers_in_a_store_that_is_not_ours(world, orders):
+    """What is missing there may be somewhere else; a deletion that has begun never ends in a finished copy."""
+    left = left_at(world, orders, CopyStep.VERIFIED).metadata
+    world.storage = ForeignStore(world.storage)
+    (failure,) = world.batch().failed
+    assert failure.item.error == "ForeignStoreError"
+    assert [row.metadata for row in leftovers_of(world.metadata, orders.topic_id_partition)] == [left]
+
+
+class TestExpirationOfALeftover:
+    """It goes when nothing of it is there, or a passed copy has its offsets."""
+
+    @pytest.fixture
+    def check(self, world: World) -> ReplacementCheck:
+        return ReplacementCheck(world.metadata, WholeCopy(world.storage, SameLimiter(world.limiter)))
+
+    def test_it_stays_while_its_offsets_are_nowhere_else(self, world, orders, check):
+        left = left_at(world, orders, CopyStep.VERIFIED).metadata
+        with pytest.raises(UnprovedReplacementError, match=r"has offsets 10\.\.19"):
+            check.require_covered(left)
+
+    def test_it_goes_when_a_person_decided_to_do_without_its_offsets(self, world, orders, check):
+        left = left_at(world, orders, CopyStep.VERIFIED).metadata
+        broker_deletes_up_to(world, orders, 19)
+        world.metadata.skip_offsets(orders.topic_id_partition, OffsetRange(10, 19), reason="gone", author="test")
+        check.require_covered(left)
+
+    def test_it_goes_when_it_is_below_the_log_start(self, world, orders, check):
+        left = left_at(world, orders, CopyStep.VERIFIED).metadata
+        lease = world.work.claim("run", "run/0", lease_ms=1_000)
+        world.metadata.raise_log_start(
+            orders.topic_id_partition, 20, reason="delete-records", author="test", fence=lease.fence
+        )
+        check.require_covered(left)
+
+    def test_it_stays_when_nothing_is_there_of_what_was_finished_either(self, world, orders, check):
+        """Another directory is under the store's path."""
+        left = left_at(world, orders, CopyStep.VERIFIED).metadata
+        for path in [one for one in world.store.iterdir() if one.is_dir()]:
+            path.rename(world.store.parent / path.name)
+        with pytest.raises(UnprovedReplacementError, match="is it the right store"):
+            check.require_covered(left)
+
+    def test_it_goes_when_there_is_nothing_of_it(self, world, orders, check):
+        check.require_covered(left_at(world, orders, CopyStep.STARTED).metadata)
+
+    def test_it_stays_until_the_new_copy_has_passed_and_while_that_is_whole(self, world, orders, check):
+        left = left_at(world, orders, CopyStep.VERIFIED).metadata
+        world.source.generation = 2
+        world.batch()
+        world.plan("next")
+        world.batch("next", "next/0")
+        new = ids(world, orders)[10]
+        with pytest.raises(UnprovedReplacementError):
+            check.require_covered(left)
+        world.metadata.record_verdict(new, Verdict.PASSED)
+        check.require_covered(left)
+        lose_the_manifest(world, new)
+        with pytest.raises(UnprovedReplacementError, match=f"{new.id} has no rsm-manifest"):
+            check.require_covered(left)

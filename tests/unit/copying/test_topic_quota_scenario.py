@@ -1,0 +1,293 @@
+"""Topic quotas from end to end: batches over a real database and a file store, other hosts beside them, one clock."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from include.tiering.configs.config_rules import check_rules
+from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, ConfigValues, EntityType
+from include.tiering.configs.sql_configs import SqlConfigStore
+from include.tiering.configs.topic_quota_configs import ENABLE, FreshTopicQuotaConfigs
+from include.tiering.copying.copy_one_segment import CopiedSegment, SegmentCopier
+from include.tiering.copying.copy_segments import BatchLimits, BatchResult, CopyBatch
+from include.tiering.copying.plan_copy import plan_copy
+from include.tiering.copying.report import CopyRun, present_copy
+from include.tiering.database.engine import open_engine
+from include.tiering.database.migrations import upgrade
+from include.tiering.errors import ConfigRefusedError
+from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
+from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
+from include.tiering.quotas.sql_topic_meters import SqlTopicQuotas
+from include.tiering.quotas.topic_meters import MeterKind
+from include.tiering.quotas.topic_thresholds import TOPIC_THRESHOLD, TOTAL_THRESHOLD
+from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.location import open_storage
+from include.tiering.runs.batch_heartbeat import BatchHeartbeat
+from include.tiering.runs.batch_room import BatchEnd
+from include.tiering.runs.contract import BatchProgress, SegmentOutcome
+from include.tiering.runs.send_gate import SendGate
+from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.segments.own_topics import register_owners
+from include.tiering.segments.sql import SqlRemoteLogMetadata
+from include.tiering.segments.sql_topics import SqlTopicRegistry
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.memory_source import MemorySource
+from tests.doubles.quotas import SameLimiter
+
+CLUSTER = "cluster"
+HOUR_MS = 3_600_000
+AT_ONCE = UnlimitedBytes()
+
+
+def _rules(_: ConfigValues, after: ConfigValues) -> None:
+    check_rules(after)
+
+
+@dataclass
+class Deployment:
+    """The database has the same clock as the batch. `order` holds the topics of copied segments."""
+
+    source: MemorySource
+    storage: RemoteStorage
+    metadata: SqlRemoteLogMetadata
+    registry: SqlTopicRegistry
+    work: SqlWorkStore
+    configs: SqlConfigStore
+    quotas: SqlTopicQuotas
+    clock: ManualClock
+    order: list[str] = field(default_factory=list)
+    seed: int = 0
+
+    def set_total(self, bytes_per_second: int) -> None:
+        self.configs.alter(
+            ALL_BROKERS, {ENABLE: "true", TOTAL_THRESHOLD: str(bytes_per_second)}, author="ops", check=_rules
+        )
+
+    def set_threshold(self, topic: str, bytes_per_second: int) -> None:
+        entity = ConfigEntity(EntityType.TOPICS, topic)
+        self.configs.alter(entity, {TOPIC_THRESHOLD: str(bytes_per_second)}, author="ops", check=_rules)
+
+    def other_hosts_bring_in(self, **rates: int) -> None:
+        """Bytes a second by topic, through the same broker, up to the first tick; then they fall silent."""
+        for topic, rate in rates.items():
+            self.quotas.accepted(self.quotas.admit(1, topic, size_bytes=5 * rate, records=rate))
+        self.clock.advance(5)
+
+    def plan(self) -> None:
+        report = self.source.scan()
+        register_owners(report, self.registry)
+        known = {"metadata": self.metadata, "registry": self.registry, "facts": UnknownFacts()}
+        self.work.save_plan("run", plan_copy("run", report, now_ms=0, **known).partitions)
+
+    def batch(
+        self, batch_id: str = "run/0", *, max_seconds: float = 1e6, limiter: ByteLimiter = AT_ONCE
+    ) -> BatchResult:
+        gate = SendGate(self.clock)
+        identity = BatchProgress("run", batch_id, None, "host", 1, "", 0, 0, 0.0, False)
+        heartbeat = BatchHeartbeat(
+            self.work, gate, self.clock, identity=identity, lease_ms=HOUR_MS, parent_alive=lambda: True
+        )
+        copier = SegmentCopier(
+            self.source, self.storage, self.metadata, self.registry, self.clock, self._random_bytes, lambda *_: None
+        )
+        return CopyBatch(
+            copier,
+            self.work,
+            SameLimiter(limiter),
+            gate,
+            heartbeat,
+            self.clock,
+            run_id="run",
+            batch_id=batch_id,
+            limits=BatchLimits(max_seconds, HOUR_MS),
+            on_copied=self._on_copied,
+            topic_quotas=self.quotas,
+        ).run()
+
+    def counts(self, topic: str | None = None) -> dict[MeterKind, int]:
+        """Bytes ever, of a topic or of all."""
+        (broker,) = self.quotas.report().brokers
+        usage = broker if topic is None else next(one for one in broker.topics if one.topic == topic)
+        return {kind: meter.bytes.count for kind, meter in usage.meters.kinds.items()}
+
+    def outcomes(self) -> dict[str, set[SegmentOutcome]]:
+        found: dict[str, set[SegmentOutcome]] = {}
+        for item in self.work.items("run"):
+            found.setdefault(item.topic_id_partition.topic, set()).add(item.outcome)
+        return found
+
+    def require_sums(self) -> None:
+        """Every byte that was attempted ended once, and what topics brought in is what the broker brought in."""
+        (broker,) = self.quotas.report().brokers
+        whole = self.counts()
+        assert whole[MeterKind.IO] == sum(whole.values()) - whole[MeterKind.IO]
+        topics = [self.counts(one.topic) for one in broker.topics]
+        assert whole == {kind: sum(one[kind] for one in topics) for kind in MeterKind}
+
+    def _on_copied(self, copied: CopiedSegment) -> None:
+        self.order.append(copied.segment_id.topic_id_partition.topic)
+
+    def _random_bytes(self, size: int) -> bytes:
+        self.seed += 1
+        return self.seed.to_bytes(4, "big") * (size // 4)
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Iterator[Deployment]:
+    engine = open_engine(f"sqlite:///{tmp_path}/metadata.sqlite")
+    upgrade(engine)
+    (tmp_path / "remote").mkdir()
+    clock = ManualClock()
+    configs = SqlConfigStore(engine, CLUSTER)
+    yield Deployment(
+        MemorySource(),
+        open_storage(f"file://{tmp_path}/remote"),
+        SqlRemoteLogMetadata(engine, CLUSTER),
+        SqlTopicRegistry(engine, CLUSTER),
+        SqlWorkStore(engine, CLUSTER, now_ms=lambda _: clock.now_ms()),
+        configs,
+        SqlTopicQuotas(
+            engine,
+            CLUSTER,
+            FreshTopicQuotaConfigs(configs, clock, enabled=False),
+            now_ms=lambda _: clock.now_ms(),
+        ),
+        clock,
+    )
+    engine.dispose()
+
+
+def test_with_the_total_exceeded_topics_above_their_thresholds_wait_and_no_others(deployment):
+    for topic in ("clicks", "orders", "audit"):
+        deployment.source.add(topic, segments=3, size_bytes=1_000)
+    deployment.set_total(1_000)
+    deployment.set_threshold("orders", 500)
+    deployment.plan()
+    deployment.other_hosts_bring_in(clicks=3_000, orders=400, audit=200)
+    result = deployment.batch()
+    # clicks and audit share 500: 250 each.
+    assert deployment.order == ["audit"] * 3 + ["orders"] * 3 + ["clicks"] * 3
+    assert (result.ended, result.failed, result.throttled) == (BatchEnd.NO_WORK, (), ())
+    # It asked 0, 1, 3, 7, 15, 31, 61 and 91 s after the others fell silent. A minute leaves e^-1 of 3600 bytes a
+    # second, above the total still; 91 s leave e^-1.5 of it, and a little of what the batch itself brought in.
+    assert sum(deployment.clock.slept) == 91
+    assert deployment.counts("clicks") == {
+        MeterKind.IO: 5 * 3_000 + 7 * 1_000 + 3_000,
+        MeterKind.ACCEPTED: 5 * 3_000 + 3_000,
+        MeterKind.ERROR: 0,
+        MeterKind.THROTTLED: 7 * 1_000,
+    }
+    assert [deployment.counts(topic)[MeterKind.THROTTLED] for topic in ("orders", "audit")] == [0, 0]
+    deployment.require_sums()
+
+
+def test_below_the_total_nothing_at_all_is_refused(deployment):
+    for topic in ("clicks", "orders"):
+        deployment.source.add(topic, segments=3, size_bytes=1_000)
+    deployment.set_total(4_000)
+    deployment.set_threshold("clicks", 1)
+    deployment.plan()
+    deployment.other_hosts_bring_in(clicks=3_000, orders=1_000)
+    result = deployment.batch()
+    assert (len(result.copied), result.throttled, deployment.clock.slept) == (6, (), [])
+    assert deployment.counts()[MeterKind.THROTTLED] == 0
+    deployment.require_sums()
+
+
+def test_switched_off_nothing_is_refused_or_counted(deployment):
+    deployment.source.add("clicks", segments=3, size_bytes=1_000)
+    deployment.set_total(1_000)
+    deployment.plan()
+    deployment.other_hosts_bring_in(clicks=3_000)
+    before = deployment.counts()
+    deployment.configs.alter(ALL_BROKERS, {ENABLE: "false"}, author="ops")
+    deployment.clock.advance(0.5)
+    assert len(deployment.batch().copied) == 3
+    assert deployment.counts() == before
+
+
+def test_what_is_left_when_the_time_is_over_stays_planned_and_says_why(deployment):
+    for topic in ("clicks", "orders"):
+        deployment.source.add(topic, segments=2, size_bytes=1_000)
+    deployment.source.add("clicks", 1, segments=2, size_bytes=1_000)
+    deployment.set_total(1_000)
+    deployment.plan()
+    deployment.other_hosts_bring_in(clicks=3_000)
+    result = deployment.batch(max_seconds=20)
+    assert (result.ended, result.failed, result.worth_retrying) == (BatchEnd.TIME_OVER, (), False)
+    assert [(partition.topic, partition.partition) for partition in result.throttled] == [("clicks", 0), ("clicks", 1)]
+    assert deployment.outcomes() == {"clicks": {SegmentOutcome.PLANNED}, "orders": {SegmentOutcome.COPIED}}
+    # Of two partitions of a topic one asks: at 0, 1, 3, 7 and 15 s.
+    assert deployment.counts("clicks")[MeterKind.THROTTLED] == 5 * 1_000
+    presented = present_copy(CopyRun("run", deployment.work.items("run"), result.seconds))
+    assert presented.ok
+    assert presented.summary.endswith("0 failed, 4 left (4 throttled by topic quota)")
+    assert "topic clicks on broker 1 brings in" in presented.document()["left"][0]["message"]
+    deployment.clock.advance(300)
+    assert len(deployment.batch("run/1").copied) == 4
+    assert not present_copy(CopyRun("run", deployment.work.items("run"), 1.0)).summary.count("throttled")
+    assert {item.error for item in deployment.work.items("run")} == {None}
+    deployment.require_sums()
+
+
+@dataclass
+class SlowLine:
+    """2000 bytes a second, on the clock of the test."""
+
+    clock: ManualClock
+    waited_seconds: float = 0.0
+
+    def take(self, wanted_bytes: int) -> int:
+        self.clock.advance(wanted_bytes / 2_000)
+        return wanted_bytes
+
+
+def test_a_topic_that_exceeds_its_share_in_the_middle_of_a_partition_lets_others_go_first(deployment):
+    deployment.source.add("clicks", segments=3, size_bytes=20_000)
+    deployment.source.add("orders", segments=1, size_bytes=1_000)
+    deployment.set_total(1_000)
+    deployment.plan()
+    result = deployment.batch(limiter=SlowLine(deployment.clock))
+    assert deployment.order == ["clicks", "orders", "clicks", "clicks"]
+    assert (result.ended, result.failed, result.throttled) == (BatchEnd.NO_WORK, (), ())
+    assert deployment.counts("clicks")[MeterKind.ACCEPTED] == 60_000
+    assert deployment.counts("clicks")[MeterKind.THROTTLED] > 0
+    deployment.require_sums()
+
+
+def test_a_copy_that_fails_counts_as_an_error_and_once(deployment):
+    orders = deployment.source.add("orders", segments=2, size_bytes=1_000)
+    deployment.source.corrupt.add((orders.topic_id_partition, 10))
+    deployment.set_total(1_000)
+    deployment.plan()
+    deployment.batch()
+    assert deployment.counts("orders") == {
+        MeterKind.IO: 2_000,
+        MeterKind.ACCEPTED: 1_000,
+        MeterKind.ERROR: 1_000,
+        MeterKind.THROTTLED: 0,
+    }
+    deployment.require_sums()
+
+
+def test_a_total_below_the_sum_and_a_new_topic_that_brings_too_much_are_refused(deployment):
+    deployment.set_total(1_000)
+    deployment.set_threshold("orders", 600)
+    deployment.set_threshold("clicks", 300)
+    with pytest.raises(ConfigRefusedError, match=r"sum to 900 .* 1 above .* = 899"):
+        deployment.set_total(899)
+    with pytest.raises(ConfigRefusedError, match=r"sum to 1001 .* 1 above .* = 1000"):
+        deployment.set_threshold("audit", 101)
+    with pytest.raises(ConfigRefusedError, match=r"sum to 1001"):
+        deployment.set_threshold("clicks", 401)
+    deployment.set_threshold("audit", 100)
+    deployment.set_total(1_000)
+    deployment.other_hosts_bring_in(orders=1, clicks=1, audit=1, logs=1)
+    assert {one.topic: one.threshold for one in deployment.quotas.report().brokers[0].topics} == {
+        "orders": 600,
+        "clicks": 300,
+        "audit": 100,
+        "logs": 0,
+    }

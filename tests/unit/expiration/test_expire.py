@@ -1,0 +1,100 @@
+"""The report of an expiration run: JSON members that others rely on, and the line a person reads."""
+
+from dataclasses import replace
+
+from include.tiering.expiration.plan_expiration import HeldSegments, Unknown
+from include.tiering.expiration.report import ExpireRun, present_expire
+from include.tiering.runs.brake import BrakeReport, TopicAction
+from include.tiering.runs.deletion_contract import Approval, DeletionItem, DeletionOutcome, DeletionRun
+from tests.doubles.expirations import planned_expiration
+from tests.doubles.segments import FINISHED, partition_of, segment_of
+
+A = partition_of("orders", 2)
+PLAN = planned_expiration(A, *(segment_of(A, n, 10 * n, 10 * n + 9, state=FINISHED) for n in range(3)))
+ACTION = TopicAction(A.topic_id, "orders", 3_000, 1_000, 9_000)
+STOPPED = BrakeReport("run", "hash", (ACTION,), ("orders: too much",))
+LABELS = {"topic": "orders", "topic_id": str(A.topic_id), "partition": 2}
+
+
+def run_of(*outcomes: DeletionOutcome, needs_approval: bool = True, **rest) -> ExpireRun:
+    items = [DeletionItem(one, outcome) for one, outcome in zip(PLAN.deletions, outcomes, strict=True)]
+    return ExpireRun(DeletionRun("run", "hash", needs_approval, None), [PLAN], items, STOPPED, **rest)
+
+
+PLANNED, DELETED, FAILED = DeletionOutcome.PLANNED, DeletionOutcome.DELETED, DeletionOutcome.FAILED
+
+
+def test_the_document_of_a_plan() -> None:
+    unknown = Unknown(A, "local bytes are unknown")
+    document = present_expire(run_of(PLANNED, PLANNED, PLANNED, unknowns=[unknown])).document()
+    assert document["decisions"][1] == {
+        **LABELS,
+        "segment_id": str(PLAN.deletions[1].segment_id.id),
+        "start_offset": 10,
+        "end_offset": 19,
+        "bytes": 1_000,
+        "reason": "time",
+        "detail": "age_ms 5",
+        "outcome": "planned",
+    }
+    assert document["log_start_offsets"] == [{**LABELS, "from": 0, "to": 30}]
+    assert document["shares"] == [
+        {
+            "topic": "orders",
+            "topic_id": str(A.topic_id),
+            "share": 0.4,
+            "planned_bytes": 3_000,
+            "recent_bytes": 1_000,
+            "remote_bytes": 9_000,
+        }
+    ]
+    assert (document["needs_approval"], document["plan_hash"], document["bytes"]) == (True, "hash", 3_000)
+    assert document["unknowns"] == [{**LABELS, "message": "local bytes are unknown"}]
+
+
+def test_what_is_held_is_named_with_the_time_until_it_goes() -> None:
+    held = HeldSegments(A, 2, 2_048, 1_700_000_000_000)
+    presented = present_expire(run_of(PLANNED, PLANNED, PLANNED, held=[held]))
+    expected = {**LABELS, "segments": 2, "bytes": 2_048, "until_ms": 1_700_000_000_000}
+    assert presented.document()["held"] == [expected]
+    (table,) = [one for one in presented.tables() if one.title.startswith("superseded")]
+    assert table.rows == (("orders-2", "2", "2.0 KiB", "2023-11-14 22:13:20 UTC"),)
+
+
+def test_a_log_start_that_stays_is_not_listed() -> None:
+    stays = replace(run_of(PLANNED, PLANNED, PLANNED), expirations=[replace(PLAN, log_start_before=30)])
+    assert present_expire(stays).document()["log_start_offsets"] == []
+
+
+def test_who_approved_is_told() -> None:
+    run = run_of(DELETED, DELETED, DELETED)
+    approved = replace(run, run=replace(run.run, approval=Approval("hash", "me@host", 5)))
+    assert present_expire(approved).document()["approved_by"] == "me@host"
+
+
+def test_summaries() -> None:
+    def summary(run: ExpireRun) -> tuple[str, bool]:
+        presented = present_expire(run)
+        return presented.summary, presented.ok
+
+    nothing = ExpireRun(DeletionRun("run", "hash", False, None), [], [])
+    assert summary(nothing) == ("nothing expires", True)
+    planned = run_of(PLANNED, PLANNED, PLANNED)
+    assert summary(planned) == (
+        "expires: 3 segments (2.9 KiB) of 1 partition, and needs an approval (plan hash)",
+        True,
+    )
+    refused = replace(planned, refusal="not confirmed")
+    assert summary(refused) == (
+        "3 segments (2.9 KiB) of 1 partition would go, nothing was deleted: not confirmed",
+        False,
+    )
+    assert summary(run_of(DELETED, FAILED, PLANNED)) == (
+        "deleted 1 segment, 1000 B; 1 failed, 0 skipped, 1 left",
+        False,
+    )
+
+
+def test_tables_name_reasons_shares_and_failures() -> None:
+    titles = [table.title for table in present_expire(run_of(DELETED, FAILED, PLANNED)).tables()]
+    assert titles == ["expires, run run", "share of each topic", "needs an approval", "could not be deleted"]

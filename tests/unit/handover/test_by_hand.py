@@ -1,0 +1,129 @@
+"""Somebody switches remote storage on while a hand-over is on its way."""
+
+import pytest
+from sqlalchemy import select
+
+from include.tiering.database.schema import events
+from include.tiering.errors import BrokersUnavailableError, StateConflictError
+from include.tiering.handover.handover import HandoverState, HandoverStep
+from include.tiering.handover.metadata_scan import published_end
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.topic_owner import TopicOwner
+from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, handover_world
+
+PARTITIONS = [TopicIdPartition(TOPIC_ID, number, TOPIC) for number in (0, 1)]
+BEFORE_PUBLISH = [HandoverStep.GUARDS, HandoverStep.COPY, HandoverStep.GATE, HandoverStep.FENCE, HandoverStep.RECHECK]
+
+
+@pytest.fixture
+def world(tmp_path):
+    with handover_world(tmp_path, segments=2) as made:
+        made.begin()
+        yield made
+
+
+def go_to(world, step):
+    if step in (HandoverStep.FENCE, HandoverStep.RECHECK):
+        world.up_to(step)
+    else:
+        steps = list(HandoverStep)
+        world.carry_on(until=steps[steps.index(step) - 1])
+
+
+@pytest.mark.parametrize("step", BEFORE_PUBLISH)
+def test_before_anything_is_published_the_topic_is_the_brokers_and_nothing_of_ours_is_sent(world, step):
+    go_to(world, step)
+    world.switch_by_hand()
+    waiting = world.carry_on()
+    assert (waiting.step, waiting.state) == (HandoverStep.WATCH, HandoverState.ACTIVE)
+    assert world.owner is TopicOwner.BROKER
+    assert any("set by hand" in line and "nothing was published" in line for line in world.told)
+    assert [published_end(world.publications, one) for one in PARTITIONS] == [None, None]
+    assert world.configs.get("retention.bytes") == ("900000" if step is HandoverStep.GUARDS else "-1")
+
+
+def test_guards_are_put_back_once_the_brokers_know_their_own_copies(world):
+    go_to(world, HandoverStep.GATE)
+    world.switch_by_hand()
+    assert "brokers-know-their-copies" in world.carry_on().detail
+    world.forgetful = True
+    for number in (0, 1):
+        world.brokers.partition(TOPIC_ID, number).latest_tiered = 9
+    ended = world.carry_on()
+    assert ended.state is HandoverState.DONE
+    assert world.configs == {**OLD_RETENTION, "remote.storage.enable": "true"}
+
+
+def test_between_two_partitions_publishing_stops_and_what_was_published_is_watched(world):
+    world.up_to(HandoverStep.PUBLISH)
+    published = []
+
+    def switch_behind_the_first(name):
+        if name == "publish!":
+            published.append(name)
+            world.switch_by_hand()
+
+    world.at = switch_behind_the_first
+    waiting = world.carry_on()
+    assert published == ["publish!"]
+    assert [published_end(world.publications, one) for one in PARTITIONS] == [19, None]
+    assert [one.topic_id_partition.partition for one in world.handovers.seed(HANDOVER_ID)] == [0]
+    assert (waiting.step, world.owner) == (HandoverStep.WATCH, TopicOwner.BROKER)
+    assert any("brokers serve what was published" in line for line in world.told)
+    world.brokers.partition(TOPIC_ID, 1).latest_tiered = 19
+    world.forgetful = True
+    assert world.carry_on().state is HandoverState.DONE
+
+
+def test_it_is_an_event_with_what_it_means(world):
+    go_to(world, HandoverStep.GATE)
+    world.switch_by_hand()
+    world.carry_on()
+    with world.copying.work._engine.connect() as connection:
+        details = list(connection.scalars(select(events.c.detail).where(events.c.kind == "handover")))
+    assert any(detail.startswith("remote.storage.enable=true was set by hand at gate") for detail in details)
+
+
+def test_switched_by_hand_just_before_we_do_it_goes_on_as_ours(world):
+    world.up_to(HandoverStep.SWITCH)
+    world.switch_by_hand()
+    assert world.carry_on().state is HandoverState.DONE
+    assert not [line for line in world.told if "by hand" in line]
+
+
+def test_in_the_midst_of_an_undo_nothing_is_put_back_and_a_resumed_one_follows(world):
+    """It is off when the undo begins, and on when the configs are read that it is about to change."""
+    go_to(world, HandoverStep.GATE)
+    seen = []
+
+    def switch_while_undoing(_name):
+        if world.handover.state is HandoverState.UNDOING and not seen:
+            seen.append(True)
+            world.switch_by_hand()
+
+    world.at = switch_while_undoing
+    with pytest.raises(StateConflictError, match="remote storage was switched on meanwhile; --resume follows it"):
+        world.undo()
+    assert world.configs["retention.bytes"] == "-1"
+    assert world.handover.state is HandoverState.STOPPED
+    waiting = world.carry_on(resume=True)
+    assert (waiting.step, world.owner) == (HandoverStep.WATCH, TopicOwner.BROKER)
+
+
+def test_an_undo_that_was_cut_short_before_the_switch_can_be_resumed_forwards(world):
+    go_to(world, HandoverStep.GATE)
+
+    def die_while_undoing(_name):
+        if world.handover.state is HandoverState.UNDOING:
+            raise BrokersUnavailableError("gone")
+
+    world.at = die_while_undoing
+    with pytest.raises(BrokersUnavailableError):
+        world.undo()
+    world.at = lambda _name: None
+    assert world.handover.state is HandoverState.UNDOING
+    world.switch_by_hand()
+    with pytest.raises(StateConflictError, match="cannot be given back"):
+        world.carry_on(resume=True)
+    waiting = world.carry_on(resume=True)
+    assert (waiting.step, world.owner) == (HandoverStep.WATCH, TopicOwner.BROKER)

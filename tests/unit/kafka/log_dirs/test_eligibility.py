@@ -1,0 +1,212 @@
+"""Which segments may be copied: each reason, their order, and an oracle that is written another way round."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.tiering.kafka.cluster.contract import PartitionFacts, TopicFacts
+from include.tiering.kafka.log_dirs.contract import IneligibleReason
+from include.tiering.kafka.log_dirs.eligibility import (
+    INTERNAL_TOPICS,
+    Candidate,
+    ReplicaBounds,
+    is_replicated,
+    segment_reasons,
+    topic_refusal,
+)
+from include.tiering.model.ids import Uuid
+
+TOPIC_ID = Uuid(bytes(range(16)))
+OPEN = ReplicaBounds(0, 1000, 1000, 1000, is_replicated=False)
+GOOD = Candidate(100, 200, 5_000, active=False, has_leader_epoch=True, has_producer_snapshot=True)
+
+
+def _facts(**configs: str) -> TopicFacts:
+    return TopicFacts("orders", TOPIC_ID, {key.replace("_", "."): value for key, value in configs.items()})
+
+
+def _reason(candidate: Candidate, bounds: ReplicaBounds = OPEN) -> IneligibleReason | None:
+    return segment_reasons([candidate], bounds, None)[0]
+
+
+def test_a_good_segment_is_eligible() -> None:
+    assert _reason(GOOD) is None
+
+
+@pytest.mark.parametrize(
+    ("candidate", "bounds", "reason"),
+    [
+        (replace(GOOD, active=True), OPEN, IneligibleReason.ACTIVE),
+        (GOOD, replace(OPEN, log_start_offset=200), IneligibleReason.BELOW_LOG_START),
+        (GOOD, replace(OPEN, high_watermark=199), IneligibleReason.ABOVE_HIGH_WATERMARK),
+        (GOOD, replace(OPEN, last_stable_offset=199), IneligibleReason.ABOVE_LAST_STABLE_OFFSET),
+        (GOOD, replace(OPEN, recovery_point=199), IneligibleReason.NOT_FLUSHED),
+        (GOOD, replace(OPEN, retention_cut_off_ms=5_001), IneligibleReason.PAST_RETENTION),
+        (replace(GOOD, is_old_magic=True), OPEN, IneligibleReason.OLD_MAGIC),
+        (replace(GOOD, has_leader_epoch=False), OPEN, IneligibleReason.NO_LEADER_EPOCH),
+        (replace(GOOD, has_producer_snapshot=False), OPEN, IneligibleReason.NO_PRODUCER_SNAPSHOT),
+        (replace(GOOD, is_corrupt=True), OPEN, IneligibleReason.CORRUPT),
+        (replace(GOOD, is_compacted=True), OPEN, IneligibleReason.COMPACTED_SEGMENT),
+        (
+            replace(GOOD, is_compacted=True, has_leader_epoch=False, has_producer_snapshot=False),
+            OPEN,
+            IneligibleReason.COMPACTED_SEGMENT,
+        ),
+    ],
+)
+def test_each_reason(candidate: Candidate, bounds: ReplicaBounds, reason: IneligibleReason) -> None:
+    assert _reason(candidate, bounds) is reason
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        ReplicaBounds(199, 200, 200, 200, is_replicated=False),
+        ReplicaBounds(0, 200, 200, 0, is_replicated=True),
+        ReplicaBounds(0, 200, 200, 200, is_replicated=False, retention_cut_off_ms=5_000),
+    ],
+    ids=["touching all bounds", "not flushed but replicated", "as old as retention"],
+)
+def test_just_inside(bounds: ReplicaBounds) -> None:
+    assert _reason(GOOD, bounds) is None
+
+
+def test_an_unknown_timestamp_is_not_past_retention() -> None:
+    assert _reason(replace(GOOD, max_timestamp_ms=-1), replace(OPEN, retention_cut_off_ms=10**15)) is None
+
+
+def test_a_corrupt_segment_stops_all_behind_it() -> None:
+    chain = [
+        replace(GOOD, base_offset=base, next_base_offset=base + 100, is_corrupt=base == 200, active=base == 500)
+        for base in range(0, 600, 100)
+    ]
+    assert segment_reasons(chain, OPEN, None) == [
+        None,
+        None,
+        IneligibleReason.CORRUPT,
+        IneligibleReason.AFTER_CORRUPT,
+        IneligibleReason.AFTER_CORRUPT,
+        IneligibleReason.ACTIVE,
+    ]
+
+
+def test_a_corrupt_segment_below_the_log_start_stops_nothing() -> None:
+    chain = [replace(GOOD, base_offset=0, next_base_offset=100, is_corrupt=True), GOOD]
+    assert segment_reasons(chain, replace(OPEN, log_start_offset=100), None) == [IneligibleReason.BELOW_LOG_START, None]
+
+
+def test_a_compacted_segment_stops_itself_alone() -> None:
+    bases = range(0, 500, 100)
+    chain = [
+        replace(
+            GOOD, base_offset=base, next_base_offset=base + 100, is_compacted=base in (0, 100), is_corrupt=base == 300
+        )
+        for base in bases
+    ]
+    assert segment_reasons(chain, replace(OPEN, log_start_offset=100), None) == [
+        IneligibleReason.BELOW_LOG_START,
+        IneligibleReason.COMPACTED_SEGMENT,
+        None,
+        IneligibleReason.CORRUPT,
+        IneligibleReason.AFTER_CORRUPT,
+    ]
+
+
+def test_a_refusal_of_the_replica_comes_first() -> None:
+    chain = [replace(GOOD, is_corrupt=True), replace(GOOD, active=True)]
+    assert segment_reasons(chain, OPEN, IneligibleReason.NOT_LEADER) == [IneligibleReason.NOT_LEADER] * 2
+
+
+@st.composite
+def _logs(draw: st.DrawFn) -> list[Candidate]:
+    bases = sorted(draw(st.sets(st.integers(0, 30), min_size=2, max_size=7)))
+    return [
+        Candidate(
+            base,
+            next_base,
+            draw(st.integers(-1, 10)),
+            active=next_base == bases[-1],
+            has_leader_epoch=draw(st.booleans()),
+            has_producer_snapshot=draw(st.booleans()),
+            is_corrupt=draw(st.booleans()),
+            is_old_magic=draw(st.booleans()),
+        )
+        for base, next_base in pairwise(bases)
+    ]
+
+
+_bounds = st.builds(
+    ReplicaBounds,
+    st.integers(0, 31),
+    st.integers(0, 31),
+    st.integers(0, 31),
+    st.integers(0, 31),
+    is_replicated=st.booleans(),
+    retention_cut_off_ms=st.none() | st.integers(0, 10),
+)
+
+
+@given(_logs(), _bounds)
+def test_eligible_is_exactly_what_the_rule_says(log: list[Candidate], bounds: ReplicaBounds) -> None:
+    """Offset by offset: the rule about the last record of a segment, instead of about bounds."""
+    for number, reason in enumerate(segment_reasons(log, bounds, None)):
+        segment, last_offset = log[number], log[number].next_base_offset - 1
+        damaged = [c for c in log[: number + 1] if c.is_corrupt and c.next_base_offset - 1 >= bounds.log_start_offset]
+        expired = (
+            bounds.retention_cut_off_ms is not None and 0 <= segment.max_timestamp_ms < bounds.retention_cut_off_ms
+        )
+        assert (reason is None) == (
+            segment is not log[-1]
+            and last_offset >= bounds.log_start_offset
+            and last_offset < min(bounds.high_watermark, bounds.last_stable_offset)
+            and (last_offset < bounds.recovery_point or bounds.is_replicated)
+            and not expired
+            and not segment.is_old_magic
+            and segment.has_leader_epoch
+            and segment.has_producer_snapshot
+            and not damaged
+        )
+
+
+@pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
+def test_internal_topics_are_never_copied(topic: str) -> None:
+    assert topic_refusal(topic, _facts(), removed=False, named=True, cleaned=False) is IneligibleReason.INTERNAL_TOPIC
+
+
+@pytest.mark.parametrize(
+    ("facts", "flags", "reason"),
+    [
+        (_facts(), {}, None),
+        (_facts(cleanup_policy="delete"), {}, None),
+        (_facts(cleanup_policy="compact"), {}, IneligibleReason.COMPACTED),
+        (_facts(cleanup_policy="delete, compact"), {}, IneligibleReason.COMPACTED),
+        (_facts(cleanup_policy="compact"), {"named": True}, IneligibleReason.COMPACTED),
+        (_facts(remote_storage_enable="true"), {}, IneligibleReason.BROKER_TIERED),
+        (_facts(remote_storage_enable="true"), {"named": True}, IneligibleReason.BROKER_TIERED),
+        # Without a policy of its own the topic has the broker's static default: a cleaner checkpoint gives it away.
+        (_facts(), {"cleaned": True}, IneligibleReason.COMPACTED),
+        (_facts(cleanup_policy="delete"), {"cleaned": True}, None),
+        (None, {}, IneligibleReason.TOPIC_UNKNOWN),
+        (None, {"named": True}, None),
+        (None, {"named": True, "cleaned": True}, IneligibleReason.COMPACTED),
+        (None, {"named": True, "removed": True}, IneligibleReason.TOPIC_REMOVED),
+    ],
+)
+def test_topics(facts: TopicFacts | None, flags: dict[str, bool], reason: IneligibleReason | None) -> None:
+    wanted = {"removed": False, "named": False, "cleaned": False} | flags
+    assert topic_refusal("orders", facts, **wanted) is reason
+
+
+@pytest.mark.parametrize(
+    ("demanded", "isr", "replicated"),
+    [("2", (1, 2), True), ("2", (1,), False), ("1", (1, 2), False), (None, (1, 2), False), ("x", (1, 2), False)],
+)
+def test_replicated_by_configuration_and_right_now(
+    demanded: str | None, isr: tuple[int, ...], replicated: bool
+) -> None:
+    facts = _facts() if demanded is None else _facts(min_insync_replicas=demanded)
+    assert is_replicated(facts, PartitionFacts(0, 1, 0, (1, 2), isr)) is replicated
+    assert not is_replicated(None, None)

@@ -1,0 +1,206 @@
+"""What is met on the way to a broker, as errors that name it, say whether to try again, and hold no secret."""
+
+import socket
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from include.tiering.clock import SystemClock
+from include.tiering.errors import (
+    BrokersError,
+    BrokersLoginError,
+    BrokersRefusedError,
+    BrokersUnavailableError,
+    SettingError,
+)
+from include.tiering.kafka.protocol.cluster_connections import ClusterConnections
+from include.tiering.kafka.protocol.cluster_requests import Metadata
+from include.tiering.kafka.protocol.connection import BrokerConnection
+from include.tiering.kafka.protocol.login import Address, Login
+from tests.doubles.scripted_broker import API_VERSIONS, Script, api_versions, frame, scripted_broker
+
+SECRET = "hunter2"
+METADATA = 3
+NOBODY = Login((), timeout_ms=60_000)
+WITH_PASSWORD = replace(NOBODY, protocol="SASL_PLAINTEXT", mechanism="PLAIN", username="me", password=SECRET)
+EMPTY_METADATA = bytes(4) + b"\x01" + b"\x04cid" + bytes(4) + b"\x01" + b"\0"
+
+
+def _login(*addresses: Address, timeout_ms: int = 60_000) -> Login:
+    return Login(tuple(addresses), timeout_ms=timeout_ms)
+
+
+def _connection(script: Script, login: Login = NOBODY) -> BrokersError:
+    """What connecting, and one question, ends in."""
+    with scripted_broker(script) as address:
+        connections = ClusterConnections(replace(login, servers=(address,)), SystemClock())
+        with closing(connections), pytest.raises(BrokersError) as caught:
+            connections.ask_any(Metadata())
+    assert str(address) in str(caught.value)
+    assert SECRET not in str(caught.value)
+    return caught.value
+
+
+def _answers(api_key: int, correlation_id: bytes) -> bytes | None:
+    if api_key == API_VERSIONS:
+        return api_versions(correlation_id)
+    return frame(correlation_id, EMPTY_METADATA)
+
+
+def test_a_question_is_answered() -> None:
+    with scripted_broker(_answers) as address:
+        connection = BrokerConnection.to(address, _login(address), SystemClock())
+        assert connection.ask(Metadata()).cluster_id == "cid"
+        assert connection.is_usable()
+        connection.close()
+        assert not connection.is_usable()
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = Address(*server.getsockname())
+    with pytest.raises(BrokersUnavailableError, match=f"broker {address}: connection refused"):
+        BrokerConnection.to(address, _login(address), SystemClock())
+
+
+def test_a_broker_that_says_nothing_is_waited_for_until_the_time_is_over() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = Address(*server.getsockname())
+        with pytest.raises(BrokersUnavailableError, match=f"broker {address}: no answer within 50 ms"):
+            BrokerConnection.to(address, _login(address, timeout_ms=50), SystemClock())
+
+
+def test_a_connection_that_is_closed_may_be_tried_again() -> None:
+    error = _connection(lambda key, correlation: None)
+    assert isinstance(error, BrokersUnavailableError)
+    assert "closed the connection; does its listener speak PLAINTEXT?" in str(error)
+
+
+def test_another_protocol_is_not_taken_for_a_frame() -> None:
+    error = _connection(lambda key, correlation: b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    assert isinstance(error, BrokersRefusedError)
+    assert "no Kafka broker, or a listener of another protocol than PLAINTEXT" in str(error)
+
+
+def test_an_answer_to_something_else_is_refused() -> None:
+    error = _connection(lambda key, correlation: api_versions(b"\0\0\0\x63"))
+    assert isinstance(error, BrokersRefusedError)
+    assert "answer to request 99, not 1" in str(error)
+
+
+def test_bytes_that_are_no_answer_are_refused() -> None:
+    def garbage(key: int, correlation: bytes) -> bytes | None:
+        return api_versions(correlation) if key == API_VERSIONS else frame(correlation, b"\xff" * 30)
+
+    assert isinstance(_connection(garbage), BrokersRefusedError)
+
+
+def test_a_broker_that_is_too_old_is_named_with_what_it_lacks() -> None:
+    error = _connection(lambda key, correlation: frame(correlation, b"\0\0\x01" + bytes(4) + b"\0", flexible=False))
+    assert "does not know Metadata 12: brokers from Kafka 3.6 on do" in str(error)
+
+
+def test_tls_to_a_listener_without_it() -> None:
+    error = _connection(_answers, replace(NOBODY, protocol="SSL"))
+    assert isinstance(error, (BrokersLoginError, BrokersUnavailableError))
+    assert "does its listener speak SSL?" in str(error)
+
+
+def test_a_password_that_is_refused_is_not_repeated() -> None:
+    def refuses(key: int, correlation: bytes) -> bytes | None:
+        if key == 17:
+            return frame(correlation, b"\0\0" + (1).to_bytes(4) + b"\0\x05PLAIN", flexible=False)
+        if key == 36:
+            return frame(correlation, (58).to_bytes(2) + b"\x16Authentication failed" + b"\x01" + bytes(8) + b"\0")
+        return _answers(key, correlation)
+
+    error = _connection(refuses, WITH_PASSWORD)
+    assert isinstance(error, BrokersLoginError)
+    assert "user me by PLAIN: login failed (Authentication failed)" in str(error)
+
+
+def test_a_mechanism_that_is_not_enabled_is_named_with_those_that_are() -> None:
+    def refuses(key: int, correlation: bytes) -> bytes | None:
+        if key == 17:
+            return frame(correlation, (33).to_bytes(2) + (1).to_bytes(4) + b"\0\x06GSSAPI", flexible=False)
+        return _answers(key, correlation)
+
+    error = _connection(refuses, WITH_PASSWORD)
+    assert isinstance(error, BrokersLoginError)
+    assert "enabled are GSSAPI" in str(error)
+
+
+def test_a_login_is_read_from_a_librdkafka_configuration_and_shows_no_secret() -> None:
+    login = Login.from_config(
+        {
+            "bootstrap.servers": "a:1, [::1]:2",
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "me",
+            "sasl.password": SECRET,
+            "ssl.key.password": SECRET,
+            "socket.timeout.ms": 5,
+            "client.id": "x",
+        }
+    )
+    assert login.servers == (Address("a", 1), Address("::1", 2))
+    assert (login.has_tls, login.has_sasl, login.password, login.timeout_ms) == (True, True, SECRET, 5)
+    assert SECRET not in repr(login)
+
+
+@pytest.mark.parametrize("servers", ["", "a", "a:", "a:x", "a:70000", ":9"])
+def test_servers_that_are_none(servers: str) -> None:
+    with pytest.raises(SettingError, match="host:port"):
+        Login.from_config({"bootstrap.servers": servers})
+
+
+def test_files_of_tls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.pem"
+    broken.write_text("not PEM")
+    with pytest.raises(BrokersLoginError, match=r"ssl\.ca\.location .*broken\.pem"):
+        replace(NOBODY, ca=str(broken)).tls_context()
+    with pytest.raises(BrokersLoginError, match=r"ssl\.certificate\.location .*broken\.pem"):
+        replace(NOBODY, certificate=str(broken), key=str(broken)).tls_context()
+
+
+def test_servers_that_do_not_answer_are_passed_over_and_all_of_them_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        silent = Address(*server.getsockname())
+    with scripted_broker(_answers) as address:
+        connections = ClusterConnections(_login(silent, address), SystemClock())
+        assert connections.ask_any(Metadata()).cluster_id == "cid"
+        connections.close()
+    with pytest.raises(BrokersUnavailableError, match=f"no bootstrap server answers: broker {silent}: .*; broker"):
+        ClusterConnections(_login(silent, silent), SystemClock()).ask_any(Metadata())
+
+
+def test_a_server_that_refuses_the_login_is_believed() -> None:
+    with scripted_broker(lambda key, correlation: b"HTTP/1.1") as address, scripted_broker(_answers) as other:
+        connections = ClusterConnections(_login(address, other), SystemClock())
+        with pytest.raises(BrokersRefusedError):
+            connections.ask_any(Metadata())
+
+
+def test_a_connection_that_the_broker_closed_between_questions_is_made_again() -> None:
+    asked: list[bytes] = []
+
+    def closes_after_each_answer(key: int, correlation: bytes) -> bytes | None:
+        asked.append(correlation)
+        return _answers(key, correlation)
+
+    with scripted_broker(closes_after_each_answer) as address:
+        connections = ClusterConnections(_login(address), SystemClock())
+        for _ in range(3):
+            assert connections.ask_any(Metadata()).cluster_id == "cid"
+        connections.close()
+    assert len(asked) == 1 + 3
+
+
+def test_a_broker_that_is_not_there_is_named_with_those_that_are() -> None:
+    with scripted_broker(_answers) as address:
+        connections = ClusterConnections(_login(address), SystemClock())
+        with pytest.raises(BrokersRefusedError, match="there is no broker 7: the cluster has none"):
+            connections.ask(7, Metadata())
+        connections.close()

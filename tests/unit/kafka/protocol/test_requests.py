@@ -1,0 +1,219 @@
+"""Requests and answers against bytes of an encoder that is not ours, made from Kafka's own message schemas."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.tiering.errors import FormatError
+from include.tiering.formats.flexible import Reader
+from include.tiering.kafka.protocol.cluster_requests import (
+    ApiVersions,
+    ApiVersionsAnswer,
+    BrokerAddress,
+    Metadata,
+    MetadataAnswer,
+    PartitionMetadata,
+    TopicMetadata,
+)
+from include.tiering.kafka.protocol.config_requests import (
+    AlterAnswer,
+    DescribeConfigs,
+    FoundConfig,
+    FoundConfigs,
+    IncrementalAlterConfigs,
+    Resource,
+    ResourceType,
+)
+from include.tiering.kafka.protocol.fields import Request, framed, parsed
+from include.tiering.kafka.protocol.login_requests import (
+    AuthenticateAnswer,
+    HandshakeAnswer,
+    SaslAuthenticate,
+    SaslHandshake,
+)
+from include.tiering.kafka.protocol.offset_requests import FoundOffset, ListOffsets, OffsetSpec, TopicPartition
+from include.tiering.kafka.protocol.transaction_requests import (
+    DescribedTransaction,
+    DescribeProducers,
+    DescribeTransactions,
+    ListedTransaction,
+    ListTransactions,
+    ListTransactionsAnswer,
+    ProducersAnswer,
+    ProducerState,
+)
+from include.tiering.model.ids import Uuid
+
+ID: Final = Uuid(bytes(range(16)))
+ORDERS: Final = TopicPartition("orders", 3)
+
+REQUESTS: Final[list[tuple[Request[Any], int, str]]] = [
+    (ApiVersions(), 3, "196b61666b612d74696572696e672d6f7065726174696f6e73023100"),
+    (
+        Metadata(names=["orders"], topic_ids=[ID]),
+        12,
+        "0300000000000000000000000000000000076f726465727300000102030405060708090a0b0c0d0e0f0000000000",
+    ),
+    (Metadata(every_topic=True), 12, "00000000"),
+    (
+        ListOffsets(OffsetSpec.LATEST, {ORDERS: 7}, read_committed=True),
+        7,
+        "ffffffff0102076f7264657273020000000300000007ffffffffffffffff000000",
+    ),
+    (
+        ListOffsets(OffsetSpec.LATEST_TIERED, {ORDERS: 7}),
+        9,
+        "ffffffff0002076f7264657273020000000300000007fffffffffffffffb000000",
+    ),
+    (DescribeConfigs([Resource(ResourceType.TOPIC, "orders")]), 4, "0202076f72646572730000000000"),
+    (
+        IncrementalAlterConfigs(Resource(ResourceType.BROKER, "1"), {"a": "5", "b": None}, only_validate=True),
+        1,
+        "02040231030261000235000262010000000100",
+    ),
+    (DescribeProducers("orders", 3), 0, "02076f726465727302000000030000"),
+    (ListTransactions([5, -1]), 0, "01030000000000000005ffffffffffffffff00"),
+    (DescribeTransactions(["tx"]), 0, "0203747800"),
+    (SaslHandshake("PLAIN"), 1, "0005504c41494e"),
+    (SaslAuthenticate(b"token"), 2, "06746f6b656e00"),
+]
+
+ANSWERS: Final[list[tuple[Request[Any], str, Any]]] = [
+    (
+        ApiVersions(),
+        (
+            "00000200030000000d000000000003001702116d657461646174612e76657273696f6e0001001e000108000000000000000502"
+            "1702116d657461646174612e76657273696f6e001d001d00"
+        ),
+        ApiVersionsAnswer(0, {3: (0, 13)}, {"metadata.version": 30}, {"metadata.version": 29}),
+    ),
+    (
+        Metadata(names=["orders"]),
+        (
+            "0000000103000000010261000023840272000000000202620000238500000463696400000001020000076f72646572730001020304"
+            "05060708090a0b0c0d0e0f000200000000000000000002000000050300000001000000020200000002020000000100800000000000"
+        ),
+        MetadataAnswer(
+            (BrokerAddress(1, "a", 9092, "r"), BrokerAddress(2, "b", 9093, None)),
+            "cid",
+            (TopicMetadata(0, "orders", ID, (PartitionMetadata(0, 0, 2, 5, (1, 2), (2,)),)),),
+        ),
+    ),
+    (
+        ListOffsets(OffsetSpec.LATEST_TIERED, {ORDERS: 7}),
+        (
+            "0000000002076f726465727303000000030000ffffffffffffffff0000001cbe991a140000000700000000040006ffffffffffffff"
+            "ffffffffffffffffffffffffff000000"
+        ),
+        {ORDERS: FoundOffset(0, 123456789012), TopicPartition("orders", 4): FoundOffset(6, -1)},
+    ),
+    (
+        DescribeConfigs([Resource(ResourceType.TOPIC, "orders")]),
+        (
+            "000000000200000002076f7264657273030d726574656e74696f6e2e6d73032d3100010002116c6f672e726574656e74696f6e2e6d"
+            "7302350400050000077365637265740001040101010264000000"
+        ),
+        (
+            FoundConfigs(
+                0,
+                None,
+                "orders",
+                (FoundConfig("retention.ms", "-1", False, 1), FoundConfig("secret", None, True, 4)),
+            ),
+        ),
+    ),
+    (
+        IncrementalAlterConfigs(Resource(ResourceType.BROKER, "1"), {}),
+        "00000000020028036e6f0402310000",
+        (AlterAnswer(40, "no"),),
+    ),
+    (
+        DescribeProducers("orders", 3),
+        (
+            "0000000002076f7264657273020000000300000002000000000000000900000002000000040000018bcfe568000000000100000000"
+            "0000004d00000000"
+        ),
+        [ProducersAnswer(0, None, (ProducerState(9, 2, 1_700_000_000_000, 77),))],
+    ),
+    (
+        ListTransactions([9]),
+        "00000000000001020374780000000000000009084f6e676f696e670000",
+        ListTransactionsAnswer(0, (ListedTransaction("tx", 9),)),
+    ),
+    (
+        DescribeTransactions(["tx"]),
+        (
+            "00000000020000037478084f6e676f696e670000ea600000018bcfe568010000000000000009000202076f72646572730200000003"
+            "000000"
+        ),
+        (DescribedTransaction(0, "tx", 60_000, 1_700_000_000_001, 9, 2),),
+    ),
+    (
+        SaslHandshake("PLAIN"),
+        "0021000000020005504c41494e000d534352414d2d5348412d323536",
+        HandshakeAnswer(33, ("PLAIN", "SCRAM-SHA-256")),
+    ),
+    (SaslAuthenticate(b""), "003a036e6f0274000000000000000000", AuthenticateAnswer(58, "no", b"t")),
+]
+_NAMES: Final = [request.name for request, _, _ in ANSWERS]
+
+
+@pytest.mark.parametrize(("request_", "version", "golden"), REQUESTS)
+def test_a_request_is_the_bytes_that_brokers_know(request_: Request[Any], version: int, golden: str) -> None:
+    assert (request_.version, request_.body().hex()) == (version, golden)
+
+
+@pytest.mark.parametrize(("request_", "golden", "value"), ANSWERS, ids=_NAMES)
+def test_an_answer_is_read_as_what_it_says(request_: Request[Any], golden: str, value: object) -> None:
+    assert request_.answer(Reader(bytes.fromhex(golden))) == value
+
+
+def test_a_frame_has_size_head_and_body() -> None:
+    client = b"kafka-tiering-operations".hex()
+    assert framed(Metadata(every_topic=True), 5).hex() == f"00000027{'0003000c00000005'}0018{client}00{'00000000'}"
+    assert framed(SaslHandshake("PLAIN"), 6).hex() == f"00000029{'0011000100000006'}0018{client}{'0005504c41494e'}"
+
+
+def test_an_answer_to_another_request_is_refused() -> None:
+    message = (6).to_bytes(4) + b"\0" + bytes.fromhex(ANSWERS[4][1])
+    assert parsed(ANSWERS[4][0], 6, message) == ANSWERS[4][2]
+    with pytest.raises(FormatError, match="answer to request 6, not 5"):
+        parsed(ANSWERS[4][0], 5, message)
+
+
+def test_a_broker_that_does_not_know_the_version_says_so_in_another_form() -> None:
+    assert ApiVersions().answer(Reader(bytes.fromhex("0023000000010012000000000003"))).error == 35
+
+
+@pytest.mark.parametrize(("request_", "golden", "value"), ANSWERS, ids=_NAMES)
+def test_a_cut_answer_is_an_error_or_complete_without_its_end(
+    request_: Request[Any], golden: str, value: object
+) -> None:
+    whole = bytes.fromhex(golden)
+    for size in range(len(whole)):
+        with suppress(FormatError):
+            assert request_.answer(Reader(whole[:size])) == value
+
+
+@given(data=st.data())
+def test_damage_is_a_format_error_or_another_answer(data: st.DataObject) -> None:
+    request, golden, _ = data.draw(st.sampled_from(ANSWERS))
+    damaged = bytearray(bytes.fromhex(golden))
+    for position, byte in data.draw(
+        st.lists(st.tuples(st.integers(0, len(damaged) - 1), st.integers(0, 255)), min_size=1, max_size=4)
+    ):
+        damaged[position] = byte
+    answer: Callable[[Reader], object] = request.answer
+    with suppress(FormatError):
+        answer(Reader(bytes(damaged)))
+
+
+def test_a_count_that_the_bytes_cannot_hold_is_not_believed() -> None:
+    with pytest.raises(FormatError):
+        SaslHandshake("PLAIN").answer(Reader(bytes.fromhex("00007fffffff")))
+    with pytest.raises(FormatError):
+        Metadata().answer(Reader(bytes.fromhex("00000000ffffffff07")))

@@ -1,0 +1,226 @@
+"""Reading the metadata topic: pages, what stops a partition, what passes, what is told."""
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Engine
+
+from include.tiering.database.engine import open_engine
+from include.tiering.database.migrations import upgrade
+from include.tiering.errors import MetadataTopicUnavailableError, StateConflictError
+from include.tiering.formats.remote_log_conversion import segment_record, update_record
+from include.tiering.formats.remote_log_metadata import encode
+from include.tiering.metadata_sync.ingest import Ingester, IngestStep
+from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+from include.tiering.segments.ingestion_contract import IngestPage, RecordOutcome
+from include.tiering.segments.sql import SqlRemoteLogMetadata
+from tests.doubles.databases import empty
+from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
+from tests.doubles.segments import CLUSTER_ID, FINISHED, STARTED, partition_of, segment_of, update_of
+
+PARTITION, OTHER = partition_of("orders", 0), partition_of("orders", 1)
+A, B = segment_of(PARTITION, 1, 0, 99), segment_of(PARTITION, 2, 100, 199)
+C = segment_of(OTHER, 3, 0, 99)
+
+
+@pytest.fixture(scope="module")
+def migrated() -> Iterator[Engine]:
+    engine = open_engine("sqlite://")
+    upgrade(engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def ingestion(migrated: Engine) -> SqlMetadataIngestion:
+    empty(migrated)
+    return SqlMetadataIngestion(migrated, CLUSTER_ID)
+
+
+@pytest.fixture
+def metadata(migrated: Engine) -> SqlRemoteLogMetadata:
+    return SqlRemoteLogMetadata(migrated, CLUSTER_ID)
+
+
+@pytest.fixture
+def topic() -> MemoryMetadataTopic:
+    return MemoryMetadataTopic(2)
+
+
+def append(
+    topic: MemoryMetadataTopic, *told: RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate, to: int = 0
+) -> None:
+    for one in told:
+        is_new = isinstance(one, RemoteLogSegmentMetadata)
+        topic.append(to, encode(segment_record(one) if is_new else update_record(one)))
+
+
+def known(metadata: SqlRemoteLogMetadata) -> set[object]:
+    rows = [row for partition in metadata.partitions() for row in metadata.list_segments(partition)]
+    return {row.metadata.remote_log_segment_id for row in rows}
+
+
+def test_it_goes_on_where_it_was(ingestion: SqlMetadataIngestion, topic: MemoryMetadataTopic) -> None:
+    append(topic, A, update_of(A, FINISHED))
+    ingester = Ingester(topic, ingestion)
+    assert [one.records for one in ingester.run().partitions] == [2, 0]
+    append(topic, B)
+    report = ingester.run()
+    assert [(one.from_offset, one.next_offset, one.records) for one in report.partitions] == [(2, 3, 1), (0, 0, 0)]
+
+
+def test_what_comes_while_it_reads_is_left_for_the_next_run(
+    ingestion: SqlMetadataIngestion, topic: MemoryMetadataTopic
+) -> None:
+    append(topic, A)
+
+    def one_more(step: IngestStep, _number: int) -> None:
+        if step is IngestStep.LOOKED:
+            append(topic, B)
+
+    report = Ingester(topic, ingestion, observe=one_more).run()
+    assert (report.records, report.lag_records) == (1, 0)
+    assert Ingester(topic, ingestion).run().records == 1
+
+
+def test_a_record_that_stops_brokers_stops_its_partition_alone(
+    ingestion: SqlMetadataIngestion, topic: MemoryMetadataTopic, metadata: SqlRemoteLogMetadata
+) -> None:
+    append(topic, A)
+    topic.append(0, b"\x01\x63\x00")
+    append(topic, B)
+    append(topic, C, to=1)
+    for _ in range(2):
+        report = Ingester(topic, ingestion).run()
+        (stopped,) = report.stopped
+        assert (stopped.metadata_partition, stopped.next_offset, stopped.lag_records) == (0, 1, 2)
+        assert "unknown api key 99" in (stopped.stopped or "")
+        assert "every broker that reads it stops" in (stopped.stopped or "")
+        assert "kafka-delete-records" in (stopped.stopped or "")
+    assert known(metadata) == {A.remote_log_segment_id, C.remote_log_segment_id}
+    assert ingestion.positions()[0].stopped == stopped.stopped
+
+
+def test_a_record_that_stops_brokers_by_what_they_know_stops_its_partition(
+    ingestion: SqlMetadataIngestion, topic: MemoryMetadataTopic
+) -> None:
+    append(topic, A, update_of(A, STARTED), B)
+    report = Ingester(topic, ingestion).run()
+    assert report.partitions[0].next_offset == 1
+    assert report.partitions[0].records == 1
+    assert "no update makes a segment COPY_SEGMENT_STARTED" in (report.partitions[0].stopped or "")
+
+
+def test_once_the_record_is_deleted_it_goes_on_only_after_a_decision(
+    ingestion: SqlMetadataIngestion, topic: MemoryMetadataTopic, metadata: SqlRemoteLogMetadata
+) -> None:
+    append(topic, A)
+    topic.append(0, b"broken")
+    append(topic, B)
+    ingester = Ingester(topic, ingestion)
+    ingester.run()
+    topic.forget_before(0, 2)
+    assert "offsets 1..1 were not read" in (ingester.run().stopped[0].stopped or "")
+    ingester.read_again()
+    assert ingester.run().stopped == ()
+    assert known(metadata) == {B.remote_log_segment_id}, "as a broker knows that starts now"
+    assert all(position.is_complete for position in ingestion.positions())
+
+
+def test_a_partition_without_a_leader_stops_none(
+    ingestion: SqlMetadataIngestion, topic: MemoryMetadataTopic, metadata: SqlRemoteLogMetadata
+) -> None:
+    append(topic, A)
+    append(topic, C, to=1)
+    reads = iter([True, False])
+
+    def away(call: str) -> None:
+        if call == "read" and next(reads, False):
+            raise MetadataTopicUnavailableError("no leader")
+
+    topic.fault = away
+    report = Ingester(topic, ingestion).run()
+    assert [one.failed for one in report.partitions] == ["no leader", None]
+    assert known(metadata) == {C.remote_log_segment_id}
+    assert Ingester(topic, ingestion).run().failed == ()
+    assert known(metadata) == {A.remote_log_segment_id, C.remote_log_segment_id}
+
+
+def test_nothing_is_taken_over_before_everything_was_read(
+    ingestion: SqlMetadataIngestion, topic: MemoryMetadataTopic
+) -> None:
+    append(topic, A)
+    append(topic, C, to=1)
+    reads = iter([False, True])
+
+    def away(call: str) -> None:
+        if call == "read" and next(reads, False):
+            raise MetadataTopicUnavailableError("no leader")
+
+    topic.fault = away
+    assert Ingester(topic, ingestion).run().changes == ()
+    assert len(Ingester(topic, ingestion).run().changes) == 1
+
+
+def test_holes_are_passed_and_one_at_the_end_is_said(
+    ingestion: SqlMetadataIngestion, topic: MemoryMetadataTopic
+) -> None:
+    append(topic, A)
+    topic.leave_hole(0)
+    append(topic, B)
+    report = Ingester(topic, ingestion).run()
+    assert (report.partitions[0].holes, report.partitions[0].ends_in_a_hole, report.findings) == (1, False, ())
+    topic.leave_hole(0)
+    report = Ingester(topic, ingestion).run()
+    assert (report.partitions[0].next_offset, report.partitions[0].holes) == (4, 1)
+    assert "a broker that starts now is not ready" in report.findings[0]
+
+
+def test_two_that_read_at_once_lose_and_double_nothing(
+    ingestion: SqlMetadataIngestion, topic: MemoryMetadataTopic, metadata: SqlRemoteLogMetadata
+) -> None:
+    append(topic, A, update_of(A, FINISHED), B)
+
+    def overtaken(step: IngestStep, _number: int) -> None:
+        if step is IngestStep.READ and ingestion.positions()[0].next_offset == 0:
+            Ingester(topic, ingestion, page_records=2).run()
+
+    report = Ingester(topic, ingestion, observe=overtaken).run()
+    assert "was read up to 3, not 0" in (report.partitions[0].failed or "")
+    assert known(metadata) == {A.remote_log_segment_id, B.remote_log_segment_id}
+    assert ingestion.outcomes() == {0: {RecordOutcome.APPLIED: 3}}
+
+
+def test_records_that_go_away_while_it_reads_are_missed_by_the_next_look(
+    ingestion: SqlMetadataIngestion, topic: MemoryMetadataTopic
+) -> None:
+    append(topic, A, B)
+
+    def removed(step: IngestStep, _number: int) -> None:
+        if step is IngestStep.LOOKED:
+            topic.forget_before(0, 1)
+
+    report = Ingester(topic, ingestion, observe=removed).run()
+    assert "holds 1..2, not 0..2" in (report.partitions[0].failed or "")
+    assert "offsets 0..0 were not read" in (Ingester(topic, ingestion).run().stopped[0].stopped or "")
+
+
+def test_a_topic_that_changes_while_it_is_looked_at_is_looked_at_again(
+    ingestion: SqlMetadataIngestion, topic: MemoryMetadataTopic
+) -> None:
+    def grown(call: str) -> None:
+        if call == "offsets":
+            topic.partitions = 3
+
+    topic.fault = grown
+    with pytest.raises(MetadataTopicUnavailableError, match="changes while"):
+        Ingester(topic, ingestion).run()
+    assert ingestion.positions() == []
+
+
+def test_a_stale_page_is_refused(ingestion: SqlMetadataIngestion, topic: MemoryMetadataTopic) -> None:
+    append(topic, A)
+    Ingester(topic, ingestion).run()
+    with pytest.raises(StateConflictError):
+        ingestion.apply(IngestPage(0, 0, 1, ((0, A),)))

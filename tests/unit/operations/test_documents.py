@@ -1,0 +1,583 @@
+"""The JSON shapes that programs rely on, member by member."""
+
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from include.tiering.configs.mirror_pools import PoolsStatus, PoolStatus
+from include.tiering.configs.pools_contract import POOLS, UNLIMITED_SLOTS, PoolUsage, SeenPool
+from include.tiering.configs.pools_report import present_pools
+from include.tiering.copying.copy_plan import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.copying.plan_report import present_plan
+from include.tiering.copying.report import CopyRun, present_copy
+from include.tiering.copying.scan_report import present_scan
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment
+from include.tiering.model.cost import CostEstimate
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.lag import PartitionLag
+from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.operations.partition_readiness import NotReady, PartitionReadiness
+from include.tiering.operations.readiness import Check, Readiness
+from include.tiering.operations.ready_report import present_ready, waiting_lines
+from include.tiering.operations.status_report import Activity, present_status
+from include.tiering.reading.fetch_records import FetchedRecords, PartitionFetch
+from include.tiering.reading.report import present_fetch, present_records
+from include.tiering.runs.contract import PlannedPartition, PlannedSegment, SegmentOutcome
+from include.tiering.segments.failed_copies import FailedCopy, Loss
+from include.tiering.segments.topic_deletions_contract import TopicDeletion
+from include.tiering.settings import load_settings
+from include.tiering.sizes.compare_tiers import DuplicateBytes, TierComparison
+from include.tiering.sizes.describe_log_dirs import KnownLogDir, LogDirDescription, ReplicaSize
+from include.tiering.sizes.log_dirs_report import present_log_dirs
+from include.tiering.sizes.report import SizeReport, present_sizes
+from include.tiering.verification.judge import QualityFinding
+from include.tiering.verification.report import present_verify
+from include.tiering.verification.verify_segments import VerifyReport
+from tests.doubles import sample_values as sample
+
+LABELS = sample.LABELS
+ERROR = {
+    "path": "/data/orders-1/00000000000000000000.log",
+    "position": 61,
+    "error": "CorruptFileError",
+    "message": "CRC-32C differs",
+}
+HELD_BACK = {
+    **LABELS,
+    "partition": 1,
+    "next_offset": 0,
+    "reason": "stopped by a failed segment",
+    "detail": "segment 0..99 failed Q102",
+    "lost": [],
+    "follow_from": None,
+}
+
+
+def test_scan() -> None:
+    presented = present_scan(sample.scan_report(sample.SCAN_ERROR))
+    assert presented.document() == {
+        "cluster_id": "cluster-1",
+        "partitions": [
+            {
+                "broker_id": 1,
+                "directory_id": "dir-a",
+                **LABELS,
+                "chosen": True,
+                "log_start_offset": 100,
+                "log_end_offset": 200,
+                "high_watermark": 200,
+                "last_stable_offset": 199,
+                "bounds": "lower",
+                "leader_epochs": [[0, 0], [3, 120]],
+                "segments": [
+                    {
+                        "base_offset": 100,
+                        "end_offset": 199,
+                        "size_bytes": 4096,
+                        "max_timestamp_ms": 1_700_000_000_000,
+                        "leader_epochs": [[0, 0], [3, 120]],
+                        "active": False,
+                        "eligible": True,
+                        "reason": None,
+                    },
+                    {
+                        "base_offset": 200,
+                        "end_offset": 199,
+                        "size_bytes": 0,
+                        "max_timestamp_ms": -1,
+                        "leader_epochs": [[0, 0], [3, 120]],
+                        "active": True,
+                        "eligible": False,
+                        "reason": "active segment",
+                    },
+                ],
+            }
+        ],
+        "errors": [ERROR],
+    }
+    assert not presented.ok
+
+
+def test_a_deep_scan_adds_the_number_of_batches() -> None:
+    deep = LogSegment(0, 9, 100, 5, sample.EPOCHS, active=False, reason=None, batch_count=7)
+    report = sample.scan_report()
+    replica = sample.replica(deep)
+    document = present_scan(type(report)(None, (replica,), ())).document()
+    assert document["partitions"][0]["segments"][0]["batch_count"] == 7
+
+
+@pytest.mark.parametrize(
+    ("reason", "ok"),
+    [
+        (None, True),
+        (IneligibleReason.ACTIVE, True),
+        (IneligibleReason.CORRUPT, False),
+        (IneligibleReason.AFTER_CORRUPT, False),
+    ],
+)
+def test_a_scan_has_findings_if_something_is_damaged(reason: IneligibleReason | None, ok: bool) -> None:
+    segment = LogSegment(0, 9, 100, 5, sample.EPOCHS, active=False, reason=reason)
+    report = sample.scan_report()
+    assert present_scan(type(report)(None, (sample.replica(segment),), ())).ok is ok
+
+
+def test_plan() -> None:
+    plan = sample.copy_plan(held_back=(sample.DAMAGED_PLAN_ITEM,), errors=(sample.SCAN_ERROR,))
+    assert present_plan(plan).document() == {
+        "run_id": "run-1",
+        "partitions": [
+            {
+                "broker_id": 1,
+                **LABELS,
+                "urgency": 0.5,
+                "placement": {"queue": None, "spark_resource": None},
+                "segments": [
+                    {"base_offset": 100, "end_offset": 199, "size_bytes": 4096, "supersedes": None},
+                    {"base_offset": 200, "end_offset": 299, "size_bytes": 1024, "supersedes": None},
+                ],
+            }
+        ],
+        "held_back": [HELD_BACK],
+        "errors": [ERROR],
+        "segments": 2,
+        "bytes": 5120,
+    }
+
+
+def test_a_plan_has_findings_only_for_reasons_that_need_a_person() -> None:
+    fine = {reason: present_plan(sample.copy_plan(held_back=(waiting(reason),))).ok for reason in HeldBack}
+    assert {reason for reason, ok in fine.items() if not ok} == {
+        HeldBack.OUT_OF_SIGHT,
+        HeldBack.STOPPED,
+        HeldBack.LOST,
+        HeldBack.FAILED_AGAIN,
+        HeldBack.STORE_IN_DOUBT,
+        HeldBack.HOLE,
+        HeldBack.FORK,
+        HeldBack.DAMAGED,
+        HeldBack.COMPACTED,
+    }
+    assert present_plan(sample.copy_plan()).ok
+    assert not present_plan(sample.copy_plan(errors=(sample.SCAN_ERROR,))).ok
+
+
+def waiting(reason: HeldBack) -> HeldBackPartition:
+    return HeldBackPartition(sample.ORDERS_1, 0, reason, "detail")
+
+
+def test_copy() -> None:
+    presented = present_copy(sample.copy_run())
+    assert presented.document() == {
+        "run_id": "run-1",
+        "copied": [
+            {
+                **LABELS,
+                "start_offset": 0,
+                "end_offset": 99,
+                "bytes": 1024,
+                "segment_id": sample.SEGMENT_ID_TEXT,
+                "supersedes": None,
+            }
+        ],
+        "failed": [
+            {
+                **LABELS,
+                "base_offset": 200,
+                "path": "/d/2.log",
+                "position": 61,
+                "error": "CorruptFileError",
+                "message": "CRC-32C",
+            }
+        ],
+        "skipped": [{**LABELS, "start_offset": 100, "end_offset": 199, "bytes": 1024}],
+        "left": [{**LABELS, "start_offset": 300, "end_offset": 399, "bytes": 1024}],
+        "held_back": [HELD_BACK],
+        "errors": [ERROR],
+        "bytes": 1024,
+        "seconds": 2.0,
+    }
+    assert presented.summary == "copied 1 segment, 1.0 KiB in 2.0s (512 B/s); 1 failed, 1 left"
+    assert not presented.ok
+
+
+def test_a_run_without_failures_is_fine_and_an_empty_one_too() -> None:
+    assert present_copy(CopyRun("run-1", [sample.work_item(SegmentOutcome.COPIED, 0)], 0.0)).ok
+    empty = present_copy(CopyRun("run-1", [], 0.0))
+    assert (empty.ok, empty.tables(), empty.document()["copied"]) == (True, (), [])
+
+
+def test_sizes() -> None:
+    assert present_sizes(SizeReport([sample.partition_size()])).document() == {
+        "partitions": [
+            {
+                **LABELS,
+                "bytes": 5120,
+                "segments": 2,
+                "leader_epochs": [
+                    {"epoch": 0, "bytes": 4096, "segments": 1},
+                    {"epoch": 3, "bytes": 5120, "segments": 2},
+                ],
+            }
+        ],
+        "delete_lag": [],
+        "cost": None,
+    }
+
+
+def test_sizes_with_all_that_waits_and_what_it_costs() -> None:
+    report = SizeReport(
+        [sample.partition_size()],
+        delete_lags=[PartitionLag(sample.ORDERS_0, 10, 1, 2.0)],
+        tiers=TierComparison(
+            (PartitionLag(sample.ORDERS_0, 2048, 2, 3600.5),),
+            (DuplicateBytes(sample.ORDERS_0, 4096),),
+            (sample.SCAN_ERROR,),
+        ),
+        cost=CostEstimate("EUR", Decimal("12.5"), None, Decimal("0.0000421"), Decimal(0)),
+    )
+    presented = present_sizes(report)
+    document = presented.document()
+    assert document["copy_lag"] == [{**LABELS, "bytes": 2048, "segments": 2, "seconds": 3600.5}]
+    assert document["delete_lag"] == [{**LABELS, "bytes": 10, "segments": 1, "seconds": 2.0}]
+    assert document["duplicates"] == [{**LABELS, "local_bytes": 4096}]
+    assert document["cost"] == {
+        "currency": "EUR",
+        "storage_per_month": "12.50",
+        "writing": None,
+        "reading": "0.000042",
+        "deleting": "0.00",
+    }
+    assert [error["path"] for error in document["errors"]] == [sample.SCAN_ERROR.path]
+    assert presented.summary.endswith("2.0 KiB wait for a copy, about 12.50 EUR a month")
+    titles = [table.title for table in presented.tables()]
+    assert titles[1:4] == ["waits to be copied", "waits to be deleted", "local and remote"]
+
+
+def test_log_dirs_have_the_shape_of_kafkas_tool_and_the_remote_tier_beside_it() -> None:
+    replica = ReplicaSize(sample.ORDERS_0, 8192, 3, False, sample.partition_size())
+    described = [
+        LogDirDescription(KnownLogDir(2, "/gone", None, "SourceUnreadableError: /gone"), ()),
+        LogDirDescription(KnownLogDir(1, "/data", "dir-a"), (replica,)),
+    ]
+    presented = present_log_dirs(described, [sample.partition_size(), sample.partition_size(sample.ORDERS_1)])
+    assert presented.document() == {
+        "version": 1,
+        "brokers": [
+            {
+                "broker": 1,
+                "logDirs": [
+                    {
+                        "logDir": "/data",
+                        "error": None,
+                        "partitions": [
+                            {
+                                "partition": "orders-0",
+                                "size": 8192,
+                                "offsetLag": 3,
+                                "isFuture": False,
+                                "topicId": sample.TOPIC_ID_TEXT,
+                                "remoteSize": 5120,
+                                "remoteSegments": 2,
+                            }
+                        ],
+                    }
+                ],
+            },
+            {"broker": 2, "logDirs": [{"logDir": "/gone", "error": "SourceUnreadableError: /gone", "partitions": []}]},
+        ],
+        "remote": [
+            {"partition": f"orders-{number}", "topicId": sample.TOPIC_ID_TEXT, "size": 5120, "segments": 2}
+            for number in (0, 1)
+        ],
+    }
+    assert not presented.ok
+    assert [row[0] for row in presented.tables()[0].rows] == ["2:/gone", "1:/data", "remote alone"]
+
+
+def test_verify() -> None:
+    finding = QualityFinding(
+        "orders", 0, sample.TOPIC_ID_TEXT, sample.SEGMENT_ID_TEXT, 100, "Q102", "object", "differs"
+    )
+    presented = present_verify(VerifyReport(3, (finding,), (), 2048, 0.5))
+    assert presented.document() == {
+        "segments": 3,
+        "failed": [
+            {
+                **LABELS,
+                "segment_id": sample.SEGMENT_ID_TEXT,
+                "start_offset": 100,
+                "rule": "Q102",
+                "level": "object",
+                "message": "differs",
+            }
+        ],
+        "warnings": [],
+        "not_opened": [],
+        "bytes_read": 2048,
+        "not_served": [],
+    }
+    assert not presented.ok
+    warned = present_verify(VerifyReport(3, (), (finding,), 0, 0.5))
+    assert (warned.ok, len(warned.document()["warnings"])) == (True, 1)
+    assert "3 passed, 0 failed, 1 warning" in warned.summary
+    assert (warned.document()["not_opened"], "too large" in warned.summary) == ([], False)
+    large = present_verify(VerifyReport(3, (), (finding, replace(finding, rule="Q270")), 0, 0.5))
+    assert large.ok
+    assert [one["rule"] for one in large.document()["not_opened"]] == ["Q270"]
+    assert "2 warnings" in large.summary
+    assert "1 segment with batches too large to be opened" in large.summary
+
+
+def test_verify_names_what_is_not_served_with_its_offsets_and_what_becomes_of_it() -> None:
+    metadata = sample.segment_row().metadata
+    copies = [
+        FailedCopy(metadata, "Q102"),
+        FailedCopy(metadata, "Q102", lost_because="the source's log starts at 500"),
+        FailedCopy(metadata, "Q102", lost_because="the source's log starts at 500", given_up=True),
+    ]
+    presented = present_verify(VerifyReport(0, (), (), 0, 0.5), copies)
+    assert presented.ok
+    (table,) = presented.tables()
+    assert [(row[1], row[3].split(";")[0]) for row in table.rows] == [
+        ("100..199", "the next run copies it anew, if the source has it as it was"),
+        ("100..199", "lost: the source's log starts at 500"),
+        ("100..199", "given up by decision"),
+    ]
+    assert presented.document()["not_served"][1] == {
+        **LABELS,
+        "segment_id": sample.SEGMENT_ID_TEXT,
+        "start_offset": 100,
+        "end_offset": 199,
+        "bytes": 4096,
+        "lost_because": "the source's log starts at 500",
+        "given_up": False,
+        "was_left": False,
+    }
+
+
+def test_a_loss_and_a_new_copy_are_members_of_the_plan() -> None:
+    segment_id = sample.segment_row().metadata.remote_log_segment_id
+    loss = Loss(segment_id, OffsetRange(100, 199), "gone")
+    held = HeldBackPartition(sample.ORDERS_0, 100, HeldBack.LOST, "offsets 100..199", lost=(loss,))
+    again = PlannedSegment(100, 199, 4096, segment_id.id)
+    plan = CopyPlan("run-1", (PlannedPartition(sample.REPLICA_0, 0.5, (again,)),), (held,), ())
+    document = present_plan(plan).document()
+    assert document["partitions"][0]["segments"][0]["supersedes"] == sample.SEGMENT_ID_TEXT
+    assert document["held_back"][0]["lost"] == [
+        {
+            "segment_id": sample.SEGMENT_ID_TEXT,
+            "start_offset": 100,
+            "end_offset": 199,
+            "in_source": False,
+            "why": "gone",
+        }
+    ]
+    titles = [table.title for table in present_plan(plan).tables()]
+    assert titles == ["to copy", "copied anew, as they failed the quality gate", "waiting"]
+
+
+def test_fetch() -> None:
+    written = sample.fetched(Path("/out/orders-0/00000000000000000100.log"))
+    refused = sample.fetched(None, "not served: its verdict is none")
+    segment = {"segment_id": sample.SEGMENT_ID_TEXT, "start_offset": 100, "end_offset": 199, "bytes": 4096}
+    segment |= {"by_decision": False, "history": 0, "said": []}
+    presented = present_fetch(sample.ORDERS_0, [written, refused])
+    assert presented.document() == {
+        **LABELS,
+        "segments": [
+            {**segment, "path": "/out/orders-0/00000000000000000100.log", "refused": None},
+            {**segment, "path": None, "refused": "not served: its verdict is none"},
+        ],
+        "bytes": 4096,
+    }
+    assert presented.summary == "fetched 1 segment of orders-0, 4.0 KiB into /out/orders-0; 1 not fetched"
+    assert not presented.ok
+
+
+def test_what_a_decision_left_is_named_and_no_fault() -> None:
+    written = sample.fetched(Path("/out/orders-0/00000000000000000100.log"))
+    left = replace(sample.fetched(None, "of the history that was left"), by_decision=True)
+    said = replace(written, said=("offsets 150..199: replaced",))
+    presented = present_fetch(sample.ORDERS_0, [said, left])
+    assert presented.ok
+    assert presented.summary.endswith("into /out/orders-0; 1 left out: other histories")
+    (table,) = presented.tables()
+    assert table.rows[0][-1] == "/out/orders-0/00000000000000000100.log; offsets 150..199: replaced"
+
+
+def test_fetch_from_an_offset() -> None:
+    fetch = PartitionFetch(sample.ORDERS_0, 120, 5000, 3)
+    path = Path("/out/orders-0/118-130.batches")
+    written = present_records(FetchedRecords(fetch, 118, 131, bytes(2048)), path)
+    assert written.document() == {
+        **LABELS,
+        "offset": 120,
+        "leader_epoch": 3,
+        "base_offset": 118,
+        "next_offset": 131,
+        "bytes": 2048,
+        "path": str(path),
+        "throttle_ms": 0,
+        "said": [],
+    }
+    assert written.summary == f"fetched offsets 118..130 of orders-0, 2.0 KiB, into {path}"
+    throttled = present_records(FetchedRecords.without_records(fetch, throttle_ms=900), None)
+    assert (throttled.ok, throttled.document()["throttle_ms"], throttled.document()["path"]) == (False, 900, None)
+    assert "ask again in 900 ms" in throttled.summary
+    nothing = present_records(FetchedRecords.without_records(fetch), None)
+    assert (nothing.ok, nothing.document()["next_offset"]) == (True, 120)
+    assert nothing.summary == "no batch of orders-0 from offset 120 on is in remote storage"
+
+
+def test_ready() -> None:
+    checks = (Check("schema", True, True, "at head"), Check("storage", False, True, "503"))
+    presented = present_ready(Readiness(checks))
+    assert presented.document() == {
+        "ready": False,
+        "checks": [
+            {"name": "schema", "ok": True, "waitable": True, "message": "at head"},
+            {"name": "storage", "ok": False, "waitable": True, "message": "503"},
+        ],
+        "partitions": [],
+    }
+    assert presented.summary == "not ready: storage"
+    assert present_ready(Readiness(checks[:1])).ok
+
+
+def test_ready_names_the_partitions_that_wait() -> None:
+    one, two = (PartitionReadiness(TopicIdPartition(sample.TOPIC_ID, number, "orders"), None) for number in (0, 1))
+    paused = replace(two, reason=NotReady.PAUSED, detail="./tiering resume")
+    checks = (Check("schema", True, True, "at head"),)
+    presented = present_ready(Readiness(checks, (one, paused)))
+    assert presented.document()["partitions"] == [
+        {**LABELS, "partition": 0, "ready": True, "reason": None, "waitable": True, "detail": ""},
+        {
+            **LABELS,
+            "partition": 1,
+            "ready": False,
+            "reason": "paused",
+            "waitable": True,
+            "detail": "./tiering resume",
+        },
+    ]
+    assert presented.tables()[1].rows == (("orders-1", "paused", "./tiering resume"),)
+    assert (presented.ok, presented.summary) == (True, "1 of 2 partitions ready")
+    assert not present_ready(Readiness(checks, (one, paused)), all_of_them=True).ok
+    assert present_ready(Readiness(checks, (paused,))).summary == "not ready: 0 of 1 partition ready"
+
+
+def test_a_long_list_of_waiting_partitions_is_cut() -> None:
+    waiting = tuple(
+        PartitionReadiness(TopicIdPartition(sample.TOPIC_ID, n, "orders"), NotReady.STOPPED, "Q102") for n in range(23)
+    )
+    lines = waiting_lines(Readiness((), waiting))
+    assert (len(lines), lines[0], lines[-1]) == (
+        21,
+        "orders-0: stopped until a person decides: Q102",
+        "and 3 more: ./tiering ready",
+    )
+
+
+def _pools() -> PoolsStatus:
+    """One that Airflow answered for, one that was seen before, one that nobody has seen."""
+    copier, expiration, reader = POOLS
+    return PoolsStatus(
+        (
+            PoolStatus(copier, PoolUsage(2, 1, 1, 3, 4), SeenPool(2, 1_000), ["run-1.0"]),
+            PoolStatus(expiration, None, SeenPool(UNLIMITED_SLOTS, 1_000)),
+            PoolStatus(reader, None, None),
+        ),
+        "no answer",
+    )
+
+
+def test_pools() -> None:
+    presented = present_pools(_pools())
+    unknown = {"running": None, "queued": None, "deferred": None, "live_batches": []}
+    assert presented.document() == {
+        "pools": [
+            {
+                "name": "remote_log_copier",
+                "config": "remote.log.manager.copier.thread.pool.size",
+                "slots": 2,
+                "running": 1,
+                "queued": 4,
+                "deferred": 4,
+                "live_batches": ["run-1.0"],
+                "source": "Airflow pool",
+                "seen_at_ms": 1_000,
+            },
+            {
+                **unknown,
+                "name": "remote_log_expiration",
+                "config": "remote.log.manager.expiration.thread.pool.size",
+                "slots": -1,
+                "source": "Airflow pool, as seen last",
+                "seen_at_ms": 1_000,
+            },
+            {
+                **unknown,
+                "name": "remote_log_reader",
+                "config": "remote.log.reader.threads",
+                "slots": None,
+                "source": "never seen",
+                "seen_at_ms": None,
+            },
+        ],
+        "airflow": "no answer",
+    }
+    rows = presented.tables()[0].rows
+    assert rows[0] == ("remote_log_copier", "2", "1", "4", "1", "Airflow pool")
+    assert [row[1] for row in rows] == ["2", "unlimited", "not known"]
+    assert presented.summary == ("3 pools, 1 live batch; Airflow could not be asked, sizes are as seen last: no answer")
+    assert presented.ok
+
+
+def test_a_pool_of_size_0_is_a_pause() -> None:
+    status = PoolsStatus((PoolStatus(POOLS[0], PoolUsage(0, 0, 0, 0, 0), None),))
+    assert present_pools(status).summary == "1 pool, 0 live batches; paused by a size of 0: remote_log_copier"
+
+
+def test_status() -> None:
+    settings = load_settings(environ={"TIERING_METADATA__URL": "postgresql://u:hunter2@h/db"})
+    deleted = {Uuid(bytes(16)): TopicDeletion("old", 1_700_000_000_000, "RemoveTopicRecord in a log")}
+    presented = present_status(settings, Activity(frozenset({"pay", "orders"}), _pools(), deleted_topics=deleted))
+    document = presented.document()
+    by_name = {setting.pop("name"): setting for setting in document.pop("settings")}
+    assert by_name["metadata.url"] == {
+        "value": "postgresql://u:***@h/db",
+        "origin": "environment TIERING_METADATA__URL",
+        "dynamic": False,
+    }
+    assert by_name["tiering.copier.batch.max.seconds"] == {"value": 600, "origin": "default", "dynamic": True}
+    assert document == {
+        "paused_topics": ["orders", "pay"],
+        "pools": present_pools(_pools()).document()["pools"],
+        "topic_quotas": {"enabled": False, "total_thresholds": {}, "topic_thresholds": {}, "brokers": []},
+        "deleted_topics": [
+            {
+                "topic": "old",
+                "topic_id": "AAAAAAAAAAAAAAAAAAAAAA",
+                "seen_at_ms": 1_700_000_000_000,
+                "evidence": "RemoveTopicRecord in a log",
+            }
+        ],
+    }
+    assert presented.tables()[-1].rows == (
+        ("old", "AAAAAAAAAAAAAAAAAAAAAA", "2023-11-14 22:13:20 UTC", "RemoveTopicRecord in a log"),
+    )
+    assert presented.summary == "paused: orders, pay; 1 batch runs"
+    assert "hunter2" not in str(presented.tables())
+
+
+def test_status_without_a_database() -> None:
+    presented = present_status(load_settings(environ={}), None, "refused")
+    assert presented.document()["unavailable"] == "refused"
+    assert (presented.ok, len(presented.tables())) == (False, 1)
+
+
+@pytest.mark.parametrize(("topics", "words"), [({"*"}, "all topics are paused"), (set(), "nothing is paused")])
+def test_pause_in_words(topics: set[str], words: str) -> None:
+    assert present_status(load_settings(environ={}), Activity(topics, PoolsStatus(()))).summary.startswith(words)

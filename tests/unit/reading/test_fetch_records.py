@@ -1,0 +1,186 @@
+"""One read: what quota, damage and verdicts make of it. The bytes themselves: tests/integration."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from include.tiering.errors import OffsetOutOfRangeError, RemoteChecksumError
+from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
+from include.tiering.model.verdict import Verdict
+from include.tiering.quotas.contract import ByteLimiter
+from include.tiering.quotas.fetch_admission import FetchAdmission
+from include.tiering.quotas.scopes import QuotaKind, QuotaLevel, Scope
+from include.tiering.reading.fetch_records import FetchedRecords, PartitionFetch, RecordReader, write_records
+from include.tiering.segments.contract import SegmentRow
+from tests.doubles.copied_segments import CopiedPartition, copied_partition
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.memory_metadata import MemoryMetadata
+from tests.doubles.storage_segments import CountingLimiter
+
+CLIENT = Scope(QuotaKind.FETCH, QuotaLevel.CLIENT, "reports")
+
+
+class OneLimiter:
+    """`Quotas` that count; `shares` are bytes a second by scope."""
+
+    def __init__(self) -> None:
+        self.limiter = CountingLimiter()
+        self.asked: list[tuple[int, str, str | None]] = []
+        self.shares: dict[Scope, float] = {}
+
+    def fetch(self, broker_id: int, topic: str, client: str | None = None) -> ByteLimiter:
+        self.asked.append((broker_id, topic, client))
+        return self.limiter
+
+    def share(self, scope: Scope) -> float | None:
+        return self.shares.get(scope)
+
+
+class Deployment:
+    """Three served segments of a real partition in a file store."""
+
+    def __init__(self, root: Path) -> None:
+        self.copied: CopiedPartition = copied_partition(root, "orders-0", segments=3)
+        rows = [replace(row, verdict=Verdict.PASSED) for row in self.copied.rows]
+        self.metadata = MemoryMetadata(rows)
+        self.rows: list[SegmentRow] = rows
+        self.quotas = OneLimiter()
+        self.clock = ManualClock()
+        admission = FetchAdmission(self.quotas.share, self.clock)
+        self.reader = RecordReader(self.metadata, self.copied.storage, self.quotas, admission)
+
+    @property
+    def partition(self):
+        return self.rows[0].metadata.topic_id_partition
+
+    def read(self, fetch: PartitionFetch, client: str | None) -> FetchedRecords:
+        return self.reader.read(fetch, self.reader.find(fetch), client)
+
+    def throttle_ms(self, fetch: PartitionFetch, client: str | None) -> int:
+        return self.reader.throttle_ms(self.reader.find(fetch), client)
+
+    def log(self, number: int) -> bytes:
+        return self.copied.object_path(self.rows[number], "log").read_bytes()
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Deployment:
+    return Deployment(tmp_path)
+
+
+def test_an_answer_goes_on_into_the_next_segments(deployment: Deployment) -> None:
+    found = deployment.read(PartitionFetch(deployment.partition, 0, 10_000_000), "reports")
+    assert bytes(found.records) == b"".join(deployment.log(number) for number in range(3))
+    assert found.next_offset == deployment.rows[2].metadata.end_offset + 1
+    assert found.base_offset == deployment.rows[0].metadata.start_offset
+    assert set(deployment.quotas.asked) == {(1, deployment.partition.topic, "reports")}
+
+
+def test_every_byte_is_charged_before_it_is_read(deployment: Deployment) -> None:
+    deployment.read(PartitionFetch(deployment.partition, 0, 10_000_000), None)
+    logs = sum(row.metadata.segment_size_bytes for row in deployment.rows)
+    assert logs < deployment.quotas.limiter.total_bytes < logs * 1.05
+
+
+def test_a_small_fetch_reads_little(deployment: Deployment) -> None:
+    deployment.read(PartitionFetch(deployment.partition, deployment.rows[0].metadata.end_offset // 2, 2_000), None)
+    assert deployment.quotas.limiter.total_bytes < deployment.rows[0].metadata.segment_size_bytes / 2
+
+
+def test_an_exhausted_quota_answers_with_nothing_and_the_throttle_time(deployment: Deployment) -> None:
+    deployment.quotas.shares[CLIENT] = 1_000.0
+    fetch = PartitionFetch(deployment.partition, 0, 4_000)
+    assert deployment.throttle_ms(fetch, "reports") == 0
+    first = deployment.read(fetch, "reports")
+    assert first.records
+    throttle_ms = deployment.throttle_ms(fetch, "reports")
+    assert throttle_ms > 0
+    charged = deployment.quotas.limiter.total_bytes
+    second = deployment.read(fetch, "reports")
+    assert (second.throttle_ms, second.records, second.next_offset) == (throttle_ms, b"", 0)
+    assert deployment.throttle_ms(fetch, "others") == 0
+    # A window younger than one sample is measured as one: what it says first is up to that much too short.
+    for _ in range(2):
+        deployment.clock.advance(deployment.throttle_ms(fetch, "reports") / 1000)
+    assert deployment.read(fetch, "reports").records == first.records
+    assert deployment.quotas.limiter.total_bytes > charged
+
+
+def test_a_batch_that_takes_more_than_its_reader_asked_for_is_read_to_its_end(deployment: Deployment) -> None:
+    """It was begun within the quota; else the reader would be charged for ever and never get on."""
+    deployment.quotas.shares[CLIENT] = 1.0
+    found = deployment.read(PartitionFetch(deployment.partition, 0, 100), "reports")
+    assert len(found.records) > 100
+
+
+def test_a_quota_that_ends_on_the_way_ends_the_answer(deployment: Deployment) -> None:
+    deployment.quotas.shares[CLIENT] = 1_000.0
+    found = deployment.read(PartitionFetch(deployment.partition, 0, 10_000_000), "reports")
+    assert bytes(found.records) == deployment.log(0)
+    assert (found.throttle_ms, found.next_offset) == (0, deployment.rows[0].metadata.end_offset + 1)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.NONE, Verdict.FAILED])
+def test_only_served_segments_are_read(deployment: Deployment, verdict: Verdict) -> None:
+    second = deployment.rows[1]
+    deployment.metadata.put(replace(second, verdict=verdict))
+    found = deployment.read(PartitionFetch(deployment.partition, 0, 10_000_000), None)
+    assert bytes(found.records) == deployment.log(0)
+    with pytest.raises(OffsetOutOfRangeError, match=f"its verdict is {verdict}"):
+        deployment.read(PartitionFetch(deployment.partition, second.metadata.start_offset, 1), None)
+
+
+def test_what_no_segment_holds_is_out_of_range(deployment: Deployment) -> None:
+    beyond = deployment.rows[2].metadata.end_offset + 1
+    with pytest.raises(OffsetOutOfRangeError, match=f"no segment in remote storage holds offset {beyond}$"):
+        deployment.read(PartitionFetch(deployment.partition, beyond, 1), None)
+    with pytest.raises(OffsetOutOfRangeError, match="holds offset 0 under leader epoch 77"):
+        deployment.read(PartitionFetch(deployment.partition, 0, 1, leader_epoch=77), None)
+
+
+def test_a_recorded_hole_is_named_and_where_records_go_on(deployment: Deployment) -> None:
+    hole = OffsetRange(deployment.rows[2].metadata.end_offset + 1, 5_000)
+    deployment.metadata.skipped = [SkippedOffsets(hole, "retention was quicker", "me@host", 0)]
+    with pytest.raises(
+        OffsetOutOfRangeError,
+        match=rf"{hole.first}\.\.5000 were skipped by me@host \(retention was quicker\); go on at offset 5001$",
+    ):
+        deployment.read(PartitionFetch(deployment.partition, 4_000, 1), None)
+    with pytest.raises(OffsetOutOfRangeError, match=r"holds offset 5001$"):
+        deployment.read(PartitionFetch(deployment.partition, 5_001, 1), None)
+
+
+def test_damage_in_the_store_is_named_and_nothing_of_it_is_given(deployment: Deployment) -> None:
+    path = deployment.copied.object_path(deployment.rows[0], "log")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(RemoteChecksumError, match="is damaged in the store: "):
+        deployment.read(PartitionFetch(deployment.partition, 0, 10_000_000), None)
+
+
+def test_a_damaged_index_fails_the_fetch(deployment: Deployment) -> None:
+    """KAFKA-15511: nothing damaged is kept for the fetch after the store was mended."""
+    path = deployment.copied.object_path(deployment.rows[0], "indexes")
+    sound = path.read_bytes()
+    path.write_bytes(bytes(len(sound)))
+    with pytest.raises(RemoteChecksumError, match="is damaged in the store: "):
+        deployment.read(PartitionFetch(deployment.partition, 0, 1), None)
+    path.write_bytes(sound)
+    assert deployment.read(PartitionFetch(deployment.partition, 0, 1), None).records
+
+
+@pytest.mark.parametrize("arguments", [(-1, 1, None), (0, 0, None), (0, 1, -1)])
+def test_what_cannot_be_asked_is_refused(deployment: Deployment, arguments: tuple[int, int, int | None]) -> None:
+    with pytest.raises(ValueError, match="offset"):
+        PartitionFetch(deployment.partition, *arguments)
+
+
+def test_a_file_is_named_after_its_offsets(deployment: Deployment, tmp_path: Path) -> None:
+    found = deployment.read(PartitionFetch(deployment.partition, 0, 1), None)
+    path = write_records(found, tmp_path / "out")
+    assert path.name == f"{found.base_offset:020d}-{found.next_offset - 1:020d}.batches"
+    assert path.parent.name == str(deployment.partition)
+    assert path.read_bytes() == bytes(found.records)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]

@@ -1,0 +1,257 @@
+"""A topic's deletion: believed from a positive answer alone, and followed only while nothing contradicts."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from include.tiering.errors import BrokersForbiddenError, BrokersUnavailableError, ClusterFactsError
+from include.tiering.kafka.cluster.admin_facts import AdminFacts
+from include.tiering.kafka.cluster.contract import TopicFacts
+from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.retention import DeletionReason
+from include.tiering.runs.deletion_contract import PlannedExpiration
+from include.tiering.segments.topic_deletions_contract import TopicDeletion
+from include.tiering.segments.topic_standing import TopicStanding, TopicWatch, deletion_demands
+from tests.doubles.expirations import planned_deletion
+from tests.doubles.memory_topic_deletions import SEEN_MS, MemoryTopicDeletions
+from tests.doubles.model_brokers import ModelBrokers
+from tests.doubles.segments import FINISHED, partition_of, segment_of
+
+ORDERS = partition_of("orders", topic_number=1)
+AGAIN = partition_of("orders", topic_number=2)
+OTHERS = partition_of("others", topic_number=3)
+CLUSTER, DAY_MS = "cluster", 24 * 60 * 60 * 1000
+EVIDENCE = "RemoveTopicRecord in a log"
+
+
+@dataclass
+class Facts:
+    """`topics` are there, of `removed` a removal was seen; without a cluster nothing can be asked."""
+
+    topics: dict[Uuid, TopicFacts] = field(default_factory=dict)
+    removed: set[Uuid] = field(default_factory=set)
+    cluster: str | None = CLUSTER
+    is_away: bool = False
+    hidden: set[Uuid] = field(default_factory=set)
+
+    def have(self, partition: TopicIdPartition, **configs: str) -> None:
+        self.topics[partition.topic_id] = TopicFacts(partition.topic, partition.topic_id, configs)
+
+    def refresh(self) -> None:
+        if self.is_away:
+            raise ClusterFactsError("the metadata log is away")
+
+    def cluster_id(self) -> str | None:
+        return self.cluster
+
+    def topic(self, topic_id: Uuid) -> TopicFacts | None:
+        if topic_id in self.hidden:
+            raise BrokersForbiddenError("not authorised for this topic")
+        return self.topics.get(topic_id)
+
+    def topic_named(self, name: str) -> TopicFacts | None:
+        return next((topic for topic in self.topics.values() if topic.topic == name), None)
+
+    def removal_evidence(self, topic_id: Uuid) -> str | None:
+        return EVIDENCE if topic_id in self.removed else None
+
+
+@pytest.fixture
+def facts() -> Facts:
+    return Facts()
+
+
+@pytest.fixture
+def deletions() -> MemoryTopicDeletions:
+    return MemoryTopicDeletions()
+
+
+@pytest.fixture
+def watch(facts: Facts, deletions: MemoryTopicDeletions) -> TopicWatch:
+    return TopicWatch(CLUSTER, facts, deletions)
+
+
+def standing(
+    watch: TopicWatch, *partitions: TopicIdPartition, days: int | None = 30, after_ms: int = 30 * DAY_MS
+) -> TopicStanding:
+    """Of the first of the partitions."""
+    asked = partitions or (ORDERS,)
+    names = {one.topic_id: one.topic for one in asked}
+    found = watch.standings(asked[:1], names_in_use=names, expire_after_days=days, now_ms=SEEN_MS + after_ms)
+    return found[asked[0].topic_id]
+
+
+class TestRecording:
+    def test_a_removal_that_was_seen(self, watch, facts, deletions):
+        facts.removed.add(ORDERS.topic_id)
+        watch.record([ORDERS, OTHERS], author="me")
+        assert deletions.known == {ORDERS.topic_id: TopicDeletion("orders", SEEN_MS, EVIDENCE)}
+
+    def test_absence_is_no_deletion(self, watch, deletions):
+        watch.record([ORDERS], author="me")
+        assert deletions.known == {}
+
+    def test_another_topic_of_the_name_is_no_deletion(self, watch, facts, deletions):
+        """A metadata log of last week shows an older topic under the name of ours."""
+        facts.have(AGAIN)
+        watch.record([ORDERS], author="me")
+        assert deletions.known == {}
+
+    @pytest.mark.parametrize("cluster", [None, "another cluster"])
+    def test_what_is_not_our_cluster_says_nothing(self, watch, facts, deletions, cluster):
+        facts.cluster = cluster
+        facts.removed.add(ORDERS.topic_id)
+        watch.record([ORDERS], author="me")
+        assert deletions.known == {}
+
+    def test_facts_that_are_away_say_nothing(self, watch, facts, deletions):
+        facts.removed.add(ORDERS.topic_id)
+        facts.is_away = True
+        watch.record([ORDERS], author="me")
+        assert deletions.known == {}
+
+    def test_a_topic_about_which_nothing_may_be_asked_hides_no_other(self, watch, facts, deletions):
+        facts.removed |= {ORDERS.topic_id, OTHERS.topic_id}
+        facts.hidden.add(ORDERS.topic_id)
+        watch.record([ORDERS, OTHERS], author="me")
+        assert deletions.known.keys() == {OTHERS.topic_id}
+
+    def test_a_topic_that_is_there_takes_the_record_back(self, watch, facts, deletions):
+        deletions.record(ORDERS.topic_id, "orders", evidence=EVIDENCE, author="me")
+        facts.have(ORDERS)
+        facts.removed.add(ORDERS.topic_id)
+        watch.record([ORDERS], author="me")
+        assert deletions.known == {}
+
+
+class TestWhatFollows:
+    @pytest.fixture(autouse=True)
+    def deleted(self, deletions):
+        deletions.record(ORDERS.topic_id, "orders", evidence=EVIDENCE, author="me")
+
+    def test_nothing_if_it_is_kept(self, watch):
+        assert standing(watch, days=None) == TopicStanding()
+
+    def test_nothing_before_the_days_are_over_and_it_says_when(self, watch):
+        early = standing(watch, after_ms=30 * DAY_MS - 1)
+        assert not early.deletion_due
+        assert early.kept_because == (
+            "seen 2023-11-14 22:13:20 UTC; its segments go after 2023-12-14 22:13:20 UTC, with an approval"
+        )
+        assert standing(watch) == TopicStanding(deletion_due=True)
+
+    def test_nothing_while_the_cluster_has_it(self, watch, facts):
+        facts.have(ORDERS)
+        found = standing(watch)
+        assert (found.deletion_due, found.kept_because) == (False, "the cluster's metadata has the topic again")
+
+    def test_nothing_while_nothing_may_be_asked_about_it(self, watch, facts):
+        unseen = standing(watch, OTHERS)
+        facts.hidden.add(ORDERS.topic_id)
+        assert not standing(watch, ORDERS, OTHERS).deletion_due
+        assert standing(watch, OTHERS, ORDERS) == unseen
+
+    @pytest.mark.parametrize("away", [{"is_away": True}, {"cluster": None}, {"cluster": "another"}])
+    def test_nothing_while_nobody_can_be_asked(self, watch, facts, away):
+        for name, value in away.items():
+            setattr(facts, name, value)
+        found = standing(watch)
+        assert not found.deletion_due
+        assert "can be asked" in found.kept_because
+
+    def test_a_topic_created_again_is_another_one(self, watch, facts):
+        facts.have(AGAIN)
+        why = f"the cluster gives the name to topic id {AGAIN.topic_id} now"
+        assert standing(watch, ORDERS, AGAIN) == TopicStanding(name_taken_because=why, deletion_due=True)
+        assert standing(watch, AGAIN, ORDERS) == TopicStanding()
+
+    def test_without_facts_the_name_is_neither_ones(self, watch, facts):
+        facts.is_away = True
+        assert standing(watch, ORDERS, AGAIN, days=None).is_name_taken
+        assert standing(watch, AGAIN, ORDERS, days=None).is_name_taken
+        assert not standing(watch, ORDERS, OTHERS, days=None).is_name_taken
+
+
+def test_a_topic_that_was_not_deleted_has_no_name_if_another_one_has_it(watch, facts):
+    facts.have(AGAIN)
+    assert standing(watch, ORDERS, days=None).is_name_taken
+    facts.have(ORDERS)
+    assert not standing(watch, OTHERS, days=None).is_name_taken
+
+
+class TestANameOfTwoTopics:
+    """Of which the database knows both. Retention that is set on it is about neither, unless the cluster says whose it
+    is now."""
+
+    @pytest.fixture(params=["never any", "away", "another cluster", "neither is known", "forbidden"])
+    def silent(self, facts, request) -> None:
+        match request.param:
+            case "never any":
+                facts.cluster = None
+            case "away":
+                facts.have(AGAIN)
+                facts.is_away = True
+            case "another cluster":
+                facts.have(AGAIN)
+                facts.cluster = "another"
+            case "forbidden":
+                facts.hidden |= {ORDERS.topic_id, AGAIN.topic_id}
+
+    def test_is_taken_for_both_while_nothing_says_whose_it_is(self, watch, silent):
+        for asked, other in ((ORDERS, AGAIN), (AGAIN, ORDERS)):
+            assert standing(watch, asked, other).name_taken_because == (
+                f"topic id {other.topic_id} has had the name as well, and the cluster does not say now whose it is"
+            )
+            assert not standing(watch, asked, OTHERS).is_name_taken
+        names = {one.topic_id: one.topic for one in (ORDERS, AGAIN, OTHERS)}
+        assert watch.doubtful_names(names) == {"orders"}
+
+    def test_is_the_one_s_of_which_the_cluster_says_so(self, watch, facts):
+        facts.have(AGAIN)
+        assert not standing(watch, AGAIN, ORDERS).is_name_taken
+        assert standing(watch, ORDERS, AGAIN).is_name_taken
+        assert watch.doubtful_names({one.topic_id: one.topic for one in (ORDERS, AGAIN)}) == frozenset()
+
+    def test_is_taken_while_brokers_alone_are_asked_and_away(self, deletions):
+        """Brokers that do not know an id are no evidence of a deletion, so none is recorded."""
+        brokers = ModelBrokers(CLUSTER)
+        brokers.create_topic("orders", topic_id=AGAIN.topic_id)
+        watch = TopicWatch(CLUSTER, AdminFacts(brokers, UnknownFacts()), deletions)
+        watch.record([ORDERS, AGAIN], author="me")
+        assert deletions.known == {}
+        assert standing(watch, ORDERS, AGAIN).is_name_taken
+        assert not standing(watch, AGAIN, ORDERS).is_name_taken
+        for question in ("cluster_id", "topics"):
+            brokers.fail(question, BrokersUnavailableError("no answer"), times=None)
+            assert standing(watch, ORDERS, AGAIN).is_name_taken
+            assert standing(watch, AGAIN, ORDERS).is_name_taken
+
+
+def test_a_topic_that_its_broker_tiers(watch, facts):
+    facts.have(ORDERS, **{"remote.storage.enable": "true"})
+    assert standing(watch) == TopicStanding(is_broker_tiered=True)
+
+
+class TestDemands:
+    def plan(self, reason: DeletionReason) -> list[PlannedExpiration]:
+        deletion = planned_deletion(segment_of(ORDERS, 1, 0, 9, state=FINISHED), reason)
+        return [PlannedExpiration(ORDERS, 0, 10, (deletion,))]
+
+    @pytest.mark.parametrize("reason", [reason for reason in DeletionReason if reason != DeletionReason.TOPIC_DELETED])
+    def test_of_other_reasons_none(self, reason):
+        assert deletion_demands(self.plan(reason), {}) == {}
+
+    def test_say_which_topic_since_when_and_from_what(self):
+        demands = deletion_demands(
+            self.plan(DeletionReason.TOPIC_DELETED), {ORDERS.topic_id: TopicDeletion("orders", SEEN_MS, EVIDENCE)}
+        )
+        assert list(demands) == [ORDERS.topic_id]
+        assert demands[ORDERS.topic_id] == (
+            f"orders ({ORDERS.topic_id}): the topic was deleted (seen 2023-11-14 22:13:20 UTC, {EVIDENCE}):"
+            " all of it goes, which always needs an approval"
+        )
+
+    def test_a_record_that_was_taken_back_since_is_said(self):
+        (demand,) = deletion_demands(self.plan(DeletionReason.TOPIC_DELETED), {}).values()
+        assert "no longer recorded" in demand

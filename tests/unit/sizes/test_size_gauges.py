@@ -1,0 +1,81 @@
+"""Sizes, lags and costs by topic; nothing left is 0, not what was there before."""
+
+from decimal import Decimal
+
+from prometheus_client import CollectorRegistry
+
+from include.tiering.model.cost import CostEstimate
+from include.tiering.model.lag import PartitionLag
+from include.tiering.model.sizes import PartitionStates, partition_states
+from include.tiering.sizes.size_gauges import SizeGauges
+from include.tiering.telemetry.metrics import PrometheusRecorder
+from tests.doubles.segments import DELETE_STARTED, FINISHED, STARTED, partition_of, segment_of
+
+
+def values(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if not sample.name.endswith("_created") and sample.labels
+    }
+
+
+def test_sizes_of_a_topic_are_the_sum_of_its_partitions_and_go_back_to_nothing() -> None:
+    registry = CollectorRegistry()
+    gauges = SizeGauges(PrometheusRecorder(registry))
+    states = [FINISHED, STARTED, DELETE_STARTED, FINISHED]
+    partitions = [
+        partition_states(
+            partition, [segment_of(partition, n, n * 100, n * 100 + 99, state=states[n]) for n in range(4)]
+        )
+        for partition in (partition_of("orders", 0), partition_of("orders", 1), partition_of("payments"))
+    ]
+    gauges.sizes(partitions)
+    assert values(registry) == {
+        ("RemoteLogSizeBytes", "orders"): 4_000,
+        ("RemoteLogSizeBytes", "payments"): 2_000,
+        ("tiering_remote_log_segments", "orders"): 4,
+        ("tiering_remote_log_segments", "payments"): 2,
+        ("RemoteLogMetadataCount", "orders"): 8,
+        ("RemoteLogMetadataCount", "payments"): 4,
+    }
+    gauges.sizes([PartitionStates(partition_of("payments"), ())])
+    assert values(registry)["RemoteLogSizeBytes", "payments"] == 0
+    assert values(registry)["RemoteLogMetadataCount", "payments"] == 0
+
+
+def test_lags_add_up_and_the_longest_wait_counts() -> None:
+    registry = CollectorRegistry()
+    gauges = SizeGauges(PrometheusRecorder(registry))
+    orders = [PartitionLag(partition_of("orders", n), 100, 2, 5.0 * n) for n in range(2)]
+    gauges.copy_lags(orders, [partition_of("audit", n) for n in range(3)])
+    gauges.delete_lags(orders[:1], ["orders", "payments"])
+    assert values(registry) == {
+        ("RemoteCopyLagBytes", "orders"): 200,
+        ("RemoteCopyLagSegments", "orders"): 4,
+        ("tiering_remote_copy_lag_seconds", "orders"): 5,
+        ("tiering_remote_copy_out_of_sight_partitions", "orders"): 0,
+        ("tiering_remote_copy_out_of_sight_partitions", "audit"): 3,
+        ("RemoteDeleteLagBytes", "orders"): 100,
+        ("RemoteDeleteLagBytes", "payments"): 0,
+        ("RemoteDeleteLagSegments", "orders"): 2,
+        ("RemoteDeleteLagSegments", "payments"): 0,
+        ("tiering_remote_delete_lag_seconds", "orders"): 0,
+        ("tiering_remote_delete_lag_seconds", "payments"): 0,
+    }
+
+
+def test_a_recount_duplicates_and_costs() -> None:
+    registry = CollectorRegistry()
+    gauges = SizeGauges(PrometheusRecorder(registry))
+    gauges.recount(milliseconds=1500, differences=2)
+    gauges.duplicates("remote", {"orders": 7})
+    gauges.cost(CostEstimate("EUR", Decimal("2.5"), None, None, None))
+    gauges.cost(None)
+    assert registry.get_sample_value("RemoteLogSizeComputationTime") == 1500
+    assert registry.get_sample_value("tiering_remote_log_size_differences") == 2
+    assert values(registry) == {
+        ("tiering_duplicate_bytes", "orders", "remote"): 7,
+        ("tiering_storage_cost_per_month", "EUR"): 2.5,
+    }

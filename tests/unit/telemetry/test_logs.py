@@ -1,0 +1,39 @@
+"""Lines name their partition and hold no secret."""
+
+import logging
+
+import pytest
+
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.telemetry import for_partition, get_logger, redact
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        ("postgresql+psycopg://tiering:p@ss/w@db/x is locked", "postgresql+psycopg://tiering:***@db/x is locked"),
+        ("password=hunter2, host=db", "password=***, host=db"),
+        ('{"secret_access_key": "abc", "region": "x"}', '{"secret_access_key": "***", "region": "x"}'),
+        ("GET /o?X-Amz-Signature=abcdef&part=2", "GET /o?X-Amz-Signature=***&part=2"),
+        ("AWS_SESSION_TOKEN: abc", "AWS_SESSION_TOKEN: ***"),
+        ("http://127.0.0.1:7070/bucket/key", "http://127.0.0.1:7070/bucket/key"),
+        ("3 segments of orders-0, 42 bytes", "3 segments of orders-0, 42 bytes"),
+    ],
+)
+def test_redaction(text: str, redacted: str) -> None:
+    assert redact(text) == redacted
+
+
+def test_a_partition_line_starts_with_its_name_and_arguments_are_redacted_too(caplog: pytest.LogCaptureFixture) -> None:
+    logger = for_partition(get_logger("tests.observability"), TopicIdPartition(Uuid(bytes(16)), 3, "orders"))
+    with caplog.at_level(logging.INFO):
+        logger.info("copied %d bytes to %s", 7, "s3://key:hunter2@bucket")
+    assert caplog.messages == ["[orders-3] copied 7 bytes to s3://key:***@bucket"]
+
+
+def test_a_logger_is_redacted_once_however_often_it_is_asked_for() -> None:
+    assert (
+        len(get_logger("tests.observability.twice").filters)
+        == len(get_logger("tests.observability.twice").filters)
+        == 1
+    )

@@ -1,0 +1,219 @@
+"""Quota metrics: what limiters report, as Prometheus sees it, in one process and over several."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from include.tiering.quotas.contract import QuotaObserver
+from include.tiering.quotas.scopes import QuotaKind, QuotaLevel, Scope
+from include.tiering.telemetry.metrics import PrometheusRecorder, forget_ended_processes
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.patience import PATIENCE_SECONDS
+
+COPY, FETCH = QuotaKind.COPY, QuotaKind.FETCH
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def clock() -> Iterator[ManualClock]:
+    clock = ManualClock()
+    yield clock
+    clock.advance(3_600)
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def recorder(registry: CollectorRegistry, clock: ManualClock) -> PrometheusRecorder:
+    return PrometheusRecorder(registry, clock=clock)
+
+
+def values(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
+    """By metric and the values of its labels, in the alphabetical order of their names."""
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if "RLM" in sample.name or "throttle" in sample.name or "quota" in sample.name
+        if not sample.name.endswith("_created")
+    }
+
+
+IDLE = {
+    ("RLMCopy_byte_rate",): 0.0,
+    ("RLMFetch_byte_rate",): 0.0,
+    ("remote_copy_throttle_time_avg",): 0.0,
+    ("remote_copy_throttle_time_max",): 0.0,
+    ("remote_fetch_throttle_time_avg",): 0.0,
+    ("remote_fetch_throttle_time_max",): 0.0,
+}
+
+
+def test_grants_and_throttles_by_topic_and_kind(recorder, registry, clock):
+    recorder.publish()
+    clock.advance(2)
+    recorder.granted(COPY, "orders", 3_000)
+    recorder.granted(COPY, "orders", 1_000)
+    recorder.throttled(COPY, "orders", 1_000, 0.25)
+    recorder.granted(COPY, "payments", 4_000)
+    recorder.throttled(COPY, "payments", 4_000, 0.75)
+    recorder.granted(FETCH, "orders", 10)
+    recorder.publish()
+    assert values(registry) == IDLE | {
+        ("RLMCopy_byte_rate",): 4_000.0,
+        ("RLMFetch_byte_rate",): 5.0,
+        ("remote_copy_throttle_time_avg",): 500.0,
+        ("remote_copy_throttle_time_max",): 750.0,
+        ("tiering_quota_granted_bytes_total", "copy", "orders"): 4_000,
+        ("tiering_quota_granted_bytes_total", "copy", "payments"): 4_000,
+        ("tiering_quota_granted_bytes_total", "fetch", "orders"): 10,
+        ("tiering_quota_throttled_bytes_total", "copy", "orders"): 1_000,
+        ("tiering_quota_throttled_bytes_total", "copy", "payments"): 4_000,
+        ("tiering_quota_throttled_seconds_total", "copy", "orders"): 0.25,
+        ("tiering_quota_throttled_seconds_total", "copy", "payments"): 0.75,
+        ("tiering_quota_throttles_total", "copy", "orders"): 1,
+        ("tiering_quota_throttles_total", "copy", "payments"): 1,
+    }
+
+
+def test_counters_go_on_and_gauges_go_back_to_zero(recorder, registry, clock):
+    for _ in range(3):
+        recorder.granted(COPY, "orders", 100)
+        recorder.throttled(COPY, "orders", 100, 0.1)
+        recorder.publish()
+    clock.advance(60)
+    recorder.publish()
+    assert values(registry)["remote_copy_throttle_time_max",] == 0
+    assert values(registry)["RLMCopy_byte_rate",] == 5.0
+    clock.advance(1)
+    recorder.publish()
+    assert IDLE.items() <= values(registry).items()
+    assert values(registry)["tiering_quota_granted_bytes_total", "copy", "orders"] == 300
+
+
+def test_a_process_that_ends_says_so(recorder, registry):
+    recorder.granted(FETCH, "orders", 100)
+    recorder.throttled(FETCH, "orders", 100, 0.1)
+    recorder.settle()
+    assert IDLE.items() <= values(registry).items()
+    assert values(registry)["tiering_quota_throttled_seconds_total", "fetch", "orders"] == 0.1
+
+
+def test_rates_are_measured_in_the_windows_that_were_set(recorder, registry, clock):
+    recorder.measure_over({COPY: (2, 10_000), FETCH: (11, 1_000)})
+    recorder.granted(COPY, "orders", 1_000)
+    recorder.granted(FETCH, "orders", 1_000)
+    recorder.publish()
+    assert (values(registry)["RLMCopy_byte_rate",], values(registry)["RLMFetch_byte_rate",]) == (100.0, 1_000.0)
+
+
+def test_quotas_in_force_by_scope(recorder, registry):
+    recorder.in_force(Scope(COPY, QuotaLevel.TOTAL), 1_000)
+    recorder.in_force(Scope(COPY, QuotaLevel.BROKER), 500)
+    recorder.in_force(Scope(COPY, QuotaLevel.BROKER, "2"), 50)
+    recorder.in_force(Scope(FETCH, QuotaLevel.CLIENT, "default"), 5)
+    recorder.in_force(Scope(COPY, QuotaLevel.BROKER, "2"), None)
+    assert values(registry) == IDLE | {
+        ("tiering_quota_bytes_per_second", "", "copy", "total"): 1_000,
+        ("tiering_quota_bytes_per_second", "<default>", "copy", "broker"): 500,
+        ("tiering_quota_bytes_per_second", "2", "copy", "broker"): float("inf"),
+        ("tiering_quota_bytes_per_second", "default", "fetch", "client"): 5,
+    }
+
+
+def test_a_thread_publishes_until_nothing_has_moved_for_a_window(registry):
+    clock, before = ManualClock(), set(threading.enumerate())
+    observer: QuotaObserver = PrometheusRecorder(registry, clock=clock)
+    for reported_bytes in (7, 14):
+        observer.granted(COPY, "orders", 7)
+        (thread,) = set(threading.enumerate()) - before
+        clock.advance(3_600)
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
+        assert IDLE.items() <= values(registry).items()
+        assert values(registry)["tiering_quota_granted_bytes_total", "copy", "orders"] == reported_bytes
+
+
+def test_reports_of_many_threads_add_up(recorder, registry):
+    def report() -> None:
+        for _ in range(500):
+            recorder.granted(COPY, "orders", 3)
+            recorder.throttled(COPY, "orders", 3, 0.5)
+
+    threads = [threading.Thread(target=report) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    recorder.publish()
+    seen = values(registry)
+    assert seen["tiering_quota_granted_bytes_total", "copy", "orders"] == 6_000
+    assert seen["tiering_quota_throttled_bytes_total", "copy", "orders"] == 6_000
+    assert seen["tiering_quota_throttled_seconds_total", "copy", "orders"] == 1_000.0
+
+
+REPORT = """
+import sys
+from include.tiering.clock import SystemClock
+from include.tiering.telemetry.metrics import process_recorder
+from include.tiering.quotas.scopes import QuotaKind, QuotaLevel, Scope
+SystemClock.monotonic = lambda _: 1_000.0  # no rate falls while other processes start
+recorder = process_recorder()
+size_bytes, seconds, quota, ends = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "ends"
+recorder.granted(QuotaKind.COPY, "orders", size_bytes)
+recorder.throttled(QuotaKind.COPY, "orders", size_bytes, seconds)
+recorder.in_force(Scope(QuotaKind.COPY, QuotaLevel.TOTAL), quota)
+recorder.publish()
+if ends:
+    recorder.settle()
+sys.stdout.write("reported\\n")
+sys.stdout.flush()
+sys.stdin.read()
+"""
+
+
+def test_several_processes_add_up_and_the_dead_are_forgotten(tmp_path):
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", REPORT, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={"PROMETHEUS_MULTIPROC_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "reported\n"
+        return process
+
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry, path=str(tmp_path))
+    processes = [start("1000", "0.1", "5000", "runs"), start("500", "0.3", "6000", "runs")]
+    try:
+        processes.append(start("90000", "9.0", "7000", "ends"))
+        seen = values(registry)
+        assert seen["RLMCopy_byte_rate",] == 1_500.0
+        assert seen["remote_copy_throttle_time_avg",] == pytest.approx(300.0)
+        assert seen["remote_copy_throttle_time_max",] == pytest.approx(300.0)
+        assert seen["tiering_quota_bytes_per_second", "", "copy", "total"] == 7_000
+        assert seen["tiering_quota_granted_bytes_total", "copy", "orders"] == 91_500
+        processes[1].kill()
+        processes[1].wait()
+        assert values(registry)["RLMCopy_byte_rate",] == 1_500.0
+        forget_ended_processes(tmp_path)
+        seen = values(registry)
+        assert seen["RLMCopy_byte_rate",] == 1_000.0
+        assert seen["remote_copy_throttle_time_max",] == pytest.approx(100.0)
+        assert seen["tiering_quota_granted_bytes_total", "copy", "orders"] == 91_500
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()

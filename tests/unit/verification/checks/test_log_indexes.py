@@ -1,0 +1,110 @@
+"""Index entries against batches, beside loops that look each entry up among all batches."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.tiering.formats.offset_index import OffsetIndex
+from include.tiering.formats.time_index import TimeIndex
+from include.tiering.verification.checks.log_indexes import OffsetIndexEntries, TimeIndexEntries
+from tests.doubles.batch_tables import BATCH_BYTES, Batch, batch, shown
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Batch]:
+    offset, found = 0, []
+    for _ in range(draw(st.integers(1, 10))):
+        length = draw(st.integers(1, 4))
+        found.append(batch(offset, offset + length - 1, max_timestamp=draw(st.integers(-1, 9))))
+        offset += length
+    return found
+
+
+def offset_index(entries: list[tuple[int, int]]) -> OffsetIndex:
+    columns = np.array(entries, dtype=np.int64).reshape(-1, 2)
+    return OffsetIndex(0, columns[:, 0], columns[:, 1])
+
+
+def time_index(entries: list[tuple[int, int]]) -> TimeIndex:
+    columns = np.array(entries, dtype=np.int64).reshape(-1, 2)
+    return TimeIndex(0, columns[:, 0], columns[:, 1])
+
+
+def offset_strays(entries: list[tuple[int, int]], batches: list[Batch], table_batches: int = 4096) -> int:
+    judge = OffsetIndexEntries(offset_index(entries))
+    shown(judge, batches, table_batches)
+    return judge.strays().count
+
+
+def time_strays(entries: list[tuple[int, int]], batches: list[Batch], table_batches: int = 4096) -> int:
+    judge = TimeIndexEntries(time_index(entries))
+    shown(judge, batches, table_batches)
+    return judge.strays().count
+
+
+def plain_offset_strays(entries: list[tuple[int, int]], batches: list[Batch]) -> int:
+    by_position = {number * BATCH_BYTES: each.header for number, each in enumerate(batches)}
+    by_last = {each.header.last_offset: number * BATCH_BYTES for number, each in enumerate(batches)}
+    strays = 0
+    for number, (offset, position) in enumerate(entries):
+        following = entries[number + 1][1] if number + 1 < len(entries) else 2**62
+        begins = position in by_position and by_position[position].base_offset <= offset
+        strays += not (begins and offset in by_last and position <= by_last[offset] < following)
+    return strays
+
+
+def plain_time_strays(entries: list[tuple[int, int]], batches: list[Batch]) -> int:
+    strays = 0
+    for timestamp, offset in entries:
+        largest, is_right = -1, False
+        for header, _ in batches:
+            if header.base_offset <= offset <= header.last_offset:
+                is_right = header.max_timestamp == timestamp > largest
+            largest = max(largest, header.max_timestamp)
+        strays += not is_right
+    return strays
+
+
+@given(logs(), st.data(), st.integers(1, 4))
+def test_any_offset_entries(batches: list[Batch], data: st.DataObject, table_batches: int) -> None:
+    end = batches[-1].header.last_offset
+    positions = st.one_of(st.integers(0, len(batches)).map(lambda n: n * BATCH_BYTES), st.integers(-5, 1000))
+    entries = data.draw(st.lists(st.tuples(st.integers(-2, end + 2), positions), max_size=8))
+    assert offset_strays(entries, batches, table_batches) == plain_offset_strays(entries, batches)
+
+
+@given(logs(), st.data(), st.integers(1, 4))
+def test_any_time_entries(batches: list[Batch], data: st.DataObject, table_batches: int) -> None:
+    end = batches[-1].header.last_offset
+    entries = data.draw(st.lists(st.tuples(st.integers(-1, 10), st.integers(-2, end + 2)), max_size=8))
+    assert time_strays(entries, batches, table_batches) == plain_time_strays(entries, batches)
+
+
+@given(logs(), st.data(), st.integers(1, 4))
+def test_entries_that_a_broker_writes_are_right(batches: list[Batch], data: st.DataObject, table_batches: int) -> None:
+    """Per batch, as brokers since 4.x do, and per append of several batches, as older ones did."""
+    offsets, times, at, largest = [], [], 0, -1
+    while at < len(batches):
+        behind = at + data.draw(st.integers(1, 3))
+        appended = batches[at:behind]
+        best = max(appended, key=lambda each: each.header.max_timestamp).header
+        newer = best.max_timestamp > largest
+        largest = max(largest, best.max_timestamp)
+        if at and data.draw(st.booleans()):
+            offsets.append((appended[-1].header.last_offset, at * BATCH_BYTES))
+            if newer:
+                times.append((best.max_timestamp, best.last_offset))
+        at = behind
+    assert offset_strays(offsets, batches, table_batches) == 0
+    assert time_strays(times, batches, table_batches) == 0
+
+
+def test_what_strays_is_named() -> None:
+    batches = [batch(0, 4), batch(5, 9, max_timestamp=1500)]
+    offsets = OffsetIndexEntries(offset_index([(9, 100), (12, 150)]))
+    times = TimeIndexEntries(time_index([(1000, 4), (1400, 9)]))
+    for judge in (offsets, times):
+        shown(judge, batches)
+    assert offsets.strays().first == "entry 1 says that offset 12 is at byte 150"
+    assert times.strays().first == "entry 1 says that offset 9 is the first with timestamp 1400"
+    assert offset_strays([], batches) == time_strays([], batches) == 0

@@ -19,8 +19,8 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, SegmentObject
+from include.tiering.segments.suspicion import Suspicion, explains_length, manifest_suspicion
 from include.tiering.settings import load_settings
-from include.tiering.sizes.compare_stored import Suspicion, explains_length, manifest_suspicion
 from spark_jobs.parent_watch import ParentWatch
 
 MOST_SUSPECTS: Final = 10_000

@@ -8,6 +8,7 @@ from sqlalchemy import Engine, select
 from include.tiering.database.schema import approvals, events, planned_deletions, planned_expirations
 from include.tiering.errors import LeaseLostError, RunWithdrawnError, StateConflictError
 from include.tiering.expiration.sql_deletions import SqlDeletionStore
+from include.tiering.model.fence import LeaseRole
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.verdict import Verdict
 from include.tiering.runs.contract import PartitionLease
@@ -20,7 +21,6 @@ from include.tiering.runs.deletion_contract import (
     plan_hash,
 )
 from include.tiering.runs.sql import SqlWorkStore
-from include.tiering.segments.contract import LeaseRole
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.expirations import expire_lease_of, planned_deletion, planned_expiration
 from tests.doubles.segments import (

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Engine
 
+from include.tiering.model.fence import Fence
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.verdict import Verdict
 from include.tiering.segments import sql_looks
-from include.tiering.segments.contract import Fence, Judgement, Look, QualityResult, RemoteLogMetadata
+from include.tiering.segments.contract import Judgement, Look, QualityResult, RemoteLogMetadata
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import DELETE_STARTED, FINISHED, fence_of, finish, partition_of, segment_of, update_of
 

@@ -16,9 +16,9 @@ from include.tiering.audit.removal_contract import (
 )
 from include.tiering.audit.sql_removals import SqlRemovalStore
 from include.tiering.errors import IllegalTransitionError, LeaseLostError, StateConflictError
+from include.tiering.model.fence import LeaseRole
 from include.tiering.runs.contract import PartitionLease
 from include.tiering.runs.sql import SqlWorkStore
-from include.tiering.segments.contract import LeaseRole
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.expirations import expire_lease_of
 from tests.doubles.segments import CLUSTER_ID, delete, fence_of, finish, partition_of, segment_of

@@ -12,6 +12,7 @@ from include.tiering.database.live_leases import MARGIN_MS
 from include.tiering.database.schema import events, leases
 from include.tiering.errors import LeaseLostError, StateConflictError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
+from include.tiering.model.fence import LeaseRole
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.runs.contract import (
     ALL_TOPICS,
@@ -29,7 +30,6 @@ from include.tiering.runs.contract import (
     WorkStore,
 )
 from include.tiering.runs.sql import SqlWorkStore
-from include.tiering.segments.contract import LeaseRole
 from tests.doubles.databases import EVERY
 from tests.doubles.segments import CLUSTER_ID, partition_of, planned
 

@@ -41,6 +41,7 @@ from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
 from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
 from include.tiering.metadata_sync.publication_contract import Intent
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
+from include.tiering.model.fence import Fence
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.record_digest import RangeDigest
@@ -50,7 +51,7 @@ from include.tiering.model.skipped_offsets import OffsetRange, without
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
 from include.tiering.runs.sql_plan_questions import SqlPlanQuestions
-from include.tiering.segments.contract import Fence, Look, QualityResult
+from include.tiering.segments.contract import Look, QualityResult
 from include.tiering.segments.whole_copy import WholeCopy
 from tests.doubles.copy_world import CLUSTER, World, copy_world
 from tests.doubles.manual_clock import ManualClock

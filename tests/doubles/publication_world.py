@@ -11,12 +11,12 @@ from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.kafka.metadata_topic.contract import MetadataTopic
 from include.tiering.metadata_sync.publish import Publisher, PublishObserver
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
+from include.tiering.model.fence import Fence
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
 from include.tiering.runs.sql import SqlWorkStore
-from include.tiering.segments.contract import Fence
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.segments import CLUSTER_ID, fence_of, finish, segment_of

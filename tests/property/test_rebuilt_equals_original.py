@@ -19,6 +19,7 @@ from include.tiering.database.schema import (
     skipped_offsets,
     topics,
 )
+from include.tiering.model.fence import Fence
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
@@ -30,7 +31,6 @@ from include.tiering.recovery.plan_rebuild import plan_rebuild
 from include.tiering.recovery.rebuild import Rebuild
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
 from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.segments.contract import Fence
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.manual_clock import ManualClock

@@ -11,9 +11,9 @@ from sqlalchemy import Connection, Select, and_, bindparam, exists, func, select
 
 from include.tiering.audit.removal_contract import RemovalOutcome, RemovalTotals
 from include.tiering.database.schema import planned_removals, segments
-from include.tiering.expiration import sql_deletion_totals
 from include.tiering.model.ids import Uuid
 from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.runs import sql_deletion_totals
 
 _TOMBSTONE: Final = int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
 _OF_RUN: Final = and_(

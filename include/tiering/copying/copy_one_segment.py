@@ -54,6 +54,7 @@ from include.tiering.errors import (
     TieringError,
 )
 from include.tiering.kafka.log_dirs.contract import CheckedSegment, OpenSegment, ReplicaId
+from include.tiering.model.fence import Fence
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from include.tiering.model.segment_state import RemoteLogSegmentState
@@ -62,7 +63,7 @@ from include.tiering.model.verdict import Verdict
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.runs.contract import PlannedSegment
-from include.tiering.segments.contract import Fence, RemoteLogMetadata, TopicRegistry
+from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.telemetry import for_partition, get_logger
 
 _log: Final = get_logger(__name__)

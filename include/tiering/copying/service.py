@@ -18,6 +18,7 @@ from include.tiering.copying.report import CopyRun
 from include.tiering.copying.skip_offsets import Skip, plan_skip, skip_offsets
 from include.tiering.kafka.cluster.contract import ClusterFacts
 from include.tiering.kafka.log_dirs.contract import LogSource, ScanReport
+from include.tiering.model.fence import LeaseRole
 from include.tiering.observers import StepObserver, ignore
 from include.tiering.quotas.contract import Quotas
 from include.tiering.quotas.topic_quota import TopicQuotas
@@ -26,7 +27,7 @@ from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.batch_surroundings import gate_and_heartbeat
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.runs.contract import Placement, SegmentOutcome, WorkItem, WorkStore
-from include.tiering.segments.contract import LeaseRole, RemoteLogMetadata, TopicRegistry
+from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.failed_copies import by_partition
 from include.tiering.segments.failed_copies_contract import FailedCopies
 from include.tiering.segments.own_topics import register_owners

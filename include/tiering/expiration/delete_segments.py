@@ -25,6 +25,7 @@ from typing import Final
 
 from include.tiering.clock import Clock
 from include.tiering.errors import RemoteStorageError
+from include.tiering.model.fence import LeaseRole
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
@@ -39,7 +40,7 @@ from include.tiering.runs.deletion_contract import (
     PlannedDeletion,
     PlannedExpiration,
 )
-from include.tiering.segments.contract import LeaseRole, RemoteLogMetadata, SegmentRow, TopicRegistry
+from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow, TopicRegistry
 
 SEGMENTS_PER_GROUP: Final = 333
 """Three objects each make 999 keys, which a store takes in one request."""

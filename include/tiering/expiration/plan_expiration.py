@@ -22,6 +22,7 @@ from include.tiering.kafka.log_dirs.contract import LogSegment, Replica, Replica
 from include.tiering.kafka.log_dirs.local_bytes import local_only_bytes, local_only_segments, without_doubtful
 from include.tiering.kafka.log_dirs.topic_patterns import matches
 from include.tiering.model.divergence import FIRST_HISTORY, is_left, newest_history
+from include.tiering.model.fence import LeaseRole
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.retention import (
     SUPERSEDED_HOLD_MS,
@@ -34,7 +35,7 @@ from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.runs.contract import WorkStore
 from include.tiering.runs.deletion_contract import PlannedDeletion, PlannedExpiration
-from include.tiering.segments.contract import LeaseRole, RemoteLogMetadata, SegmentRow, TopicRegistry
+from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow, TopicRegistry
 from include.tiering.segments.topic_standing import UNKNOWN_STANDING, TopicStanding
 
 _NOTHING_EXPIRES: Final = frozenset({Waits.NOT_READY, Waits.NOT_OURS})

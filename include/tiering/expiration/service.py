@@ -13,6 +13,7 @@ from include.tiering.errors import ClockDisagreesError, SourceError
 from include.tiering.expiration.clock_guard import ClockBounds, ClockGuard
 from include.tiering.expiration.delete_batch import DeleteBatch, DeleteResult
 from include.tiering.expiration.delete_segments import SegmentDeleter
+from include.tiering.expiration.deletion_demands import deletion_demands
 from include.tiering.expiration.plan_expiration import ExpirationPlan, ExpirationPlanner
 from include.tiering.expiration.recheck_plan import StillPlanned, still_planned, withdrawn
 from include.tiering.expiration.truncate import Truncation, plan_truncation, truncate
@@ -36,7 +37,7 @@ from include.tiering.runs.deletion_contract import (
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.topic_deletions_contract import TopicDeletions
 from include.tiering.segments.topic_names import TopicNames
-from include.tiering.segments.topic_standing import TopicStanding, deletion_demands
+from include.tiering.segments.topic_standing import TopicStanding
 from include.tiering.telemetry import get_logger
 from include.tiering.telemetry.metrics import process_recorder
 

@@ -10,10 +10,11 @@ from include.tiering.database.partition_rows import in_partition, key_of, partit
 from include.tiering.database.schema import planned_deletions, planned_expirations, runs, segments
 from include.tiering.database.statements import stored_text
 from include.tiering.errors import RunWithdrawnError, StateConflictError
-from include.tiering.expiration import sql_released_runs
 from include.tiering.model.divergence import FIRST_HISTORY
+from include.tiering.model.fence import LeaseRole
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.runs import sql_released_runs
 from include.tiering.runs.deletion_contract import (
     DeletionItem,
     DeletionOutcome,
@@ -22,7 +23,6 @@ from include.tiering.runs.deletion_contract import (
     plan_hash,
 )
 from include.tiering.runs.run_tries import is_try_of
-from include.tiering.segments.contract import LeaseRole
 
 _OF_RUN: Final = and_(
     planned_deletions.c.cluster_id == bindparam("of_cluster"), planned_deletions.c.run_id == bindparam("of_run")

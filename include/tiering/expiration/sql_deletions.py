@@ -17,10 +17,11 @@ from include.tiering.database.schema import (
     planned_expirations,
 )
 from include.tiering.database.transactions import reading, writing
-from include.tiering.expiration import sql_deletion_plans, sql_deletion_totals, sql_released_runs
+from include.tiering.expiration import sql_deletion_plans
+from include.tiering.model.fence import Fence, LeaseRole
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.runs import sql_lease_rows
+from include.tiering.runs import sql_deletion_totals, sql_lease_rows, sql_released_runs
 from include.tiering.runs.contract import ALL_TOPICS, PartitionLease
 from include.tiering.runs.deletion_contract import (
     DeletionItem,
@@ -29,7 +30,6 @@ from include.tiering.runs.deletion_contract import (
     PlannedExpiration,
     TopicTotals,
 )
-from include.tiering.segments.contract import Fence, LeaseRole
 
 _CANDIDATES: Final = 16
 

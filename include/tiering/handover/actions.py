@@ -16,6 +16,7 @@ from include.tiering.kafka.cluster.records_contract import ServedRecords
 from include.tiering.metadata_sync.plan_publication import PublicationPlan
 from include.tiering.metadata_sync.publish import Publisher
 from include.tiering.model.depth import Depth
+from include.tiering.model.fence import Fence
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.record_digest import RangeDigest, RecordDigest
 from include.tiering.model.skipped_offsets import OffsetRange, without
@@ -23,7 +24,7 @@ from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.batch_room import BatchEnd
-from include.tiering.segments.contract import Fence, RemoteLogMetadata
+from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.settings import TieringSettings
 from include.tiering.verification.service import VerificationService
 

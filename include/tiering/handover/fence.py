@@ -18,8 +18,8 @@ from include.tiering.handover.gate import plan_hash, seed_of, verified
 from include.tiering.handover.handover import HandoverStep
 from include.tiering.handover.ports import DONE, HandoverRun, StepEnd, StepResult
 from include.tiering.handover.preconditions import facts_of, judged
+from include.tiering.model.fence import LeaseRole
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.segments.contract import LeaseRole
 
 _ROLES = (LeaseRole.COPY, LeaseRole.EXPIRE)
 

@@ -24,10 +24,11 @@ from include.tiering.kafka.cluster.contract import TopicFacts
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
 from include.tiering.model.divergence import newest_history, open_divergence
+from include.tiering.model.fence import LeaseRole
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.verdict import Verdict
-from include.tiering.segments.contract import LeaseRole, RemoteLogMetadata, SegmentRow
+from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 
 _LIST_OFFSETS: Final = 2
 _LATEST_TIERED_VERSION: Final = 9

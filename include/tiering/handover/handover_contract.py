@@ -11,10 +11,10 @@ from typing import Protocol
 
 from include.tiering.handover.checks.handover_check import CheckResult
 from include.tiering.handover.handover import HandoverState, HandoverStep
+from include.tiering.model.fence import LeaseRole
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.runs.contract import PartitionLease
 from include.tiering.runs.deletion_contract import Approval
-from include.tiering.segments.contract import LeaseRole
 
 
 @dataclass(frozen=True, slots=True)

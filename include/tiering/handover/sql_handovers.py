@@ -27,10 +27,10 @@ from include.tiering.handover.handover_contract import (
     SeededPartition,
 )
 from include.tiering.handover.sql_handover_rows import handover_of
+from include.tiering.model.fence import LeaseRole
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.runs import sql_lease_rows
 from include.tiering.runs.contract import PartitionLease
-from include.tiering.segments.contract import LeaseRole
 
 _EVENT: Final = "handover"
 

@@ -7,7 +7,6 @@ from typing import Final
 
 from include.tiering.handover.handover import HandoverState, HandoverStep
 from include.tiering.handover.handover_contract import Handover
-from include.tiering.operations.diagnose import Cause, Diagnosis
 from include.tiering.units import format_duration
 
 ALONE_MS: Final = 5 * 60 * 1000
@@ -28,20 +27,6 @@ class ForgottenHandover:
 def forgotten_handovers(open_handovers: Iterable[Handover], now_ms: int) -> list[ForgottenHandover]:
     """Those that ought to go on and have no driver, and those that wait for a person for too long."""
     return [found for one in open_handovers if (found := _forgotten(one, now_ms)) is not None]
-
-
-def diagnose_handovers(open_handovers: Iterable[Handover]) -> tuple[Diagnosis, ...]:
-    """For `doctor`: at which step each is, and what it waits for."""
-    return tuple(
-        Diagnosis(
-            one.topic,
-            None,
-            Cause.HANDOVER,
-            f"a hand-over is {one.state} at {one.step}" + (f": {one.detail}" if one.detail else ""),
-            f"./tiering handover {one.topic} --resume, or --undo",
-        )
-        for one in open_handovers
-    )
 
 
 def _forgotten(handover: Handover, now_ms: int) -> ForgottenHandover | None:

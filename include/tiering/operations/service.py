@@ -13,11 +13,11 @@ from include.tiering.copying.copy_plan import CopyPlan
 from include.tiering.copying.planner import CopyPlanner
 from include.tiering.database.migrations import require_head
 from include.tiering.errors import AirflowApiError, BrokersError, MetadataUnavailableError, SourceError
-from include.tiering.handover.watchdog import diagnose_handovers
 from include.tiering.kafka.cluster.brokers_contract import Brokers
 from include.tiering.kafka.cluster.contract import ClusterFacts
 from include.tiering.kafka.log_dirs.contract import LogSource, Replica, UnfinishedTransaction
 from include.tiering.kafka.log_dirs.topic_patterns import matches
+from include.tiering.model.fence import LeaseRole
 from include.tiering.operations.checks import (
     HANDOVERS,
     LEASES,
@@ -28,12 +28,12 @@ from include.tiering.operations.checks import (
     DeploymentChecks,
 )
 from include.tiering.operations.diagnose import Diagnosis, Evidence, diagnose
+from include.tiering.operations.diagnose_handovers import diagnose_handovers
 from include.tiering.operations.left_damage import with_left_damage
 from include.tiering.operations.partition_readiness import NOTHING_PLANNED, partition_readiness, unread_partitions
 from include.tiering.operations.readiness import Readiness, run_checks
 from include.tiering.quotas.contract import QuotaLedger
 from include.tiering.quotas.topic_quota import TopicQuotas
-from include.tiering.segments.contract import LeaseRole
 from include.tiering.segments.failed_copies import by_partition
 from include.tiering.settings import TieringSettings
 

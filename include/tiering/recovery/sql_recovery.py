@@ -26,6 +26,7 @@ from include.tiering.database.statements import stored_text
 from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import StateConflictError
 from include.tiering.model.divergence import FIRST_HISTORY, Followed
+from include.tiering.model.fence import Fence
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from include.tiering.model.segment_origin import SegmentOrigin
@@ -34,7 +35,7 @@ from include.tiering.model.store_marker import StoreMarker
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.model.verdict import Verdict
 from include.tiering.recovery.recovery_contract import RecoveredPartition, StoredSegment
-from include.tiering.segments.contract import Fence, SegmentRow
+from include.tiering.segments.contract import SegmentRow
 from include.tiering.segments.sql_changes import SegmentChanges
 from include.tiering.segments.sql_counters import count_in
 from include.tiering.segments.sql_divergences import add_decided

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from include.tiering.errors import ClusterFactsError, ForeignClusterError, SettingError, SourceError
 from include.tiering.kafka.cluster.brokers_contract import Brokers
@@ -11,7 +11,16 @@ from include.tiering.kafka.log_dirs.dirs import LogDir, identify
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.runs.contract import ANYWHERE, Placement
 from include.tiering.settings import TieringSettings
-from include.tiering.sizes.describe_log_dirs import KnownLogDir
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLogDir:
+    """One entry of `log_dirs`. `directory_id` is None if the directory cannot be believed; `error` says why."""
+
+    broker_id: int
+    path: str
+    directory_id: str | None
+    error: str | None = None
 
 
 def named_log_dirs(settings: TieringSettings) -> list[LogDir]:

@@ -29,9 +29,9 @@ from include.tiering.database.partition_rows import in_partition, key_of, partit
 from include.tiering.database.schema import leases, topics
 from include.tiering.database.statements import insert_for
 from include.tiering.errors import LeaseLostError
+from include.tiering.model.fence import Fence, LeaseRole
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.runs.contract import LeaseAhead, LeaseHolder, LiveLease, PartitionLease
-from include.tiering.segments.contract import Fence, LeaseRole
 
 _RELEASED: Final = 0
 _IN_ROLE: Final = and_(in_partition(leases), leases.c.role == bindparam("of_role"))

@@ -12,6 +12,7 @@ from include.tiering.database.partition_rows import in_partition, key_of, partit
 from include.tiering.database.schema import planned_partitions, planned_segments, runs
 from include.tiering.database.statements import insert_if_absent, stored_text
 from include.tiering.errors import StateConflictError
+from include.tiering.model.fence import LeaseRole
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.runs.contract import (
     Placement,
@@ -20,7 +21,6 @@ from include.tiering.runs.contract import (
     SegmentOutcome,
     WorkItem,
 )
-from include.tiering.segments.contract import LeaseRole
 
 HAS_PLANNED_SEGMENT: ColumnElement[bool] = exists().where(
     planned_segments.c.cluster_id == planned_partitions.c.cluster_id,

@@ -5,11 +5,10 @@ answer a lookup by offset. Every change happens in one transaction with the coun
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 from include.tiering.model.epoch_history import Contradiction
+from include.tiering.model.fence import Fence
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
@@ -25,30 +24,6 @@ from include.tiering.segments.looks import Look as Look
 from include.tiering.segments.values import PartitionTruth as PartitionTruth
 from include.tiering.segments.values import QualityResult as QualityResult
 from include.tiering.segments.values import SegmentRow as SegmentRow
-
-
-class LeaseRole(StrEnum):
-    """What the holder of a lease does with the partition. As in Kafka, one copies while another expires.
-
-    Each role has its own leases and tokens. Where two want the same segment, compare-and-set on its state decides.
-    PUBLISH changes no segment: its holder is the one who writes about the partition into the metadata topic.
-    """
-
-    COPY = "copy"
-    EXPIRE = "expire"
-    PUBLISH = "publish"
-
-
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """Right to change one partition in one role.
-
-    A change with a token that is not the newest of its role fails with LeaseLostError.
-    """
-
-    topic_id_partition: TopicIdPartition
-    token: int
-    role: LeaseRole = LeaseRole.COPY
 
 
 class RemoteLogMetadata(Divergences, Protocol):

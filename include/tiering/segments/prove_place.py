@@ -11,7 +11,7 @@ from include.tiering.model.verdict import Verdict
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import KeptObject, ObjectKind, RemoteStorage
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
-from include.tiering.sizes.compare_stored import explains_length
+from include.tiering.segments.suspicion import explains_length
 
 ALL_OF: Final = 200
 """So many segments are looked at in all, each one if there are no more."""

@@ -12,6 +12,7 @@ from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.model.divergence import Divergence, Followed, SeenDivergence
 from include.tiering.model.epoch_history import Contradiction
+from include.tiering.model.fence import Fence
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
@@ -30,7 +31,7 @@ from include.tiering.segments import (
     sql_truth,
     sql_verdicts,
 )
-from include.tiering.segments.contract import Fence, PartitionSize, PartitionTruth, QualityResult, SegmentRow
+from include.tiering.segments.contract import PartitionSize, PartitionTruth, QualityResult, SegmentRow
 from include.tiering.segments.looks import Judgement, Look
 from include.tiering.segments.sql_changes import SegmentChanges
 from include.tiering.segments.sql_looks import record_look

@@ -30,12 +30,13 @@ from include.tiering.database.partition_rows import (
 from include.tiering.database.schema import segment_epochs, segments
 from include.tiering.database.statements import insert_for
 from include.tiering.errors import IllegalTransitionError, StateConflictError, UnknownSegmentError
+from include.tiering.model.fence import Fence
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.segment_state import RemoteLogSegmentState, is_legal_transition
 from include.tiering.model.verdict import Verdict
-from include.tiering.segments.contract import Fence, SegmentRow
+from include.tiering.segments.contract import SegmentRow
 from include.tiering.segments.sql_counters import count_in, count_out, highest_finished_offset
 from include.tiering.segments.sql_divergences import NEWEST_HISTORY, lower_highest, require_one_history
 from include.tiering.segments.sql_queries import find_segment

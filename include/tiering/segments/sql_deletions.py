@@ -16,12 +16,12 @@ from include.tiering.database.fencing import hold_fence
 from include.tiering.database.partition_rows import in_partition, key_of, lock_partition
 from include.tiering.database.schema import segments as rows
 from include.tiering.errors import IllegalTransitionError, StateConflictError
+from include.tiering.model.fence import Fence
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
-from include.tiering.segments.contract import Fence
 from include.tiering.segments.sql_changes import TIME_OF_STATE, require_same_partition
 from include.tiering.segments.sql_counters import count_in, count_out
 from include.tiering.segments.sql_stops import refresh_stop

@@ -19,10 +19,10 @@ from typing import Final
 from sqlalchemy import Connection, and_, delete, or_, select, tuple_
 
 from include.tiering.database.schema import leases, quality_results, segment_epochs, segments, topics
+from include.tiering.model.fence import LeaseRole
 from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.segments.contract import LeaseRole
 
 _TOMBSTONE: Final = int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
 _SEGMENT: Final = ("cluster_id", "topic_id", "partition", "segment_id")

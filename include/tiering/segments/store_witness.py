@@ -18,7 +18,7 @@ from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.absent import absent_kinds
 from include.tiering.remote_storage.contract import KeptObject, ObjectKind, RemoteStorage, SegmentReader
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
-from include.tiering.sizes.compare_stored import explains_length, manifest_suspicion
+from include.tiering.segments.suspicion import explains_length, manifest_suspicion
 
 
 class StoreWitness:

@@ -18,8 +18,6 @@ from typing import Final
 from include.tiering.errors import ClusterFactsError
 from include.tiering.kafka.cluster.contract import ClusterFacts, TopicFacts
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.retention import DeletionReason
-from include.tiering.runs.deletion_contract import PlannedExpiration
 from include.tiering.segments.topic_deletions_contract import TopicDeletion, TopicDeletions
 from include.tiering.telemetry import get_logger
 from include.tiering.units import format_utc
@@ -145,25 +143,6 @@ class TopicWatch:
         except ClusterFactsError as error:
             _log.info("topic facts cannot be asked: %s", error)
             return False
-
-
-def deletion_demands(plan: Iterable[PlannedExpiration], recorded: Mapping[Uuid, TopicDeletion]) -> dict[Uuid, str]:
-    """One sentence for each topic whose segments go because it was deleted: that is never done without a person."""
-    topics = {
-        planned.topic_id_partition.topic_id: planned.topic_id_partition.topic
-        for planned in plan
-        if any(one.reason == DeletionReason.TOPIC_DELETED for one in planned.deletions)
-    }
-    return {
-        topic_id: f"{topic} ({topic_id}): {_why_all_goes(recorded.get(topic_id))}" for topic_id, topic in topics.items()
-    }
-
-
-def _why_all_goes(deletion: TopicDeletion | None) -> str:
-    if deletion is None:
-        return "all of it would go because the topic was deleted, which is no longer recorded"
-    seen = f"seen {format_utc(deletion.seen_at_ms)}, {deletion.evidence}"
-    return f"the topic was deleted ({seen}): all of it goes, which always needs an approval"
 
 
 def _kept_because(deletion: TopicDeletion, due_ms: int, now_ms: int, *, can_answer: bool, is_there: bool) -> str:

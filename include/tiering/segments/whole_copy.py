@@ -8,7 +8,7 @@ from include.tiering.formats.manifest import parse_manifest
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoredObject
 from include.tiering.segments.contract import SegmentRow
-from include.tiering.sizes.compare_stored import explains_length, manifest_suspicion
+from include.tiering.segments.suspicion import explains_length, manifest_suspicion
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,27 +8,15 @@ believed if the row and the store say the same when they are asked again. Nothin
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 
-from include.tiering.errors import FormatError, RemoteResourceNotFoundError, RemoteStorageError
-from include.tiering.formats.manifest import parse_manifest
+from include.tiering.errors import RemoteResourceNotFoundError, RemoteStorageError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_data import IndexType
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.segments.contract import RemoteLogMetadata
+from include.tiering.segments.suspicion import Suspicion, explains_length, manifest_suspicion
 from include.tiering.verification.judge import BrokenRule, Judge
 from include.tiering.verification.size_rules import StoredMeasure
-
-
-class Suspicion(StrEnum):
-    """Columns of `StoredMeasure`."""
-
-    MISSING = "missing"
-    UNKNOWN = "unknown"
-    OTHER_SIZE = "other_size"
-    OTHER_EPOCHS = "other_epochs"
-    UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,40 +51,6 @@ def settle_stored(
     return tuple(
         StoredDifference(measures[measure], tuple(breaches), tuple(believed[measures[measure]]))
         for measure, breaches in broken.items()
-    )
-
-
-def manifest_suspicion(metadata: RemoteLogSegmentMetadata, manifest: bytes) -> Suspicion | None:
-    """What a manifest says of its segment, beside what the row says: id, offsets, size and leader epochs."""
-    try:
-        described = parse_manifest(manifest).metadata
-    except FormatError:
-        return Suspicion.UNREADABLE
-    if described is None or _identity(described) != _identity(metadata):
-        return Suspicion.OTHER_EPOCHS
-    return None
-
-
-def explains_length(manifest: bytes | None, log_bytes: int, stored_bytes: int) -> bool:
-    """Whether the manifest says that a log of `log_bytes` is compressed or encrypted to `stored_bytes`."""
-    if manifest is None:
-        return False
-    try:
-        parsed = parse_manifest(manifest)
-    except FormatError:
-        return False
-    chunks = parsed.chunk_index
-    lengths = (chunks.original_file_size_bytes, chunks.stored_size_bytes)
-    return not parsed.is_plain and lengths == (log_bytes, stored_bytes)
-
-
-def _identity(metadata: RemoteLogSegmentMetadata) -> tuple[object, ...]:
-    return (
-        metadata.remote_log_segment_id,
-        metadata.start_offset,
-        metadata.end_offset,
-        metadata.segment_size_bytes,
-        metadata.segment_leader_epochs,
     )
 
 

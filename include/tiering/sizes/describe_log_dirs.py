@@ -6,16 +6,7 @@ from dataclasses import dataclass
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanReport
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.sizes import PartitionSize
-
-
-@dataclass(frozen=True, slots=True)
-class KnownLogDir:
-    """One entry of `log_dirs`. `directory_id` is None if the directory cannot be believed; `error` says why."""
-
-    broker_id: int
-    path: str
-    directory_id: str | None
-    error: str | None = None
+from include.tiering.runs.cluster_log_dirs import KnownLogDir
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ from include.tiering.remote_storage.object_store import ObjectStore
 from include.tiering.remote_storage.segment_reader import read_small
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.segments.contract import SegmentRow
-from include.tiering.sizes.compare_stored import Suspicion, settle_stored
+from include.tiering.segments.suspicion import Suspicion
+from include.tiering.sizes.compare_stored import settle_stored
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.measuring import measure_segment
 from include.tiering.verification.partition_measures import measure_partition

@@ -8,10 +8,10 @@ from include.tiering.expiration.delete_batch import DeleteBatch
 from include.tiering.expiration.delete_segments import SegmentDeleter
 from include.tiering.expiration.require_replacement import ReplacementCheck
 from include.tiering.model.epoch_history import MergedHistory
+from include.tiering.model.fence import LeaseRole
 from include.tiering.model.retention import DeletionReason
 from include.tiering.runs.deletion_contract import DeletionRun
 from include.tiering.segments import sql_truth
-from include.tiering.segments.contract import LeaseRole
 from include.tiering.segments.topic_standing import TopicWatch
 from tests.simulation.mutants.mutant import Call, Instead, Mutant, Patch, otherwise, said
 

@@ -11,10 +11,10 @@ from include.tiering.metadata_sync.plan_publication import PublicationStep
 from include.tiering.metadata_sync.publish import Publisher
 from include.tiering.metadata_sync.read_back import ReadBack
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
+from include.tiering.model.fence import Fence, LeaseRole
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.runs.contract import PartitionLease
-from include.tiering.segments.contract import Fence, LeaseRole
 from tests.simulation.mutants.mutant import Instead, Mutant, Patch, found_one, nothing, otherwise
 
 _plans = plan_publication.plan_publication

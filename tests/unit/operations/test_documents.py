@@ -24,12 +24,13 @@ from include.tiering.operations.ready_report import present_ready, waiting_lines
 from include.tiering.operations.status_report import Activity, present_status
 from include.tiering.reading.fetch_records import FetchedRecords, PartitionFetch
 from include.tiering.reading.report import present_fetch, present_records
+from include.tiering.runs.cluster_log_dirs import KnownLogDir
 from include.tiering.runs.contract import PlannedPartition, PlannedSegment, SegmentOutcome
 from include.tiering.segments.failed_copies import FailedCopy, Loss
 from include.tiering.segments.topic_deletions_contract import TopicDeletion
 from include.tiering.settings import load_settings
 from include.tiering.sizes.compare_tiers import DuplicateBytes, TierComparison
-from include.tiering.sizes.describe_log_dirs import KnownLogDir, LogDirDescription, ReplicaSize
+from include.tiering.sizes.describe_log_dirs import LogDirDescription, ReplicaSize
 from include.tiering.sizes.log_dirs_report import present_log_dirs
 from include.tiering.sizes.report import SizeReport, present_sizes
 from include.tiering.verification.judge import QualityFinding

@@ -10,6 +10,7 @@ from sqlalchemy import Engine, select
 from include.tiering.database.schema import events
 from include.tiering.errors import RemoteStorageUnavailableError
 from include.tiering.model.divergence import SeenBy, SeenDivergence
+from include.tiering.model.fence import Fence, LeaseRole
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.model.topic_owner import TopicOwner
@@ -20,7 +21,6 @@ from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.runs.contract import SegmentOutcome
 from include.tiering.runs.sql import SqlWorkStore
-from include.tiering.segments.contract import Fence, LeaseRole
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.segments import CLUSTER_ID, FINISHED, STARTED, delete, lease_of, update_of, uuid

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from include.tiering.errors import BrokersForbiddenError, BrokersUnavailableError, ClusterFactsError
+from include.tiering.expiration.deletion_demands import deletion_demands
 from include.tiering.kafka.cluster.admin_facts import AdminFacts
 from include.tiering.kafka.cluster.contract import TopicFacts
 from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
@@ -12,7 +13,7 @@ from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.retention import DeletionReason
 from include.tiering.runs.deletion_contract import PlannedExpiration
 from include.tiering.segments.topic_deletions_contract import TopicDeletion
-from include.tiering.segments.topic_standing import TopicStanding, TopicWatch, deletion_demands
+from include.tiering.segments.topic_standing import TopicStanding, TopicWatch
 from tests.doubles.expirations import planned_deletion
 from tests.doubles.memory_topic_deletions import SEEN_MS, MemoryTopicDeletions
 from tests.doubles.model_brokers import ModelBrokers

@@ -17,7 +17,8 @@ from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.segments.contract import SegmentRow
-from include.tiering.sizes.compare_stored import Suspicion, explains_length, manifest_suspicion, settle_stored
+from include.tiering.segments.suspicion import Suspicion, explains_length, manifest_suspicion
+from include.tiering.sizes.compare_stored import settle_stored
 from include.tiering.verification.size_rules import STORED_RULES
 from tests.doubles.memory_metadata import MemoryMetadata
 from tests.doubles.plain_judge import PlainJudge

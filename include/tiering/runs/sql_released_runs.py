@@ -12,8 +12,8 @@ from include.tiering.database.events import record_event
 from include.tiering.database.schema import approvals, leases, runs
 from include.tiering.database.statements import insert_if_absent, stored_text
 from include.tiering.errors import StateConflictError
+from include.tiering.model.fence import LeaseRole
 from include.tiering.runs.deletion_contract import Approval, DeletionRun, Withdrawal
-from include.tiering.segments.contract import LeaseRole
 
 _IS_RUN: Final = and_(runs.c.cluster_id == bindparam("of_cluster"), runs.c.run_id == bindparam("of_run"))
 _APPROVED: Final = and_(approvals.c.cluster_id == runs.c.cluster_id, approvals.c.run_id == runs.c.run_id)

@@ -1,10 +1,10 @@
 """What every report consists of: a JSON document, tables for people, one line, and whether it holds findings."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from include.tiering.kafka.log_dirs.contract import ScanError
+from include.tiering.errors import printable
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 
@@ -68,31 +68,28 @@ def epoch_pairs(leader_epochs: LeaderEpochs) -> list[list[int]]:
     return [[entry.epoch, entry.start_offset] for entry in leader_epochs]
 
 
-def error_document(error: ScanError) -> Document:
-    return {"path": error.path, "position": error.position, "error": error.error, "message": error.message}
-
-
-def error_table(errors: tuple[ScanError, ...]) -> tuple[Table, ...]:
-    """No table if there is no error."""
-    if not errors:
-        return ()
-    rows = tuple((error.path, "" if error.position is None else str(error.position), error.message) for error in errors)
-    return (Table("could not be read", ("path", "byte>", "message"), rows),)
-
-
-def notes_member(notes: tuple[ScanError, ...]) -> Document:
-    """What is wrong where nothing will be read; no member if there is nothing."""
-    return {"notes": [error_document(note) for note in notes]} if notes else {}
-
-
-def note_table(notes: tuple[ScanError, ...]) -> tuple[Table, ...]:
-    """What is wrong where nothing will be read; no table if there is nothing."""
-    if not notes:
-        return ()
-    rows = tuple((note.path, "" if note.position is None else str(note.position), note.message) for note in notes)
-    return (Table("not needed by any copy, and damaged", ("path", "byte>", "message"), rows),)
-
-
 def count(number: int, one: str, many: str | None = None) -> str:
     """`1 segment`, `2 segments`"""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def as_text(presentation: Presentation) -> str:
+    """Its tables, one after another, and its summary line; control characters that a name may hold are escaped."""
+    return "\n".join([*map(_table, presentation.tables()), printable(presentation.summary)])
+
+
+def _table(table: Table) -> str:
+    heads = [column.removesuffix(">") for column in table.columns]
+    rows = [[printable(cell) for cell in row] for row in table.rows]
+    widths = [max(map(len, cells)) for cells in zip(heads, *rows, strict=True)]
+    to_right = [column.endswith(">") for column in table.columns]
+    lines = [heads, ["-" * width for width in widths], *rows]
+    return "\n".join([table.title, *(_line(cells, widths, to_right) for cells in lines), ""])
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], to_right: Sequence[bool]) -> str:
+    padded = (
+        cell.rjust(width) if right else cell.ljust(width)
+        for cell, width, right in zip(cells, widths, to_right, strict=True)
+    )
+    return "  ".join(padded).rstrip()

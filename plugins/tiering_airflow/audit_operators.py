@@ -18,7 +18,7 @@ from include.tiering.audit.record_contract import FindingState
 from include.tiering.audit.removal_contract import RemovalOutcome
 from include.tiering.audit.report import AuditRun, RemovalRun, present_audit, removal_sentence
 from include.tiering.errors import printable
-from include.tiering.presentation_text import as_text
+from include.tiering.presentation import as_text
 from include.tiering.runs.batch_room import BatchEnd
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.approval import approved_by, nobody_answered, put_question

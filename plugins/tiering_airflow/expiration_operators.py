@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from include.tiering.errors import SettingError, printable
 from include.tiering.expiration.report import ExpireRun, planned_sentence, present_expire
-from include.tiering.presentation_text import as_text
+from include.tiering.presentation import as_text
 from include.tiering.runs.approval_report import approval_question
 from include.tiering.runs.deletion_contract import DeletionOutcome
 from include.tiering.units import format_bytes, format_utc

@@ -15,7 +15,7 @@ from include.tiering.handover.handover import HandoverState, HandoverStep, is_be
 from include.tiering.handover.handover_contract import Handover, LocalRetention
 from include.tiering.handover.report import HandoverView, handover_question, latest_checks, present_handover, step_line
 from include.tiering.model.ids import Uuid
-from include.tiering.presentation_text import as_text
+from include.tiering.presentation import as_text
 from plugins.tiering_airflow.approval import approved_by, nobody_answered, put_question
 from plugins.tiering_airflow.config_operator import author
 from plugins.tiering_airflow.errors import ApprovalMissingError, HandoverRefusedError, HandoverWaitsError

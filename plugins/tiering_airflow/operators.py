@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from include.tiering.copying.plan_copy import placed_batches
 from include.tiering.copying.plan_report import needs_a_person
 from include.tiering.copying.report import present_copy
-from include.tiering.presentation_text import as_text
+from include.tiering.presentation import as_text
 from include.tiering.runs.contract import Placement, SegmentOutcome
 from include.tiering.runs.run_tries import id_of_try
 from include.tiering.units import format_bytes

@@ -13,7 +13,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from include.tiering.model.depth import Depth
-from include.tiering.presentation_text import as_text
+from include.tiering.presentation import as_text
 from include.tiering.units import format_bytes
 from include.tiering.verification.data_docs.quality_run import QualityRun
 from include.tiering.verification.plan_report import present_plan

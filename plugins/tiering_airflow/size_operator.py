@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import BaseOperator
 
-from include.tiering.presentation_text import as_text
+from include.tiering.presentation import as_text
 from include.tiering.sizes.report import present_sizes
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.errors import SizeDifferenceError, SparkJobError

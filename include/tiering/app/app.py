@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -21,6 +21,7 @@ from include.tiering.handover.actions import HandoverActions
 from include.tiering.handover.checks.handover_facts import StoreFacts
 from include.tiering.handover.keep_alive import kept_alive
 from include.tiering.handover.ports import HandoverLimits, HandoverPorts
+from include.tiering.handover.publication_guard import require_publishable
 from include.tiering.handover.service import HandoverService
 from include.tiering.metadata_sync.ingestion import IngestionService
 from include.tiering.metadata_sync.publication import PublicationService
@@ -198,7 +199,7 @@ class App:
             publisher=lambda: adapters.publisher,
             brokers=lambda: adapters.brokers,
             publications=stores.publications,
-            handovers=stores.handovers,
+            require_allowed=partial(require_publishable, stores.handovers),
             metadata=stores.metadata,
             registry=stores.registry,
             log_dirs=self.log_dirs,

@@ -34,7 +34,7 @@ class TextOutput:
     """Plain columns, whole lines whatever their length: for pipes and files."""
 
     def show(self, presentation: "Presentation") -> None:
-        from include.tiering.presentation_text import as_text
+        from include.tiering.presentation import as_text
 
         sys.stdout.write(as_text(presentation) + "\n")
 

@@ -12,6 +12,7 @@ from typing import Final
 from include.tiering.configs.pools_contract import (
     POOLS,
     UNKNOWN_AUTHOR,
+    LiveBatches,
     PoolMirror,
     Pools,
     PoolSpec,
@@ -19,7 +20,6 @@ from include.tiering.configs.pools_contract import (
     SeenPool,
 )
 from include.tiering.errors import AirflowApiError
-from include.tiering.runs.contract import WorkStore
 
 _CLOCKS_APART_MS: Final = 5_000
 
@@ -69,7 +69,7 @@ def mirror_pools(pools: Pools, mirror: PoolMirror) -> Mapping[str, PoolUsage]:
     return usages
 
 
-def look_at_pools(pools: Pools, mirror: PoolMirror, work: WorkStore) -> PoolsStatus:
+def look_at_pools(pools: Pools, mirror: PoolMirror, work: LiveBatches) -> PoolsStatus:
     """Airflow's own figures if it can be asked, else the mirror. Raises MetadataUnavailableError."""
     usages: Mapping[str, PoolUsage] = {}
     unavailable = None
@@ -80,12 +80,12 @@ def look_at_pools(pools: Pools, mirror: PoolMirror, work: WorkStore) -> PoolsSta
     return PoolsStatus(_statuses(usages, mirror, work), unavailable)
 
 
-def mirrored_pools(mirror: PoolMirror, work: WorkStore) -> PoolsStatus:
+def mirrored_pools(mirror: PoolMirror, work: LiveBatches) -> PoolsStatus:
     """What was seen last, without asking Airflow. Raises MetadataUnavailableError."""
     return PoolsStatus(_statuses({}, mirror, work))
 
 
-def _statuses(usages: Mapping[str, PoolUsage], mirror: PoolMirror, work: WorkStore) -> tuple[PoolStatus, ...]:
+def _statuses(usages: Mapping[str, PoolUsage], mirror: PoolMirror, work: LiveBatches) -> tuple[PoolStatus, ...]:
     seen = mirror.seen()
     return tuple(
         PoolStatus(spec, usages.get(spec.name), seen.get(spec.name), tuple(work.live_batches(spec.name)))

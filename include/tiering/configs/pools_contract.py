@@ -5,7 +5,7 @@ whoever can writes what Airflow said into a mirror in SQL, and a difference from
 somebody made: it is recorded there with its author.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -109,4 +109,12 @@ class PoolMirror(Protocol):
         Nothing is stored if the mirror has moved on since: what was asked before that is old news. True if this was
         a change of a known size; it is then in the history of the dynamic configs and in the event log, with `author`.
         """
+        ...
+
+
+class LiveBatches(Protocol):
+    """Who works in a pool now."""
+
+    def live_batches(self, pool: str) -> Sequence[str]:
+        """Ids of the batches that have reported lately."""
         ...

@@ -11,10 +11,9 @@ from include.tiering.configs.config_store import (
     accept_all,
 )
 from include.tiering.configs.mirror_pools import PoolsStatus, look_at_pools, mirror_pools, mirrored_pools
-from include.tiering.configs.pools_contract import READER_POOL, UNLIMITED_SLOTS, PoolMirror, Pools
+from include.tiering.configs.pools_contract import READER_POOL, UNLIMITED_SLOTS, LiveBatches, PoolMirror, Pools
 from include.tiering.configs.resize_pools import asks_for_pools, resize_pools
 from include.tiering.quotas.contract import QuotaLedger
-from include.tiering.runs.contract import WorkStore
 from include.tiering.settings import TieringSettings
 
 
@@ -33,7 +32,7 @@ class ConfigService:
         store: ConfigStore,
         pools: Callable[[], Pools],
         mirror: PoolMirror,
-        work: WorkStore,
+        work: LiveBatches,
         ledger: Callable[[], QuotaLedger],
         clock: Clock,
         claim: Callable[[], str | None],

@@ -1,40 +1,14 @@
 """What the dynamic configs say about topic quotas, read again when it is half a second old."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.clock import Clock
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigStore, ConfigValues, EntityType, numbers_of
-from include.tiering.quotas.contract import UNLIMITED
+from include.tiering.quotas.topic_quota_configs import TopicQuotaConfigs
 from include.tiering.quotas.topic_thresholds import TOPIC_THRESHOLD, TOTAL_THRESHOLD
 
 ENABLE: Final = "tiering.topic.quotas.enable"
 FRESH_SECONDS: Final = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class TopicQuotaConfigs:
-    """`totals` in bytes a second by broker id, "" for the default; `explicit` thresholds by topic."""
-
-    enabled: bool
-    totals: Mapping[str, int]
-    explicit: Mapping[str, int]
-
-    def total(self, broker_id: int) -> int | None:
-        """Of this broker, the default if it has none of its own; None without a limit."""
-        found = self.totals.get(str(broker_id), self.totals.get(ALL_BROKERS.entity_name))
-        return None if found == UNLIMITED else found
-
-    @classmethod
-    def of(cls, values: ConfigValues, *, enabled: bool) -> "TopicQuotaConfigs":
-        """`enabled` is the setting where no dynamic config speaks."""
-        switch = values.get(ALL_BROKERS, {}).get(ENABLE)
-        return cls(
-            enabled=enabled if switch is None else switch == "true",
-            totals=_by_name(values, EntityType.BROKERS, TOTAL_THRESHOLD),
-            explicit=_by_name(values, EntityType.TOPICS, TOPIC_THRESHOLD),
-        )
 
 
 class FreshTopicQuotaConfigs:
@@ -51,8 +25,18 @@ class FreshTopicQuotaConfigs:
         now = self._clock.monotonic()
         if self._known is None or now - self._known[0] >= FRESH_SECONDS:
             values = self._store.snapshot().values
-            self._known = (now, TopicQuotaConfigs.of(values, enabled=self._enabled))
+            self._known = (now, _configs_of(values, enabled=self._enabled))
         return self._known[1]
+
+
+def _configs_of(values: ConfigValues, *, enabled: bool) -> TopicQuotaConfigs:
+    """`enabled` is the setting where no dynamic config speaks."""
+    switch = values.get(ALL_BROKERS, {}).get(ENABLE)
+    return TopicQuotaConfigs(
+        enabled=enabled if switch is None else switch == "true",
+        totals=_by_name(values, EntityType.BROKERS, TOTAL_THRESHOLD),
+        explicit=_by_name(values, EntityType.TOPICS, TOPIC_THRESHOLD),
+    )
 
 
 def _by_name(values: ConfigValues, entity_type: EntityType, name: str) -> dict[str, int]:

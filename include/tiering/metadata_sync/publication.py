@@ -5,10 +5,9 @@ import secrets
 import socket
 from collections.abc import Callable, Collection
 
-from include.tiering.errors import PublicationRefusedError, SettingError
-from include.tiering.handover.handover import HandoverStep, is_before
-from include.tiering.handover.handover_contract import HandoverStore
+from include.tiering.errors import SettingError
 from include.tiering.kafka.cluster.brokers_contract import Brokers
+from include.tiering.kafka.cluster.contract import TopicFacts
 from include.tiering.kafka.cluster.known_topic import known_topic
 from include.tiering.metadata_sync.publication_contract import PublicationStore
 from include.tiering.metadata_sync.publish import Publisher
@@ -30,7 +29,11 @@ from include.tiering.telemetry.publication_metrics import show_publication
 
 
 class PublicationService:
-    """Publishes metadata records. Needs `cluster.bootstrap_servers`."""
+    """Publishes metadata records. Needs `cluster.bootstrap_servers`.
+
+    Args:
+        require_allowed: raises PublicationRefusedError while nothing of the topic may be published yet.
+    """
 
     def __init__(
         self,
@@ -39,7 +42,7 @@ class PublicationService:
         publisher: Callable[[], Publisher],
         brokers: Callable[[], Brokers],
         publications: PublicationStore,
-        handovers: HandoverStore,
+        require_allowed: Callable[[TopicFacts], None],
         metadata: RemoteLogMetadata,
         registry: TopicRegistry,
         log_dirs: ClusterLogDirs,
@@ -49,7 +52,7 @@ class PublicationService:
         self._publisher = publisher
         self._brokers = brokers
         self._publications = publications
-        self._handovers = handovers
+        self._require_allowed = require_allowed
         self._metadata = metadata
         self._registry = registry
         self._log_dirs = log_dirs
@@ -72,7 +75,7 @@ class PublicationService:
             UnknownTopicError, SendingStoppedError
         """
         self.require_free_broker_id()
-        self._require_looked_at(topic)
+        self._require_allowed(known_topic(self._brokers(), topic))
         log_starts = self._log_starts(topic, partitions)
         self._ownership.claim()
         this_process = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
@@ -102,16 +105,6 @@ class PublicationService:
             raise SettingError(f"topic {topic} ({topic_id}): no such partition has segments of the platform")
         offsets = self._brokers().partition_offsets(wanted)
         return {one: offsets.of(one).earliest for one in wanted}
-
-    def _require_looked_at(self, topic: str) -> None:
-        """What is published stays: nothing is before epochs, guards and bounds were looked at once more."""
-        handover = self._handovers.latest(known_topic(self._brokers(), topic).topic_id)
-        if handover is None or handover.state.has_ended or not is_before(handover.step, HandoverStep.PUBLISH):
-            return
-        raise PublicationRefusedError(
-            f"the hand-over of {topic} is at {handover.step} ({handover.state}), and publishes behind"
-            f" {HandoverStep.RECHECK}: ./tiering handover {topic} --resume"
-        )
 
     def require_free_broker_id(self) -> None:
         broker_id = self._settings.metadata_topic.broker_id

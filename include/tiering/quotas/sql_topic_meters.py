@@ -21,7 +21,6 @@ from typing import Final
 
 from sqlalchemy import Connection, Engine
 
-from include.tiering.configs.topic_quota_configs import FreshTopicQuotaConfigs, TopicQuotaConfigs
 from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.database.statements import serialise_writers
 from include.tiering.database.transactions import reading, writing
@@ -35,6 +34,7 @@ from include.tiering.quotas.sql_topic_meter_rows import (
 )
 from include.tiering.quotas.topic_meters import MeterKind, TopicMeters
 from include.tiering.quotas.topic_quota import Admission, BrokerUsage, TopicQuotaReport, TopicUsage
+from include.tiering.quotas.topic_quota_configs import CurrentTopicQuotaConfigs, TopicQuotaConfigs
 from include.tiering.quotas.topic_thresholds import is_refused, shared_threshold, thresholds
 
 SHARING_MS: Final = 3_600_000
@@ -47,7 +47,7 @@ class SqlTopicQuotas:
         self,
         engine: Engine,
         cluster_id: str,
-        configs: FreshTopicQuotaConfigs,
+        configs: CurrentTopicQuotaConfigs,
         *,
         now_ms: NowMs = database_now_ms,
     ) -> None:

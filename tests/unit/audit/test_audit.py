@@ -19,7 +19,7 @@ from include.tiering.audit.record_contract import (
 from include.tiering.audit.removal_contract import PlannedRemoval, RemovalItem, RemovalOutcome
 from include.tiering.audit.report import AuditRun, RemovalRun, present_accepted, present_audit
 from include.tiering.model.ids import RemoteLogSegmentId
-from include.tiering.presentation_text import as_text
+from include.tiering.presentation import as_text
 from include.tiering.runs.brake import BrakeReport, TopicAction
 from tests.doubles.segments import partition_of, uuid
 

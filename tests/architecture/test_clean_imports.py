@@ -38,7 +38,21 @@ def test_the_model_imports_no_sdk() -> None:
     assert not _loaded_by(modules).intersection(_SDKS)
 
 
-@pytest.mark.parametrize("directory", ["include/tiering/formats", "include/tiering/tasks"])
-def test_formats_and_tasks_import_no_heavy_sdk(directory: str) -> None:
+def test_formats_import_no_heavy_sdk() -> None:
     heavy = {"airflow", "pyspark", "boto3", "sqlalchemy", "great_expectations", "pandas"}
-    assert not _loaded_by(_modules_below(directory)).intersection(heavy)
+    assert not _loaded_by(_modules_below("include/tiering/formats")).intersection(heavy)
+
+
+@pytest.mark.parametrize(
+    "use_case",
+    ["copying", "expiration", "verification", "audit", "sizes", "metadata_sync", "handover", "recovery", "reading"],
+)
+def test_a_use_case_without_its_sql_imports_no_heavy_sdk(use_case: str) -> None:
+    heavy = {"airflow", "pyspark", "boto3", "sqlalchemy", "great_expectations", "pandas"}
+    modules = [
+        name
+        for name in _modules_below(f"include/tiering/{use_case}")
+        if not name.rpartition(".")[2].startswith(("sql_", "great_expectations_"))
+    ]
+    assert modules
+    assert not _loaded_by(modules).intersection(heavy)

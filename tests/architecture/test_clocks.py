@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-QUOTA = Path(__file__).parents[2] / "include/tiering/quota"
+QUOTA = Path(__file__).parents[2] / "include/tiering/quotas"
 OF_SHARES = (
     "book_ledger",
     "book_text",

@@ -1,6 +1,6 @@
 """kill -9 at every write of the store's generation, and a copy of the database that is made in the state which the kill
 left: of both, the first that plans owns the store, the other one is refused in one sentence, and no run needs a person.
-The crash table of `tasks/claim_store.py` is the specification.
+The crash table of `remote_storage/claim_store.py` is the specification.
 """
 
 import json

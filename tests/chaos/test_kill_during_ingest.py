@@ -1,5 +1,5 @@
 """kill -9 at every step of an ingest, page after page: each record is applied once, and rows are what a broker knows
-that read as far. The crash table of `tasks/ingest.py` is the specification.
+that read as far. The crash table of `metadata_sync/ingest.py` is the specification.
 """
 
 from collections.abc import Iterator

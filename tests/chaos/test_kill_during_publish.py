@@ -1,5 +1,5 @@
 """kill -9 of the publisher at each of its steps, 54 times in all: whoever reads the topic in between finds what a
-broker could be switched on with. The crash table of `tasks/publish.py` is the specification.
+broker could be switched on with. The crash table of `metadata_sync/publish.py` is the specification.
 
 The topic is kept in files, so it outlives its writers as brokers do; tests/kafka has the same against a broker.
 """

@@ -1,5 +1,5 @@
 """kill -9 at every named step of a rebuild, one after another: in the end the metadata are whole, and nobody used them
-before. The crash table of `tasks/rebuild.py` is the specification.
+before. The crash table of `recovery/rebuild.py` is the specification.
 """
 
 import pytest

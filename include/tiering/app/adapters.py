@@ -20,7 +20,7 @@ from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.configs.pools_contract import Pools
 from include.tiering.configs.topic_quota_configs import FreshTopicQuotaConfigs
 from include.tiering.database.engine import LOCK_WAIT_MS, open_engine
-from include.tiering.database.migrations import current_revision, require_head
+from include.tiering.database.migrations import current_revision, require_head, upgrade
 from include.tiering.database.store_identity import description_of, known_clusters, require_whole
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.kafka.cluster.admin_facts import AdminFacts
@@ -114,6 +114,16 @@ class Adapters:
     @cached_property
     def engine(self) -> Engine:
         return open_engine(self._database_url, clock=self.clock)
+
+    def upgrade_schema(self) -> None:
+        upgrade(self.engine)
+
+    def has_schema(self) -> bool:
+        """Raises MetadataUnavailableError if it is not at the revision of this version."""
+        if current_revision(self.engine) is None:
+            return False
+        require_head(self.engine)
+        return True
 
     @cached_property
     def cluster_id(self) -> str:

@@ -222,7 +222,8 @@ class App:
     def recovery(self) -> RecoveryService:
         adapters = self.adapters
         return RecoveryService(
-            engine=lambda: adapters.engine,
+            upgrade_schema=adapters.upgrade_schema,
+            has_schema=adapters.has_schema,
             unguarded=lambda: adapters.unguarded_storage,
             storage=lambda: adapters.storage,
             place=lambda: adapters.place,

@@ -4,10 +4,7 @@ from collections.abc import Callable, Collection
 from enum import StrEnum
 from typing import Final
 
-from sqlalchemy import Engine
-
 from include.tiering.clock import Clock
-from include.tiering.database.migrations import current_revision, require_head, upgrade
 from include.tiering.model.ids import Uuid
 from include.tiering.model.store_marker import RaisedBy, StoreMarker, StorePlace
 from include.tiering.observers import ignore
@@ -31,13 +28,15 @@ class RecoveryService:
     What needs a database that serves a cluster is asked for when a call needs it: a rebuild begins without.
 
     Args:
+        has_schema: whether the database has one; raises MetadataUnavailableError if it is not that of this version.
         recovery_of: where the metadata of a cluster id are rebuilt.
     """
 
     def __init__(
         self,
         *,
-        engine: Callable[[], Engine],
+        upgrade_schema: Callable[[], None],
+        has_schema: Callable[[], bool],
         unguarded: Callable[[], RemoteStorage],
         storage: Callable[[], RemoteStorage],
         place: Callable[[], StorePlace],
@@ -52,7 +51,8 @@ class RecoveryService:
         clock: Clock,
         random_bytes: Callable[[int], bytes],
     ) -> None:
-        self._engine = engine
+        self._upgrade_schema = upgrade_schema
+        self._has_schema = has_schema
         self._unguarded = unguarded
         self._storage = storage
         self._place = place
@@ -94,7 +94,7 @@ class RecoveryService:
     ) -> RebuildReport:
         """Rebuild in this process, or go on with it; a dry run reads the same and changes nothing."""
         if not dry_run:
-            upgrade(self._engine())
+            self._upgrade_schema()
         recovery = None if dry_run else self._recovery_of(plan.found.cluster_id)
         task = Rebuild(self._unguarded(), recovery, self._clock, observe, author)
         wanted = StoreMarker(
@@ -125,7 +125,6 @@ class RecoveryService:
         return task.run(plan, run_id)
 
     def _rebuild_begun(self, found: StoreMarker) -> StoreMarker | None:
-        if current_revision(self._engine()) is None:
+        if not self._has_schema():
             return None
-        require_head(self._engine())
         return self._recovery_of(found.cluster_id).begun(found)

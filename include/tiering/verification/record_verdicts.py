@@ -4,7 +4,7 @@ A look that is less deep than the one that failed a segment cannot acquit it: a 
 keeps what it said last, and with it the verdict.
 
 Two processes may look at one segment at once. Each knows the row as it was before its look began, and acquits of
-nothing that was found since (`remote_metadata/looks.py`): in whatever order they are recorded, and wherever one of them
+nothing that was found since (`segments/looks.py`): in whatever order they are recorded, and wherever one of them
 dies, what either convicted is not PASSED before somebody has looked again.
 """
 

@@ -55,7 +55,7 @@ def outcomes(app: "App", log_dirs: Mapping[int, Path], into: Path) -> list[Parti
     """One outcome per partition with a replica to copy from, segments read back into `into`. Raises TieringError."""
     sizes = {size.topic_id_partition: size for size in app.sizes.partition_sizes()}
     found = []
-    for replica in app.copying.scan().replicas:
+    for replica in app.log_dirs.scan_all().replicas:
         partition = replica.topic_id_partition
         if not replica.chosen:
             continue

@@ -26,7 +26,7 @@ from plugins.tiering_airflow.quality_operators import (
 )
 from plugins.tiering_airflow.quality_pages import report_url
 from tests.doubles.airflow_home import Deployment, deployment
-from tests.unit.quality.data_docs.test_pages import FINDING
+from tests.unit.verification.data_docs.test_pages import FINDING
 
 RUN_ID = "manual__2026-01-01"
 FORM = {"topics": None, "depth": "deep", "which": "due", "share": None, "limit_bytes": None, "dry_run": False}

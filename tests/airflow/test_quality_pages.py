@@ -24,7 +24,7 @@ from plugins.tiering_airflow.quality_pages import (
     report_path,
     report_url,
 )
-from tests.unit.quality.data_docs.test_pages import FINDING, RUN
+from tests.unit.verification.data_docs.test_pages import FINDING, RUN
 
 SERVER = "http://localhost:8080"
 REPORT = f"{SERVER}/tiering/quality/dags/tiering_quality/runs/scheduled__2026-11-21T20%3A00%3A00%2B00%3A00"

@@ -20,7 +20,7 @@ from plugins.tiering_airflow.quality_web import QualityPlugin
 from tests.doubles.airflow_home import airflow_database
 from tests.doubles.self_contained import parsed
 from tests.doubles.source_tree import ROOT
-from tests.unit.quality.data_docs.test_pages import RUN
+from tests.unit.verification.data_docs.test_pages import RUN
 
 # Airflow's web application imports a test client.
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`")

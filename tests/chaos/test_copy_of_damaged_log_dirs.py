@@ -51,7 +51,7 @@ def eligible_when_sound() -> dict[str, list[int]]:
     with open_app(load_settings(environ=variables(broker_data("public") / PART, Path("/nowhere")))) as app:
         return {
             str(replica.topic_id_partition): [s.base_offset for s in replica.segments if s.eligible]
-            for replica in app.copying.scan().replicas
+            for replica in app.log_dirs.scan_all().replicas
         }
 
 

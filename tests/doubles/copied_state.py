@@ -9,7 +9,7 @@ from include.tiering.remote_storage.marker import MARKER_KEY
 def require_whole(app: App) -> None:
     """Every eligible segment is FINISHED exactly once, equals its source, and nothing else is stored."""
     expected_keys = {MARKER_KEY}
-    for replica in app.copying.scan(topics=app.settings.topics.include).replicas:
+    for replica in app.log_dirs.scan_all(topics=app.settings.topics.include).replicas:
         if not replica.chosen:
             continue
         rows = app.adapters.stores.metadata.list_segments(replica.topic_id_partition)

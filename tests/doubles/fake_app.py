@@ -302,7 +302,6 @@ class FakeApp:
 
     def _add_services(self) -> None:
         self.copying = SimpleNamespace(
-            scan=self._scan,
             plan=self._plan_copy,
             run_batch=self._copy_batch,
             left_work=self._left_work,
@@ -311,6 +310,7 @@ class FakeApp:
             follow_source=self._follow_source,
             skip_offsets=self._skip_offsets,
         )
+        self.log_dirs = SimpleNamespace(scan_all=self._scan)
         self.verification = SimpleNamespace(
             verify_run=self._verify,
             turn_of_now=self._turn_of_now,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from include.tiering.app import App, open_app, quality_verbs
+from include.tiering.app import App, adapters, open_app
 from include.tiering.model.depth import Depth
 from include.tiering.segments import sql_looks
 from include.tiering.settings import load_settings
@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("run_id")
     parser.add_argument("--kill-at", choices=POINTS)
     arguments = parser.parse_args()
-    quality_verbs._great_expectations = plain_judge
+    adapters._great_expectations = plain_judge
     verify_planned.GROUP_SEGMENTS = GROUP
     with open_app(load_settings()) as app:
         prepare(app, arguments.run_id)

@@ -121,7 +121,7 @@ def ask(app: App, *fetches: PartitionFetch, client: str | None = None) -> list[F
 
 
 def test_every_segment_from_its_start_middle_and_end(copied: App) -> None:
-    logs = {partition: log_of(copied, partition) for partition in copied.metadata.partitions()}
+    logs = {partition: log_of(copied, partition) for partition in copied.adapters.stores.metadata.partitions()}
     fetches = [
         PartitionFetch(segment.topic_id_partition, offset, MAX_BYTES)
         for segment in segments(copied)
@@ -142,9 +142,9 @@ def test_every_segment_from_its_start_middle_and_end(copied: App) -> None:
 
 
 def test_a_consumer_that_goes_on_gets_the_whole_log_once(copied: App) -> None:
-    for partition in copied.metadata.partitions():
+    for partition in copied.adapters.stores.metadata.partitions():
         log = log_of(copied, partition)
-        offset, got = first_of(copied.metadata.list_segments(partition)[0].metadata), b""
+        offset, got = first_of(copied.adapters.stores.metadata.list_segments(partition)[0].metadata), b""
         log = [batch for batch in log if batch[1] >= offset]
         while offset <= log[-1][1]:
             (answer,) = ask(copied, PartitionFetch(partition, offset, 200_000))
@@ -178,7 +178,7 @@ def test_the_first_batch_comes_even_if_it_is_larger(copied: App) -> None:
 
 
 def test_one_bad_partition_keeps_no_other(copied: App) -> None:
-    first, second, *_ = copied.metadata.partitions()
+    first, second, *_ = copied.adapters.stores.metadata.partitions()
     good = PartitionFetch(second, log_of(copied, second)[-1][0], MAX_BYTES)
     beyond = PartitionFetch(first, log_of(copied, first)[-1][1] + 1_000_000, MAX_BYTES)
     answers = {answer.fetch: answer for answer in ask(copied, beyond, good)}
@@ -189,11 +189,11 @@ def test_one_bad_partition_keeps_no_other(copied: App) -> None:
 def test_only_what_passed_is_served(copied: App) -> None:
     segment = segments(copied)[-1]
     asked = PartitionFetch(segment.topic_id_partition, segment.end_offset, MAX_BYTES)
-    copied.metadata.record_verdict(segment.remote_log_segment_id, Verdict.NONE)
+    copied.adapters.stores.metadata.record_verdict(segment.remote_log_segment_id, Verdict.NONE)
     try:
         (answer,) = ask(copied, asked)
     finally:
-        copied.metadata.record_verdict(segment.remote_log_segment_id, Verdict.PASSED)
+        copied.adapters.stores.metadata.record_verdict(segment.remote_log_segment_id, Verdict.PASSED)
     assert isinstance(answer.error, OffsetOutOfRangeError)
     assert "its verdict is none" in str(answer.error)
     assert ask(copied, asked)[0].records

@@ -75,17 +75,17 @@ def test_a_deployment_scans_with_exact_bounds_and_refuses_an_old_copy_of_the_dir
     with open_app(_settings(cluster, cluster.broker.log_dir, tmp_path)) as app:
 
         def is_flushed() -> bool:
-            (replica,) = app.copying.scan(topics=[name]).replicas
+            (replica,) = app.log_dirs.scan_all(topics=[name]).replicas
             return all(segment.eligible or segment.active for segment in replica.segments)
 
         wait_until(is_flushed, "all that has rolled may be copied")
-        (replica,) = app.copying.scan(topics=[name]).replicas
+        (replica,) = app.log_dirs.scan_all(topics=[name]).replicas
         said = world.brokers.partition_offsets([partition]).of(partition)
         assert replica.bounds is BoundsQuality.EXACT
         assert (replica.high_watermark, replica.last_stable_offset) == (said.high_watermark, said.last_stable_offset)
         assert len(replica.segments) >= 2
     world.append(name, 1)
     with open_app(_settings(cluster, copy, tmp_path)) as app:
-        report = app.copying.scan(topics=[name])
+        report = app.log_dirs.scan_all(topics=[name])
         assert {one.reason for one in report.replicas[0].segments} == {IneligibleReason.STALE_LOG_DIR}
         assert f"has replicated up to {said.high_watermark + 1}" in report.errors[0].message

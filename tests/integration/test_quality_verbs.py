@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from include.tiering.app import App, open_app, quality_verbs
+from include.tiering.app import App, adapters, open_app
 from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.database.schema import segments
 from include.tiering.errors import MetadataUnavailableError
@@ -29,7 +29,7 @@ def plain_judge(suites: Sequence[Suite], results_dir: Path | None) -> PlainJudge
 @pytest.fixture
 def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
     """Without log dirs, so that nothing but metadata and store is asked."""
-    monkeypatch.setattr(quality_verbs, "_great_expectations", plain_judge)
+    monkeypatch.setattr(adapters, "_great_expectations", plain_judge)
     brokers = broker_data("public") / "stopped"
     settings = load_settings(
         environ={
@@ -154,7 +154,7 @@ def test_nobody_is_asked_to_judge_before_there_is_something(
     def imported_too_early(*_: object) -> None:
         raise AssertionError("Great Expectations takes seconds to import")
 
-    monkeypatch.setattr(quality_verbs, "_great_expectations", imported_too_early)
+    monkeypatch.setattr(adapters, "_great_expectations", imported_too_early)
     assert app.verification.verify_run().segments == 0
     assert app.verification.verify_run("unknown-run").segments == 0
     assert reasons(app, "v-1") == set()

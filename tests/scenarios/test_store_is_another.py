@@ -174,7 +174,7 @@ def test_a_copy_of_the_database_neither_copies_nor_deletes(tmp_path: Path) -> No
     )
     with archive.open() as app:
         (missing,) = app.operations.ready(topics=("orders",)).missing
-        assert len(app.copying.scan().replicas) > 0
+        assert len(app.log_dirs.scan_all().replicas) > 0
         assert app.sizes.partition_sizes() is not None
     archive.config.write_text(right)
 

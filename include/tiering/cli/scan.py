@@ -23,7 +23,7 @@ def scan(
     that is damaged is named with the byte where its format breaks, and the scan goes on (exit code 1).
     """
     with session_of(ctx).opened(topic) as app:
-        report = app.copying.scan(topics=topic, deep=deep)
+        report = app.log_dirs.scan_all(topics=topic, deep=deep)
     from include.tiering.copying.scan_report import present_scan
 
     finish(present_scan(report), as_json=as_json)

@@ -17,7 +17,7 @@ from include.tiering.copying.remember_epochs import remember_leader_epochs
 from include.tiering.copying.report import CopyRun
 from include.tiering.copying.skip_offsets import Skip, plan_skip, skip_offsets
 from include.tiering.kafka.cluster.contract import ClusterFacts
-from include.tiering.kafka.log_dirs.contract import LogSource, ScanReport
+from include.tiering.kafka.log_dirs.contract import LogSource
 from include.tiering.model.fence import LeaseRole
 from include.tiering.observers import StepObserver, ignore
 from include.tiering.quotas.contract import Quotas
@@ -195,10 +195,6 @@ class CopyService:
             paused=self._work.paused_topics(),
             ended_early=ended_early,
         )
-
-    def scan(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
-        """What the log directories hold, of every cluster; `deep` reads every batch. Needs no database."""
-        return self._source().scan(topics=topics, deep=deep)
 
     def plan_skip(self, topic: str, partition: int, topic_id: str | None = None) -> Skip:
         """What of a partition the source has lost before it was copied, as it is now. Changes nothing."""

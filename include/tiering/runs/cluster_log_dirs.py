@@ -65,6 +65,15 @@ class ClusterLogDirs:
             )
         return report
 
+    def scan_all(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
+        """What the log directories hold, of whatever cluster they are. Needs no database.
+
+        Args:
+            topics: patterns; None for every topic.
+            deep: read every batch.
+        """
+        return self._source().scan(topics=topics, deep=deep)
+
     def require_cluster(self) -> None:
         """Without bootstrap servers nobody is asked.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from include.tiering.audit import plan_removals, unknown_segment
 from include.tiering.audit.context import AuditMoment
-from include.tiering.audit.service import AuditVerbs
+from include.tiering.audit.service import AuditService
 from include.tiering.audit.sql_removals import SqlRemovalStore
 from include.tiering.errors import ForeignStoreError
 from include.tiering.remote_storage.strays import StoredStrays
@@ -102,7 +102,7 @@ def _rows_not_asked() -> list[Patch]:
         return False
 
     return [
-        (AuditVerbs, "_all_segments", lambda _self: iter(())),
+        (AuditService, "_all_segments", lambda _self: iter(())),
         (SqlRemovalStore, "condemn", condemn),
         (AuditMoment, "is_young", young),
     ]

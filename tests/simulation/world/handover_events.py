@@ -86,7 +86,7 @@ class HandoverEvents(EventSource):
             return
 
         def body(app: Any, process: Process) -> None:
-            log_starts = app._log_starts(topic, None)
+            log_starts = app.publication._log_starts(topic, None)
             published = publish_partitions(
                 app.adapters.publisher,
                 log_starts,

@@ -13,7 +13,7 @@ from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.segments.failed_copies import FailedCopy
 from tests.doubles.segments import FINISHED, segment_of
-from tests.unit.tasks.test_plan_copy import replica, segment
+from tests.unit.copying.test_plan_copy import replica, segment
 
 COMPACTED = IneligibleReason.COMPACTED_SEGMENT
 ACTIVE = segment(400, 410, reason=IneligibleReason.ACTIVE)

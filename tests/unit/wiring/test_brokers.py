@@ -53,7 +53,7 @@ def app(tmp_path: Path, brokers: ModelBrokers) -> Iterator[App]:
 
 
 def test_what_the_brokers_say_is_planned_and_copied(app: App) -> None:
-    (replica,) = app.copying.scan().replicas
+    (replica,) = app.log_dirs.scan_all().replicas
     assert replica.bounds is BoundsQuality.EXACT
     assert app.copying.plan("run-1").segments == 2
     assert len(app.copying.run_batch("run-1", "run-1/0").copied) == 2

@@ -42,7 +42,7 @@ def _hide_facts(settings: TieringSettings) -> None:
 
 def _reasons(settings: TieringSettings) -> tuple[set[IneligibleReason | None], list[str]]:
     with open_app(settings) as app:
-        report = app.copying.scan(topics=[TOPIC])
+        report = app.log_dirs.scan_all(topics=[TOPIC])
     rolled = {segment.reason for replica in report.replicas for segment in replica.segments if not segment.active}
     return rolled, [error.error for error in report.errors]
 

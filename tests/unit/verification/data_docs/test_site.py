@@ -15,7 +15,7 @@ from include.tiering.verification.data_docs.run_summary import RunSummary
 from include.tiering.verification.data_docs.site import DataDocs
 from include.tiering.verification.data_docs.stored_results import read_results
 from tests.doubles.self_contained import parsed
-from tests.unit.quality.data_docs.test_pages import RUN
+from tests.unit.verification.data_docs.test_pages import RUN
 
 DAY_MS = 86_400_000
 

@@ -108,6 +108,7 @@ def main() -> None:
     verify_planned.GROUP_SEGMENTS = GROUP
     with open_app(load_settings()) as app:
         prepare(app, arguments.run_id)
+    with open_app(load_settings()) as app:
         dying = arm(app, arguments.kill_at)
 
         def measure_all(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:

@@ -124,7 +124,7 @@ def test_shares_of_consecutive_periods_reach_every_segment(app: App, monkeypatch
     now_ms = app.adapters.stores.deletions.now_ms()
     found = set()
     for day in range(4):
-        monkeypatch.setattr(type(app.adapters.stores.deletions), "now_ms", lambda _, at=now_ms + day * DAY_MS: at)
+        monkeypatch.setattr(app.verification, "_now_ms", lambda at=now_ms + day * DAY_MS: at)
         sample = Sample(turn=app.verification.turn_of_now(0.25))
         plan = app.verification.plan(f"v-{day}", sample, depth=Depth.DEEP, dry_run=True)
         planned = {one.segment_id for one in plan.planned}
@@ -161,4 +161,4 @@ def test_nobody_is_asked_to_judge_before_there_is_something(
     assert app.verification.run_planned("v-1").segments == 0
     empty = load_settings(environ={"TIERING_METADATA__URL": f"sqlite:///{tmp_path / 'new.db'}"})
     with open_app(empty) as unmigrated, pytest.raises(MetadataUnavailableError):
-        unmigrated.verify()
+        unmigrated.verification.verify_run()

@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
+from include.tiering.app.metric_catalogue import METRICS
 from include.tiering.app.stores import Stores
 from include.tiering.clock import Clock, SystemClock
 from include.tiering.configs.config_rules import quotas_in_force
@@ -40,6 +41,7 @@ from include.tiering.observers import StepObserver, ignore
 from include.tiering.quotas.book_ledger import AnnouncingLedger
 from include.tiering.quotas.contract import QuotaLedger, QuotaObserver, Quotas, QuotasInForce
 from include.tiering.quotas.counted_topic_quotas import CountedTopicQuotas
+from include.tiering.quotas.metrics import process_quota_metrics
 from include.tiering.quotas.scopes import QuotaKind
 from include.tiering.quotas.shared_quotas import SharedQuotas
 from include.tiering.quotas.sql_ledger import SqlBookLedger, open_ledger_engine
@@ -58,7 +60,7 @@ from include.tiering.remote_storage.strays import StoredStrays
 from include.tiering.runs.cluster_log_dirs import named_log_dirs
 from include.tiering.settings import TieringSettings, with_dynamic
 from include.tiering.settings.connections import check_connection, librdkafka_config, publisher_connection
-from include.tiering.telemetry.metrics import process_recorder
+from include.tiering.telemetry.recorder import declare, process_recorder
 from include.tiering.verification.judge import Judge
 from include.tiering.verification.late_judge import LateJudge
 from include.tiering.verification.measures import SegmentMeasure
@@ -89,6 +91,7 @@ class Adapters:
         self.random_bytes = random_bytes
         self.observe = observe
         self.observe_claim: Callable[[ClaimStep], None] = ignore
+        declare(METRICS)
         if quotas is not None:
             self.quotas = quotas
 
@@ -97,7 +100,7 @@ class Adapters:
         opened = self.__dict__
         if isinstance(quotas := opened.get("quotas"), SharedQuotas):
             quotas.close()
-            process_recorder().settle()
+            process_quota_metrics().settle()
         if "pools" in opened:
             self.pools.close()
         if isinstance(brokers := opened.get("brokers"), KafkaBrokers):
@@ -360,16 +363,16 @@ class Adapters:
         }
 
     def _quota_observer(self) -> QuotaObserver:
-        recorder = process_recorder()
+        metrics = process_quota_metrics()
         settings = with_dynamic(self.settings, self.stores.configs.of_entity(ALL_BROKERS))
         copy, fetch = settings.copy_quota_window, settings.fetch_quota_window
-        recorder.measure_over(
+        metrics.measure_over(
             {
                 QuotaKind.COPY: (copy.num, copy.size_seconds * 1000),
                 QuotaKind.FETCH: (fetch.num, fetch.size_seconds * 1000),
             }
         )
-        return recorder
+        return metrics
 
 
 def _great_expectations(suites: Any, results_dir: Path | None = None) -> Judge[Any]:

@@ -1,14 +1,12 @@
-"""Metrics of audits. A part of the catalogue."""
+"""Metrics of audits."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.record_contract import RecordedFinding
 from include.tiering.telemetry.metric import Metric, MetricKind
-
-if TYPE_CHECKING:
-    from include.tiering.telemetry.metrics import PrometheusRecorder
+from include.tiering.telemetry.recorder import PrometheusRecorder
 
 AUDIT_FINDINGS: Final = Metric(
     "tiering_audit_findings",
@@ -45,7 +43,7 @@ AUDIT_METRICS: Final = (AUDIT_FINDINGS, AUDIT_FINDING_BYTES, AUDIT_ENDED, AUDIT_
 
 
 def publish_audit(
-    recorder: "PrometheusRecorder", findings: Iterable[RecordedFinding], *, ended_seconds: float, refusals: int
+    recorder: PrometheusRecorder, findings: Iterable[RecordedFinding], *, ended_seconds: float, refusals: int
 ) -> None:
     """The open findings after an audit, kinds without any too."""
     number: dict[tuple[str, ...], float] = {(kind.value,): 0.0 for kind in FindingKind}
@@ -57,3 +55,8 @@ def publish_audit(
     recorder.show(AUDIT_FINDING_BYTES, size_bytes)
     recorder.show(AUDIT_ENDED, {(): ended_seconds})
     recorder.show(AUDIT_REFUSALS, {(): refusals})
+
+
+def count_removed(recorder: PrometheusRecorder, topic: str, objects: int) -> None:
+    """Count objects, open uploads and old versions that no metadata knew and that are gone."""
+    recorder.add(AUDIT_REMOVED_OBJECTS, objects, topic)

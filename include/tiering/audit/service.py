@@ -11,7 +11,7 @@ from include.tiering.audit.conclude_audit import AuditEnd, AuditReport, SeenByAu
 from include.tiering.audit.context import AuditContext, AuditMoment, PassedOver
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.guards import Refusal
-from include.tiering.audit.metrics import publish_audit
+from include.tiering.audit.metrics import count_removed, publish_audit
 from include.tiering.audit.plan_removals import RemovalPlan, plan_removals
 from include.tiering.audit.record_contract import AuditSource, AuditStore, FindingState, RecordedFinding
 from include.tiering.audit.removal_batch import RemovalBatch, RemovalResult
@@ -39,7 +39,7 @@ from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.ingestion_contract import MetadataIngestion
 from include.tiering.segments.own_topics import SeenOwners
 from include.tiering.settings import TieringSettings
-from include.tiering.telemetry.metrics import process_recorder
+from include.tiering.telemetry.recorder import process_recorder
 
 _log: Final = logging.getLogger(__name__)
 _AUTHOR: Final = "audit"
@@ -280,7 +280,7 @@ class AuditService:
             item.planned.segment_id.topic_id_partition.topic for item in result.of(RemovalOutcome.REMOVED)
         )
         for topic, objects in removed.items():
-            process_recorder().strays_removed(topic, objects)
+            count_removed(process_recorder(), topic, objects)
         return result
 
     @property

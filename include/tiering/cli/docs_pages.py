@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from include.tiering.app.metric_catalogue import METRICS
 from include.tiering.configs.config_catalogue import DELETE_LIMIT, LIMITS, POOL_SIZES, RETENTIONS, DynamicConfig
 from include.tiering.handover.checks_page import checks_page
 from include.tiering.quotas.contract import UNLIMITED
 from include.tiering.settings import LogDir
 from include.tiering.settings.catalogue import Setting, all_settings
 from include.tiering.settings.section import Loosens
-from include.tiering.telemetry.catalogue import METRICS, MetricKind
+from include.tiering.telemetry.metric import MetricKind
 
 DOCS: Final = Path(__file__).resolve().parents[3] / "docs"
 _COMMAND: Final = "python -m include.tiering.cli.docs_pages"

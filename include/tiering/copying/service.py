@@ -11,6 +11,7 @@ from include.tiering.copying.follow_source import FollowSource, follow_source, p
 from include.tiering.copying.held_by_divergence import record_divergences
 from include.tiering.copying.left_work import LeftPartition, left_work
 from include.tiering.copying.leftover_copies import LeftoverCopies
+from include.tiering.copying.metrics import count_copied, count_failed
 from include.tiering.copying.plan_replacements import remember_losses
 from include.tiering.copying.planner import CopyPlanner
 from include.tiering.copying.remember_epochs import remember_leader_epochs
@@ -30,12 +31,12 @@ from include.tiering.runs.contract import Placement, SegmentOutcome, WorkItem, W
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.failed_copies import by_partition
 from include.tiering.segments.failed_copies_contract import FailedCopies
+from include.tiering.segments.metrics import publish_failed_copies
 from include.tiering.segments.own_topics import register_owners
 from include.tiering.segments.topic_names import TopicNames
 from include.tiering.segments.whole_copy import WholeCopy
 from include.tiering.settings import TieringSettings
-from include.tiering.telemetry.failed_copy_metrics import publish_failed_copies
-from include.tiering.telemetry.metrics import process_recorder
+from include.tiering.telemetry.recorder import process_recorder
 
 
 class CopyService:
@@ -241,6 +242,6 @@ def _count(result: BatchResult) -> None:
     recorder = process_recorder()
     for copied in result.copied:
         topic = copied.segment_id.topic_id_partition.topic
-        recorder.segment_copied(topic, log_bytes=copied.size_bytes, sent_bytes=copied.sent_bytes)
+        count_copied(recorder, topic, log_bytes=copied.size_bytes, sent_bytes=copied.sent_bytes)
     for failure in result.failed:
-        recorder.copy_failed(failure.item.topic_id_partition.topic, str(failure.item.error))
+        count_failed(recorder, failure.item.topic_id_partition.topic, str(failure.item.error))

@@ -14,6 +14,7 @@ from include.tiering.expiration.clock_guard import ClockBounds, ClockGuard
 from include.tiering.expiration.delete_batch import DeleteBatch, DeleteResult
 from include.tiering.expiration.delete_segments import SegmentDeleter
 from include.tiering.expiration.deletion_demands import deletion_demands
+from include.tiering.expiration.metrics import count_deleted, count_held
 from include.tiering.expiration.plan_expiration import ExpirationPlan, ExpirationPlanner
 from include.tiering.expiration.recheck_plan import StillPlanned, still_planned, withdrawn
 from include.tiering.expiration.truncate import Truncation, plan_truncation, truncate
@@ -39,7 +40,7 @@ from include.tiering.segments.topic_deletions_contract import TopicDeletions
 from include.tiering.segments.topic_names import TopicNames
 from include.tiering.segments.topic_standing import TopicStanding
 from include.tiering.telemetry import get_logger
-from include.tiering.telemetry.metrics import process_recorder
+from include.tiering.telemetry.recorder import process_recorder
 
 _log: Final = get_logger(__name__)
 _AUTHOR: Final = "expiration"
@@ -320,6 +321,6 @@ def _count(result: DeleteResult) -> None:
     deleted = [one.segment_id.topic_id_partition.topic for one in result.deleted]
     failed = [one.item.planned.segment_id.topic_id_partition.topic for one in result.failed]
     for topic in {*deleted, *failed}:
-        process_recorder().segments_deleted(topic, deleted=deleted.count(topic), failed=failed.count(topic))
+        count_deleted(process_recorder(), topic, deleted=deleted.count(topic), failed=failed.count(topic))
     for topic, segments in Counter(one.planned.segment_id.topic_id_partition.topic for one in result.held).items():
-        process_recorder().superseded_held(topic, segments)
+        count_held(process_recorder(), topic, segments)

@@ -12,6 +12,7 @@ from include.tiering.handover.drive import carry_on, undo_handover
 from include.tiering.handover.gather import gather
 from include.tiering.handover.handover import HandoverStep, Undo
 from include.tiering.handover.handover_contract import Handover, HandoverStore, LocalRetention
+from include.tiering.handover.metrics import publish_handovers
 from include.tiering.handover.ports import HandoverPorts
 from include.tiering.handover.undo import possible_undo
 from include.tiering.handover.watchdog import ForgottenHandover, forgotten_handovers
@@ -20,8 +21,7 @@ from include.tiering.kafka.cluster.known_topic import known_topic
 from include.tiering.model.ids import Uuid
 from include.tiering.observers import ignore
 from include.tiering.remote_storage.store_ownership import StoreOwnership
-from include.tiering.telemetry.handover_metrics import publish_handovers
-from include.tiering.telemetry.metrics import process_recorder
+from include.tiering.telemetry.recorder import process_recorder
 
 _PROCESS: Final = secrets.token_hex(4)
 

@@ -7,13 +7,13 @@ from include.tiering.kafka.metadata_topic.contract import MetadataTopic, OffsetB
 from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
 from include.tiering.metadata_sync.ingest import Ingester, IngestStep
 from include.tiering.metadata_sync.ingest_report import IngestReport
+from include.tiering.metadata_sync.metrics import publish_ingest
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.observers import ignore
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.ingestion_contract import BrokerSize, MetadataIngestion
-from include.tiering.telemetry.ingest_metrics import publish_ingest
-from include.tiering.telemetry.metrics import process_recorder
+from include.tiering.telemetry.recorder import process_recorder
 
 INGEST_AUTHOR: Final = "ingest"
 

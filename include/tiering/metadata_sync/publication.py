@@ -9,6 +9,7 @@ from include.tiering.errors import SettingError
 from include.tiering.kafka.cluster.brokers_contract import Brokers
 from include.tiering.kafka.cluster.contract import TopicFacts
 from include.tiering.kafka.cluster.known_topic import known_topic
+from include.tiering.metadata_sync.metrics import show_publication
 from include.tiering.metadata_sync.publication_contract import PublicationStore
 from include.tiering.metadata_sync.publish import Publisher
 from include.tiering.metadata_sync.publish_partitions import (
@@ -24,8 +25,7 @@ from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.settings import TieringSettings
-from include.tiering.telemetry.metrics import process_recorder
-from include.tiering.telemetry.publication_metrics import show_publication
+from include.tiering.telemetry.recorder import process_recorder
 
 
 class PublicationService:

@@ -1,9 +1,10 @@
 """Topic quotas whose answers also count in this process's metrics."""
 
 from include.tiering.errors import QuotaExceededError
+from include.tiering.quotas.metrics import count_brought_in
 from include.tiering.quotas.topic_meters import MeterKind
 from include.tiering.quotas.topic_quota import Admission, TopicQuotaReport, TopicQuotas
-from include.tiering.telemetry.metrics import PrometheusRecorder
+from include.tiering.telemetry.recorder import PrometheusRecorder
 
 
 class CountedTopicQuotas:
@@ -37,4 +38,4 @@ class CountedTopicQuotas:
     def _count(self, admission: Admission, *kinds: MeterKind) -> None:
         if admission.metered:
             for kind in kinds:
-                self._recorder.topic_brought_in(admission.topic, str(kind), admission.size_bytes, admission.records)
+                count_brought_in(self._recorder, admission.topic, str(kind), admission.size_bytes, admission.records)

@@ -9,6 +9,7 @@ from include.tiering.clock import Clock
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.quotas.contract import Quotas
 from include.tiering.quotas.fetch_admission import FetchAdmission
+from include.tiering.quotas.metrics import process_quota_metrics
 from include.tiering.quotas.scopes import QuotaKind
 from include.tiering.reading.fetch_partition import FetchedSegment, fetch_partition
 from include.tiering.reading.fetch_records import FetchedRecords, PartitionFetch, RecordReader
@@ -16,7 +17,6 @@ from include.tiering.reading.record_readers import RecordReaders
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.settings import TieringSettings
-from include.tiering.telemetry.metrics import process_recorder
 
 
 class ReadService:
@@ -63,7 +63,7 @@ class ReadService:
             threads=self._threads(),
             max_requests=settings.queue.max_requests,
             max_bytes=settings.queue.max_bytes,
-            on_throttled=partial(process_recorder().throttled, QuotaKind.FETCH),
+            on_throttled=partial(process_quota_metrics().throttled, QuotaKind.FETCH),
         ) as readers:
             yield readers
 

@@ -19,16 +19,16 @@ from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.failed_copies_contract import FailedCopies
 from include.tiering.segments.ingestion_contract import MetadataIngestion
+from include.tiering.segments.metrics import publish_failed_copies
 from include.tiering.segments.sizes_contract import KeyRange, RemoteLogSizes, SizeRow
 from include.tiering.segments.topic_names import TopicNames
 from include.tiering.settings import TieringSettings
 from include.tiering.sizes.compare_tiers import TierComparison, compare_tiers
 from include.tiering.sizes.describe_log_dirs import LogDirDescription, describe_log_dirs
+from include.tiering.sizes.metrics import SizeGauges
 from include.tiering.sizes.report import SizeReport
-from include.tiering.sizes.size_gauges import SizeGauges
-from include.tiering.telemetry.failed_copy_metrics import publish_failed_copies
-from include.tiering.telemetry.metrics import process_recorder
-from include.tiering.telemetry.verdict_metrics import publish_verdicts
+from include.tiering.telemetry.recorder import process_recorder
+from include.tiering.verification.metrics import publish_verdicts
 
 NO_DUPLICATES: Final[Mapping[str, int]] = MappingProxyType({})
 _HISTORY: Final = "sizes-history"

@@ -1,4 +1,4 @@
-"""Log lines (`logs`) and metrics (`metrics`)."""
+"""Log lines (`logs`) and metrics (`metric`, `recorder`)."""
 
 from include.tiering.telemetry.logs import for_partition, get_logger, log_to_stderr, redact
 

@@ -16,10 +16,10 @@ from include.tiering.segments.failed_copies_contract import FailedCopies
 from include.tiering.segments.ingestion_contract import MetadataIngestion
 from include.tiering.segments.store_witness import StoreWitness
 from include.tiering.settings import TieringSettings
-from include.tiering.telemetry.metrics import process_recorder
-from include.tiering.telemetry.verdict_metrics import publish_verdicts
+from include.tiering.telemetry.recorder import process_recorder
 from include.tiering.verification.judge import Judge, QualityFinding
 from include.tiering.verification.measures import SegmentMeasure
+from include.tiering.verification.metrics import publish_verdicts
 from include.tiering.verification.missing_segments import LossLimits
 from include.tiering.verification.partition_measures import PartitionMeasure
 from include.tiering.verification.plan_verification import Sample, VerificationPlan, plan_verification

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from include.tiering.app.metric_catalogue import METRICS
 from include.tiering.cli.docs_pages import main
 from include.tiering.configs.config_catalogue import all_configs
 from include.tiering.settings.catalogue import all_settings
-from include.tiering.telemetry.catalogue import METRICS
 
 
 def test_every_setting_and_metric_has_a_row(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 from prometheus_client import CollectorRegistry
 
 from include.tiering.model.verdict import Verdict, VerdictTotal
-from include.tiering.telemetry.metrics import PrometheusRecorder
-from include.tiering.telemetry.verdict_metrics import publish_verdicts
+from include.tiering.telemetry.recorder import PrometheusRecorder
+from include.tiering.verification.metrics import publish_verdicts
 
 
 def test_a_verdict_that_no_segment_has_goes_back_to_nothing() -> None:

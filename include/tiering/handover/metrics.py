@@ -1,14 +1,12 @@
-"""Metrics of hand-overs. A part of the catalogue."""
+"""Metrics of hand-overs."""
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from include.tiering.handover.handover import HandoverState, HandoverStep
 from include.tiering.telemetry.metric import Metric, MetricKind
-
-if TYPE_CHECKING:
-    from include.tiering.telemetry.metrics import PrometheusRecorder
+from include.tiering.telemetry.recorder import PrometheusRecorder
 
 HANDOVERS: Final = Metric(
     "tiering_handovers",
@@ -27,7 +25,7 @@ HANDOVER_METRICS: Final = (HANDOVERS, HANDOVERS_FORGOTTEN)
 
 
 def publish_handovers(
-    recorder: "PrometheusRecorder", open_ones: Iterable[tuple[HandoverState, HandoverStep]], forgotten: int
+    recorder: PrometheusRecorder, open_ones: Iterable[tuple[HandoverState, HandoverStep]], forgotten: int
 ) -> None:
     """All that there are; a combination that is gone is gone from the metric too."""
     counted = Counter((str(state), str(step)) for state, step in open_ones)

@@ -1,13 +1,13 @@
-"""Metrics of what is read of the brokers' metadata topic. A part of the catalogue."""
+"""Metrics of what is read of the brokers' metadata topic, and of what is published to it."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from include.tiering.metadata_sync.publication_contract import PublicationTotal
 from include.tiering.segments.ingestion_contract import IngestPosition, RecordOutcome
 from include.tiering.telemetry.metric import Metric, MetricKind
-
-if TYPE_CHECKING:
-    from include.tiering.telemetry.metrics import PrometheusRecorder
+from include.tiering.telemetry.recorder import PrometheusRecorder
 
 INGEST_LAG: Final = Metric(
     "tiering_ingest_lag_records",
@@ -36,9 +36,30 @@ INGEST_RECORDS: Final = Metric(
 
 INGEST_METRICS: Final = (INGEST_LAG, INGEST_STOPPED, INGEST_LOOKED, INGEST_RECORDS)
 
+PUBLISHED_SEGMENTS: Final = Metric(
+    "tiering_published_segments",
+    MetricKind.GAUGE,
+    ("topic",),
+    "Segments of the platform that `__remote_log_metadata` has as finished.",
+)
+UNPUBLISHED_SEGMENTS: Final = Metric(
+    "tiering_unpublished_segments",
+    MetricKind.GAUGE,
+    ("topic",),
+    "Finished segments of a topic that is being handed over, above all that is published of their partition.",
+)
+UNPUBLISHED_BYTES: Final = Metric(
+    "tiering_unpublished_bytes",
+    MetricKind.GAUGE,
+    ("topic",),
+    "Bytes of their logs.",
+)
+
+PUBLICATION_METRICS: Final = (PUBLISHED_SEGMENTS, UNPUBLISHED_SEGMENTS, UNPUBLISHED_BYTES)
+
 
 def publish_ingest(
-    recorder: "PrometheusRecorder",
+    recorder: PrometheusRecorder,
     positions: Iterable[IngestPosition],
     outcomes: Mapping[int, Mapping[RecordOutcome, int]],
 ) -> None:
@@ -56,3 +77,19 @@ def publish_ingest(
         for outcome, records in counted.items():
             totals[outcome.value,] += records
     recorder.show(INGEST_RECORDS, totals)
+
+
+def show_publication(
+    recorder: PrometheusRecorder, totals: Iterable[PublicationTotal], waiting: Iterable[tuple[str, int, int]]
+) -> None:
+    """`waiting`: topic, segments and bytes, of each partition."""
+    published: Counter[str] = Counter()
+    for total in totals:
+        published[total.topic_id_partition.topic] += total.live_segments
+    segments: Counter[str] = Counter(dict.fromkeys(published, 0))
+    size_bytes: Counter[str] = Counter(dict.fromkeys(published, 0))
+    for topic, number, size in waiting:
+        segments[topic] += number
+        size_bytes[topic] += size
+    for metric, counted in zip(PUBLICATION_METRICS, (published, segments, size_bytes), strict=True):
+        recorder.show(metric, {(topic,): float(number) for topic, number in counted.items()})

@@ -1,14 +1,12 @@
-"""Metrics of segments that failed the quality gate. A part of the catalogue."""
+"""Metrics of segments that failed the quality gate."""
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from include.tiering.segments.failed_copies import FailedCopy
 from include.tiering.telemetry.metric import Metric, MetricKind
-
-if TYPE_CHECKING:
-    from include.tiering.telemetry.metrics import PrometheusRecorder
+from include.tiering.telemetry.recorder import PrometheusRecorder
 
 FAILED_SEGMENTS: Final = Metric(
     "tiering_failed_segments",
@@ -30,7 +28,7 @@ FAILED_COPY_METRICS: Final = (FAILED_SEGMENTS, LOST_OFFSETS)
 
 
 def publish_failed_copies(
-    recorder: "PrometheusRecorder", copies: Iterable[FailedCopy], topics: Iterable[str] = ()
+    recorder: PrometheusRecorder, copies: Iterable[FailedCopy], topics: Iterable[str] = ()
 ) -> None:
     """`topics` are all that may have one: those without are shown as 0."""
     known = set(topics)

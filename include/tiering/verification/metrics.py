@@ -1,13 +1,11 @@
-"""Metrics of verdicts. A part of the catalogue."""
+"""Metrics of verdicts."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from include.tiering.model.verdict import VerdictTotal
 from include.tiering.telemetry.metric import Metric, MetricKind
-
-if TYPE_CHECKING:
-    from include.tiering.telemetry.metrics import PrometheusRecorder
+from include.tiering.telemetry.recorder import PrometheusRecorder
 
 VERDICT_SEGMENTS: Final = Metric(
     "tiering_verdict_segments",
@@ -31,7 +29,7 @@ VERDICT_AGE: Final = Metric(
 VERDICT_METRICS: Final = (VERDICT_SEGMENTS, VERDICT_BYTES, VERDICT_AGE)
 
 
-def publish_verdicts(recorder: "PrometheusRecorder", totals: Sequence[VerdictTotal]) -> None:
+def publish_verdicts(recorder: PrometheusRecorder, totals: Sequence[VerdictTotal]) -> None:
     """Every verdict, those that no segment has too."""
     recorder.show(VERDICT_SEGMENTS, {(total.verdict,): total.segments for total in totals})
     recorder.show(VERDICT_BYTES, {(total.verdict,): total.size_bytes for total in totals})

@@ -11,8 +11,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from include.tiering.quotas.contract import QuotaObserver
+from include.tiering.quotas.metrics import QuotaMetrics
 from include.tiering.quotas.scopes import QuotaKind, QuotaLevel, Scope
-from include.tiering.telemetry.metrics import PrometheusRecorder, forget_ended_processes
+from include.tiering.telemetry.recorder import PrometheusRecorder, forget_ended_processes
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.patience import PATIENCE_SECONDS
 
@@ -33,8 +34,8 @@ def registry() -> CollectorRegistry:
 
 
 @pytest.fixture
-def recorder(registry: CollectorRegistry, clock: ManualClock) -> PrometheusRecorder:
-    return PrometheusRecorder(registry, clock=clock)
+def metrics(registry: CollectorRegistry, clock: ManualClock) -> QuotaMetrics:
+    return QuotaMetrics(PrometheusRecorder(registry), clock)
 
 
 def values(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
@@ -58,16 +59,16 @@ IDLE = {
 }
 
 
-def test_grants_and_throttles_by_topic_and_kind(recorder, registry, clock):
-    recorder.publish()
+def test_grants_and_throttles_by_topic_and_kind(metrics, registry, clock):
+    metrics.publish()
     clock.advance(2)
-    recorder.granted(COPY, "orders", 3_000)
-    recorder.granted(COPY, "orders", 1_000)
-    recorder.throttled(COPY, "orders", 1_000, 0.25)
-    recorder.granted(COPY, "payments", 4_000)
-    recorder.throttled(COPY, "payments", 4_000, 0.75)
-    recorder.granted(FETCH, "orders", 10)
-    recorder.publish()
+    metrics.granted(COPY, "orders", 3_000)
+    metrics.granted(COPY, "orders", 1_000)
+    metrics.throttled(COPY, "orders", 1_000, 0.25)
+    metrics.granted(COPY, "payments", 4_000)
+    metrics.throttled(COPY, "payments", 4_000, 0.75)
+    metrics.granted(FETCH, "orders", 10)
+    metrics.publish()
     assert values(registry) == IDLE | {
         ("RLMCopy_byte_rate",): 4_000.0,
         ("RLMFetch_byte_rate",): 5.0,
@@ -85,43 +86,43 @@ def test_grants_and_throttles_by_topic_and_kind(recorder, registry, clock):
     }
 
 
-def test_counters_go_on_and_gauges_go_back_to_zero(recorder, registry, clock):
+def test_counters_go_on_and_gauges_go_back_to_zero(metrics, registry, clock):
     for _ in range(3):
-        recorder.granted(COPY, "orders", 100)
-        recorder.throttled(COPY, "orders", 100, 0.1)
-        recorder.publish()
+        metrics.granted(COPY, "orders", 100)
+        metrics.throttled(COPY, "orders", 100, 0.1)
+        metrics.publish()
     clock.advance(60)
-    recorder.publish()
+    metrics.publish()
     assert values(registry)["remote_copy_throttle_time_max",] == 0
     assert values(registry)["RLMCopy_byte_rate",] == 5.0
     clock.advance(1)
-    recorder.publish()
+    metrics.publish()
     assert IDLE.items() <= values(registry).items()
     assert values(registry)["tiering_quota_granted_bytes_total", "copy", "orders"] == 300
 
 
-def test_a_process_that_ends_says_so(recorder, registry):
-    recorder.granted(FETCH, "orders", 100)
-    recorder.throttled(FETCH, "orders", 100, 0.1)
-    recorder.settle()
+def test_a_process_that_ends_says_so(metrics, registry):
+    metrics.granted(FETCH, "orders", 100)
+    metrics.throttled(FETCH, "orders", 100, 0.1)
+    metrics.settle()
     assert IDLE.items() <= values(registry).items()
     assert values(registry)["tiering_quota_throttled_seconds_total", "fetch", "orders"] == 0.1
 
 
-def test_rates_are_measured_in_the_windows_that_were_set(recorder, registry, clock):
-    recorder.measure_over({COPY: (2, 10_000), FETCH: (11, 1_000)})
-    recorder.granted(COPY, "orders", 1_000)
-    recorder.granted(FETCH, "orders", 1_000)
-    recorder.publish()
+def test_rates_are_measured_in_the_windows_that_were_set(metrics, registry, clock):
+    metrics.measure_over({COPY: (2, 10_000), FETCH: (11, 1_000)})
+    metrics.granted(COPY, "orders", 1_000)
+    metrics.granted(FETCH, "orders", 1_000)
+    metrics.publish()
     assert (values(registry)["RLMCopy_byte_rate",], values(registry)["RLMFetch_byte_rate",]) == (100.0, 1_000.0)
 
 
-def test_quotas_in_force_by_scope(recorder, registry):
-    recorder.in_force(Scope(COPY, QuotaLevel.TOTAL), 1_000)
-    recorder.in_force(Scope(COPY, QuotaLevel.BROKER), 500)
-    recorder.in_force(Scope(COPY, QuotaLevel.BROKER, "2"), 50)
-    recorder.in_force(Scope(FETCH, QuotaLevel.CLIENT, "default"), 5)
-    recorder.in_force(Scope(COPY, QuotaLevel.BROKER, "2"), None)
+def test_quotas_in_force_by_scope(metrics, registry):
+    metrics.in_force(Scope(COPY, QuotaLevel.TOTAL), 1_000)
+    metrics.in_force(Scope(COPY, QuotaLevel.BROKER), 500)
+    metrics.in_force(Scope(COPY, QuotaLevel.BROKER, "2"), 50)
+    metrics.in_force(Scope(FETCH, QuotaLevel.CLIENT, "default"), 5)
+    metrics.in_force(Scope(COPY, QuotaLevel.BROKER, "2"), None)
     assert values(registry) == IDLE | {
         ("tiering_quota_bytes_per_second", "", "copy", "total"): 1_000,
         ("tiering_quota_bytes_per_second", "<default>", "copy", "broker"): 500,
@@ -132,7 +133,7 @@ def test_quotas_in_force_by_scope(recorder, registry):
 
 def test_a_thread_publishes_until_nothing_has_moved_for_a_window(registry):
     clock, before = ManualClock(), set(threading.enumerate())
-    observer: QuotaObserver = PrometheusRecorder(registry, clock=clock)
+    observer: QuotaObserver = QuotaMetrics(PrometheusRecorder(registry), clock)
     for reported_bytes in (7, 14):
         observer.granted(COPY, "orders", 7)
         (thread,) = set(threading.enumerate()) - before
@@ -143,18 +144,18 @@ def test_a_thread_publishes_until_nothing_has_moved_for_a_window(registry):
         assert values(registry)["tiering_quota_granted_bytes_total", "copy", "orders"] == reported_bytes
 
 
-def test_reports_of_many_threads_add_up(recorder, registry):
+def test_reports_of_many_threads_add_up(metrics, registry):
     def report() -> None:
         for _ in range(500):
-            recorder.granted(COPY, "orders", 3)
-            recorder.throttled(COPY, "orders", 3, 0.5)
+            metrics.granted(COPY, "orders", 3)
+            metrics.throttled(COPY, "orders", 3, 0.5)
 
     threads = [threading.Thread(target=report) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    recorder.publish()
+    metrics.publish()
     seen = values(registry)
     assert seen["tiering_quota_granted_bytes_total", "copy", "orders"] == 6_000
     assert seen["tiering_quota_throttled_bytes_total", "copy", "orders"] == 6_000
@@ -164,17 +165,17 @@ def test_reports_of_many_threads_add_up(recorder, registry):
 REPORT = """
 import sys
 from include.tiering.clock import SystemClock
-from include.tiering.telemetry.metrics import process_recorder
+from include.tiering.quotas.metrics import process_quota_metrics
 from include.tiering.quotas.scopes import QuotaKind, QuotaLevel, Scope
 SystemClock.monotonic = lambda _: 1_000.0  # no rate falls while other processes start
-recorder = process_recorder()
+metrics = process_quota_metrics()
 size_bytes, seconds, quota, ends = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "ends"
-recorder.granted(QuotaKind.COPY, "orders", size_bytes)
-recorder.throttled(QuotaKind.COPY, "orders", size_bytes, seconds)
-recorder.in_force(Scope(QuotaKind.COPY, QuotaLevel.TOTAL), quota)
-recorder.publish()
+metrics.granted(QuotaKind.COPY, "orders", size_bytes)
+metrics.throttled(QuotaKind.COPY, "orders", size_bytes, seconds)
+metrics.in_force(Scope(QuotaKind.COPY, QuotaLevel.TOTAL), quota)
+metrics.publish()
 if ends:
-    recorder.settle()
+    metrics.settle()
 sys.stdout.write("reported\\n")
 sys.stdout.flush()
 sys.stdin.read()

@@ -1,0 +1,233 @@
+"""Metrics of quotas: what limiters granted and held up, and what topics brought in."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Final
+
+from include.tiering.clock import Clock, SystemClock
+from include.tiering.quotas.contract import UNLIMITED
+from include.tiering.quotas.quota_tally import QuotaTally, TopicTally, WindowLength
+from include.tiering.quotas.scopes import UNITS_PER_REQUEST, QuotaKind, QuotaLevel, Scope
+from include.tiering.telemetry.metric import Across, Metric, MetricKind
+from include.tiering.telemetry.publisher import Publisher
+from include.tiering.telemetry.recorder import PrometheusRecorder, process_recorder
+
+TOPIC_BYTES_IN: Final = Metric(
+    "tiering_topic_bytes_in",
+    MetricKind.COUNTER,
+    ("topic", "meter"),
+    "Bytes of the `.log` of segments that asked topic quotas for admission (meter io), by what became of them: "
+    "accepted, error, throttled.",
+)
+TOPIC_RECORDS_IN: Final = Metric(
+    "tiering_topic_records_in",
+    MetricKind.COUNTER,
+    ("topic", "meter"),
+    "Offsets that those segments span, end - base + 1.",
+)
+
+COPY_BYTE_RATE: Final = Metric(
+    "RLMCopy_byte_rate",
+    MetricKind.GAUGE,
+    (),
+    "Bytes a second that uploads were granted, over the copy quota's window; the sum of all processes.",
+    Across.SUM,
+)
+FETCH_BYTE_RATE: Final = Metric(
+    "RLMFetch_byte_rate",
+    MetricKind.GAUGE,
+    (),
+    "Bytes a second that reads were granted, over the fetch quota's window; the sum of all processes.",
+    Across.SUM,
+)
+COPY_THROTTLE_AVG: Final = Metric(
+    "remote_copy_throttle_time_avg",
+    MetricKind.GAUGE,
+    (),
+    "Milliseconds that a throttled grant of a copy waited, on average over 30 to 60 s; 0 if none did. Of several "
+    "processes the highest.",
+    Across.HIGHEST,
+)
+COPY_THROTTLE_MAX: Final = Metric(
+    "remote_copy_throttle_time_max",
+    MetricKind.GAUGE,
+    (),
+    "The longest such wait.",
+    Across.HIGHEST,
+)
+FETCH_THROTTLE_AVG: Final = Metric(
+    "remote_fetch_throttle_time_avg",
+    MetricKind.GAUGE,
+    (),
+    "Milliseconds that a throttled grant of a fetch waited, on average over 30 to 60 s; 0 if none did. Of several "
+    "processes the highest.",
+    Across.HIGHEST,
+)
+FETCH_THROTTLE_MAX: Final = Metric(
+    "remote_fetch_throttle_time_max",
+    MetricKind.GAUGE,
+    (),
+    "The longest such wait.",
+    Across.HIGHEST,
+)
+QUOTA: Final = Metric(
+    "tiering_quota_bytes_per_second",
+    MetricKind.GAUGE,
+    ("kind", "level", "entity"),
+    "Quota in force of a scope, +Inf without a limit: `copy` or `fetch`, of `total`, or of one `broker`, `topic` or "
+    "`client`, or of every other one (`<default>`).",
+)
+GRANTED_BYTES: Final = Metric(
+    "tiering_quota_granted_bytes",
+    MetricKind.COUNTER,
+    ("kind", "topic"),
+    "Bytes that were charged to the quotas, retries included.",
+)
+THROTTLED_BYTES: Final = Metric(
+    "tiering_quota_throttled_bytes",
+    MetricKind.COUNTER,
+    ("kind", "topic"),
+    "Those of them that had to wait for a quota.",
+)
+THROTTLED_SECONDS: Final = Metric(
+    "tiering_quota_throttled_seconds",
+    MetricKind.COUNTER,
+    ("kind", "topic"),
+    "Seconds that they waited, added up over all streams.",
+)
+THROTTLES: Final = Metric(
+    "tiering_quota_throttles",
+    MetricKind.COUNTER,
+    ("kind", "topic"),
+    "Grants that had to wait: seconds by grants is the average wait of all processes, over any time.",
+)
+
+DELETE_CALLS: Final = Metric(
+    "tiering_delete_requests",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Requests of expiration that delete objects, up to 999 each.",
+)
+DELETE_THROTTLED_SECONDS: Final = Metric(
+    "tiering_delete_throttled_seconds",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Seconds that they waited for `tiering.delete.max.requests.per.second`.",
+)
+DELETE_RATE: Final = Metric(
+    "tiering_delete_request_rate",
+    MetricKind.GAUGE,
+    (),
+    "Such requests a second, over eleven seconds; the sum of all processes.",
+    Across.SUM,
+)
+DELETE_MAX_RATE: Final = Metric(
+    "tiering_delete_max_requests_per_second",
+    MetricKind.GAUGE,
+    (),
+    "The most of them that are in force, +Inf without a limit.",
+)
+
+TOPIC_QUOTA_METRICS: Final = (TOPIC_BYTES_IN, TOPIC_RECORDS_IN)
+QUOTA_METRICS: Final = (
+    COPY_BYTE_RATE,
+    FETCH_BYTE_RATE,
+    COPY_THROTTLE_AVG,
+    COPY_THROTTLE_MAX,
+    FETCH_THROTTLE_AVG,
+    FETCH_THROTTLE_MAX,
+    QUOTA,
+    GRANTED_BYTES,
+    THROTTLED_BYTES,
+    THROTTLED_SECONDS,
+    THROTTLES,
+)
+DELETE_RATE_METRICS: Final = (DELETE_CALLS, DELETE_THROTTLED_SECONDS, DELETE_RATE, DELETE_MAX_RATE)
+
+_RATE: Final = {QuotaKind.COPY: COPY_BYTE_RATE, QuotaKind.FETCH: FETCH_BYTE_RATE}
+_THROTTLE_AVG: Final = {QuotaKind.COPY: COPY_THROTTLE_AVG, QuotaKind.FETCH: FETCH_THROTTLE_AVG}
+_THROTTLE_MAX: Final = {QuotaKind.COPY: COPY_THROTTLE_MAX, QuotaKind.FETCH: FETCH_THROTTLE_MAX}
+_DEFAULT_ENTITY: Final = "<default>"
+
+
+def count_brought_in(recorder: PrometheusRecorder, topic: str, meter: str, size_bytes: int, records: int) -> None:
+    """Count one segment in one meter of topic quotas."""
+    recorder.add(TOPIC_BYTES_IN, size_bytes, topic, meter)
+    recorder.add(TOPIC_RECORDS_IN, records, topic, meter)
+
+
+class QuotaMetrics:
+    """A `QuotaObserver` that sets the metrics of `recorder`; make one per recorder.
+
+    What limiters report is counted at once and published once a second, in a thread of its own that ends when nothing
+    has moved for a quota window: a gauge goes back to 0 although nobody reports.
+    """
+
+    def __init__(self, recorder: PrometheusRecorder, clock: Clock) -> None:
+        recorder.register((*QUOTA_METRICS, *DELETE_RATE_METRICS))
+        self._recorder = recorder
+        self._tally = QuotaTally(clock)
+        self._publisher = Publisher(self._publish, "quota-metrics")
+
+    def granted(self, kind: QuotaKind, topic: str, size_bytes: int) -> None:
+        """See `QuotaObserver`."""
+        self._tally.granted(kind, topic, size_bytes)
+        self._publisher.wake()
+
+    def throttled(self, kind: QuotaKind, topic: str, size_bytes: int, seconds: float) -> None:
+        """See `QuotaObserver`."""
+        self._tally.throttled(kind, topic, size_bytes, seconds)
+        self._publisher.wake()
+
+    def in_force(self, scope: Scope, bytes_per_second: int | None) -> None:
+        """See `QuotaObserver`."""
+        if scope.kind is QuotaKind.DELETE:
+            most = float("inf") if bytes_per_second in (None, UNLIMITED) else bytes_per_second / UNITS_PER_REQUEST
+            self._recorder.set(DELETE_MAX_RATE, most)
+            return
+        entity = scope.name or ("" if scope.level is QuotaLevel.TOTAL else _DEFAULT_ENTITY)
+        limit = float("inf") if bytes_per_second is None else bytes_per_second
+        self._recorder.set(QUOTA, limit, scope.kind.value, scope.level.value, entity)
+
+    def measure_over(self, windows: Mapping[QuotaKind, WindowLength]) -> None:
+        """Measure byte rates in new windows of these lengths, one for each kind; before, in those of KIP-956."""
+        self._tally.measure_over(windows)
+
+    def publish(self) -> None:
+        """Publish now what limiters reported."""
+        self._publisher.now()
+
+    def settle(self) -> None:
+        """Publish the last of it: this process moves nothing any more, and what a live gauge shows ends with it."""
+        self._tally.clear_windows()
+        self.publish()
+
+    def _publish(self) -> bool:
+        recorder = self._recorder
+        for (kind, topic), tally in self._tally.drain().items():
+            if kind is QuotaKind.DELETE:
+                self._publish_deletes(topic, tally)
+                continue
+            recorder.add(GRANTED_BYTES, tally.granted_bytes, kind.value, topic)
+            if tally.throttles:
+                recorder.add(THROTTLED_BYTES, tally.throttled_bytes, kind.value, topic)
+                recorder.add(THROTTLED_SECONDS, tally.throttled_seconds, kind.value, topic)
+                recorder.add(THROTTLES, tally.throttles, kind.value, topic)
+        all_figures = {kind: self._tally.figures(kind) for kind in QuotaKind}
+        recorder.set(DELETE_RATE, all_figures[QuotaKind.DELETE].bytes_per_second / UNITS_PER_REQUEST)
+        for kind in _RATE:
+            figures = all_figures[kind]
+            recorder.set(_RATE[kind], figures.bytes_per_second)
+            recorder.set(_THROTTLE_AVG[kind], figures.throttle_avg_ms)
+            recorder.set(_THROTTLE_MAX[kind], figures.throttle_max_ms)
+        return not all(figures.is_idle for figures in all_figures.values())
+
+    def _publish_deletes(self, topic: str, tally: TopicTally) -> None:
+        self._recorder.add(DELETE_CALLS, tally.granted_bytes / UNITS_PER_REQUEST, topic)
+        self._recorder.add(DELETE_THROTTLED_SECONDS, tally.throttled_seconds, topic)
+
+
+@cache
+def process_quota_metrics() -> QuotaMetrics:
+    """The one observer of this process's limiters, over `process_recorder`."""
+    return QuotaMetrics(process_recorder(), SystemClock())

@@ -287,7 +287,7 @@ class Closing:
                 keys.update(row.key(suffix) for suffix in SUFFIXES)
             elif row.superseded_by is not None and row.state == DELETING:
                 continue  # held: the copy in its place is not proved
-            elif row.state == STARTED and self._is_nowhere_else(row):
+            elif row.state == STARTED and (self._is_nowhere_else(row) or self._has_no_witness(row)):
                 keys.update(row.key(suffix) for suffix in SUFFIXES)
             elif row.state != GONE and owners.get(row.topic_id) is TopicOwner.PLATFORM:
                 watch.broken("abandoned attempts are cleaned", str(row))
@@ -318,6 +318,14 @@ class Closing:
             if other.place == row.place and has_passed and self._world.watch.rows.is_right(other):
                 offsets -= set(range(other.start_offset, other.end_offset + 1))
         return bool(offsets)
+
+    def _has_no_witness(self, row: Row) -> bool:
+        """Nothing of an unfinished copy is in the store, nor all of one of its partition that was finished: nobody can
+        tell whether it is the right store, so that the copy may be there."""
+        if any(row.key(suffix) in self._world.store.objects for suffix in SUFFIXES):
+            return False
+        others = [one for one in self._world.watch.rows.known.values() if one.place == row.place]
+        return any(one.state == FINISHED and one.segment_id in self._world.watch.rotten for one in others)
 
     def _require_audited(self, keys: set[str], owners: dict[str, TopicOwner]) -> None:
         """Nothing is excused that an audit may remove: late writes, what a power failure took, what lists hid."""

@@ -44,7 +44,7 @@ class ImportGraph:
     def _read(self, file: SourceFile) -> None:
         statements = 0
         imported: set[str] = set()
-        for node in ast.walk(file.tree):
+        for node in file.statements:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = [name for name in self.names(file, node) if name.partition(".")[0] in self._folders]
                 statements += bool(names)

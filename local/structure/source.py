@@ -14,6 +14,7 @@ TEST_FOLDERS: Final = frozenset({"tests", "benchmarks"})
 """Folders whose code is not part of the product. Only their lines are counted."""
 
 _LIBRARY: Final = "include"
+_BLOCKS: Final = ("body", "orelse", "finalbody", "handlers", "cases")
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -48,6 +49,15 @@ class SourceFile:
         return ast.parse(self.text, str(self.path))
 
     @cached_property
+    def statements(self) -> list[ast.AST]:
+        """The module and every statement in it, however deep; expressions hold none."""
+        found: list[ast.AST] = [self.tree]
+        for node in found:
+            for block in _BLOCKS:
+                found.extend(getattr(node, block, ()))
+        return found
+
+    @cached_property
     def code_lines(self) -> int:
         """Lines that hold code: neither blank, nor only a comment, nor part of a docstring."""
         lines = self.text.splitlines()
@@ -61,7 +71,7 @@ class SourceFile:
         return {token.start[0] for token in tokens if token.type == tokenize.COMMENT}
 
     def _docstring_lines(self) -> Iterator[int]:
-        for node in ast.walk(self.tree):
+        for node in self.statements:
             if isinstance(node, _Documented) and node.body and is_docstring(node.body[0]):
                 yield from range(node.body[0].lineno, (node.body[0].end_lineno or node.body[0].lineno) + 1)
 

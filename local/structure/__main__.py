@@ -7,7 +7,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from local.layout import ROOT
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
         trace = run_trace(root, project)
         structure = replace(structure, values={**structure.values, **trace.values}, trace=trace.document())
     if options.json:
-        print(json.dumps(structure.document(), indent=2))
+        print(json.dumps(asdict(structure), indent=2))
     else:
         print(text_of(structure, limits_of(root)), end="")
     return 0

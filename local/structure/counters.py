@@ -2,7 +2,7 @@
 
 from collections import Counter as Tally
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
 
@@ -120,7 +120,7 @@ TRACED: Final = (
         "trace_calls_between",
         "calls between packages",
         None,
-        "Calls during this, each one counted, of a function of another package than that of the caller.",
+        "Pairs of packages of which the first calls a function of the second, each pair counted once.",
     ),
 )
 
@@ -141,10 +141,6 @@ class Structure:
     single_importer_modules: Mapping[str, str]
     """By module: its importer."""
     trace: Mapping[str, Any] = field(default_factory=dict)
-
-    def document(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
-        return asdict(self)
 
 
 def measure(project: Project) -> Structure:

@@ -9,8 +9,10 @@ library's root:
 - **moves**: each thread's modules are put in the order in which the thread entered them for the first time; a move is
   a module of another package than the one before it. Threads are counted one by one and summed.
 - **returns**: moves into a package from which the same thread moved away before.
-- **calls between packages**: calls whose nearest caller in include/ belongs to another package. Unlike the others it
-  counts repeated calls, so it grows with what a segment needs, not only with where the code lies.
+- **calls between packages**: pairs of packages of which the first calls a function of the second, whether directly or
+  through code outside include/.
+
+How often something is called is not counted: that depends on how long the process had to wait.
 """
 
 import json
@@ -31,10 +33,10 @@ _TIMEOUT_SECONDS: Final = 300
 
 @dataclass(frozen=True)
 class Trace:
-    """What ran, by thread in the order of first calls, and calls between modules as (caller, called, how often)."""
+    """What ran, by thread in the order of first calls, and calls between modules as (caller, called)."""
 
     threads: Sequence[Sequence[str]]
-    calls: Sequence[tuple[str, str, int]]
+    calls: Sequence[tuple[str, str]]
     package_of: Callable[[str], str | None]
 
     @property
@@ -53,15 +55,14 @@ class Trace:
     def values(self) -> dict[str, float]:
         """The traced counters, by key."""
         paths = [[self._package(module) for module in thread] for thread in self.threads]
+        pairs = {(self._package(caller), self._package(called)) for caller, called in self.calls}
         moves = [_moves(path) for path in paths]
         return {
             "trace_modules": len(self.modules),
             "trace_packages": len(self.packages),
             "trace_moves": sum(map(len, moves)),
             "trace_returns": sum(map(_returns, paths)),
-            "trace_calls_between": sum(
-                count for caller, called, count in self.calls if self._package(caller) != self._package(called)
-            ),
+            "trace_calls_between": len({pair for pair in pairs if pair[0] != pair[1]}),
         }
 
     def document(self) -> dict[str, Any]:
@@ -90,7 +91,9 @@ def run_trace(root: Path, project: Project) -> Trace:
     if done.returncode != 0:
         raise RuntimeError(f"no segment could be traced in {root}:\n{done.stderr}")
     recorded = json.loads(done.stdout.splitlines()[-1])
-    return Trace(recorded["threads"], [tuple(call) for call in recorded["calls"]], project.library_package_of)
+    return Trace(
+        recorded["threads"], [(caller, called) for caller, called in recorded["calls"]], project.library_package_of
+    )
 
 
 def _moves(path: Sequence[str]) -> list[str]:

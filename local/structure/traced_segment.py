@@ -12,7 +12,6 @@ import os
 import sys
 import tempfile
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -86,13 +85,11 @@ class Recorder:
             threading.setprofile(None)
 
     def document(self) -> dict[str, Any]:
-        """Return, by thread, the modules in the order of their first call, and how often a module called another."""
-        calls: Counter[tuple[str, str]] = Counter()
-        for thread in self._threads:
-            calls.update(thread.calls)
+        """Return, by thread, the modules in the order of their first call, and which module called which other."""
+        calls = {call for thread in self._threads for call in thread.calls}
         return {
             "threads": sorted(list(thread.entered) for thread in self._threads if thread.entered),
-            "calls": [[caller, called, count] for (caller, called), count in sorted(calls.items())],
+            "calls": sorted(calls),
         }
 
     def import_all(self) -> None:
@@ -141,13 +138,13 @@ class _Thread:
     def __init__(self) -> None:
         self.importing = 0
         self.entered: dict[str, None] = {}
-        self.calls: Counter[tuple[str, str]] = Counter()
+        self.calls: set[tuple[str, str]] = set()
         self._stack: list[str] = []
 
     def called(self, module: str) -> None:
         self.entered.setdefault(module)
         if self._stack and self._stack[-1] != module:
-            self.calls[self._stack[-1], module] += 1
+            self.calls.add((self._stack[-1], module))
         self._stack.append(module)
 
     def returned(self) -> None:

@@ -19,7 +19,7 @@ export UV_PYTHON_PREFERENCE := only-system
 # Tests start hundreds of processes, each of which would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo up down test test-unit test-integration test-kafka test-browser life simulate simulate-mutants lint check docs requirements \
+.PHONY: help setup demo up down test test-unit test-integration test-kafka test-browser life simulate simulate-mutants lint structure check docs requirements \
         bench bench-audit bench-check bench-copy bench-delete bench-forms bench-generation bench-producers bench-queue bench-quota bench-quota-airflow bench-scan bench-sizes bench-start bench-verify s3-server clean
 
 help: ## print this list
@@ -116,6 +116,9 @@ lint: setup ## ruff, mypy, import contracts, docs and requirements.txt fresh, co
 	    docker compose --env-file docker/example.env config --quiet; \
 	    if docker compose --env-file /dev/null config --quiet 2>/dev/null; then echo "docker-compose.yaml needs no secrets" >&2; exit 1; fi; \
 	else echo "no docker compose here: docker-compose.yaml is checked by tests/architecture alone"; fi
+
+structure: setup ## counters of the code's structure and the path of one segment through it, each with its limit and target
+	@$(PYTHON) -m local.structure
 
 check: ## tests, then lint: what CI runs
 	@.ci/run

@@ -26,8 +26,8 @@ def one_segment(directory: Path) -> Iterator[Callable[[], None]]:
     Yields:
         What is traced: it plans the copy of one segment, copies it and verifies it.
     """
+    from include.tiering.app import open_app
     from include.tiering.settings import load_settings
-    from include.tiering.wiring import open_tiering
     from local.sample_data import broker_log_dirs, unpack
 
     log_dirs = broker_log_dirs(unpack("public", directory) / "stopped")
@@ -43,15 +43,15 @@ include = ["orders"]
 """
     )
     settings = load_settings(config, environ={"HOME": str(directory)})
-    with open_tiering(settings) as tiering:
-        tiering.migrate()
+    with open_app(settings) as app:
+        app.set_up.migrate()
 
     def scan_to_verdict() -> None:
-        with open_tiering(settings) as tiering:
+        with open_app(settings) as app:
             # A plan takes its first segment whatever the limit is.
-            tiering.plan_copy("run", limit_bytes=1)
-            copied = tiering.copy_batch("run", "run/0")
-            report = tiering.verify("run")
+            app.copying.plan("run", limit_bytes=1)
+            copied = app.copying.run_batch("run", "run/0")
+            report = app.verification.verify_run("run")
         if len(copied.copied) != 1 or report.segments != 1 or report.failed:
             raise RuntimeError(f"not one segment was copied and passed: {copied}, {report}")
 

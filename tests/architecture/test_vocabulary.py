@@ -25,7 +25,7 @@ _UNFINISHED = {
 
 _SOURCES = [
     *python_files("include", "plugins", "dags", "spark_jobs", "local"),
-    *sorted(path.relative_to(ROOT) for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")] if path.exists()),
+    *sorted(path.relative_to(ROOT) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]),
 ]
 
 

@@ -26,7 +26,7 @@ Counted = dict[tuple[int, str, str], tuple[int, int]]
 
 
 def bring_in(number: int, url: str, rounds: int, seed: int) -> Counted:
-    """Ask for that many segments, on a database whose clock soon jumps to and fro; returns what should be counted."""
+    """Ask for that many segments, on a database whose clock soon jumps both ways; returns what should be counted."""
     draw = random.Random(f"{seed}/{number}")
     engine = open_engine(url)
     still, jumping = _quotas(engine, lambda _: BASE_MS), _quotas(engine, _jumping(draw))

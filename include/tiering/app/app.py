@@ -36,7 +36,7 @@ from include.tiering.recovery.service import RecoveryService
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.segments.sql import SqlRemoteLogMetadata
-from include.tiering.segments.topic_names import TopicNames
+from include.tiering.segments.topic_names import TopicLifecycle
 from include.tiering.settings import TieringSettings, load_settings
 from include.tiering.sizes.service import SizeService
 from include.tiering.verification.service import VerificationService
@@ -369,9 +369,9 @@ class App:
         return EffectiveConfigs(settings=self.settings, store=self.adapters.stores.configs)
 
     @cached_property
-    def topic_names(self) -> TopicNames:
+    def topic_names(self) -> TopicLifecycle:
         adapters, stores, configs = self.adapters, self.adapters.stores, self.effective_configs
-        return TopicNames(
+        return TopicLifecycle(
             cluster_id=adapters.cluster_id,
             facts=adapters.facts,
             metadata=stores.metadata,

@@ -15,7 +15,7 @@ from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.failed_copies import FailedCopy, by_partition
 from include.tiering.segments.failed_copies_contract import FailedCopies
 from include.tiering.segments.store_witness import StoreWitness
-from include.tiering.segments.topic_names import TopicNames
+from include.tiering.segments.topic_names import TopicLifecycle
 from include.tiering.segments.whole_copy import WholeCopy
 from include.tiering.settings import TieringSettings
 
@@ -39,7 +39,7 @@ class CopyPlanner:
         failed_copies: FailedCopies,
         facts: ClusterFacts,
         log_dirs: ClusterLogDirs,
-        names: TopicNames,
+        names: TopicLifecycle,
         effective: Callable[[], TieringSettings],
         now_ms: Callable[[], int],
     ) -> None:

@@ -33,7 +33,7 @@ from include.tiering.segments.failed_copies import by_partition
 from include.tiering.segments.failed_copies_contract import FailedCopies
 from include.tiering.segments.metrics import publish_failed_copies
 from include.tiering.segments.own_topics import register_owners
-from include.tiering.segments.topic_names import TopicNames
+from include.tiering.segments.topic_names import TopicLifecycle
 from include.tiering.segments.whole_copy import WholeCopy
 from include.tiering.settings import TieringSettings
 from include.tiering.telemetry.recorder import process_recorder
@@ -66,7 +66,7 @@ class CopyService:
         facts: ClusterFacts,
         remember_facts: Callable[[], None],
         log_dirs: ClusterLogDirs,
-        names: TopicNames,
+        names: TopicLifecycle,
         planner: CopyPlanner,
         ownership: StoreOwnership,
         effective: Callable[[], TieringSettings],

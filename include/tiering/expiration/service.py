@@ -37,7 +37,7 @@ from include.tiering.runs.deletion_contract import (
 )
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.topic_deletions_contract import TopicDeletions
-from include.tiering.segments.topic_names import TopicNames
+from include.tiering.segments.topic_names import TopicLifecycle
 from include.tiering.segments.topic_standing import TopicStanding
 from include.tiering.telemetry import get_logger
 from include.tiering.telemetry.recorder import process_recorder
@@ -71,7 +71,7 @@ class ExpirationService:
         work: WorkStore,
         configs: EffectiveConfigs,
         log_dirs: ClusterLogDirs,
-        names: TopicNames,
+        names: TopicLifecycle,
         guards: StandingGuards,
         ownership: StoreOwnership,
         after_batch: Callable[[], object],

@@ -14,7 +14,7 @@ from include.tiering.segments.topic_standing import TopicStanding, TopicWatch
 _AUTHOR = "expiration"
 
 
-class TopicNames:
+class TopicLifecycle:
     """Asks the cluster and the database about topics and their names.
 
     Args:

@@ -21,7 +21,7 @@ from include.tiering.segments.failed_copies_contract import FailedCopies
 from include.tiering.segments.ingestion_contract import MetadataIngestion
 from include.tiering.segments.metrics import publish_failed_copies
 from include.tiering.segments.sizes_contract import KeyRange, RemoteLogSizes, SizeRow
-from include.tiering.segments.topic_names import TopicNames
+from include.tiering.segments.topic_names import TopicLifecycle
 from include.tiering.settings import TieringSettings
 from include.tiering.sizes.compare_tiers import TierComparison, compare_tiers
 from include.tiering.sizes.describe_log_dirs import LogDirDescription, describe_log_dirs
@@ -52,7 +52,7 @@ class SizeService:
         ingestion: MetadataIngestion,
         facts: ClusterFacts,
         log_dirs: ClusterLogDirs,
-        names: TopicNames,
+        names: TopicLifecycle,
         planner: CopyPlanner,
         clock: Clock,
     ) -> None:

@@ -78,13 +78,12 @@ class ClusterLogDirs:
         """Without bootstrap servers nobody is asked.
 
         Raises:
+            MetadataUnavailableError: the database serves no cluster.
             ForeignClusterError: the brokers are of another cluster than the database.
             BrokersError: they do not answer.
         """
-        if self._brokers is None:
-            return
-        expected, found = self._cluster_id(), self._brokers().cluster_id()
-        if found != expected:
+        expected = self._cluster_id()
+        if self._brokers is not None and (found := self._brokers().cluster_id()) != expected:
             raise ForeignClusterError(
                 f"cluster.bootstrap_servers lead to cluster {found}, the database serves cluster {expected}: correct "
                 "one of cluster.bootstrap_servers and metadata.url"

@@ -1,7 +1,7 @@
 """Records of a range of offsets as brokers serve them: before librdkafka's mock of a cluster, and with what a consumer
 may say instead of a record."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,11 +19,16 @@ PARTITION = partition_of("orders", 2)
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[KafkaServedRecords]:
+def cluster() -> MockCluster:
     cluster = MockCluster()
     cluster.create_topic("orders")
     cluster.append("orders", 2, b"a", b"b", None, b"d", b"e", key=b"k")
-    yield KafkaServedRecords(cluster.config)
+    return cluster
+
+
+@pytest.fixture
+def served(cluster: MockCluster) -> KafkaServedRecords:
+    return KafkaServedRecords(cluster.config)
 
 
 def of_mock(offset: int, value: bytes | None) -> SeenRecord:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -41,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     files = [file.relative_to(ROOT) for file in sorted(LIBRARY.rglob("*.py"))]
     sample = draw(ROOT, [file for file in files if str(file).startswith(given.only)], given.number, given.seed)
     laboratory = Laboratory(ROOT, executed_lines(ROOT, LIBRARY, FAST_TESTS, given.processes))
-    for mutant in sample.mutants[:_CONTROLS]:
+    controls = (mutant for mutant in sample.mutants if laboratory.executed.tests_for(mutant))
+    for mutant in islice(controls, _CONTROLS):
         if (failure := laboratory.control(mutant)) is not None:
             sys.stderr.write(f"without any change of {mutant.path} it fails all the same: {failure}\n")
             return 2

@@ -135,9 +135,9 @@ def executed_lines(root: Path, measured: Path, tests: Sequence[str], processes: 
 
 
 def source_files(root: Path) -> list[Path]:
-    """Python files of the library and of the tests, relative to `root`."""
+    """Python files of the library and of the tests, but for those of this package, relative to `root`."""
     found = (file for directory in ("include", "tests") for file in (root / directory).rglob("*.py"))
-    return sorted(file.relative_to(root) for file in found)
+    return sorted(file.relative_to(root) for file in found if file.parent != Path(__file__).parent)
 
 
 def _record(root: Path, measured: Path, tests: Sequence[str], processes: int, target: Path) -> None:

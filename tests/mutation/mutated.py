@@ -20,6 +20,10 @@ import pytest
 from tests.mutation.settings import TRIAL
 
 _MEMORY_BYTES: Final = 8 << 30
+_PATIENCE_SECONDS: Final = 30.0
+_SLOWER: Final = 10.0
+"""A test may take so many times longer than when it was recorded, and `_PATIENCE_SECONDS` more: fixtures that it shared
+then may be its own now."""
 _trial: Final[dict[str, Any]] = json.loads(Path(os.environ[TRIAL]).read_text())
 
 
@@ -60,19 +64,33 @@ sys.meta_path.insert(0, _ChangedFinder(os.path.realpath(_trial["path"])))
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of a test whose parameters have other names now, because the change names them, all run."""
-    wanted = set(_trial["tests"])
-    lost = {_without_parameters(test) for test in wanted.difference(item.nodeid for item in items)}
+    wanted: dict[str, float] = _trial["tests"]
+    lost = {_without_parameters(test) for test in wanted.keys() - {item.nodeid for item in items}}
     chosen = [item for item in items if item.nodeid in wanted or _without_parameters(item.nodeid) in lost]
-    left_out = [item for item in items if item not in chosen]
-    config.hook.pytest_deselected(items=left_out)
+    for item in chosen:
+        # In front of a longer limit: what waits for ever would take minutes.
+        item.add_marker(pytest.mark.timeout(_PATIENCE_SECONDS + _SLOWER * wanted.get(item.nodeid, 0.0)), append=False)
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = chosen
 
 
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """A file of tests that cannot be imported any more."""
+    if report.failed:
+        _answer(f"the import of {report.nodeid}")
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """The first test that fails."""
+    """A test that fails."""
+    if report.failed:
+        _answer(report.nodeid)
+
+
+def _answer(noticed_by: str) -> None:
+    """The first is told."""
     answer = Path(_trial["answer"])
-    if report.failed and not answer.exists():
-        answer.write_text(report.nodeid)
+    if not answer.exists():
+        answer.write_text(noticed_by)
 
 
 def _without_parameters(test: str) -> str:

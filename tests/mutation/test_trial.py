@@ -154,7 +154,7 @@ def test_a_test_whose_parameters_are_called_otherwise_now_is_run(project: Path, 
 
 def test_a_module_that_cannot_be_imported_any_more_is_noticed(project: Path, laboratory: Laboratory) -> None:
     result = laboratory.judge(mutant("[LIMIT]", 23))
-    assert (result.outcome, result.noticed_by) == (Outcome.NOTICED, "import")
+    assert (result.outcome, result.noticed_by) == (Outcome.NOTICED, "the import of tests/unit/test_numbers.py")
 
 
 def test_what_does_not_end_is_noticed_and_ended(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,13 @@ def test_what_does_not_end_is_noticed_and_ended(laboratory: Laboratory, monkeypa
 
 def test_without_a_change_nothing_fails(laboratory: Laboratory) -> None:
     assert laboratory.control(mutant("number < 3", 9)) is None
-    assert laboratory.control(mutant("+", 13)) is None
+
+
+def test_a_change_is_no_control(project: Path, executed: ExecutedLines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tests fail without any: nothing that they say of a mutant counts."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    failing = "tests/unit/test_numbers.py::test_that_fails_anyway"
+    assert Laboratory(project, Chosen(project, failing)).control(mutant("-=", 18)) == failing
 
 
 def test_tests_that_cannot_be_run_are_no_answer(project: Path, laboratory: Laboratory) -> None:

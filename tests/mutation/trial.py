@@ -25,7 +25,7 @@ _SLOWER: Final = 10.0
 _GOODBYE_SECONDS: Final = 30.0
 """For a test's servers to be ended, once its time is over."""
 _NO_TESTS_COLLECTED: Final = 5
-_ENDED_BY: Final = {1: "what the tests left behind", 2: "import", 3: "an internal error", 4: "import"}
+_ENDED_BY: Final = {1: "what the tests left behind", 3: "an internal error", 4: "the import of a conftest.py"}
 """By exit code of pytest, where no test failed."""
 
 
@@ -80,25 +80,26 @@ class Laboratory:
         return Result(mutant, Outcome.SURVIVED, run, time.monotonic() - began)
 
     def control(self, mutant: Mutant) -> str | None:
-        """The same without the change: why its tests fail all the same, None if they pass or there are none.
+        """The same without the change: why its tests fail all the same, None if they pass. There must be some.
 
         Raises:
             RuntimeError: as `judge`.
         """
         tests = self.executed.tests_for(mutant)[: self.first]
-        unchanged = (self.root / mutant.path).read_text()
-        return self._failure(mutant.path, unchanged, tests) if tests else None
+        return self._failure(mutant.path, (self.root / mutant.path).read_text(), tests)
 
     def _failure(self, path: str, source: str, tests: Sequence[str]) -> str | None:
         """The first test that fails, or how pytest ended otherwise; None: all pass."""
         limit_seconds = _START_SECONDS + _SLOWER * sum(self.executed.seconds[test] for test in tests)
         with tempfile.TemporaryDirectory(prefix="tiering-mutant-") as directory:
             answer, trial = Path(directory) / "answer", Path(directory) / "trial.json"
-            trial.write_text(
-                json.dumps(
-                    {"path": str(self.root / path), "source": source, "tests": list(tests), "answer": str(answer)}
-                )
-            )
+            told = {
+                "path": str(self.root / path),
+                "source": source,
+                "tests": {test: self.executed.seconds[test] for test in tests},
+                "answer": str(answer),
+            }
+            trial.write_text(json.dumps(told))
             files = sorted({test.partition("::")[0] for test in tests})
             with (Path(directory) / "output").open("w+") as output:
                 code = self._pytest(files, trial, output.fileno(), limit_seconds)

@@ -10,6 +10,7 @@ from include.tiering.pools.contract import COPIER_POOL, EXPIRATION_POOL, READER_
 from include.tiering.remote_metadata.sql_ingestion import SqlMetadataIngestion
 from include.tiering.tasks.partition_readiness import NotReady, PartitionReadiness
 from include.tiering.wiring import Tiering
+from include.tiering.wiring.set_up import LOG_DIRS, PAUSE, TOPIC_FACTS
 from tests.doubles.segments import partition_of
 from tests.doubles.strays import TinyCopies
 from tests.doubles.tiny_deployment import PARTITION, TinyDeployment
@@ -27,6 +28,15 @@ def tiering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tiering
     monkeypatch.setattr(SqlMetadataIngestion, "unread", unread)
     with TinyDeployment(tmp_path).open() as tiering:
         yield tiering
+
+
+def test_each_check_says_what_it_found(tiering: Tiering) -> None:
+    found = {check.name: check.detail for check in tiering.readiness().checks}
+    assert (found[LOG_DIRS], found[TOPIC_FACTS], found[PAUSE]) == ("1 readable", "known", "nothing is paused")
+    tiering.work.pause("payments", author="test")
+    tiering.work.pause("audit", author="test")
+    found = {check.name: check.detail for check in tiering.readiness().checks}
+    assert found[PAUSE] == "paused topics: audit, payments"
 
 
 def test_what_reads_back_is_told_what_is_unread_and_starts_all_the_same(tiering: Tiering) -> None:

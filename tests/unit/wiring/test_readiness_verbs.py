@@ -31,11 +31,11 @@ def tiering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tiering
 
 
 def test_each_check_says_what_it_found(tiering: Tiering) -> None:
-    found = {check.name: check.detail for check in tiering.readiness().checks}
+    found = {check.name: check.message for check in tiering.readiness().checks}
     assert (found[LOG_DIRS], found[TOPIC_FACTS], found[PAUSE]) == ("1 readable", "known", "nothing is paused")
     tiering.work.pause("payments", author="test")
     tiering.work.pause("audit", author="test")
-    found = {check.name: check.detail for check in tiering.readiness().checks}
+    found = {check.name: check.message for check in tiering.readiness().checks}
     assert found[PAUSE] == "paused topics: audit, payments"
 
 

@@ -19,7 +19,7 @@ export UV_PYTHON_PREFERENCE := only-system
 # Tests start hundreds of processes, each of which would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo up down test test-unit test-integration test-kafka test-browser coverage life simulate simulate-mutants lint structure check docs requirements \
+.PHONY: help setup demo up down test test-unit test-integration test-kafka test-browser coverage life simulate simulate-mutants mutants lint structure check docs requirements \
         bench bench-audit bench-check bench-copy bench-delete bench-forms bench-generation bench-producers bench-queue bench-quota bench-quota-airflow bench-scan bench-sizes bench-start bench-verify s3-server clean
 
 help: ## print this list
@@ -76,7 +76,7 @@ down: setup ## stop what `make up` started
 PYTEST := $(PYTHON) -m pytest -q
 UNIT_TESTS := tests/architecture tests/unit
 COVERED_TESTS := tests/unit tests/property tests/contract
-SLOW_TESTS := tests/integration tests/airflow tests/chaos tests/scenarios tests/contract tests/property tests/simulation
+SLOW_TESTS := tests/integration tests/airflow tests/chaos tests/scenarios tests/contract tests/property tests/simulation tests/mutation
 # Servers belong to a file of tests: a file stays on one worker, long ones (they come first) begin first.
 BY_FILE := -n 2 --dist loadfile --no-loadscope-reorder
 
@@ -114,6 +114,10 @@ simulate: setup ## the protocols against a model world: SEEDS=1000 schedules, re
 
 simulate-mutants: setup ## broken rules of the protocols, each caught by a schedule; writes the tables of docs/simulation.md
 	@nice $(PYTHON) -m tests.simulation mutants --write --processes $${PROCESSES:-$$(nproc)}
+
+mutants: setup ## would the fast tests notice a wrong line? NUMBER=200 small changes drawn by SEED=1 (PROCESSES=n, ONLY=path, JSON=1)
+	@nice $(PYTHON) -m tests.mutation --number $${NUMBER:-200} --seed $${SEED:-1} --only "$${ONLY:-}" \
+	    --processes $${PROCESSES:-$$(nproc)} $${JSON:+--json}
 
 lint: setup ## ruff, mypy, import contracts, spelling, docs and requirements.txt fresh, compose file valid
 	@ruff check .

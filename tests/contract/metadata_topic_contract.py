@@ -1,4 +1,6 @@
-"""What every `MetadataTopic` must do. A subclass gives a fixture `topic`, empty and with three partitions."""
+"""What every `MetadataTopic` must do. A subclass gives a fixture `topic`, empty and with `PARTITIONS` partitions."""
+
+from typing import ClassVar
 
 import pytest
 
@@ -11,8 +13,12 @@ def values_of(topic: MetadataTopic, partition: int, start_offset: int, end_offse
 
 
 class MetadataTopicContract:
-    def test_it_knows_itself(self, topic: MetadataTopic) -> None:
-        assert topic.partition_count() == 3
+    PARTITIONS: ClassVar[int] = 3
+
+    def test_it_knows_its_partitions(self, topic: MetadataTopic) -> None:
+        assert topic.partition_count() == self.PARTITIONS
+
+    def test_it_knows_its_id(self, topic: MetadataTopic) -> None:
         assert topic.topic_id() == topic.topic_id()
         assert not topic.topic_id().is_zero
 
@@ -73,8 +79,9 @@ class MetadataTopicContract:
         with pytest.raises(MetadataTopicRangeError):
             values_of(topic, 0, start_offset, end_offset)
 
-    @pytest.mark.parametrize("partition", [3, 99])
-    def test_a_partition_that_does_not_exist_is_refused(self, topic: MetadataTopic, partition: int) -> None:
+    @pytest.mark.parametrize("beyond", [0, 96])
+    def test_a_partition_that_does_not_exist_is_refused(self, topic: MetadataTopic, beyond: int) -> None:
+        partition = self.PARTITIONS + beyond
         with pytest.raises(MetadataTopicRefusedError):
             topic.offsets(partition)
         with pytest.raises(MetadataTopicRefusedError):

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.removal_contract import (
@@ -15,6 +15,7 @@ from include.tiering.audit.removal_contract import (
     removal_hash,
 )
 from include.tiering.audit.sql_removals import SqlRemovalStore
+from include.tiering.database.schema import events
 from include.tiering.errors import IllegalTransitionError, LeaseLostError, StateConflictError
 from include.tiering.model.fence import LeaseRole
 from include.tiering.runs.contract import PartitionLease
@@ -107,6 +108,15 @@ class TestRelease:
             store.approve("run", "x", author="me")
         assert store.approve("run", run.plan_hash, author="me").approval.author == "me"
         assert claim(store) is not None
+
+    @pytest.mark.parametrize("needs_approval", [True, False])
+    def test_what_the_limits_say_is_kept_with_the_run_and_in_the_history(self, store, engine, needs_approval):
+        store.save_plan("run", [removal()])
+        store.record_brake("run", needs_approval=needs_approval, detail="too much at once", author="brake")
+        assert store.run("run").needs_approval is needs_approval
+        with engine.connect() as connection:
+            said = connection.execute(select(events.c.kind, events.c.subject, events.c.detail, events.c.author)).all()
+        assert [tuple(row) for row in said] == [("brake", "run run", "too much at once", "brake")]
 
     def test_the_first_approval_stays(self, store):
         released(store, removal())

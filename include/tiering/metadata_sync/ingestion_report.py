@@ -34,13 +34,15 @@ def question(
     """What a person is to agree to before everything is read again."""
     records = sum(bound.end - bound.begin for bound in bounds.values())
     gone = sum(1 for one in positions if bounds.get(one.metadata_partition, OffsetBounds(0, 0)).begin > 0)
-    what = f"Read all {count(records, 'record')} of {METADATA_TOPIC} again, as brokers do when they start?"
+    sentences = [f"Read all {count(records, 'record')} of {METADATA_TOPIC} again, as brokers do when they start?"]
     if known is not None:
-        what += (
-            " Until that is done, nothing of a broker's topic is expired, verified or audited; segments of brokers that"
-            " the topic tells of no more are removed from the metadata"
+        sentences.append(
+            "Until that is done, nothing of a broker's topic is expired, verified or audited; segments of brokers that"
+            " the topic tells of no more are removed from the metadata."
         )
-    return f"{what}. The beginning of {count(gone, 'partition')} was removed from the topic" if gone else what
+    if gone:
+        sentences.append(f"The beginning of {count(gone, 'partition')} was removed from the topic.")
+    return " ".join(sentences)
 
 
 def _summary(report: IngestReport) -> str:

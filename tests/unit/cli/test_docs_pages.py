@@ -20,6 +20,11 @@ def test_every_setting_and_metric_has_a_row(tmp_path: Path) -> None:
     assert all(line.endswith("|") and line.count("|") in (4, 5) for line in rows)
 
 
+def test_the_pages_of_this_repository_are_fresh() -> None:
+    """They say each default, unit and bound: who changes one sees it there, too."""
+    assert main(["--check"]) == 0
+
+
 def test_a_stale_or_missing_page_fails_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--check"], tmp_path) == 1
     main([], tmp_path)

@@ -1,22 +1,26 @@
 """A segment may be copied if it is the planned one, joins what is copied, or a hole that somebody recorded, and lies
-behind nothing that the source has replaced."""
+behind nothing that the source has replaced. Its copy counts if the store has what was sent, and that is what was read.
+"""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from include.tiering.copying.copy_checks import require_no_fork, require_planned
-from include.tiering.errors import SourceChangedError
-from include.tiering.kafka.log_dirs.contract import LogSegment, ReplicaId, SourceFingerprint
+from include.tiering.copying.copy_checks import require_no_fork, require_planned, require_stored
+from include.tiering.errors import RemoteChecksumError, SourceChangedError
+from include.tiering.kafka.log_dirs.contract import CheckedSegment, LogSegment, ReplicaId, SourceFingerprint
 from include.tiering.model.divergence import Divergence, SeenBy, SeenDivergence
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.verdict import Verdict
+from include.tiering.remote_storage.contract import ObjectKind, StoredObject
 from include.tiering.runs.contract import PlannedSegment
 from include.tiering.segments.contract import PartitionTruth, SegmentRow
 from tests.doubles.segments import FINISHED, segment_of
+from tests.doubles.storage_segments import some_segment
 
 REPLICA_ID = ReplicaId(TopicIdPartition(Uuid(b"1" * 16), 3, "orders"), 1, "dir")
 SEGMENT = LogSegment(200, 299, 1_000, 0, LeaderEpochs.of([(0, 0)]), active=False, reason=None)
@@ -117,3 +121,63 @@ def test_while_a_divergence_waits_for_a_decision_nothing_is_copied() -> None:
 @pytest.mark.parametrize(("epochs", "highest"), [([(0, 0)], 199), ([(0, 0), (2, 200)], 199), ([(2, 200)], None)])
 def test_where_the_histories_agree_there_is_no_fork(epochs: list[tuple[int, int]], highest: int | None) -> None:
     follows(epochs, highest, Remote(epoch_0=199))
+
+
+_, DATA = some_segment(1_000)
+CHECKED = CheckedSegment(
+    DATA, first_offset=200, last_offset=299, max_timestamp_ms=0, batch_count=1, aborted_transactions=0
+)
+LOG = StoredObject(ObjectKind.LOG, "orders/200.log", 1_000, DATA.log_crc32c)
+INDEXES = StoredObject(ObjectKind.INDEXES, "orders/200.indexes", 90, 0x1234)
+SENT = (INDEXES, LOG)
+
+
+def test_a_store_that_has_what_was_sent_and_read_is_believed() -> None:
+    require_stored(SENT, SENT, CHECKED)
+    require_stored(SENT, (*SENT, StoredObject(ObjectKind.MANIFEST, "orders/200.manifest", 5, 6)), CHECKED)
+
+
+@pytest.mark.parametrize(
+    ("stored", "said"),
+    [
+        ((INDEXES,), "orders/200.log: the store does not have it"),
+        ((LOG,), "orders/200.indexes: the store does not have it"),
+        ((INDEXES, replace(LOG, size_bytes=999)), "orders/200.log: the store has 999 bytes with CRC-32C"),
+        (
+            (replace(INDEXES, crc32c=0x1235), LOG),
+            "the store has 90 bytes with CRC-32C 00001235, sent were 90 with 00001",
+        ),
+    ],
+    ids=["no log", "no indexes", "cut log", "changed indexes"],
+)
+def test_what_the_store_lost_or_changed_is_refused(stored: tuple[StoredObject, ...], said: str) -> None:
+    with pytest.raises(RemoteChecksumError, match=said):
+        require_stored(SENT, stored, CHECKED)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [replace(LOG, crc32c=DATA.log_crc32c ^ 1), replace(LOG, size_bytes=999)],
+    ids=["other bytes", "fewer bytes"],
+)
+def test_a_log_that_was_sent_and_stored_but_is_not_what_the_check_pass_read_is_refused(log: StoredObject) -> None:
+    """The source changed between the check pass and the upload: what was sent and what is stored agree and are wrong.
+    Recorded as a finished copy it would let the broker's own be deleted."""
+    with pytest.raises(
+        RemoteChecksumError, match=r"the stored log is not the 1000 bytes with CRC-32C .* of the source"
+    ):
+        require_stored((INDEXES, log), (INDEXES, log), CHECKED)
+
+
+@pytest.mark.parametrize("logs", [(), (LOG, replace(LOG, key="orders/201.log"))], ids=["none", "two"])
+def test_a_copy_has_one_log(logs: tuple[StoredObject, ...]) -> None:
+    with pytest.raises(RemoteChecksumError, match="the stored log is not"):
+        require_stored((INDEXES,), (INDEXES, *logs), CHECKED)
+
+
+def test_a_transformed_log_is_compared_with_what_was_sent_alone() -> None:
+    """Compressed or encrypted it has another length and checksum; its source was compared on its way."""
+    log = replace(LOG, size_bytes=500, crc32c=7, is_transformed=True)
+    require_stored((INDEXES, log), (INDEXES, replace(log, is_transformed=False)), CHECKED)
+    with pytest.raises(RemoteChecksumError, match="the store has 499 bytes"):
+        require_stored((INDEXES, log), (INDEXES, replace(log, size_bytes=499)), CHECKED)

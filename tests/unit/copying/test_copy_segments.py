@@ -50,6 +50,27 @@ def test_a_second_batch_finds_nothing_to_do(world):
     assert world.offsets(orders) == THREE
 
 
+def test_what_is_copied_already_is_passed_over_under_one_claim(world, monkeypatch):
+    """A partition that was left for each such segment would be claimed as often."""
+    orders = world.source.add("orders", segments=5)
+    world.plan("one")
+    world.plan("two")
+    world.source.corrupt.add((orders.topic_id_partition, 30))
+    world.batch("one")
+    world.source.corrupt.clear()
+    claim, claims = world.work.claim, []
+    monkeypatch.setattr(
+        world.work, "claim", lambda *given, **named: claims.append(claim(*given, **named)) or claims[-1]
+    )
+    result = world.batch("two", "two/0")
+    assert world.outcomes("two") == [
+        *((offset, SegmentOutcome.SKIPPED) for offset in (0, 10, 20)),
+        *((offset, SegmentOutcome.COPIED) for offset in (30, 40)),
+    ]
+    assert (len(result.copied), result.failed) == (2, ())
+    assert [lease is not None for lease in claims] == [True, False]
+
+
 @pytest.mark.parametrize("step", [step for step in CopyStep if not step.startswith(("delete", "objects"))], ids=str)
 def test_a_crash_after_any_step_is_cleaned_up_and_completed(world, step):
     orders = world.source.add("orders")

@@ -28,7 +28,17 @@ LOG = [
 
 @pytest.mark.parametrize(
     ("limit_ms", "limit_bytes", "stays"),
-    [(-1, -1, 340), (-1, 200, 200), (1_500, -1, 140), (1_500, 100, 100), (0, -1, 40), (10_000, 1_000, 340)],
+    [
+        (-1, -1, 340),
+        (-1, 200, 200),
+        (1_500, -1, 140),
+        (1_500, 100, 100),
+        (0, -1, 40),
+        (10_000, 1_000, 340),
+        # A limit of 0 bytes is a limit: what is remote goes at once.
+        (-1, 0, 0),
+        (1_500, 0, 0),
+    ],
 )
 def test_what_stays_under_both_limits(limit_ms, limit_bytes, stays):
     assert target_bytes(LOG, limit_ms, limit_bytes, now_ms=4_000) == stays

@@ -78,6 +78,40 @@ def test_a_server_that_names_the_border_again_does_not_end_the_part(listed: List
     assert found == ["b/1", "c"]
 
 
+def version_page(*versions: tuple[str, str], more: tuple[str, str] | None = None) -> Answer:
+    """Keys with their version ids; `more` is where the next page begins."""
+    entries = "".join(
+        f"<Version><Key>{key}</Key><VersionId>{version}</VersionId><IsLatest>false</IsLatest><Size>1</Size>"
+        "<LastModified>2026-11-21T20:41:52Z</LastModified></Version>"
+        for key, version in versions
+    )
+    named = "" if more is None else f"<NextKeyMarker>{more[0]}</NextKeyMarker>"
+    named += "" if more is None else f"<NextVersionIdMarker>{more[1]}</NextVersionIdMarker>"
+    truncated = str(more is not None).lower()
+    return (
+        200,
+        f"<ListVersionsResult><IsTruncated>{truncated}</IsTruncated>{named}{entries}</ListVersionsResult>".encode(),
+    )
+
+
+def test_all_versions_of_the_border_are_in_the_part_that_ends_with_it(server: ScriptedS3) -> None:
+    """A "directory" may be an object itself, with versions in several pages."""
+    credentials = S3Credentials(ACCESS_KEY, SECRET_KEY)
+    versions = S3Listing("bucket", "p/", endpoint_url=server.endpoint_url, credentials=credentials, max_attempts=1)
+    versions._keeps_versions = True
+    server.play(
+        [
+            version_page(("p/a", "1"), ("p/b/", "3"), more=("p/b/", "3")),
+            version_page(("p/b/", "2"), ("p/b/", "1"), more=("p/b/", "1")),
+            version_page(("p/b/1", "1"), more=("never", "asked for")),
+        ]
+    )
+    found = [(one.key, one.version_id) for listed in versions.pages(KeyInterval(None, "b/")) for one in listed]
+    assert found == [("a", "1"), ("b/", "3"), ("b/", "2"), ("b/", "1")]
+    markers = [(asked.get("key-marker"), asked.get("version-id-marker")) for asked in server.asked]
+    assert markers == [(None, None), ("p/b/", "3"), ("p/b/", "1")]
+
+
 @pytest.mark.parametrize(
     "script",
     [
@@ -171,6 +205,7 @@ def test_pages_of_uploads_follow_each_other_by_key_and_id(server: ScriptedS3, li
     server.play([uploads("a", "b", more=more), uploads("c")])
     found = [one for page_ in listing.open_uploads() for one in page_]
     assert found == [ListedUpload(name, f"of-{name}", 1_700_000_000_000) for name in "abc"]
+    assert {one.size_bytes for one in found} == {0}, "S3 does not say what was sent so far"
     markers = [(asked.get("key-marker"), asked.get("upload-id-marker")) for asked in server.asked]
     assert markers == [(None, None), ("p/b", "of-b")]
     server.play([uploads("a", more=more), uploads("b", more=more)])

@@ -8,6 +8,7 @@ from include.tiering.app import open_app
 from include.tiering.errors import SettingError
 from include.tiering.settings import TieringSettings, load_settings
 from tests.doubles.log_dirs import BrokerLogDir
+from tests.doubles.memory_pools import MemoryPools
 
 
 def settings(root: Path, log_dir: Path) -> TieringSettings:
@@ -32,6 +33,27 @@ def orders(path: Path, cluster_id: str) -> Path:
     log_dir.partition().filled(0, 10)
     log_dir.all_current({"orders-0": 10})
     return log_dir.path
+
+
+class ClosedPools(MemoryPools):
+    """Counts how often it was closed: a client of HTTP keeps connections."""
+
+    closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_what_was_opened_is_closed_and_nothing_else_is_opened(tmp_path: Path) -> None:
+    with open_app(settings(tmp_path, orders(tmp_path / "ours", "cluster-of-the-tests-A"))) as app:
+        app.set_up.migrate()
+        engine, pools = app.adapters.engine, ClosedPools()
+        app.adapters.pools = pools
+        assert (engine.pool.checkedin(), pools.closed) == (1, 0)
+    assert (engine.pool.checkedin(), pools.closed) == (0, 1)
+    with open_app(settings(tmp_path, tmp_path / "ours")) as app:
+        pass
+    assert not app.__dict__.keys() & {"pools", "engine", "storage"}
 
 
 @pytest.mark.parametrize("dry_run", [True, False])

@@ -69,6 +69,19 @@ def test_a_sound_directory(log_dir: BrokerLogDir) -> None:
     assert [(s.base_offset, s.end_offset) for s in replica.segments] == [(0, 9), (10, 19), (20, 24)]
 
 
+def test_what_no_checkpoint_names_is_known_to_be_replicated_nowhere(tmp_path: Path) -> None:
+    """Not even its first record: the brokers have not said so yet."""
+    made = BrokerLogDir(tmp_path / "data")
+    made.create_topic()
+    made.partition().filled(0, 1, 20)
+    made.all_current({"payments-0": 20})
+    report = _source(made).scan()
+    (replica,) = report.replicas
+    assert (replica.log_start_offset, replica.high_watermark, replica.recovery_point) == (0, 0, 0)
+    assert replica.last_stable_offset == 0
+    assert _reasons(report) == [IneligibleReason.ABOVE_HIGH_WATERMARK, IneligibleReason.ABOVE_HIGH_WATERMARK, ACTIVE]
+
+
 def test_topics_are_selected_by_patterns(log_dir: BrokerLogDir) -> None:
     source = _source(log_dir)
     assert len(source.scan(topics=["ord*"]).replicas) == 1

@@ -15,7 +15,7 @@ from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.dir_reader import DirReader
 from include.tiering.kafka.log_dirs.dirs import LogDir, identify
 from include.tiering.kafka.log_dirs.files import BrokerDirectory
-from include.tiering.kafka.log_dirs.found_replica import FoundReplica
+from include.tiering.kafka.log_dirs.found_replica import FoundReplica, UnreadReplica
 from include.tiering.kafka.log_dirs.listing import list_partition
 from include.tiering.kafka.log_dirs.names import DirectoryState, PartitionDirectoryName
 from include.tiering.kafka.log_dirs.source import LogDirSource
@@ -125,6 +125,34 @@ def test_a_directory_that_moves_away(setup: Setup) -> None:
     assert len(found.segments) == 4
     with pytest.raises(SourceVanishedError, match="orders-0: no such file"):
         setup.read()
+
+
+def test_of_replicas_that_vanish_behind_the_listing_only_a_live_one_is_reported(setup: Setup) -> None:
+    """A replica on its way out may go at any time."""
+    leaving = setup.dir.partition(f"orders-1.{'d' * 32}-delete")
+    leaving.filled(0, 10)
+
+    def delete(name: str) -> None:
+        if name == setup.dir.path.name:
+            shutil.rmtree(setup.partition.path)
+            shutil.rmtree(leaving.path)
+
+    with DisturbedDirectory(str(setup.dir.path), after_listing=delete) as root:
+        reader = DirReader.of(root, identify(LogDir(1, setup.dir.path)), setup.errors.append)
+        found = list(reader.replicas(None, deep=False))
+    assert [(type(one), one.name.partition, one.error.error) for one in found] == [
+        (UnreadReplica, 0, "SourceVanishedError")
+    ]
+
+
+def test_a_leaving_replica_that_is_damaged_is_reported(setup: Setup) -> None:
+    leaving = setup.dir.partition(f"orders-1.{'d' * 32}-delete")
+    leaving.filled(0, 10)
+    (leaving.path / "partition.metadata").write_text("version: 0\ntopic_id: none")
+    with DisturbedDirectory(str(setup.dir.path)) as root:
+        reader = DirReader.of(root, identify(LogDir(1, setup.dir.path)), setup.errors.append)
+        found = list(reader.replicas(None, deep=False))
+    assert [(type(one), one.name.partition) for one in found if isinstance(one, UnreadReplica)] == [(UnreadReplica, 1)]
 
 
 def test_a_partition_that_never_stands_still_is_given_up(setup: Setup) -> None:

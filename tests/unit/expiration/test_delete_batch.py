@@ -348,7 +348,7 @@ class TestWhatGoes:
             Timer(0.6, world.deletions.withdraw, ["run"], {"author": "me"}).start()
 
         world.at[DeleteStep.RECORDED] = pause_until_the_batch_sees_it
-        assert world.batch(max_seconds=60.0).ended is BatchEnd.WITHDRAWN
+        assert world.batch(max_seconds=30.0).ended is BatchEnd.WITHDRAWN
         assert world.states(*segments) == [DELETE_FINISHED, FINISHED, FINISHED]
 
     def test_a_group_in_flight_when_the_run_is_withdrawn_is_ended_by_the_next_run(self, world):
@@ -381,12 +381,48 @@ class TestWhatGoes:
         def refuse(topic_id: object) -> TopicOwner:
             raise StateConflictError("the registry was set back")
 
-        result = world.batch()
+        result = world.batch(max_seconds=30.0)
         assert (len(result.deleted), len(result.failed)) == (1, 2)
         assert {one.segment_id for one in result.deleted}.isdisjoint(
             one.item.planned.segment_id for one in result.failed
         )
         assert world.outcomes() == [DELETED, FAILED, FAILED]
+
+    @pytest.mark.parametrize(
+        ("error", "outcome"),
+        [(StateConflictError("the registry was set back"), FAILED), (RemoteStorageUnavailableError("503"), PLANNED)],
+        ids=["for the run", "for this batch"],
+    )
+    @pytest.mark.parametrize("point", ["reading", "throttling"])
+    def test_a_partition_that_cannot_be_read_or_throttled_is_given_up(self, world, monkeypatch, point, error, outcome):
+        """It is not claimed a second time by this batch, and each of its segments is reported as failed."""
+        orders, payments = world.copied(ORDERS, 2), world.copied(PAYMENTS, 1)
+        world.plan(orders, payments)
+        owner, asked = world.registry.owner, []
+
+        def refuse() -> None:
+            asked.append(point)
+            raise error
+
+        def owner_of(topic_id: object) -> TopicOwner:
+            if topic_id == ORDERS.topic_id:
+                refuse()
+            return owner(topic_id)
+
+        if point == "reading":
+            monkeypatch.setattr(world.registry, "owner", owner_of)
+        else:
+            world.limiter.on_take = run_once(refuse)
+        result = world.batch(max_seconds=30.0)
+        assert (len(asked), result.ended) == (1, BatchEnd.NO_WORK)
+        assert [failure.item.planned.segment_id for failure in result.failed] == [
+            one.remote_log_segment_id for one in orders
+        ]
+        assert {(failure.item.error, failure.retriable) for failure in result.failed} == {
+            (type(error).__name__, error.retriable)
+        }
+        assert world.outcomes() == [outcome, outcome, DELETED]
+        assert world.states(*orders, *payments) == [FINISHED, FINISHED, DELETE_FINISHED]
 
     def test_a_hand_over_stops_before_the_next_group(self, world):
         world.segments_per_group = 1

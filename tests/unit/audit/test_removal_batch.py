@@ -197,6 +197,16 @@ class TestRemoval:
         assert len(world.batch().of(REMOVED)) == 15
         assert world.stored_keys() == set()
 
+    def test_its_progress_counts_the_bytes_of_all_groups(self, world):
+        attempts = [world.orphan(), world.orphan(PAYMENTS)]
+        world.plan(*attempts)
+        world.attempts_per_group = 1
+        world.batch()
+        size_bytes = sum(one.size_bytes for attempt in attempts for one in attempt)
+        (progress,) = world.work.progress("run")
+        assert size_bytes > 2 * 1_000
+        assert (progress.done_bytes, progress.planned_bytes, progress.finished) == (size_bytes, size_bytes, True)
+
     def test_not_before_somebody_approved_it(self, world):
         orphan = world.orphan()
         world.plan(orphan, approved=False)

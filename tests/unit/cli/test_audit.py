@@ -1,0 +1,68 @@
+"""`audit --delete-orphans`: what has to hold before anything is removed. Each test has a deployment of its own."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from include.tiering.audit.removal_batch import RemovalResult
+from include.tiering.audit.service import AuditService
+from include.tiering.runs.batch_room import BatchEnd
+from tests.doubles.strays import TWO_DAYS_SECONDS, make_old, plant_orphan, stored_files
+from tests.doubles.tiny_deployment import TinyDeployment
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> TinyDeployment:
+    deployment = TinyDeployment(tmp_path)
+    deployment.copied(2)
+    return deployment
+
+
+def removal(deployment: TinyDeployment, *flags: str) -> Any:
+    return json.loads(deployment.run("audit", "--delete-orphans", "--json", *flags).stdout)["removal"]
+
+
+def test_nothing_to_remove_is_refused_by_nothing(deployment: TinyDeployment) -> None:
+    found = removal(deployment)
+    assert (found["removals"], found["refusal"], found["needs_approval"]) == ([], None, False)
+
+
+def test_nothing_goes_before_somebody_agreed_to_this_plan(deployment: TinyDeployment) -> None:
+    orphan = plant_orphan(deployment.store)
+    before = stored_files(deployment.store)
+    plan = removal(deployment)
+    assert plan["refusal"] == f"it needs --approve, or --approve-plan {plan['plan_hash']}"
+    assert "another one than was approved" in removal(deployment, "--approve-plan", "f" * 64)["refusal"]
+    assert stored_files(deployment.store) == before
+    done = removal(deployment, "--approve-plan", plan["plan_hash"])
+    assert ([one["outcome"] for one in done["removals"]], done["refusal"]) == (["removed"] * 2, None)
+    assert stored_files(deployment.store) == before - set(orphan)
+
+
+def test_a_guard_that_objects_is_not_overruled_by_an_approval(tmp_path: Path) -> None:
+    """The database knows no segment at all: whatever is stored looks like an orphan."""
+    deployment = TinyDeployment(tmp_path)
+    make_old(deployment.plant_log(), TWO_DAYS_SECONDS)
+    before = stored_files(deployment.store)
+    refused = removal(deployment, "--approve")
+    assert "knows no segment at all" in refused["refusal"]
+    assert refused["removals"] == []
+    assert stored_files(deployment.store) == before
+
+
+@pytest.mark.parametrize("last", [end for end in BatchEnd if end is not BatchEnd.TIME_OVER], ids=lambda end: end.name)
+def test_batches_follow_each_other_while_their_time_ends_them(
+    deployment: TinyDeployment, monkeypatch: pytest.MonkeyPatch, last: BatchEnd
+) -> None:
+    ends, batches = [BatchEnd.TIME_OVER, BatchEnd.TIME_OVER, last], []
+
+    def remove_batch(_self: Any, run_id: str, batch_id: str, *, parent_alive: Any) -> RemovalResult:
+        batches.append((batch_id.removeprefix(run_id), parent_alive()))
+        return RemovalResult((), (), 0.0, ends.pop(0))
+
+    monkeypatch.setattr(AuditService, "run_removal_batch", remove_batch)
+    plant_orphan(deployment.store)
+    deployment.run("audit", "--delete-orphans", "--approve")
+    assert (batches, ends) == ([(".0", True), (".1", True), (".2", True)], [])

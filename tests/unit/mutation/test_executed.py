@@ -1,0 +1,83 @@
+"""Which tests are asked about a line, and in which order."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.mutation.executed import ExecutedLines
+from tests.mutation.operators import Mutant, mutants_of
+
+MODEL, USER, FAR = "include/tiering/model/ids.py", "include/tiering/tasks/plan.py", "include/tiering/work/far.py"
+SOURCES = {
+    MODEL: "LIMIT = 7\n\n\ndef ids(\n    a,\n):\n    return (\n        a,\n        1,\n    )\n",
+    USER: "from include.tiering.model.ids import LIMIT\n\n\ndef plan():\n    return LIMIT\n",
+    FAR: "from include.tiering.tasks import plan\n\n\ndef far():\n    return plan.plan()\n",
+    "tests/unit/model/test_ids.py": "from include.tiering.model import ids\n",
+    "tests/unit/tasks/test_plan.py": "import include.tiering.tasks.plan\n",
+    "tests/unit/test_other.py": "",
+}
+OWN = [f"tests/unit/model/test_ids.py::test_{number}" for number in range(3)]
+OTHER = "tests/unit/test_other.py::test_ids"
+PLAN = "tests/unit/tasks/test_plan.py::test_plan"
+OF_FAR = "tests/unit/test_far.py::test_far"
+FAILED = "tests/unit/test_other.py::test_failed"
+SECONDS = {OWN[0]: 0.3, OWN[1]: 0.1, OWN[2]: 0.2, OTHER: 0.01, PLAN: 0.1, OF_FAR: 0.1}
+
+
+class Data:
+    """As `CoverageData` answers."""
+
+    def __init__(self, root: Path, lines: dict[str, dict[int, list[str]]]) -> None:
+        self._lines = {str(root / path): found for path, found in lines.items()}
+
+    def contexts_by_lineno(self, path: str) -> dict[int, list[str]]:
+        return self._lines.get(path, {})
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> ExecutedLines:
+    for path, source in SOURCES.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(source)
+    data = Data(
+        tmp_path,
+        {
+            MODEL: {1: [""], 4: [""], 8: [*OWN, OTHER, FAILED]},
+            USER: {1: [""], 4: [""], 5: [PLAN]},
+            FAR: {1: [""], 5: [OF_FAR]},
+        },
+    )
+    return ExecutedLines(tmp_path, data, SECONDS)  # type: ignore[arg-type]
+
+
+def mutant(path: str, before: str) -> Mutant:
+    return next(one for one in mutants_of(path, SOURCES[path]) if one.before == before)
+
+
+def test_files_that_are_called_like_the_module_come_first_and_the_quickest_of_their_tests(lines: ExecutedLines) -> None:
+    """Of a statement over several lines any line counts that runs; tests that failed are never asked."""
+    assert lines.tests_for(mutant(MODEL, "1")) == [OWN[1], OWN[2], OWN[0], OTHER]
+
+
+def test_files_take_turns(tmp_path: Path) -> None:
+    seconds = {f"tests/unit/model/{file}.py::test_{number}": 1.0 for file in ("test_a", "test_b") for number in "123"}
+    data = Data(tmp_path, {MODEL: {1: list(seconds)}})
+    found = ExecutedLines(tmp_path, data, seconds).tests_for(mutant(MODEL, "7"))  # type: ignore[arg-type]
+    assert [test.removeprefix("tests/unit/model/test_") for test in found] == [
+        "a.py::test_1",
+        "b.py::test_1",
+        "a.py::test_2",
+        "b.py::test_2",
+        "a.py::test_3",
+        "b.py::test_3",
+    ]
+
+
+def test_a_line_that_runs_on_import_is_asked_of_those_who_use_the_module_step_by_step(lines: ExecutedLines) -> None:
+    found = lines.tests_for(mutant(MODEL, "7"))
+    assert found == [OWN[1], OWN[2], OWN[0], OTHER, PLAN, OF_FAR]
+
+
+def test_a_line_that_nothing_runs_has_no_tests(lines: ExecutedLines) -> None:
+    assert lines.tests_for(mutant(FAR, "plan.plan()")) == [OF_FAR]
+    assert lines.tests_for(Mutant(FAR, 40, 40, 41, "constant", "1", "2", 0, "")) == []

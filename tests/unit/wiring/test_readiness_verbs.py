@@ -1,0 +1,73 @@
+"""Which work is asked about when a run asks whether it can start, and which partitions it is told of."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from include.tiering.app import App
+from include.tiering.configs.pools_contract import COPIER_POOL, EXPIRATION_POOL, READER_POOL
+from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.operations.checks import LOG_DIRS, PAUSE, TOPIC_FACTS
+from include.tiering.operations.partition_readiness import NotReady, PartitionReadiness
+from tests.doubles.segments import partition_of
+from tests.doubles.strays import TinyCopies
+from tests.doubles.tiny_deployment import PARTITION, TinyDeployment
+
+OF_BROKERS = partition_of("brokers-topic", 3)
+
+
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
+    """`orders-0` can be copied; of a broker's partition not all was read."""
+
+    def unread(_self: SqlMetadataIngestion) -> Mapping[TopicIdPartition, str]:
+        return {OF_BROKERS: "7 records to go"}
+
+    monkeypatch.setattr(SqlMetadataIngestion, "unread", unread)
+    with TinyDeployment(tmp_path).open() as app:
+        yield app
+
+
+def test_each_check_says_what_it_found(app: App) -> None:
+    found = {check.name: check.message for check in app.operations.ready().checks}
+    assert (found[LOG_DIRS], found[TOPIC_FACTS], found[PAUSE]) == ("1 readable", "known", "nothing is paused")
+    app.adapters.stores.work.pause("payments", author="test")
+    app.adapters.stores.work.pause("audit", author="test")
+    found = {check.name: check.message for check in app.operations.ready().checks}
+    assert found[PAUSE] == "paused topics: audit, payments"
+
+
+def test_what_reads_back_is_told_what_is_unread_and_starts_all_the_same(app: App) -> None:
+    found = app.operations.ready(pool=READER_POOL)
+    assert found.partitions == (PartitionReadiness(OF_BROKERS, NotReady.UNREAD, "7 records to go"),)
+    assert (found.holds, found.needs_one, found.ready) == (True, False, True)
+
+
+@pytest.mark.parametrize("pool", [None, COPIER_POOL])
+def test_a_copy_is_told_of_the_topics_it_copies_and_waits_while_all_of_them_wait(app: App, pool: str | None) -> None:
+    assert app.operations.ready(pool=pool).partitions == (PartitionReadiness(PARTITION, None),)
+    assert app.operations.ready(pool=pool, topics=["other"]).partitions == ()
+    app.adapters.stores.work.pause("orders", author="test")
+    found = app.operations.ready(pool=pool)
+    assert [one.reason for one in found.partitions] == [NotReady.PAUSED]
+    assert (found.holds, found.needs_one, found.ready) == (True, True, False)
+
+
+def test_expiration_is_told_of_all_that_is_archived_and_does_not_wait_for_what_is_paused(app: App) -> None:
+    assert app.operations.ready(pool=EXPIRATION_POOL).partitions == ()
+    archived = partition_of("archived")
+    TinyCopies.into(app, archived).copy()
+    app.adapters.stores.work.pause("archived", author="test")
+    found = app.operations.ready(pool=EXPIRATION_POOL)
+    assert [(one.topic_id_partition, one.reason) for one in found.partitions] == [(archived, NotReady.PAUSED)]
+    assert (found.holds, found.needs_one, found.ready) == (True, False, True)
+
+
+@pytest.mark.parametrize("pool", [COPIER_POOL, EXPIRATION_POOL, READER_POOL])
+def test_while_a_check_does_not_hold_no_partition_is_looked_at(app: App, pool: str) -> None:
+    app.adapters.stores.pool_mirror.record(pool, 0, seen=None, author="test")
+    found = app.operations.ready(pool=pool)
+    assert (found.holds, found.ready, found.partitions) == (False, False, ())
+    assert any(line.startswith(f"pool: pool {pool} has 0 slots") for line in found.missing)

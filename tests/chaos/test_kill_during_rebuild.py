@@ -29,10 +29,10 @@ def test_killed_at_each_step_in_turn_it_comes_to_its_end(tmp_path, monkeypatch) 
         kill_worker("one", "--kill-at", step, worker=WORKER)
         with open_app(lost) as old:
             if step is RebuildStep.BEGUN:
-                old.storage.check_writable()
+                old.adapters.storage.check_writable()
             else:
                 with pytest.raises(ForeignStoreError):
-                    old.storage.check_writable()
+                    old.adapters.storage.check_writable()
         if step is not RebuildStep.FINISHED:
             with open_app(load_settings()) as half, pytest.raises(MetadataUnavailableError, match="rebuild"):
                 half.sizes()

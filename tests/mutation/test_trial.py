@@ -159,6 +159,8 @@ def test_a_module_that_cannot_be_imported_any_more_is_noticed(project: Path, lab
 
 def test_what_does_not_end_is_noticed_and_ended(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "_START_SECONDS", 3.0)
+    # Far longer than a busy machine takes to start and end the process: whoever waited for it would be seen.
+    monkeypatch.setattr(trial, "_GOODBYE_SECONDS", 600.0)
     began = time.monotonic()
     result = laboratory.judge(mutant("-=", 18))
     assert (result.outcome, result.noticed_by) == (Outcome.NOTICED, "its time, 3 s")

@@ -31,7 +31,7 @@ class TieringReadySensor(BaseSensorOperator):
     the log names them and says why.
 
     `slot_pool` is the pool whose size is looked at, that of the work behind the sensor; it takes no slot of it. Work
-    that does without some of it (see `Tiering.readiness`) is not held up by that: the log says so.
+    that does without some of it (see `OperationsService.ready`) is not held up by that: the log says so.
 
     What is missing now is in the first lines of the log, and the XCom `MISSING_KEY`.
     """

@@ -1,4 +1,4 @@
-"""A `Tiering` with canned answers, for tests of what stands in front of it."""
+"""An `App` with canned answers, for tests of what stands in front of it."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

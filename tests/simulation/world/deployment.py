@@ -162,7 +162,7 @@ class _MigratedMetadata(SqlRemoteLogMetadata):
 
 
 def deploy(world: Any, process: Process) -> App:
-    """A `Tiering` in this process of the world."""
+    """An `App` in this process of the world."""
     db: Database = process.side.db
     scheduler = process.scheduler
 

@@ -38,7 +38,7 @@ def handover_parts(
     proxy: Callable[[str, object, Any], Any],
     observe: Callable[[Any, Any, int], None],
 ) -> dict[str, object]:
-    """Of a `Tiering`, by name. `proxy` puts a contract behind scheduling points."""
+    """Of an `App`, by name. `proxy` puts a contract behind scheduling points."""
     db, cluster_id = world.db, world.cluster.cluster_id
 
     def now_ms(_connection: object) -> int:

@@ -308,15 +308,23 @@ class Closing:
                 watch.broken("abandoned uploads are cleaned", upload.key)
 
     def _is_nowhere_else(self, row: Row) -> bool:
-        """Something of an unfinished copy is there, and offsets of it that no passed copy has. What rotted since it
-        passed has none: whoever removes leftovers looks at the copy in their place."""
+        """Something of an unfinished copy is there, and offsets of it that no passed copy has, or one that passed and
+        rotted since: whoever removes leftovers looks at every copy in their place."""
         if not any(row.key(suffix) in self._world.store.objects for suffix in SUFFIXES):
             return False
         offsets = set(range(row.start_offset, row.end_offset + 1))
         for other in self._world.watch.rows.known.values():
             has_passed = other.state == FINISHED and other.verdict in ("passed", "expired")
-            if other.place == row.place and has_passed and self._world.watch.rows.is_right(other):
-                offsets -= set(range(other.start_offset, other.end_offset + 1))
+            covered = set(range(other.start_offset, other.end_offset + 1))
+            if (
+                other.place != row.place
+                or not has_passed
+                or covered.isdisjoint(range(row.start_offset, row.end_offset + 1))
+            ):
+                continue
+            if not self._world.watch.rows.is_right(other):
+                return True
+            offsets -= covered
         return bool(offsets)
 
     def _has_no_witness(self, row: Row) -> bool:

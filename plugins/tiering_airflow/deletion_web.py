@@ -58,7 +58,7 @@ def make_application() -> "FastAPI":
         try:
             with TieringHook().open() as app:
                 plans = _plans(app, run_id) if dag_id == DAG_ID else []
-                names = app.topic_names.shared_names() if plans else ()
+                names = app.topic_lifecycle.shared_names() if plans else ()
         except TieringError as error:
             return Response(str(error), HTTPStatus.SERVICE_UNAVAILABLE, _HEADERS, "text/plain")
         content = deletion_page(run_id, plans, withdraw_at=_address(dag_id) if withdraws else None, shared_names=names)

@@ -105,7 +105,7 @@ class BrakeOperator(BaseBranchOperator):
                 expirations,
                 items,
                 brake,
-                shared_names=app.topic_names.shared_names(),
+                shared_names=app.topic_lifecycle.shared_names(),
             )
             asks = brake.needs_approval and not dry_run
             if asks:
@@ -208,7 +208,7 @@ class ExpirationSummaryOperator(BaseOperator):
             store = app.adapters.stores.deletions
             expirations, items = store.plan(self.planned_run_id), store.items(self.planned_run_id)
             run = ExpireRun(
-                store.run(self.planned_run_id), expirations, items, shared_names=app.topic_names.shared_names()
+                store.run(self.planned_run_id), expirations, items, shared_names=app.topic_lifecycle.shared_names()
             )
         deleted = run.of(DeletionOutcome.DELETED)
         if not deleted:

@@ -214,13 +214,13 @@ def test_a_topic_whose_deletion_was_taken_back(archive: Archive) -> None:
         (topic_id,) = {one.topic_id for one in app.adapters.stores.metadata.partitions()}
     archive.delete_topic()
     with archive.open() as app:
-        app.topic_names.note_deletions()
+        app.topic_lifecycle.note_deletions()
         with app.adapters.engine.begin() as connection:
             connection.exec_driver_sql("UPDATE topics SET deletion_seen_at_ms = 1")
     assert released(archive) == 10
     with archive.open() as app:
         app.adapters.stores.topic_deletions.withdraw(topic_id, evidence="it is there", author="test")
-    assert deleted(archive, lambda app: setattr(app.topic_names, "note_deletions", lambda: None)) == 0
+    assert deleted(archive, lambda app: setattr(app.topic_lifecycle, "note_deletions", lambda: None)) == 0
     assert left(archive) == EVERYTHING
 
 
@@ -229,7 +229,7 @@ def test_a_deleted_topic_goes_where_the_cluster_cannot_be_asked(archive: Archive
     archive.set_default(tiering_on_topic_delete="expire:1d")
     archive.delete_topic()
     with archive.open() as app:
-        app.topic_names.note_deletions()
+        app.topic_lifecycle.note_deletions()
         with app.adapters.engine.begin() as connection:
             connection.exec_driver_sql("UPDATE topics SET deletion_seen_at_ms = 1")
     assert released(archive) == 10
@@ -241,7 +241,7 @@ def test_a_topic_whose_deletion_is_to_be_kept_by_now(archive: Archive) -> None:
     archive.set_default(tiering_on_topic_delete="expire:1d")
     archive.delete_topic()
     with archive.open() as app:
-        app.topic_names.note_deletions()
+        app.topic_lifecycle.note_deletions()
         with app.adapters.engine.begin() as connection:
             connection.exec_driver_sql("UPDATE topics SET deletion_seen_at_ms = 1")
     released(archive)

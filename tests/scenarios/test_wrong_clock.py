@@ -154,7 +154,7 @@ def jumps(app: App, where: object, name: str) -> None:
 def test_one_that_jumps_after_it_was_asked_makes_nothing_old(archive: Archive) -> None:
     """Found by simulation, seed 3008303: a plan asked the clock twice, and believed what it had not compared."""
     with archive.open() as app:
-        jumps(app, app.topic_names, "note_deletions")
+        jumps(app, app.topic_lifecycle, "note_deletions")
         assert not app.expiration.plan("run").expirations
 
 
@@ -164,12 +164,12 @@ def test_nor_when_a_plan_is_asked_again(archive: Archive) -> None:
         planned = app.expiration.plan("run", topics=["orders"]).expirations
         ten_years = {"retention.ms": str(TEN_YEARS)}
         app.configs.alter(ConfigEntity(EntityType.TOPICS, "orders"), ten_years, author="test")
-        jumps(app, app.topic_names, "standings")
+        jumps(app, app.topic_lifecycle, "standings")
         named = {deletion.segment_id for one in planned for deletion in one.deletions}
         assert {one.segment_id for one in app.expiration.withdrawn("run")} == named
     with archive.open() as app:
         clocks = app.expiration._clock_guard()
-        jumps(app, app.topic_names, "standings")
+        jumps(app, app.topic_lifecycle, "standings")
         again = app.expiration._still_planned(clocks, planned[0])
         assert not again.planned.deletions
 

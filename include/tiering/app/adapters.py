@@ -5,7 +5,7 @@ The settings choose the adapters. Each is opened when it is first used; `close` 
 
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from include.tiering.app.metric_catalogue import METRICS
 from include.tiering.app.stores import Stores
 from include.tiering.clock import Clock, SystemClock
 from include.tiering.configs.config_rules import quotas_in_force
-from include.tiering.configs.config_store import ALL_BROKERS
+from include.tiering.configs.effective_configs import EffectiveConfigs
 from include.tiering.configs.pools_contract import Pools
 from include.tiering.configs.topic_quota_configs import FreshTopicQuotaConfigs
 from include.tiering.database.engine import LOCK_WAIT_MS, open_engine
@@ -58,7 +58,7 @@ from include.tiering.remote_storage.location import open_inventory, open_listing
 from include.tiering.remote_storage.marker import GuardedStorage
 from include.tiering.remote_storage.strays import StoredStrays
 from include.tiering.runs.cluster_log_dirs import named_log_dirs
-from include.tiering.settings import TieringSettings, with_dynamic
+from include.tiering.settings import TieringSettings
 from include.tiering.settings.connections import check_connection, librdkafka_config, publisher_connection
 from include.tiering.telemetry.recorder import declare, process_recorder
 from include.tiering.verification.judge import Judge
@@ -66,7 +66,7 @@ from include.tiering.verification.late_judge import LateJudge
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.partition_measures import PartitionMeasure
 from include.tiering.verification.size_rules import SizeMeasure, StoredMeasure
-from include.tiering.verification.suites import PARTITION_SUITES, SIZE_SUITES, STORED_SUITES, segment_suites
+from include.tiering.verification.suites import PARTITION_SUITES, SIZE_SUITES, STORED_SUITES, Suite, segment_suites
 
 
 class Adapters:
@@ -364,7 +364,7 @@ class Adapters:
 
     def _quota_observer(self) -> QuotaObserver:
         metrics = process_quota_metrics()
-        settings = with_dynamic(self.settings, self.stores.configs.of_entity(ALL_BROKERS))
+        settings = EffectiveConfigs(settings=self.settings, store=self.stores.configs).settings()
         copy, fetch = settings.copy_quota_window, settings.fetch_quota_window
         metrics.measure_over(
             {
@@ -375,10 +375,8 @@ class Adapters:
         return metrics
 
 
-def _great_expectations(suites: Any, results_dir: Path | None = None) -> Judge[Any]:
+def _great_expectations(suites: Sequence[Suite], results_dir: Path | None = None) -> Judge[Any]:
     # It takes seconds to import: only those who evaluate rules wait.
     from include.tiering.verification.great_expectations_judge import GreatExpectationsJudge
 
-    if results_dir is None:
-        return GreatExpectationsJudge(suites)
     return GreatExpectationsJudge(suites, results_dir=results_dir)

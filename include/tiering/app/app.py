@@ -36,7 +36,7 @@ from include.tiering.recovery.service import RecoveryService
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.segments.sql import SqlRemoteLogMetadata
-from include.tiering.segments.topic_names import TopicLifecycle
+from include.tiering.segments.topic_lifecycle import TopicLifecycle
 from include.tiering.settings import TieringSettings, load_settings
 from include.tiering.sizes.service import SizeService
 from include.tiering.verification.service import VerificationService
@@ -47,7 +47,7 @@ _HANDOVER_LEASE_MS: Final = 30_000
 class App:
     """Close it, or use `open_app`. Each service is made when it is first asked for.
 
-    `stores` and `adapters` are what the services are made of; arguments as for `Adapters`.
+    `adapters` is what the services are made of; arguments as for `Adapters`.
     """
 
     def __init__(self, settings: TieringSettings, **parts: Any) -> None:
@@ -72,10 +72,10 @@ class App:
             registry=stores.registry,
             failed_copies=stores.failed_copies,
             work=stores.work,
-            facts=adapters.facts,
+            facts=lambda: adapters.facts,
             remember_facts=stores.facts_memory.remember,
             log_dirs=self.log_dirs,
-            names=self.topic_names,
+            names=self.topic_lifecycle,
             planner=self.copy_planner,
             ownership=self.ownership,
             effective=self.effective_configs.settings,
@@ -99,7 +99,7 @@ class App:
             work=stores.work,
             configs=self.effective_configs,
             log_dirs=self.log_dirs,
-            names=self.topic_names,
+            names=self.topic_lifecycle,
             guards=self.guards,
             ownership=self.ownership,
             after_batch=lambda: self.sizes.partition_sizes(),
@@ -144,7 +144,7 @@ class App:
             ingestion=stores.ingestion,
             ingest=self.ingestion,
             work=stores.work,
-            facts=adapters.facts,
+            facts=lambda: adapters.facts,
             ownership=self.ownership,
             effective=self.effective_configs.settings,
             clock=adapters.clock,
@@ -162,9 +162,9 @@ class App:
             registry=stores.registry,
             failed_copies=stores.failed_copies,
             ingestion=stores.ingestion,
-            facts=adapters.facts,
+            facts=lambda: adapters.facts,
             log_dirs=self.log_dirs,
-            names=self.topic_names,
+            names=self.topic_lifecycle,
             planner=self.copy_planner,
             clock=adapters.clock,
         )
@@ -369,11 +369,11 @@ class App:
         return EffectiveConfigs(settings=self.settings, store=self.adapters.stores.configs)
 
     @cached_property
-    def topic_names(self) -> TopicLifecycle:
+    def topic_lifecycle(self) -> TopicLifecycle:
         adapters, stores, configs = self.adapters, self.adapters.stores, self.effective_configs
         return TopicLifecycle(
             cluster_id=adapters.cluster_id,
-            facts=adapters.facts,
+            facts=lambda: adapters.facts,
             metadata=stores.metadata,
             registry=stores.registry,
             deletions=stores.topic_deletions,
@@ -392,9 +392,9 @@ class App:
             metadata=stores.metadata,
             registry=stores.registry,
             failed_copies=stores.failed_copies,
-            facts=adapters.facts,
+            facts=lambda: adapters.facts,
             log_dirs=self.log_dirs,
-            names=self.topic_names,
+            names=self.topic_lifecycle,
             effective=self.effective_configs.settings,
             now_ms=stores.deletions.now_ms,
         )

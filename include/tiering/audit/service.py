@@ -73,7 +73,7 @@ class AuditService:
         ingestion: MetadataIngestion,
         ingest: IngestionService,
         work: WorkStore,
-        facts: ClusterFacts,
+        facts: Callable[[], ClusterFacts],
         ownership: StoreOwnership,
         effective: Callable[[], TieringSettings],
         clock: Clock,
@@ -100,9 +100,7 @@ class AuditService:
 
     def listing_of(self, inventory: str | None) -> ObjectListing[Any]:
         """All that the store holds now, or what an S3 Inventory says it held; `inventory` is its manifest.json."""
-        if inventory is None:
-            return self._listing()
-        return self._inventory(inventory)
+        return self._listing() if inventory is None else self._inventory(inventory)
 
     def moment(self, facts: ListingFacts) -> AuditMoment:
         """Of a listing that begins now, or of one that was taken before; by the database's clock."""
@@ -167,8 +165,8 @@ class AuditService:
         )
 
     def conclude(self, seen: SeenByAudit) -> AuditReport:
-        """Look again, guard and record what an audit saw, wherever it looked; see the task. What ended longer ago than
-        tombstones are kept is forgotten."""
+        """Look again, guard and record what an audit saw, wherever it looked; see `AuditEnd`. What ended longer ago
+        than tombstones are kept is forgotten."""
         seen = self._believed_of_brokers(seen)
         report = AuditEnd(self._audits, self._metadata, self._strays(), self._ownership.objection()).conclude(seen)
         ended_seconds, refusals = self._clock.now_ms() / 1000, len(report.record.refusals)
@@ -245,6 +243,19 @@ class AuditService:
         self._ownership.claim()
         return self._removals.approve(run_id, plan_hash, author=author)
 
+    def withdraw_removals(self, run_id: str, *, author: str) -> WithdrawnRemovals:
+        """Decide, for good, that nothing more of a run is removed, whoever works on it now.
+
+        A batch that removes stops before its next group. Repeating it is harmless. A copy of the database may have the
+        same plan and its release, so the store is claimed afterwards; the run is withdrawn here even if that cannot be
+        done, and the report says so.
+
+        Raises:
+            StateConflictError: no such run was planned.
+        """
+        run = self._removals.withdraw(run_id, author=author)
+        return WithdrawnRemovals(run, tuple(self._removals.items(run_id)), self._ownership.claim_if_possible())
+
     def run_removal_batch(
         self,
         run_id: str,
@@ -285,7 +296,7 @@ class AuditService:
 
     @property
     def _seen_owners(self) -> SeenOwners:
-        return SeenOwners(self._registry, self._facts, self._cluster_id)
+        return SeenOwners(self._registry, self._facts(), self._cluster_id)
 
     def _is_known(self, segment_id: RemoteLogSegmentId) -> bool:
         row = self._metadata.segment(segment_id)
@@ -298,19 +309,6 @@ class AuditService:
 
     def _monotonic_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
-
-    def withdraw_removals(self, run_id: str, *, author: str) -> WithdrawnRemovals:
-        """Decide, for good, that nothing more of a run is removed, whoever works on it now.
-
-        A batch that removes stops before its next group. Repeating it is harmless. A copy of the database may have the
-        same plan and its release, so the store is claimed afterwards; the run is withdrawn here even if that cannot be
-        done, and the report says so.
-
-        Raises:
-            StateConflictError: no such run was planned.
-        """
-        run = self._removals.withdraw(run_id, author=author)
-        return WithdrawnRemovals(run, tuple(self._removals.items(run_id)), self._ownership.claim_if_possible())
 
 
 def covered_kinds(facts: ListingFacts) -> frozenset[FindingKind]:

@@ -34,7 +34,7 @@ def delete_records(
     """
     with session_of(ctx).opened() as app:
         found = remote_partition(app, topic, partition, topic_id)
-        if topic_id is None and (why := app.topic_names.name_taken_because(found)):
+        if topic_id is None and (why := app.topic_lifecycle.name_taken_because(found)):
             raise SettingError(f"{found} of topic id {found.topic_id}: {why}: say which topic is meant with --topic-id")
         planned = app.expiration.plan_truncation(found, before_offset)
         done = planned

@@ -149,7 +149,7 @@ def _run(app: "App", plan: "ExpirationPlan", brake: "BrakeReport", refusal: str 
         plan.waiting,
         refusal,
         plan.held,
-        app.topic_names.shared_names(),
+        app.topic_lifecycle.shared_names(),
     )
 
 

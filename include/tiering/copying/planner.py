@@ -15,7 +15,7 @@ from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.failed_copies import FailedCopy, by_partition
 from include.tiering.segments.failed_copies_contract import FailedCopies
 from include.tiering.segments.store_witness import StoreWitness
-from include.tiering.segments.topic_names import TopicLifecycle
+from include.tiering.segments.topic_lifecycle import TopicLifecycle
 from include.tiering.segments.whole_copy import WholeCopy
 from include.tiering.settings import TieringSettings
 
@@ -37,7 +37,7 @@ class CopyPlanner:
         metadata: RemoteLogMetadata,
         registry: TopicRegistry,
         failed_copies: FailedCopies,
-        facts: ClusterFacts,
+        facts: Callable[[], ClusterFacts],
         log_dirs: ClusterLogDirs,
         names: TopicLifecycle,
         effective: Callable[[], TieringSettings],
@@ -76,7 +76,7 @@ class CopyPlanner:
             self.with_compacted(report, failed),
             metadata=self._metadata,
             registry=self._registry,
-            facts=self._facts,
+            facts=self._facts(),
             now_ms=self._now_ms(),
             topics=topics,
             limit_bytes=limit_bytes,

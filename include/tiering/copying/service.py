@@ -33,7 +33,7 @@ from include.tiering.segments.failed_copies import by_partition
 from include.tiering.segments.failed_copies_contract import FailedCopies
 from include.tiering.segments.metrics import publish_failed_copies
 from include.tiering.segments.own_topics import register_owners
-from include.tiering.segments.topic_names import TopicLifecycle
+from include.tiering.segments.topic_lifecycle import TopicLifecycle
 from include.tiering.segments.whole_copy import WholeCopy
 from include.tiering.settings import TieringSettings
 from include.tiering.telemetry.recorder import process_recorder
@@ -63,7 +63,7 @@ class CopyService:
         registry: TopicRegistry,
         failed_copies: FailedCopies,
         work: WorkStore,
-        facts: ClusterFacts,
+        facts: Callable[[], ClusterFacts],
         remember_facts: Callable[[], None],
         log_dirs: ClusterLogDirs,
         names: TopicLifecycle,
@@ -116,7 +116,7 @@ class CopyService:
             self._ownership.require()
         else:
             self._ownership.claim()
-            if self._facts.cluster_id() is not None:
+            if self._facts().cluster_id() is not None:
                 self._remember_facts()
             register_owners(report, self._registry)
             remember_leader_epochs(report, self._metadata, self._registry)

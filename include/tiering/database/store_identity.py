@@ -1,7 +1,7 @@
 """Which remote store this database belongs to: what the store's marker object must say before a write or delete.
 
 The row is written before the marker object is. From then on both change together, with a generation that is pending
-in the row while the marker is replaced (`tasks.claim_store`): a database that was restored, cloned or pointed at
+in the row while the marker is replaced (`claim_store`): a database that was restored, cloned or pointed at
 another bucket disagrees with the marker as soon as the one in use has planned, and is refused.
 """
 

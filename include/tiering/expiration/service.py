@@ -37,7 +37,7 @@ from include.tiering.runs.deletion_contract import (
 )
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.topic_deletions_contract import TopicDeletions
-from include.tiering.segments.topic_names import TopicLifecycle
+from include.tiering.segments.topic_lifecycle import TopicLifecycle
 from include.tiering.segments.topic_standing import TopicStanding
 from include.tiering.telemetry import get_logger
 from include.tiering.telemetry.recorder import process_recorder
@@ -114,7 +114,7 @@ class ExpirationService:
             ForeignStoreError: the store is not this database's.
             ClockDisagreesError: the database's clock cannot be believed; nothing was planned.
             DatabaseSetBackError: an audit found so, and nothing was planned; a dry run is told by
-                `objection_to_expire`.
+                `StandingGuards.objection`.
         """
         if dry_run:
             self._ownership.require()
@@ -145,8 +145,8 @@ class ExpirationService:
         return withdrawn(planned, now, self._metadata)
 
     def apply_limits(self, run_id: str, *, dry_run: bool = False) -> BrakeReport:
-        """Whether the run may delete as it is, or waits for an approval; see the task. What goes because its topic was
-        deleted always waits. Of a `dry_run` nothing is recorded: its plan is never released by the limits.
+        """Whether the run may delete as it is, or waits for an approval: see `apply_brake`. What goes because its topic
+        was deleted always waits. Of a `dry_run` nothing is recorded: its plan is never released by the limits.
 
         Raises:
             DatabaseSetBackError

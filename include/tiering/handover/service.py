@@ -89,7 +89,7 @@ class HandoverService:
         on_step: Callable[[Handover], None] = ignore,
         told: Callable[[str], None] = ignore,
     ) -> Handover:
-        """See `tasks.handover.drive.carry_on`. Raises LeaseLostError: another process drives it; ForeignStoreError: the
+        """See `drive.carry_on`. Raises LeaseLostError: another process drives it; ForeignStoreError: the
         store is not this database's."""
         self._ownership.require()
         return carry_on(
@@ -108,7 +108,7 @@ class HandoverService:
         return self._handovers.approve(handover_id, plan_hash, author=author)
 
     def undo(self, handover_id: Uuid, *, told: Callable[[str], None] = ignore) -> Undo:
-        """See `tasks.handover.undo`. Raises StateConflictError: nothing can be undone any more."""
+        """See `undo.possible_undo`. Raises StateConflictError: nothing can be undone any more."""
         return undo_handover(self._ports(), handover_id, _this_process(), told=told)
 
     def possible_undo(self, handover: Handover) -> Undo:

@@ -45,7 +45,7 @@ class IngestionService:
         on_progress: Callable[[int, int, int], None] = ignore,
         observe: Callable[[IngestStep, int], None] = ignore,
     ) -> IngestReport:
-        """Read the metadata topic from where it was read to the ends of now; see the task.
+        """Read the metadata topic from where it was read to the ends of now; see `Ingester`.
 
         Raises:
             ForeignClusterError: the brokers are of another cluster than the database.
@@ -64,7 +64,7 @@ class IngestionService:
         return {number: topic.offsets(number) for number in range(topic.partition_count())}
 
     def read_again(self, *, author: str) -> None:
-        """The next `ingest` begins at the beginning of the topic as it is now; see `MetadataIngestion.read_again`."""
+        """The next `run` begins at the beginning of the topic as it is now; see `MetadataIngestion.read_again`."""
         self._log_dirs.require_cluster()
         Ingester(self._topic(), self._ingestion, author).read_again()
 

@@ -65,7 +65,7 @@ class PublicationService:
     def publish(
         self, topic: str, partitions: Collection[int] | None = None, *, on_progress: PartitionProgress = ignore
     ) -> tuple[PublishedPartition, ...]:
-        """Publish each partition of the topic that has segments of ours; see the task.
+        """Publish each partition of the topic that has segments of ours; see `publish_partitions`.
 
         Raises:
             BrokersError: a log start offset cannot be had.

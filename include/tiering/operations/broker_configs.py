@@ -32,7 +32,7 @@ class BrokerConfigService:
     def alter(
         self, entity: ConfigEntity, changes: Mapping[str, str | None], *, dry_run: bool = False
     ) -> AlteredBrokerConfigs:
-        """Change Kafka's own configs; see the task. Refused if the brokers are another cluster's."""
+        """Change Kafka's own configs; see `alter_broker_configs`. Refused if the brokers are another cluster's."""
         self._log_dirs.require_cluster()
         return alter_broker_configs(entity, changes, brokers=self._brokers, clock=self._clock, dry_run=dry_run)
 

@@ -108,6 +108,6 @@ class StoreOwnerService:
             )
 
     def take_over(self, found: StoreMarker, *, author: str) -> StoreMarker:
-        """Let this database own the store whose marker is `found`; see the task. What uses the other database is
-        refused from then on."""
-        return self._ownership.take_over(found, author=author)
+        """Let this database own the store whose marker is `found`; see `StoreClaim.take_over`. What uses the other
+        database is refused from then on."""
+        return self._ownership.store_claim().take_over(found, author=author)

@@ -68,7 +68,7 @@ class RecoveryService:
         self._random_bytes = random_bytes
 
     def plan_rebuild(self, *, on_listed: Callable[[int], None] = ignore) -> RebuildPlan:
-        """What there is to rebuild, by the store's listing; see the task. Changes nothing.
+        """What there is to rebuild, by the store's listing; see `plan_rebuild`. Changes nothing.
 
         Raises:
             ForeignStoreError: the store has no marker, or is of another cluster than the log dirs.

@@ -2,7 +2,7 @@
 
 A database that was restored from another place, or a URL that points at another bucket, must not be able to write or
 delete there. The marker is created once, by a write that refuses to overwrite. From then on it changes in three ways:
-its generation is raised by each run that plans (`tasks.claim_store`), a database that is rebuilt from the store puts
+its generation is raised by each run that plans (`claim_store`), a database that is rebuilt from the store puts
 its own in the place of the one it found, and a person lets a database take the store over.
 
 It is read before every delete, and behind the last object of every copy, before that becomes FINISHED: a store may

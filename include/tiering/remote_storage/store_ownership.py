@@ -86,10 +86,6 @@ class StoreOwnership:
             return str(error)
         return None
 
-    def take_over(self, found: StoreMarker, *, author: str) -> StoreMarker:
-        """Let this database own the store whose marker is `found`. What uses the other database is refused then."""
-        return self.store_claim().take_over(found, author=author)
-
     def store_claim(self, generations: StoreGenerations | None = None) -> StoreClaim:
         """With the generations of this database, unless set-up brings its own."""
         return StoreClaim(

@@ -21,7 +21,7 @@ from include.tiering.segments.failed_copies_contract import FailedCopies
 from include.tiering.segments.ingestion_contract import MetadataIngestion
 from include.tiering.segments.metrics import publish_failed_copies
 from include.tiering.segments.sizes_contract import KeyRange, RemoteLogSizes, SizeRow
-from include.tiering.segments.topic_names import TopicLifecycle
+from include.tiering.segments.topic_lifecycle import TopicLifecycle
 from include.tiering.settings import TieringSettings
 from include.tiering.sizes.compare_tiers import TierComparison, compare_tiers
 from include.tiering.sizes.describe_log_dirs import LogDirDescription, describe_log_dirs
@@ -50,7 +50,7 @@ class SizeService:
         registry: TopicRegistry,
         failed_copies: FailedCopies,
         ingestion: MetadataIngestion,
-        facts: ClusterFacts,
+        facts: Callable[[], ClusterFacts],
         log_dirs: ClusterLogDirs,
         names: TopicLifecycle,
         planner: CopyPlanner,
@@ -150,7 +150,7 @@ class SizeService:
             self._registry,
             self._clock.now_ms(),
             self._names.retentions_of_copies(report),
-            partitions_out_of_sight(report, wanted, self._facts, self._registry),
+            partitions_out_of_sight(report, wanted, self._facts(), self._registry),
         )
 
     def _publish(self, report: SizeReport) -> None:

@@ -1,7 +1,8 @@
-"""Which topic a name means: what is set on a name is about the topic that has it now."""
+"""The lifecycle of topics: deleted, created again, and which of them a name means now."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from include.tiering.configs.topic_retention import TopicRetention
 from include.tiering.kafka.cluster.contract import ClusterFacts
@@ -11,14 +12,15 @@ from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.topic_deletions_contract import TopicDeletions
 from include.tiering.segments.topic_standing import TopicStanding, TopicWatch
 
-_AUTHOR = "expiration"
+_AUTHOR: Final = "expiration"
 
 
 class TopicLifecycle:
     """Asks the cluster and the database about topics and their names.
 
     Args:
-        expire_after_days: `tiering.on.topic...` as it holds now; None keeps what was archived of deleted topics.
+        facts: what the cluster says of topics; opened by the call that asks it.
+        expire_after_days: of `tiering.on.topic.delete` as it holds now; None keeps what was archived of deleted topics.
         now_ms: the database's clock.
     """
 
@@ -26,7 +28,7 @@ class TopicLifecycle:
         self,
         *,
         cluster_id: str,
-        facts: ClusterFacts,
+        facts: Callable[[], ClusterFacts],
         metadata: RemoteLogMetadata,
         registry: TopicRegistry,
         deletions: TopicDeletions,
@@ -34,12 +36,18 @@ class TopicLifecycle:
         expire_after_days: Callable[[], int | None],
         now_ms: Callable[[], int],
     ) -> None:
-        self._watch = TopicWatch(cluster_id, facts, deletions)
+        self._cluster_id = cluster_id
+        self._facts = facts
+        self._deletions = deletions
         self._metadata = metadata
         self._registry = registry
         self._topic_retentions = topic_retentions
         self._expire_after_days = expire_after_days
         self._now_ms = now_ms
+
+    @property
+    def _watch(self) -> TopicWatch:
+        return TopicWatch(self._cluster_id, self._facts(), self._deletions)
 
     def note_deletions(self) -> None:
         """Record which topics with remote segments the cluster has deleted, as far as that can be seen now."""

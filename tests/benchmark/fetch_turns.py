@@ -15,13 +15,13 @@ from typing import Any, Final
 from include.tiering.app import App, open_app
 from include.tiering.model.verdict import Verdict
 from include.tiering.quotas.byte_bounded_queue import NO_BYTE_BOUND
-from include.tiering.quotas.contract import NoQuotas
 from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.reading.fetch_records import PartitionFetch, RecordReader
 from include.tiering.reading.record_readers import RecordReaders
 from include.tiering.settings import load_settings
 from include.tiering.units import KIB, MIB
 from tests.benchmark.generated_log_dir import TOPIC, Shape, write_log_dir
+from tests.doubles.quotas import NoQuotas
 
 SHAPE: Final = Shape(2, 8, 16 * MIB, 16 * KIB)
 FETCH_BYTES: Final = MIB

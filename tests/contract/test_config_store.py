@@ -21,11 +21,12 @@ from include.tiering.configs.config_store import (
 from include.tiering.configs.sql_configs import SqlConfigStore
 from include.tiering.database.engine import open_engine
 from include.tiering.errors import ConfigRefusedError
-from include.tiering.quotas.book_ledger import AnnouncingLedger, MemoryBookLedger
+from include.tiering.quotas.book_ledger import AnnouncingLedger
 from tests.doubles.databases import SHARED, AdjustableNow
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_configs import MemoryConfigStore
 from tests.doubles.patience import PATIENCE_SECONDS
+from tests.doubles.quotas import MemoryBookLedger
 from tests.doubles.segments import CLUSTER_ID
 
 BROKER_FETCH = "remote.log.manager.fetch.max.bytes.per.second"

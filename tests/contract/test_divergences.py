@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine, select
 
 from include.tiering.database.schema import events
-from include.tiering.errors import StateConflictError
+from include.tiering.errors import HistoryChangedError, StateConflictError
 from include.tiering.model.divergence import Divergence, Followed, SeenBy, SeenDivergence
 from include.tiering.model.fence import Fence
 from include.tiering.model.ids import TopicIdPartition
@@ -332,6 +332,20 @@ def test_what_lies_below_our_log_start_diverges_from_nothing(metadata, copied):
     assert metadata.divergences(copied)[0].is_open
     metadata.raise_log_start(copied, 300, reason="asked for", author="me")
     assert not metadata.divergences(copied)[0].is_open
+
+
+def test_what_was_decided_by_a_history_that_was_left_raises_no_log_start(metadata, copied, fence):
+    """An expired segment of the left history lies where the followed one has, or will have, records of its own."""
+    record(metadata, copied)
+    assert metadata.raise_log_start(copied, 100, reason="expired", author="run", fence=fence, history=0) == 100
+    follow(metadata, copied, 150)
+    for offset in (200, 100):
+        with pytest.raises(HistoryChangedError, match="a person decided to follow another history") as caught:
+            metadata.raise_log_start(copied, offset, reason="expired", author="run", fence=fence, history=0)
+        assert caught.value.retriable
+    assert metadata.partition_truth(copied).log_start_offset == 100
+    assert metadata.raise_log_start(copied, 150, reason="expired", author="run", fence=fence, history=1) == 150
+    assert metadata.raise_log_start(copied, 160, reason="asked for", author="me") == 160
 
 
 @pytest.mark.parametrize("owner", [TopicOwner.NONE, TopicOwner.HANDING_OVER, TopicOwner.BROKER])

@@ -13,7 +13,7 @@ from include.tiering.clock import SystemClock
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import MetadataUnavailableError
-from include.tiering.quotas.book_ledger import AnnouncingLedger, BookLedger, MemoryBookLedger
+from include.tiering.quotas.book_ledger import AnnouncingLedger, BookLedger
 from include.tiering.quotas.contract import QuotasInForce, QuotaWorker
 from include.tiering.quotas.demand import ALL_THERE_IS
 from include.tiering.quotas.liveness import SILENT_SECONDS
@@ -23,6 +23,7 @@ from include.tiering.quotas.sql_ledger import SqlBookLedger, open_ledger_engine
 from tests.doubles.databases import SHARED, SQLITE_FILE
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.patience import PATIENCE_SECONDS
+from tests.doubles.quotas import MemoryBookLedger
 
 TOTAL = copy_scopes(1, "orders")[0]
 

@@ -1,10 +1,12 @@
 """`Quotas` that give one limiter to all, and real ones that are asked for at once."""
 
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from include.tiering.quotas import share_holder
-from include.tiering.quotas.contract import ByteLimiter, GoOn, RequestLimiter, RequestsAsBytes
+from include.tiering.quotas.book_ledger import Book, BookChange
+from include.tiering.quotas.contract import ByteLimiter, GoOn, RequestLimiter, RequestsAsBytes, Scope, UnlimitedBytes
 
 if TYPE_CHECKING:
     import pytest
@@ -49,3 +51,32 @@ class _Asking:
     def take(self, wanted_bytes: int) -> int:
         self.go_on()
         return self.limiter.take(wanted_bytes)
+
+
+class NoQuotas:
+    """`Quotas` without a limit and without a ledger."""
+
+    def copy(self, broker_id: int, topic: str, *, go_on: GoOn) -> ByteLimiter:
+        return UnlimitedBytes(go_on)
+
+    def fetch(self, broker_id: int, topic: str, client: str | None = None) -> ByteLimiter:
+        return UnlimitedBytes()
+
+    def delete(self, topic: str, *, go_on: GoOn) -> RequestLimiter:
+        return RequestsAsBytes(UnlimitedBytes(go_on))
+
+    def share(self, scope: Scope) -> float | None:
+        return None
+
+
+class MemoryBookLedger:
+    """A book for the threads of one process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._book = Book()
+
+    def exchange(self, change: BookChange) -> Book:
+        with self._lock:
+            self._book = change(self._book)
+            return self._book

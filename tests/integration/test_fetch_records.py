@@ -11,10 +11,10 @@ from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.verdict import Verdict
-from include.tiering.quotas.contract import NoQuotas
 from include.tiering.reading.fetch_records import FetchedRecords, PartitionFetch
 from include.tiering.settings import load_settings
 from tests.doubles.broker_data import broker_data
+from tests.doubles.quotas import NoQuotas
 from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, versitygw_server
 
 pytestmark = pytest.mark.integration

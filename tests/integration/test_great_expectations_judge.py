@@ -19,7 +19,7 @@ from include.tiering.verification.great_expectations_judge import GreatExpectati
 from include.tiering.verification.great_expectations_rules import expectations_of
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.partition_measures import PartitionMeasure
-from include.tiering.verification.rules import RULES, Level, explain, rules_of
+from include.tiering.verification.rules import RULES, Level, explain
 from include.tiering.verification.size_rules import SizeMeasure, StoredMeasure
 from include.tiering.verification.suites import PARTITION_SUITES, SIZE_SUITES, STORED_SUITES, Suite, segment_suites
 from tests.doubles.plain_judge import PlainJudge
@@ -156,7 +156,7 @@ def test_a_measure_is_judged_by_the_rules_of_its_depth(
 ) -> None:
     unmeasured = replace(measure(**dict.fromkeys(_COLUMNS)), depth=depth)
     broken = judge.judge([replace(measure(), depth=other) for other in Depth] + [unmeasured])
-    assert [each.rule for each in broken] == list(rules_of(depth))
+    assert [each.rule for each in broken] == [rule for rule in RULES if depth in rule.depths]
 
 
 def test_rule_ids_are_unique_and_say_their_level() -> None:

@@ -17,7 +17,6 @@ from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment
 from include.tiering.model.divergence import open_divergence
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.verdict import Verdict
-from include.tiering.quotas.contract import NoQuotas
 from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.reading.fetch_records import PartitionFetch, RecordReader
 from include.tiering.verification.partition_rules import PARTITION_RULES
@@ -25,6 +24,7 @@ from include.tiering.verification.verify_partitions import verify_partitions
 from tests.doubles.copy_world import World, copy_world
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.quotas import NoQuotas
 
 STEPS = st.lists(
     st.tuples(

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.errors import MetadataUnavailableError
-from include.tiering.quotas.book_ledger import AnnouncingLedger, BookChange, MemoryBookLedger
+from include.tiering.quotas.book_ledger import AnnouncingLedger, BookChange
 from include.tiering.quotas.contract import QuotasInForce
 from include.tiering.quotas.demand import ALL_THERE_IS
 from include.tiering.quotas.liveness import SILENT_SECONDS
@@ -22,6 +22,7 @@ from include.tiering.quotas.scopes import Scope, copy_scopes
 from include.tiering.quotas.share_holder import PERIOD_SECONDS, ShareHolder
 from include.tiering.quotas.shares import FILL, NO_QUOTAS, Book
 from tests.doubles.manual_clock import ManualClock
+from tests.doubles.quotas import MemoryBookLedger
 
 TOTAL = copy_scopes(1, "orders")[0]
 QUOTA = 1_000_000

@@ -40,6 +40,7 @@ TieringError
 |-- RemoteMetadataError
 |   |-- IllegalTransitionError       not an edge of the segment state machine
 |   |-- StateConflictError           the segment's state is not the expected one
+|   |   `-- HistoryChangedError      the archive follows another history since    (retriable)
 |   |-- UnknownSegmentError          no such remote log segment id
 |   |-- OffsetOutOfRangeError        no served segment holds this offset
 |   `-- MetadataUnavailableError     database locked, away or not migrated    (retriable)
@@ -107,6 +108,7 @@ from include.tiering.errors.rehearsal import (
     RehearsalRoomError,
 )
 from include.tiering.errors.remote_metadata import (
+    HistoryChangedError,
     IllegalTransitionError,
     MetadataUnavailableError,
     OffsetOutOfRangeError,
@@ -199,6 +201,7 @@ __all__ = [
     "ForeignStoreError",
     "FormatError",
     "HandoverForgottenError",
+    "HistoryChangedError",
     "HostileNameError",
     "IllegalTransitionError",
     "JudgeError",

@@ -15,6 +15,12 @@ class StateConflictError(RemoteMetadataError):
     """The segment is not in the state that the caller expected."""
 
 
+class HistoryChangedError(StateConflictError):
+    """A person decided to follow another history of the partition since the caller read what it works by."""
+
+    retriable = True
+
+
 class UnknownSegmentError(RemoteMetadataError):
     """No segment with this remote log segment id."""
 

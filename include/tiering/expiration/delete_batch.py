@@ -22,7 +22,7 @@ from include.tiering.errors import (
     UnprovedReplacementError,
 )
 from include.tiering.expiration.delete_segments import SEGMENTS_PER_GROUP, Doomed, FailedDeletion, SegmentDeleter
-from include.tiering.expiration.recheck_plan import PlanCheck
+from include.tiering.expiration.recheck_plan import PlanCheck, StillPlanned
 from include.tiering.expiration.require_replacement import ReplacementCheck
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionReason
@@ -162,9 +162,9 @@ class DeleteBatch:
         try:
             if not self._deleter.is_ours(lease, planned.deletions):
                 return
-            pauses, planned = self._gate.pauses, self._still_planned(lease, planned)
-            left = planned.deletions
-            queue, gone = self._deleter.begin(lease, planned)
+            pauses, checked = self._gate.pauses, self._still_planned(lease, planned)
+            left = checked.planned.deletions
+            queue, gone = self._deleter.begin(lease, checked.planned)
             self._count(gone)
             left = _planned_of(queue)
             while queue and partition not in self._given_up and self._room.reason_to_end() is None:
@@ -176,36 +176,38 @@ class DeleteBatch:
                     continue
                 limiter.take()
                 if self._gate.pauses != pauses:
-                    pauses, planned = self._gate.pauses, self._still_planned(lease, replace(planned, deletions=left))
-                    queue = [doomed for doomed in queue if doomed[0] in planned.deletions]
+                    rest = replace(checked.planned, deletions=left)
+                    pauses, checked = self._gate.pauses, self._still_planned(lease, rest)
+                    queue = [doomed for doomed in queue if doomed[0] in checked.planned.deletions]
                     left = _planned_of(queue)
                     continue
                 if not self._deleter.is_ours(lease, left):
                     return
                 group, queue = queue[: self._segments_per_group], queue[self._segments_per_group :]
                 left = _planned_of(queue)
-                self._delete(lease, group, planned.log_start_offset)
+                self._delete(lease, group, checked)
         except (LeaseLostError, SendingStoppedError, ClockDisagreesError, DatabaseSetBackError):
             raise
         except TieringError as error:
             self._give_up(lease, left, error)
 
-    def _still_planned(self, lease: PartitionLease, planned: PlannedExpiration) -> PlannedExpiration:
-        """What of it would still be planned; what would not is recorded as kept."""
+    def _still_planned(self, lease: PartitionLease, planned: PlannedExpiration) -> StillPlanned:
+        """Ask whether it would still be planned; what would not is recorded as kept."""
         checked = self._check(planned)
         if checked.kept:
             for_partition(_log, lease.fence.topic_id_partition).warning(
                 "%d planned segments are kept: %s", len(checked.kept), checked.why
             )
             self._deleter.keep(lease, checked.kept, checked.why)
-        return checked.planned
+        return checked
 
-    def _delete(self, lease: PartitionLease, group: Sequence[Doomed], log_start_offset: int) -> None:
+    def _delete(self, lease: PartitionLease, group: Sequence[Doomed], checked: StillPlanned) -> None:
         try:
             group = self._proved(lease, group)
             if not group:
                 return
-            outcome = self._deleter.delete(lease, group, log_start_offset=log_start_offset)
+            log_start_offset = checked.planned.log_start_offset
+            outcome = self._deleter.delete(lease, group, log_start_offset=log_start_offset, history=checked.history)
         except (LeaseLostError, SendingStoppedError):
             raise
         except TieringError as error:

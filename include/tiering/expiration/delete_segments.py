@@ -134,17 +134,21 @@ class SegmentDeleter:
         if held:
             self.deletions.record_outcomes(lease, held)
 
-    def delete(self, lease: PartitionLease, group: Sequence[Doomed], *, log_start_offset: int) -> DeletedGroup:
+    def delete(
+        self, lease: PartitionLease, group: Sequence[Doomed], *, log_start_offset: int, history: int
+    ) -> DeletedGroup:
         """Delete at most `SEGMENTS_PER_GROUP` segments of the leased partition.
 
-        The log start is raised behind those that could be read, and never beyond `log_start_offset`.
+        The log start is raised behind those that could be read, and never beyond `log_start_offset`; both were decided
+        by what `history` holds.
 
         Raises:
+            HistoryChangedError: somebody decided to follow another one since. Nothing was done.
             RemoteStorageError: nothing of the group could be deleted; all of it stays DELETE_SEGMENT_STARTED.
         """
         partition, first = lease.fence.topic_id_partition, group[0][0].start_offset
         segments, now_ms = [segment for _, segment in group], self.clock.now_ms()
-        self._raise_log_start(lease, segments, log_start_offset)
+        self._raise_log_start(lease, segments, log_start_offset, history)
         begun = self.metadata.advance_deletion(segments, _DELETING, event_timestamp_ms=now_ms, fence=lease.fence)
         self.observe(DeleteStep.DELETE_STARTED, partition, first)
         ids = {segment.remote_log_segment_id for segment in begun}
@@ -165,14 +169,14 @@ class SegmentDeleter:
         return DeletedGroup(deleted, failed)
 
     def _raise_log_start(
-        self, lease: PartitionLease, segments: Sequence[RemoteLogSegmentMetadata], log_start_offset: int
+        self, lease: PartitionLease, segments: Sequence[RemoteLogSegmentMetadata], log_start_offset: int, history: int
     ) -> None:
         behind = max((one.end_offset + 1 for one in segments if one.is_finished), default=0)
         if behind == 0:
             return
         partition, offset = lease.fence.topic_id_partition, min(behind, log_start_offset)
         self.metadata.raise_log_start(
-            partition, offset, reason=f"run {lease.run_id}", author=lease.batch_id, fence=lease.fence
+            partition, offset, reason=f"run {lease.run_id}", author=lease.batch_id, fence=lease.fence, history=history
         )
         self.observe(DeleteStep.LOG_START, partition, offset)
 

@@ -41,6 +41,7 @@ from include.tiering.model.retention import (
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 
+_TOMBSTONE: Final = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 _RAISING: Final = (DeletionReason.TIME, DeletionReason.SIZE, DeletionReason.TOPIC_DELETED)
 
 
@@ -49,7 +50,7 @@ def decide_deletions(given: RetentionInput) -> RetentionOutcome:
 
     A deleted topic loses every segment that nobody works on, unfinished deletes first, then by start offset.
     """
-    there = [one for one in sorted(given.segments, key=_listing_order) if not _is_deleted(one)]
+    there = [one for one in sorted(given.segments, key=_listing_order) if one.state is not _TOMBSTONE]
     held = [one for one in there if _is_held(given, one)]
     segments = [one for one in there if one not in held]
     idle = [one for one in segments if one.remote_log_segment_id not in given.under_live_work]
@@ -277,7 +278,3 @@ def _last_epoch(segment: RemoteLogSegmentMetadata) -> int:
 
 def _is_being_deleted(segment: RemoteLogSegmentMetadata) -> bool:
     return segment.state is RemoteLogSegmentState.DELETE_SEGMENT_STARTED
-
-
-def _is_deleted(segment: RemoteLogSegmentMetadata) -> bool:
-    return segment.state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED

@@ -9,15 +9,11 @@ caller, and each batch asks for the owner and the state of every segment again.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Final
 
 from include.tiering.configs.topic_retention import FOR_EVER, TopicRetention
 from include.tiering.expiration.expiration import decide_deletions
-from include.tiering.expiration.expiration_plan import ExpirationPlan as ExpirationPlan
-from include.tiering.expiration.expiration_plan import HeldSegments as HeldSegments
-from include.tiering.expiration.expiration_plan import Unknown as Unknown
-from include.tiering.expiration.expiration_plan import WaitingPartition as WaitingPartition
-from include.tiering.expiration.expiration_plan import Waits as Waits
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica, ReplicaId, ScanReport
 from include.tiering.kafka.log_dirs.local_bytes import local_only_bytes, local_only_segments, without_doubtful
 from include.tiering.kafka.log_dirs.topic_patterns import matches
@@ -27,6 +23,7 @@ from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.retention import (
     SUPERSEDED_HOLD_MS,
     DeletionDecision,
+    DeletionReason,
     RetentionInput,
     RetentionOutcome,
 )
@@ -34,9 +31,73 @@ from include.tiering.model.segment_origin import SegmentOrigin
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.runs.contract import WorkStore
-from include.tiering.runs.deletion_contract import PlannedDeletion, PlannedExpiration
+from include.tiering.runs.deletion_contract import PlannedDeletion, PlannedExpiration, plan_hash
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow, TopicRegistry
+from include.tiering.segments.topic_deletions_contract import TopicDeletion
 from include.tiering.segments.topic_standing import UNKNOWN_STANDING, TopicStanding
+from include.tiering.units import format_utc
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """What could not be known of a partition and made the plan delete less."""
+
+    topic_id_partition: TopicIdPartition
+    sentence: str
+
+
+class Waits(StrEnum):
+    """Why segments of a partition do not expire although they might."""
+
+    NOT_READY = "its metadata is not complete"
+    NOT_OURS = "another owner expires this topic"
+    STOPPED = "stopped by a failed segment: time and size wait"
+    NAME_TAKEN = "its name is another topic's, or may be: retention set on the name is not about it"
+    TOPIC_DELETED = "its topic was deleted: what is archived stays for now"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPartition:
+    """A partition of which this plan expires nothing, or less than it might. `detail` is for a person."""
+
+    topic_id_partition: TopicIdPartition
+    reason: Waits
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSegments:
+    """Failed segments whose place new copies took, and whose objects are kept as evidence until the last of them goes,
+    at `until_ms` by the database's clock."""
+
+    topic_id_partition: TopicIdPartition
+    segments: int
+    size_bytes: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExpirationPlan:
+    """Partitions of which something goes, by topic and partition. `plan_hash` identifies what the plan does."""
+
+    run_id: str
+    expirations: tuple[PlannedExpiration, ...]
+    unknowns: tuple[Unknown, ...]
+    waiting: tuple[WaitingPartition, ...] = ()
+    held: tuple[HeldSegments, ...] = ()
+
+    @property
+    def plan_hash(self) -> str:
+        return plan_hash(self.expirations)
+
+    @property
+    def segments(self) -> int:
+        return sum(len(planned.deletions) for planned in self.expirations)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(deletion.size_bytes for planned in self.expirations for deletion in planned.deletions)
+
 
 _NOTHING_EXPIRES: Final = frozenset({Waits.NOT_READY, Waits.NOT_OURS})
 _LIMITS_WAIT: Final = frozenset({Waits.NAME_TAKEN, Waits.STOPPED})
@@ -102,7 +163,7 @@ class ExpirationPlanner:
             replica, doubts = self._sure(replicas.get(partition), retention)
             # Before the input is read: what is copied or decided in between counts as copied or decided since.
             highest = None if replica is None else self.metadata.highest_copied_offset(partition)
-            history = FIRST_HISTORY if replica is None else self._newest_history(partition)
+            history = FIRST_HISTORY if replica is None else self.newest_history(partition)
             given = self._input(partition, replica, retention, now_ms)
             outcome = decide_deletions(given)
             unknowns.extend(Unknown(partition, sentence) for sentence in doubts)
@@ -132,7 +193,7 @@ class ExpirationPlanner:
             return None
         retention = FOR_EVER if reasons & _LIMITS_WAIT else self.retentions.get(partition.topic, FOR_EVER)
         given = self._input(partition, None, retention, now_ms)
-        local_bytes = _local_bytes_left(planned, given, self._newest_history(partition))
+        local_bytes = _local_bytes_left(planned, given, self.newest_history(partition))
         outcome = decide_deletions(replace(given, local_only_bytes=local_bytes))
         return replace(
             planned,
@@ -195,7 +256,8 @@ class ExpirationPlanner:
             left=self._left(partition, rows),
         )
 
-    def _newest_history(self, partition: TopicIdPartition) -> int:
+    def newest_history(self, partition: TopicIdPartition) -> int:
+        """The number of the history that is followed."""
         return newest_history(self.metadata.divergences(partition))
 
     def _left(self, partition: TopicIdPartition, rows: Iterable[SegmentRow]) -> frozenset[RemoteLogSegmentId]:
@@ -226,6 +288,25 @@ class ExpirationPlanner:
 
     def _standing(self, partition: TopicIdPartition) -> TopicStanding:
         return self.standings.get(partition.topic_id, UNKNOWN_STANDING)
+
+
+def deletion_demands(plan: Iterable[PlannedExpiration], recorded: Mapping[Uuid, TopicDeletion]) -> dict[Uuid, str]:
+    """One sentence for each topic whose segments go because it was deleted: that is never done without a person."""
+    topics = {
+        planned.topic_id_partition.topic_id: planned.topic_id_partition.topic
+        for planned in plan
+        if any(one.reason == DeletionReason.TOPIC_DELETED for one in planned.deletions)
+    }
+    return {
+        topic_id: f"{topic} ({topic_id}): {_why_all_goes(recorded.get(topic_id))}" for topic_id, topic in topics.items()
+    }
+
+
+def _why_all_goes(deletion: TopicDeletion | None) -> str:
+    if deletion is None:
+        return "all of it would go because the topic was deleted, which is no longer recorded"
+    seen = f"seen {format_utc(deletion.seen_at_ms)}, {deletion.evidence}"
+    return f"the topic was deleted ({seen}): all of it goes, which always needs an approval"
 
 
 def _local_bytes_left(planned: PlannedExpiration, given: RetentionInput, history: int) -> int | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from include.tiering.expiration.plan_expiration import ExpirationPlan
+from include.tiering.model.divergence import FIRST_HISTORY
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.runs.deletion_contract import PlannedDeletion, PlannedExpiration
@@ -25,11 +26,12 @@ WOULD_STAY = "it stays by the settings that hold now"
 @dataclass(frozen=True, slots=True)
 class StillPlanned:
     """What of a partition's plan goes on: `planned` with a log start that leaves what stays, and what is `kept`, `why`
-    for a person."""
+    for a person. `history` is the newest one that was followed before anything was read."""
 
     planned: PlannedExpiration
     kept: tuple[PlannedDeletion, ...] = ()
     why: str = WOULD_STAY
+    history: int = FIRST_HISTORY
 
 
 PlanCheck = Callable[[PlannedExpiration], StillPlanned]
@@ -37,12 +39,24 @@ PlanCheck = Callable[[PlannedExpiration], StillPlanned]
 
 
 def still_planned(
-    planned: PlannedExpiration, now: PlannedExpiration | None, metadata: RemoteLogMetadata, *, waits: str = ""
+    planned: PlannedExpiration,
+    now: PlannedExpiration | None,
+    metadata: RemoteLogMetadata,
+    *,
+    history: int,
+    waits: str = "",
 ) -> StillPlanned:
     """Compare the rest of a partition's plan with what would be planned `now`; None: nothing of it.
 
     A deletion that was begun goes on: its records are hidden, and nothing brings them back. What is gone is left to the
-    caller, who finds it gone. `waits` says why the partition waits to expire now, if it does.
+    caller, who finds it gone.
+
+    Args:
+        planned: the rest of a partition's plan.
+        now: what would be planned of the partition; None: nothing of it.
+        metadata: where its segments are.
+        history: the newest one that was followed before `now` was planned.
+        waits: why the partition waits to expire now, if it does.
     """
     due = {one.segment_id for one in (() if now is None else now.deletions)}
     doubtful = [
@@ -60,6 +74,7 @@ def still_planned(
         ),
         tuple(doubtful),
         f"{WOULD_STAY}: {waits}" if waits else WOULD_STAY,
+        history,
     )
 
 

@@ -13,9 +13,8 @@ from include.tiering.errors import ClockDisagreesError, SourceError
 from include.tiering.expiration.clock_guard import ClockBounds, ClockGuard
 from include.tiering.expiration.delete_batch import DeleteBatch, DeleteResult
 from include.tiering.expiration.delete_segments import SegmentDeleter
-from include.tiering.expiration.deletion_demands import deletion_demands
 from include.tiering.expiration.metrics import count_deleted, count_held
-from include.tiering.expiration.plan_expiration import ExpirationPlan, ExpirationPlanner
+from include.tiering.expiration.plan_expiration import ExpirationPlan, ExpirationPlanner, deletion_demands
 from include.tiering.expiration.recheck_plan import StillPlanned, still_planned, withdrawn
 from include.tiering.expiration.truncate import Truncation, plan_truncation, truncate
 from include.tiering.kafka.log_dirs.contract import LogSegment, LogSource, ReplicaId, ScanReport
@@ -275,8 +274,9 @@ class ExpirationService:
         retention = self._configs.retention_of(partition.topic)
         standings = self._names.standings([partition], clocks.now_ms(), needs_answer=False)
         planner = self._planner_by({partition.topic: retention}, standings)
+        history = planner.newest_history(partition)
         again = planner.plan_again(planned, now_ms=clocks.now_ms())
-        return still_planned(planned, again, self._metadata, waits=planner.why_it_waits(partition))
+        return still_planned(planned, again, self._metadata, history=history, waits=planner.why_it_waits(partition))
 
     def _planner(self, clocks: ClockGuard) -> ExpirationPlanner:
         standings = self._names.standings(self._metadata.partitions(), clocks.now_ms())

@@ -1,6 +1,5 @@
 """Where the book of shares is kept, and the ledger for one process or for tests: in memory."""
 
-import threading
 from collections.abc import Callable
 from typing import Protocol
 
@@ -47,16 +46,3 @@ class AnnouncingLedger:
 
     def _without_silent(self, book: Book) -> Book:
         return book.without(self._liveness.silent(book.beats(), self._clock.monotonic()))
-
-
-class MemoryBookLedger:
-    """A book for the threads of one process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._book = Book()
-
-    def exchange(self, change: BookChange) -> Book:
-        with self._lock:
-            self._book = change(self._book)
-            return self._book

@@ -118,22 +118,6 @@ class UnlimitedBytes:
         return wanted_bytes
 
 
-class NoQuotas:
-    """`Quotas` without a limit and without a ledger."""
-
-    def copy(self, broker_id: int, topic: str, *, go_on: GoOn) -> ByteLimiter:
-        return UnlimitedBytes(go_on)
-
-    def fetch(self, broker_id: int, topic: str, client: str | None = None) -> ByteLimiter:
-        return UnlimitedBytes()
-
-    def delete(self, topic: str, *, go_on: GoOn) -> RequestLimiter:
-        return RequestsAsBytes(UnlimitedBytes(go_on))
-
-    def share(self, scope: Scope) -> float | None:
-        return None
-
-
 UNLIMITED: Final = 2**63 - 1
 """Kafka's default of a quota."""
 

@@ -106,14 +106,24 @@ class RemoteLogMetadata(Divergences, Protocol):
         ...
 
     def raise_log_start(
-        self, partition: TopicIdPartition, offset: int, *, reason: str, author: str, fence: Fence | None = None
+        self,
+        partition: TopicIdPartition,
+        offset: int,
+        *,
+        reason: str,
+        author: str,
+        fence: Fence | None = None,
+        history: int | None = None,
     ) -> int:
         """Raise our log start, with an event; a lower or equal offset changes nothing. Returns what holds now.
 
-        With a fence only its holder may.
+        With a fence only its holder may. `history` is the newest one by which the offset was decided, None where a
+        person names the offset: the end of a segment that a decision has left since says nothing about the records
+        that are followed now.
 
         Raises:
             LeaseLostError
+            HistoryChangedError: a newer history than `history` is followed; nothing was raised.
         """
         ...
 

@@ -103,20 +103,22 @@ class SqlRemoteLogMetadata:
             return sql_truth.truth_of(connection, self._cluster_id, partition)
 
     def raise_log_start(
-        self, partition: TopicIdPartition, offset: int, *, reason: str, author: str, fence: Fence | None = None
+        self,
+        partition: TopicIdPartition,
+        offset: int,
+        *,
+        reason: str,
+        author: str,
+        fence: Fence | None = None,
+        history: int | None = None,
     ) -> int:
         with writing(self._engine) as connection:
             if fence is not None:
                 hold_fence(connection, self._cluster_id, fence)
-            return sql_truth.raise_log_start(
-                connection,
-                self._cluster_id,
-                partition,
-                offset,
-                reason=reason,
-                author=author,
-                now_ms=self._now_ms(connection),
-            )
+            if history is not None:
+                sql_divergences.require_history(connection, self._cluster_id, partition, history)
+            now_ms = self._now_ms(connection)
+            return sql_truth.raise_log_start(connection, self._cluster_id, partition, offset, reason, author, now_ms)
 
     def merge_leader_epochs(
         self, partition: TopicIdPartition, seen: LeaderEpochs, seen_log_start: int

@@ -22,7 +22,7 @@ from include.tiering.database.schema import (
     size_counters,
 )
 from include.tiering.database.statements import stored_text
-from include.tiering.errors import StateConflictError
+from include.tiering.errors import HistoryChangedError, StateConflictError
 from include.tiering.model.divergence import (
     FIRST_HISTORY,
     Divergence,
@@ -98,6 +98,21 @@ def require_one_history(connection: Connection, cluster_id: str, partition: Topi
         raise StateConflictError(f"{partition}: {undecided}")
     if history != newest_history(found):
         raise StateConflictError(f"{partition}: since this copy began the archive follows another history")
+
+
+def require_history(connection: Connection, cluster_id: str, partition: TopicIdPartition, history: int) -> None:
+    """Hold the partition, so that no decision comes before the transaction ends.
+
+    Raises:
+        HistoryChangedError: a newer history than this one is followed.
+    """
+    lock_partition(connection, cluster_id, partition)
+    newest = newest_history(divergences_of(connection, cluster_id, partition))
+    if newest != history:
+        raise HistoryChangedError(
+            f"{partition}: a person decided to follow another history (number {newest}, not {history}) since the plan"
+            " was checked: the next try checks it again"
+        )
 
 
 def record(

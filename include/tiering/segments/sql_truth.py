@@ -33,7 +33,6 @@ def raise_log_start(
     cluster_id: str,
     partition: TopicIdPartition,
     offset: int,
-    *,
     reason: str,
     author: str,
     now_ms: int,

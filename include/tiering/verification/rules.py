@@ -280,11 +280,6 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 
-def rules_of(depth: Depth) -> tuple[Rule, ...]:
-    """The rules by which measures of this depth are judged, in their order."""
-    return tuple(rule for rule in RULES if depth in rule.depths)
-
-
 RULES_BY_ID: Final = {rule.rule_id: rule for rule in RULES}
 
 

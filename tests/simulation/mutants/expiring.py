@@ -13,7 +13,7 @@ from include.tiering.model.retention import DeletionReason
 from include.tiering.runs.deletion_contract import DeletionRun
 from include.tiering.segments import sql_truth
 from include.tiering.segments.topic_standing import TopicWatch
-from tests.simulation.mutants.mutant import Call, Instead, Mutant, Patch, otherwise, said
+from tests.simulation.mutants.mutant import Call, Instead, Mutant, Patch, otherwise, said, unasked
 
 _begins = SegmentDeleter.begin
 _deletes = SegmentDeleter.delete
@@ -197,7 +197,7 @@ def _brokers_log_start() -> list[Patch]:
 
     return [
         (plan_expiration.ExpirationPlanner, "_input", instead),
-        (DeleteBatch, "_still_planned", lambda _self, _lease, planned: planned),
+        (DeleteBatch, "_still_planned", unasked),
     ]
 
 

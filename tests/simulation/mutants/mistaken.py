@@ -32,7 +32,18 @@ from include.tiering.segments import topic_standing
 from include.tiering.segments.store_witness import StoreWitness
 from include.tiering.segments.whole_copy import WholeCopy
 from include.tiering.verification.missing_segments import MissingSegments
-from tests.simulation.mutants.mutant import Call, Instead, Mutant, Patch, found_one, nothing, otherwise, refused, said
+from tests.simulation.mutants.mutant import (
+    Call,
+    Instead,
+    Mutant,
+    Patch,
+    found_one,
+    nothing,
+    otherwise,
+    refused,
+    said,
+    unasked,
+)
 
 _sends = SegmentCopier._send_and_finish
 _asks = DeleteBatch._still_planned
@@ -173,7 +184,7 @@ def _taken_without_asking() -> list[Patch]:
         if lease.fence in asked:
             return _asks(self, lease, planned)
         asked.add(lease.fence)
-        return planned
+        return unasked(self, lease, planned)
 
     return [(DeleteBatch, "_still_planned", instead)]
 

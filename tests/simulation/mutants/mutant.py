@@ -12,6 +12,9 @@ from functools import wraps
 from typing import Any
 from unittest.mock import patch
 
+from include.tiering.expiration.recheck_plan import StillPlanned
+from include.tiering.model.divergence import newest_history
+
 Patch = tuple[Any, str, Any]
 """Where, which attribute, what instead."""
 
@@ -122,6 +125,12 @@ class Instead:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._target, name)
+
+
+def unasked(batch: Any, _lease: Any, planned: Any) -> Any:
+    """In the place of `DeleteBatch._still_planned`: all of it would be planned still, by the history of now."""
+    divergences = batch._deleter.metadata.divergences(planned.topic_id_partition)
+    return StillPlanned(planned, history=newest_history(divergences))
 
 
 def nothing(*_args: Any, **_kwargs: Any) -> None:

@@ -18,7 +18,6 @@ from include.tiering.handover.handover_contract import SeededPartition
 from include.tiering.model.depth import Depth
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.verdict import Verdict
-from include.tiering.quotas.contract import NoQuotas
 from include.tiering.verification.missing_segments import LossLimits
 from include.tiering.verification.service import VerificationService
 from tests.doubles.copied_segments import copied_partition
@@ -27,6 +26,7 @@ from tests.doubles.memory_metadata import MemoryMetadata
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.plain_judge import PlainJudge
 from tests.doubles.publication_world import PublicationWorld
+from tests.doubles.quotas import NoQuotas
 from tests.doubles.topic_oracle import records_about
 
 PASSES_BY_ITSELF = {

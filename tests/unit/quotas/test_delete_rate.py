@@ -6,9 +6,10 @@ from include.tiering.configs.config_catalogue import DELETE_LIMIT, DELETE_RATE, 
 from include.tiering.configs.config_rules import quotas_in_force
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, ConfigSnapshot, EntityType
 from include.tiering.errors import SendingStoppedError, SettingError
-from include.tiering.quotas.contract import NoQuotas, RequestsAsBytes
+from include.tiering.quotas.contract import RequestsAsBytes
 from include.tiering.quotas.pacer import Pacer
 from include.tiering.quotas.scopes import UNITS_PER_REQUEST, QuotaKind, QuotaLevel, Scope, delete_scopes
+from tests.doubles.quotas import NoQuotas
 from tests.doubles.storage_segments import CountingLimiter
 
 TOTAL = Scope(QuotaKind.DELETE, QuotaLevel.TOTAL)

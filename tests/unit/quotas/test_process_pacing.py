@@ -7,7 +7,7 @@ import pytest
 
 from include.tiering.clock import SystemClock
 from include.tiering.errors import SendingStoppedError
-from include.tiering.quotas.book_ledger import AnnouncingLedger, MemoryBookLedger
+from include.tiering.quotas.book_ledger import AnnouncingLedger
 from include.tiering.quotas.contract import QuotasInForce
 from include.tiering.quotas.demand import ALL_THERE_IS
 from include.tiering.quotas.limiter import ScopedLimiter
@@ -18,6 +18,7 @@ from include.tiering.quotas.shared_quotas import SharedQuotas
 from include.tiering.units import MIB
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.patience import PATIENCE_SECONDS, eventually
+from tests.doubles.quotas import MemoryBookLedger
 
 SCOPES = copy_scopes(1, "orders")
 TOTAL, BROKER, TOPIC = SCOPES

@@ -14,9 +14,10 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.model.verdict import Verdict
-from include.tiering.quotas.contract import ByteLimiter, NoQuotas
+from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.reading.fetch_partition import FetchedSegment, fetch_partition
 from include.tiering.segments.contract import PartitionTruth, SegmentRow
+from tests.doubles.quotas import NoQuotas
 
 ORDERS = TopicIdPartition(Uuid(b"orders".ljust(16, b"\1")), 0, "orders")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from include.tiering.errors import BrokersForbiddenError, BrokersUnavailableError, ClusterFactsError
-from include.tiering.expiration.deletion_demands import deletion_demands
+from include.tiering.expiration.plan_expiration import deletion_demands
 from include.tiering.kafka.cluster.admin_facts import AdminFacts
 from include.tiering.kafka.cluster.contract import TopicFacts
 from include.tiering.kafka.cluster.unknown_facts import UnknownFacts

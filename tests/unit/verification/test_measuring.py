@@ -31,7 +31,7 @@ from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.measuring import measure_segment
-from include.tiering.verification.rules import RULES, explain, rules_of
+from include.tiering.verification.rules import RULES, explain
 from tests.doubles.byte_sources import BytesSource
 from tests.doubles.copied_segments import CopiedPartition, copied_partition
 from tests.doubles.plain_judge import PlainJudge
@@ -63,7 +63,7 @@ def with_metadata(row: SegmentRow, **changes: object) -> SegmentRow:
 def test_every_column_of_a_rule_is_filled_at_its_depths_and_no_other(partition: CopiedPartition) -> None:
     for depth in Depth:
         measure = measured(partition, partition.rows[1], depth=depth)
-        asked = {column for rule in rules_of(depth) for column in rule.check.columns}
+        asked = {column for rule in RULES if depth in rule.depths for column in rule.check.columns}
         of_all_rules = {column for rule in RULES for column in rule.check.columns}
         assert {c for c in of_all_rules if getattr(measure, c) is not None} - {"max_timestamp_ms"} == asked - {
             "max_timestamp_ms"

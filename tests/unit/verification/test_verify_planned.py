@@ -12,7 +12,7 @@ from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.verdict import Verdict
-from include.tiering.quotas.contract import NoQuotas, UnlimitedBytes
+from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.segments.contract import Look, QualityResult
 from include.tiering.verification import verify_planned as module
 from include.tiering.verification.measures import SegmentMeasure
@@ -32,6 +32,7 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata import MemoryMetadata
 from tests.doubles.memory_verifications import MemoryVerifications
 from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.quotas import NoQuotas
 
 RUN = "run-1"
 PLANNED, PASSED, FAILED, GONE = VerificationOutcome

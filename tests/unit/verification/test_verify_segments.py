@@ -12,7 +12,6 @@ from include.tiering.model.segment_state import RemoteLogSegmentState
 from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.model.store_marker import StoreMarker
 from include.tiering.model.verdict import Verdict
-from include.tiering.quotas.contract import NoQuotas
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.marker import MARKER_KEY, GuardedStorage
@@ -26,6 +25,7 @@ from tests.doubles.generations import always
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata import MemoryMetadata
 from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.quotas import NoQuotas
 
 
 @pytest.fixture

@@ -6,11 +6,14 @@ it stays. Whoever holds the partition's lease to copy knows that nobody works on
 
     objects in the store   segment in the source               becomes
     whole                  the same bytes, or none any more    FINISHED, if it joins what is copied
-    whole                  another one                         stays
+    whole                  another one                         stays, unless it replaces a failed segment
     in parts               the same offsets                    abandoned, once the store is claimed: it is copied anew
     in parts               another one, or none any more       stays
     wrong, or unreadable   any                                 stays
     any                    any, its deletion has begun         abandoned
+
+A failed segment is replaced by a copy of the same offsets and leader epochs, which has its records. So a source whose
+segments begin and end elsewhere by now, as another leader's may, is no objection: nothing there could replace it.
 
 Whole is said of lengths and checksums, in parts of an object that is not there. What stays is expiration's to delete,
 once it is past the log start, or another copy of its offsets has passed verification, or somebody decided to go on
@@ -97,8 +100,8 @@ class LeftoverCopies:
         with ExitStack() as stack:
             as_planned = next((one for one in planned if _is_planned(one, attempt)), None)
             try:
-                opened = self._opened(stack, replica_id, attempt.start_offset)
                 failed = None if as_planned is None else self.copier.failed(attempt.topic_id_partition, as_planned)
+                opened = self._opened(stack, replica_id, attempt, replaces=failed is not None)
             except (SourceChangedError, StateConflictError) as error:
                 return str(error)
             if self._is_to_be_sent_anew(row, opened):
@@ -128,11 +131,25 @@ class LeftoverCopies:
         self.claim()
         return self.whole.is_in_parts(row)
 
-    def _opened(self, stack: ExitStack, replica_id: ReplicaId, base_offset: int) -> OpenSegment | None:
+    def _opened(
+        self, stack: ExitStack, replica_id: ReplicaId, attempt: RemoteLogSegmentMetadata, *, replaces: bool
+    ) -> OpenSegment | None:
+        """The source's segment; None if it has none, or, for a copy that replaces a failed one, none to copy of these
+        offsets.
+
+        Raises:
+            SourceChangedError: it cannot be opened as what it was, and the copy replaces none.
+        """
         try:
-            return stack.enter_context(self.copier.source.open_segment(replica_id, base_offset))
+            opened = stack.enter_context(self.copier.source.open_segment(replica_id, attempt.start_offset))
         except SourceVanishedError:
             return None
+        except SourceChangedError:
+            if replaces:
+                return None
+            raise
+        is_other = not opened.segment.eligible or opened.segment.end_offset != attempt.end_offset
+        return None if replaces and is_other else opened
 
     def _objection(
         self,

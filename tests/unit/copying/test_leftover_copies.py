@@ -153,6 +153,40 @@ def test_a_whole_replacement_is_finished_when_no_source_can_replace_the_failed_o
     assert world.metadata.segment(failed).superseded_by == left.remote_log_segment_id.id
 
 
+@pytest.mark.parametrize(
+    "reason", [None, IneligibleReason.ACTIVE, IneligibleReason.CORRUPT, IneligibleReason.COMPACTED_SEGMENT], ids=str
+)
+def test_a_whole_replacement_is_finished_where_the_source_has_its_offsets_in_another_segment(world, orders, reason):
+    """Another broker leads by now, whose segments begin and end elsewhere: nothing there can replace the failed one."""
+    world.plan("first")
+    world.batch("first", "first/0")
+    failed = ids(world, orders)[10]
+    world.metadata.record_verdict(failed, Verdict.FAILED, detail="Q102: other bytes")
+    left = left_at(world, orders, CopyStep.SENT).metadata
+    first, second, third = world.source.replicas[orders].segments[:3]
+    longer = replace(second, end_offset=third.end_offset, size_bytes=second.size_bytes + third.size_bytes)
+    longer = replace(longer, active=reason is IneligibleReason.ACTIVE, reason=reason)
+    world.source.change(orders, segments=(first, longer))
+    world.plan("next")
+    assert world.batch("next", "next/0").failed == ()
+    assert ids(world, orders)[10] == left.remote_log_segment_id
+    assert world.metadata.segment(failed).superseded_by == left.remote_log_segment_id.id
+
+
+@pytest.mark.parametrize("reason", [IneligibleReason.CORRUPT, IneligibleReason.COMPACTED_SEGMENT], ids=str)
+def test_a_whole_replacement_is_finished_where_the_source_has_spoilt_the_segment(world, orders, reason):
+    world.plan("first")
+    world.batch("first", "first/0")
+    failed = ids(world, orders)[10]
+    world.metadata.record_verdict(failed, Verdict.FAILED, detail="Q102: other bytes")
+    left = left_at(world, orders, CopyStep.SENT).metadata
+    first, second, third = world.source.replicas[orders].segments[:3]
+    world.source.change(orders, segments=(first, replace(second, reason=reason), third))
+    world.plan("next")
+    assert world.batch("next", "next/0").failed == ()
+    assert ids(world, orders)[10] == left.remote_log_segment_id
+
+
 def test_parts_are_abandoned_only_by_the_database_that_owns_the_store(world, orders):
     """A copy of this one may have a live worker that is sending them."""
     left = left_at(world, orders, CopyStep.SENT).metadata

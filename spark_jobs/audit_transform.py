@@ -18,7 +18,7 @@ from include.tiering.audit.duplicates import judge_same_range
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.object_alone import judge_alone
 from include.tiering.audit.segment import judge_segment, judge_uploads
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from spark_jobs.audit_frames import (
     FINDINGS,
     FINDINGS_SCHEMA,

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from include.tiering.app import open_app
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.errors import TieringError
-from include.tiering.model.depth import Depth
+from include.tiering.model.segment_metadata import Depth
 from include.tiering.settings import load_settings
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.verify_planned import MeasureAll, ToMeasure

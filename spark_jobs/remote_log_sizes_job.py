@@ -29,7 +29,7 @@ from include.tiering.clock import SystemClock
 from include.tiering.errors import TieringError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.sizes import overlapping_bytes
-from include.tiering.segments.suspicion import Suspicion
+from include.tiering.segments.stored_copies import Suspicion
 from include.tiering.settings import load_settings
 from include.tiering.sizes.compare_stored import settle_stored
 from include.tiering.sizes.recompute_sizes import compare_sizes

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, functions
 
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 
 PARTIAL_SIZES: Final = (
     "topic_id string, partition int, state int, leader_epochs string, size_bytes bigint, segments bigint,"

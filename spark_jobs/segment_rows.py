@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from include.tiering.app import App, open_app
-from include.tiering.segments.sizes_contract import SizeRow
+from include.tiering.segments.contract import SizeRow
 from include.tiering.settings import load_settings
 from spark_jobs.parent_watch import ParentWatch
 from spark_jobs.remote_log_sizes_transform import PARTIAL_SIZES, added_up

@@ -16,10 +16,9 @@ from include.tiering.app import App, open_app
 from include.tiering.errors import RemoteResourceNotFoundError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, SegmentObject
-from include.tiering.segments.suspicion import Suspicion, explains_length, manifest_suspicion
+from include.tiering.segments.stored_copies import Suspicion, explains_length, manifest_suspicion
 from include.tiering.settings import load_settings
 from spark_jobs.parent_watch import ParentWatch
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from include.tiering.model.depth import Depth
+from include.tiering.model.segment_metadata import Depth
 from include.tiering.runs.contract import SegmentOutcome, WorkItem
 from include.tiering.verification.data_docs.quality_run import QualityRun
 from plugins.tiering_airflow.hook import TieringHook

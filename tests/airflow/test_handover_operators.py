@@ -16,7 +16,7 @@ from include.tiering.errors import (
     SettingError,
 )
 from include.tiering.handover.handover import STEPS, HandoverState, HandoverStep
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from plugins.tiering_airflow import approval, handover_operators
 from plugins.tiering_airflow.errors import ApprovalMissingError, HandoverRefusedError, HandoverWaitsError
 from plugins.tiering_airflow.handover_operators import (

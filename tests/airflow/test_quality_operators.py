@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from prometheus_client import REGISTRY
 
 from include.tiering.app import App, open_app
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import Verdict
 from include.tiering.settings import load_settings
 from plugins.tiering_airflow.errors import QualityGateError, SparkJobError, SparkJobRetriableError
 from plugins.tiering_airflow.operators import PLANNED_RUN_KEY

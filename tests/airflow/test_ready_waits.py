@@ -34,7 +34,7 @@ from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.database.transactions import writing
 from include.tiering.kafka.log_dirs.dirs import LogDir, identify
 from include.tiering.model.ids import Uuid
-from include.tiering.model.store_marker import StoreMarker
+from include.tiering.model.ownership import StoreMarker
 from include.tiering.remote_storage import file as file_storage
 from include.tiering.remote_storage.marker import marker_to_bytes
 from include.tiering.settings import load_settings

@@ -31,7 +31,7 @@ from sqlalchemy import Engine
 
 from include.tiering.database.engine import open_engine
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.benchmark.sizes_scene import CLUSTER_ID, EPOCHS, build, partition_number
 from tests.doubles.databases import postgresql_server

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from include.tiering.app import App, open_app
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import Verdict
 from include.tiering.quotas.byte_bounded_queue import NO_BYTE_BOUND
 from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.reading.fetch_records import PartitionFetch, RecordReader

@@ -11,13 +11,10 @@ import numpy as np
 from include.tiering.formats import leader_epoch_checkpoint, producer_snapshot
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.formats.log_end import iter_headers
-from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_data import LogSegmentData
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.file import FileObjectStore

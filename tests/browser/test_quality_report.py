@@ -15,7 +15,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
 from include.tiering.app import open_app
-from include.tiering.model.depth import Depth
+from include.tiering.model.segment_metadata import Depth
 from include.tiering.settings import load_settings
 from include.tiering.verification.data_docs.quality_run import QualityRun, anchor_of
 from include.tiering.verification.data_docs.site import DataDocs

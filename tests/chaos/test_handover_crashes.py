@@ -11,7 +11,7 @@ from include.tiering.handover.handover import HandoverState, HandoverStep
 from include.tiering.handover.handover_contract import LocalRetention
 from include.tiering.handover.metadata_scan import is_published, published_end
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from tests.doubles.copy_world import Crash
 from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, handover_world
 

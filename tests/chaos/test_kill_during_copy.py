@@ -12,8 +12,7 @@ from include.tiering.app import App, open_app
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.copying.copy_one_segment import CopyStep
 from include.tiering.model.ids import RemoteLogSegmentId
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
 from include.tiering.settings import load_settings
 from tests.doubles.copied_state import require_whole
 from tests.doubles.copy_process import kill_worker, run_worker

@@ -9,7 +9,7 @@ import pytest
 from include.tiering.app import App, open_app
 from include.tiering.kafka.metadata_topic.contract import OffsetBounds
 from include.tiering.metadata_sync.ingest import IngestStep
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.settings import load_settings
 from tests.doubles.broker_data import broker_data
 from tests.doubles.copy_process import kill_worker, run_worker

@@ -8,13 +8,11 @@ from include.tiering.configs.sql_configs import SqlConfigStore
 from include.tiering.database.schema import events
 from include.tiering.database.store_identity import StoreIdentities, known_clusters
 from include.tiering.errors import ConfigRefusedError, StateConflictError
-from include.tiering.model.store_marker import StoreMarker
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.segments.sizes_contract import KeyRange
+from include.tiering.model.ownership import StoreMarker, TopicOwner
+from include.tiering.segments.contract import KeyRange
 from include.tiering.segments.sql import SqlRemoteLogMetadata
-from include.tiering.segments.sql_export import export_segments, split_segments
-from include.tiering.segments.sql_topic_deletions import SqlTopicDeletions
-from include.tiering.segments.sql_topics import SqlTopicRegistry
+from include.tiering.segments.sql_queries import export_segments, split_segments
+from include.tiering.segments.sql_topics import SqlTopicDeletions, SqlTopicRegistry
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import CLUSTER_ID, FINISHED, delete, fence_of, finish, partition_of, segment_of, uuid
 

@@ -5,11 +5,11 @@ from sqlalchemy import Engine, event, select
 
 from include.tiering.database.schema import events
 from include.tiering.errors import IllegalTransitionError, LeaseLostError, StateConflictError
-from include.tiering.model.fence import Fence, LeaseRole
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.ownership import Fence, LeaseRole
+from include.tiering.model.segment_metadata import Verdict
 from include.tiering.model.sizes import partition_size
-from include.tiering.model.verdict import Verdict
 from include.tiering.segments.contract import PartitionTruth, RemoteLogMetadata
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.databases import EVERY

@@ -8,9 +8,9 @@ from sqlalchemy import Engine, select
 from include.tiering.database.schema import approvals, events, planned_deletions, planned_expirations
 from include.tiering.errors import LeaseLostError, RunWithdrawnError, StateConflictError
 from include.tiering.expiration.sql_deletions import SqlDeletionStore
-from include.tiering.model.fence import LeaseRole
+from include.tiering.model.ownership import LeaseRole
 from include.tiering.model.retention import DeletionReason
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import Verdict
 from include.tiering.runs.contract import PartitionLease
 from include.tiering.runs.deletion_contract import (
     DeletionItem,

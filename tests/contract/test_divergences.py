@@ -8,13 +8,11 @@ from sqlalchemy import Engine, select
 
 from include.tiering.database.schema import events
 from include.tiering.errors import HistoryChangedError, StateConflictError
-from include.tiering.model.divergence import Divergence, Followed, SeenBy, SeenDivergence
-from include.tiering.model.fence import Fence
+from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenBy, SeenDivergence
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.skipped_offsets import OffsetRange
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import Fence, TopicOwner
+from include.tiering.model.segment_metadata import Verdict
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.databases import EVERY, SHARED, AdjustableNow

@@ -5,17 +5,13 @@ from sqlalchemy import Engine, select
 
 from include.tiering.database.schema import events
 from include.tiering.errors import StateConflictError, UnknownSegmentError
-from include.tiering.model.divergence import SeenBy, SeenDivergence
-from include.tiering.model.fence import Fence
+from include.tiering.model.histories import OffsetRange, SeenBy, SeenDivergence, SkippedOffsets
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import Fence, TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
 from include.tiering.segments.contract import Look, QualityResult, RemoteLogMetadata
-from include.tiering.segments.failed_copies import MEMORY_MS, by_partition
-from include.tiering.segments.failed_copies_contract import FailedCopies
+from include.tiering.segments.failed_copies import MEMORY_MS, FailedCopies, by_partition
 from include.tiering.segments.sql_failed_copies import SqlFailedCopies
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.databases import EVERY, AdjustableNow

@@ -17,7 +17,7 @@ from include.tiering.handover.handover_contract import (
     SeededPartition,
 )
 from include.tiering.handover.sql_handovers import SqlHandoverStore
-from include.tiering.model.fence import LeaseRole
+from include.tiering.model.ownership import LeaseRole
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import CLUSTER_ID, partition_of, uuid
 

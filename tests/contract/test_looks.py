@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Engine
 
-from include.tiering.model.fence import Fence
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.verdict import Verdict
-from include.tiering.segments import sql_looks
+from include.tiering.model.ownership import Fence
+from include.tiering.model.segment_metadata import Verdict
+from include.tiering.segments import sql_verdicts
 from include.tiering.segments.contract import Judgement, Look, QualityResult, RemoteLogMetadata
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import DELETE_STARTED, FINISHED, fence_of, finish, partition_of, segment_of, update_of
@@ -169,7 +169,7 @@ def test_rules_and_verdict_are_stored_together_or_not_at_all(metadata, segment_i
 
     metadata.record_look(look(metadata, segment_id))
     convicts = look(metadata, segment_id, "Q1")
-    monkeypatch.setattr(sql_looks, "store_verdict", dies)
+    monkeypatch.setattr(sql_verdicts, "store_verdict", dies)
     with pytest.raises(InterruptedError):
         metadata.record_look(convicts)
     assert verdict(metadata, segment_id) is Verdict.PASSED

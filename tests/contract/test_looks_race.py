@@ -6,7 +6,7 @@ from threading import Barrier
 import pytest
 from sqlalchemy import Engine
 
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import Verdict
 from include.tiering.segments.contract import Look, QualityResult, RemoteLogMetadata
 from tests.doubles.databases import SHARED
 from tests.doubles.segments import fence_of, finish, partition_of, segment_of

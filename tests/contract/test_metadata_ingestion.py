@@ -12,12 +12,9 @@ from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_
 from include.tiering.metadata_sync.ingest import Ingester
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_origin import SegmentOrigin
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.ownership import SegmentOrigin, TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.model.sizes import partition_states
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict
 from include.tiering.segments.contract import Look, QualityResult, RemoteLogMetadata
 from include.tiering.segments.ingestion_contract import (
     IngestPage,

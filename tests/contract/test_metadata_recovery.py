@@ -16,13 +16,11 @@ from include.tiering.errors import (
     MetadataUnavailableError,
     StateConflictError,
 )
-from include.tiering.model.divergence import SeenBy
+from include.tiering.model.histories import OffsetRange, SeenBy
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.ownership import StoreMarker, StorePlace, TopicOwner
 from include.tiering.model.recovered_log import recovered_log
-from include.tiering.model.skipped_offsets import OffsetRange
-from include.tiering.model.store_marker import StoreMarker, StorePlace
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import Verdict
 from include.tiering.recovery.recovery_contract import RecoveredPartition, StoredSegment
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
 from include.tiering.segments.contract import RemoteLogMetadata

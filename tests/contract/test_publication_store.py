@@ -8,10 +8,9 @@ from sqlalchemy import Engine
 from include.tiering.errors import LeaseLostError, PublicationRefusedError
 from include.tiering.metadata_sync.publication_contract import Intent, PublicationStore
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
-from include.tiering.model.fence import Fence, LeaseRole
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import Fence, LeaseRole, TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.runs.contract import WorkStore
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.databases import SHARED, AdjustableNow

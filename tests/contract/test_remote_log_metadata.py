@@ -9,11 +9,9 @@ from include.tiering.errors import (
     StateConflictError,
     UnknownSegmentError,
 )
-from include.tiering.model.fence import Fence
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import Fence
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.runs.sql import SqlWorkStore
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.sql import SqlRemoteLogMetadata

@@ -8,9 +8,8 @@ from sqlalchemy import Engine, insert, update
 
 from include.tiering.database.schema import approvals, planned_deletions, planned_expirations, runs, size_counters
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize, partition_states
-from include.tiering.model.verdict import Verdict
 from include.tiering.sizes.sql_sizes import SqlRemoteLogSizes
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import (

@@ -17,7 +17,7 @@ from include.tiering.audit.removal_contract import (
 from include.tiering.audit.sql_removals import SqlRemovalStore
 from include.tiering.database.schema import events
 from include.tiering.errors import IllegalTransitionError, LeaseLostError, StateConflictError
-from include.tiering.model.fence import LeaseRole
+from include.tiering.model.ownership import LeaseRole
 from include.tiering.runs.contract import PartitionLease
 from include.tiering.runs.sql import SqlWorkStore
 from tests.doubles.databases import EVERY, AdjustableNow

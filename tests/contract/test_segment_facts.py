@@ -5,7 +5,7 @@ from sqlalchemy import Engine
 
 from include.tiering.audit.segment_facts import AuditedTopic, SegmentFact, epochs_of_text
 from include.tiering.audit.sql_audit import SqlSegmentFacts
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.runs.sql import SqlWorkStore
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry

@@ -8,10 +8,9 @@ from sqlalchemy import Engine, select
 
 from include.tiering.database.schema import events
 from include.tiering.errors import StateConflictError
-from include.tiering.model.fence import Fence
+from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import Fence, TopicOwner
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.databases import EVERY, SHARED

@@ -13,7 +13,7 @@ from include.tiering.clock import SystemClock
 from include.tiering.database.schema import stores
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.errors import ForeignStoreError, StateConflictError
-from include.tiering.model.store_marker import RaisedBy, StoreMarker, StorePlace
+from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace
 from include.tiering.remote_storage.claim_store import SETTLE_SECONDS, ClaimStep, StoreClaim
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout

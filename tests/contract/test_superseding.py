@@ -10,11 +10,9 @@ from sqlalchemy import Engine, select
 
 from include.tiering.database.schema import events
 from include.tiering.errors import LeaseLostError, StateConflictError, UnknownSegmentError
-from include.tiering.model.fence import Fence
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import Fence
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.segments.contract import RemoteLogMetadata
 from tests.doubles.databases import EVERY, SHARED
 from tests.doubles.expirations import expire_lease_of

@@ -6,7 +6,7 @@ from sqlalchemy import Engine, func, select
 from include.tiering.database.schema import leases, quality_results, segment_epochs, segments
 from include.tiering.errors import RemoteMetadataError
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.runs.contract import Lease
 from include.tiering.runs.sql import SqlWorkStore
 from include.tiering.segments.contract import Look, QualityResult

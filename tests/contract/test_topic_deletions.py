@@ -4,10 +4,9 @@ import pytest
 from sqlalchemy import Engine, select
 
 from include.tiering.database.schema import events
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.segments.sql_topic_deletions import SqlTopicDeletions
-from include.tiering.segments.sql_topics import SqlTopicRegistry
-from include.tiering.segments.topic_deletions_contract import TopicDeletion, TopicDeletions
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.segments.sql_topics import SqlTopicDeletions, SqlTopicRegistry
+from include.tiering.segments.topics import TopicDeletion, TopicDeletions
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import CLUSTER_ID, uuid
 

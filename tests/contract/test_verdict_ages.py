@@ -6,10 +6,9 @@ import pytest
 from sqlalchemy import Engine, update
 
 from include.tiering.database.schema import segments as segment_rows
-from include.tiering.model.fence import Fence
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.verdict import Verdict, VerdictTotal
+from include.tiering.model.ownership import Fence
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict, VerdictTotal
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.databases import EVERY, POSTGRESQL, AdjustableNow

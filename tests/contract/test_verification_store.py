@@ -7,9 +7,9 @@ from sqlalchemy import Engine, func, select
 
 from include.tiering.database.schema import planned_verifications, runs
 from include.tiering.errors import StateConflictError
-from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segment_metadata import Depth
 from include.tiering.runs.sql import SqlWorkStore
 from include.tiering.segments.contract import Look, QualityResult
 from include.tiering.segments.sql_topics import SqlTopicRegistry

@@ -12,8 +12,8 @@ from include.tiering.database.live_leases import MARGIN_MS
 from include.tiering.database.schema import events, leases
 from include.tiering.errors import LeaseLostError, StateConflictError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
-from include.tiering.model.fence import LeaseRole
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ownership import LeaseRole
 from include.tiering.runs.contract import (
     ALL_TOPICS,
     ANYWHERE,

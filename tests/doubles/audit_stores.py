@@ -21,7 +21,7 @@ from include.tiering.database.migrations import upgrade
 from include.tiering.database.schema import leases, partitions, segments, topics
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.model.ids import Uuid
-from include.tiering.model.store_marker import StoreMarker
+from include.tiering.model.ownership import StoreMarker
 from include.tiering.remote_storage.listing import ListedObject
 from include.tiering.remote_storage.location import place_of
 from tests.doubles.audit_worlds import DELETE_STARTED, FINISHED, TOMBSTONE, World

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from include.tiering.audit.segment_facts import AuditedTopic, SegmentFact
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.remote_storage.listing import ListedObject, ListedUpload
 
 HOUR_MS: Final = 3_600_000

@@ -19,7 +19,7 @@ from include.tiering.database.migrations import upgrade
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
 from include.tiering.kafka.log_dirs.contract import ReplicaId
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.location import open_storage
@@ -28,11 +28,11 @@ from include.tiering.runs.contract import BatchProgress, SegmentOutcome
 from include.tiering.runs.send_gate import SendGate
 from include.tiering.runs.sql import SqlWorkStore
 from include.tiering.segments.failed_copies import by_partition
-from include.tiering.segments.own_topics import register_owners
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_failed_copies import SqlFailedCopies
 from include.tiering.segments.sql_topics import SqlTopicRegistry
-from include.tiering.segments.whole_copy import WholeCopy
+from include.tiering.segments.stored_copies import WholeCopy
+from include.tiering.segments.topics import register_owners
 from tests.doubles.databases import AdjustableNow
 from tests.doubles.memory_source import MemorySource
 from tests.doubles.quotas import SameLimiter

@@ -4,8 +4,8 @@ from sqlalchemy import Engine
 
 from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.expiration.sql_deletions import SqlDeletionStore
-from include.tiering.model.fence import Fence
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ownership import Fence
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.runs.contract import PartitionLease

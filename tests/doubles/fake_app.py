@@ -19,12 +19,11 @@ from include.tiering.copying.skip_offsets import Skip
 from include.tiering.errors import StoreInDoubtError
 from include.tiering.kafka.log_dirs.contract import ScanReport
 from include.tiering.kafka.log_dirs.topic_patterns import matches
-from include.tiering.model.divergence import Divergence, Followed, SeenBy, SeenDivergence
+from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenBy, SeenDivergence, SkippedOffsets
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.sizes import PartitionSize
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
-from include.tiering.model.store_marker import StoreMarker
 from include.tiering.operations.alter_broker_configs import AlteredBrokerConfigs, alter_broker_configs
 from include.tiering.operations.broker_configs_report import BrokerListing
 from include.tiering.operations.diagnose import Diagnosis

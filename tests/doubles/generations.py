@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from include.tiering.model.store_marker import AcceptedMarkers, StoreMarker
+from include.tiering.model.ownership import AcceptedMarkers, StoreMarker
 
 
 def always(marker: StoreMarker) -> Callable[[], AcceptedMarkers]:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from include.tiering.app import App
-from include.tiering.model.store_marker import StoreMarker
+from include.tiering.model.ownership import StoreMarker
 from include.tiering.settings import TieringSettings
 from tests.doubles.app_parts import put
 from tests.doubles.handover_world import HandoverWorld

@@ -17,8 +17,8 @@ from include.tiering.handover.checks.handover_facts import (
     StoreFacts,
 )
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segment_metadata import Verdict
 from tests.doubles.segments import FINISHED, partition_of, segment_of
 
 ORDERS: Final = partition_of("orders")

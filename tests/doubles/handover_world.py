@@ -41,18 +41,15 @@ from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
 from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
 from include.tiering.metadata_sync.publication_contract import Intent
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
-from include.tiering.model.fence import Fence
+from include.tiering.model.histories import OffsetRange, without
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.record_digest import RangeDigest
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.skipped_offsets import OffsetRange, without
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import Fence, TopicOwner
+from include.tiering.model.segment_data import RangeDigest
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.runs.sql_plan_questions import SqlPlanQuestions
 from include.tiering.segments.contract import Look, QualityResult
-from include.tiering.segments.whole_copy import WholeCopy
+from include.tiering.segments.stored_copies import WholeCopy
 from tests.doubles.copy_world import CLUSTER, World, copy_world
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic

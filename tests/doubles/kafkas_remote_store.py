@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from tests.doubles.broker_data import copy_of, expected
 
 ABANDONED: Final = "PP7Fk_5STs-4YO_oVVh5Yg"

@@ -4,15 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from include.tiering.errors import UnknownSegmentError
-from include.tiering.model.divergence import Divergence, SeenDivergence
+from include.tiering.model.histories import Divergence, SeenDivergence, SkippedOffsets
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.model.sizes import PartitionSize, PartitionStates, partition_size, partition_states
-from include.tiering.model.skipped_offsets import SkippedOffsets
-from include.tiering.model.verdict import Verdict
 from include.tiering.segments.contract import Judgement, Look, PartitionTruth, QualityResult, SegmentRow
-from include.tiering.segments.looks import conclude, deep_passed_at_ms
+from include.tiering.segments.values import conclude, deep_passed_at_ms
 
 
 class MemoryMetadata:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from include.tiering.model.ids import Uuid
-from include.tiering.segments.topic_deletions_contract import TopicDeletion
+from include.tiering.segments.topics import TopicDeletion
 
 SEEN_MS: Final = 1_700_000_000_000
 

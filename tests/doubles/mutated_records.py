@@ -12,8 +12,7 @@ from include.tiering.formats.remote_log_metadata_records import (
     SegmentSnapshotRecord,
 )
 from include.tiering.formats.varint import write_uvarint
-from include.tiering.model.partition_delete_state import RemotePartitionDeleteState
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState, RemotePartitionDeleteState
 from tests.doubles.broker_data import expected
 
 _EDGES: Final = (0x00, 0x01, 0x02, 0x7F, 0x80, 0xFF)

@@ -11,11 +11,9 @@ from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.kafka.metadata_topic.contract import MetadataTopic
 from include.tiering.metadata_sync.publish import Publisher, PublishObserver
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
-from include.tiering.model.fence import Fence
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import Fence, TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
 from include.tiering.runs.sql import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry

@@ -14,13 +14,10 @@ from include.tiering.kafka.log_dirs.contract import (
     ScanError,
     ScanReport,
 )
-from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.model.sizes import EpochSize, PartitionSize
-from include.tiering.model.verdict import Verdict
 from include.tiering.reading.fetch_partition import FetchedSegment
 from include.tiering.runs.contract import PlannedPartition, PlannedSegment, SegmentOutcome, WorkItem
 from include.tiering.segments.contract import SegmentRow

@@ -13,8 +13,11 @@ from include.tiering.formats.remote_log_conversion import segment_record, update
 from include.tiering.formats.remote_log_metadata import encode
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
 from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState,
+)
 from tests.doubles.broker_deployment import BrokerDeployment
 from tests.doubles.kafka_lab.cluster import KafkaCluster, client_configuration, wait_until
 

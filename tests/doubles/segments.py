@@ -6,11 +6,14 @@ from typing import Final
 from sqlalchemy import Engine
 
 from include.tiering.kafka.log_dirs.contract import ReplicaId
-from include.tiering.model.fence import Fence
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.ownership import Fence
+from include.tiering.model.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState,
+)
 from include.tiering.runs.contract import Lease, PlannedPartition, PlannedSegment
 from include.tiering.runs.sql import SqlWorkStore
 from include.tiering.segments.contract import RemoteLogMetadata

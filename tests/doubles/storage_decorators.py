@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 
 from include.tiering.clock import Clock
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.store_marker import StoreMarker
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import (
     DeleteFailure,

@@ -13,8 +13,8 @@ from include.tiering.database.schema import metadata as schema
 from include.tiering.formats import leader_epoch_checkpoint
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.store_marker import StoreMarker
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout

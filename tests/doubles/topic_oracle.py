@@ -10,7 +10,7 @@ from include.tiering.kafka.metadata_topic.contract import MetadataTopic, TopicRe
 from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
 from include.tiering.model.broker_cache import BrokerCache, Effect
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 
 
 def records_about(topic: MetadataTopic, partition: TopicIdPartition) -> list[TopicRecord]:

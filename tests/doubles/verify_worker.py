@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from include.tiering.app import App, adapters, open_app
-from include.tiering.model.depth import Depth
-from include.tiering.segments import sql_looks
+from include.tiering.model.segment_metadata import Depth
+from include.tiering.segments import sql_verdicts
 from include.tiering.settings import load_settings
 from include.tiering.verification import verify_planned
 from include.tiering.verification.measures import SegmentMeasure
@@ -80,7 +80,7 @@ def dies_after_measuring(measure_all: MeasureAll) -> MeasureAll:
 def arm(app: App, point: str | None) -> Callable[[MeasureAll], MeasureAll]:
     """Set the point of the second group at which it dies."""
     if point == "results":
-        sql_looks.store_results = dies_after(sql_looks.store_results, GROUP + 1)
+        sql_verdicts.store_results = dies_after(sql_verdicts.store_results, GROUP + 1)
     elif point == "recorded":
         app.adapters.stores.metadata = DiesAfter(app.adapters.stores.metadata, "record_look", GROUP + 1)
     elif point == "all-recorded":

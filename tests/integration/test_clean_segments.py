@@ -12,11 +12,8 @@ import google_crc32c
 from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
 from include.tiering.kafka.log_dirs.dirs import LogDir
 from include.tiering.kafka.log_dirs.source import LogDirSource
-from include.tiering.model.depth import Depth
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.location import open_storage

@@ -9,9 +9,7 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from include.tiering.model.depth import Depth
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentState, Verdict
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.file_listing import FileListing

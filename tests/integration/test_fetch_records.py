@@ -9,8 +9,7 @@ import pytest
 from include.tiering.app import App, open_app
 from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
 from include.tiering.reading.fetch_records import FetchedRecords, PartitionFetch
 from include.tiering.settings import load_settings
 from tests.doubles.broker_data import broker_data

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from include.tiering.errors import JudgeError
-from include.tiering.model.depth import Depth
+from include.tiering.model.segment_metadata import Depth
 from include.tiering.verification.great_expectations_judge import GreatExpectationsJudge
 from include.tiering.verification.great_expectations_rules import expectations_of
 from include.tiering.verification.measures import SegmentMeasure

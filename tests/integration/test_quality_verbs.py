@@ -10,8 +10,7 @@ from include.tiering.app import App, adapters, open_app
 from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.database.schema import segments
 from include.tiering.errors import MetadataUnavailableError
-from include.tiering.model.depth import Depth
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import Depth, Verdict
 from include.tiering.settings import load_settings
 from include.tiering.verification.plan_verification import Sample
 from include.tiering.verification.suites import Suite

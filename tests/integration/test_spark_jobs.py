@@ -23,10 +23,10 @@ from include.tiering.app import open_app
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata as Segment
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.model.sizes import PartitionSize, partition_states
 from include.tiering.runs.contract import SegmentOutcome
-from include.tiering.segments.sizes_contract import SizeRow
+from include.tiering.segments.contract import SizeRow
 from spark_jobs.batch_job import attempt, run_once
 from spark_jobs.copy_segments_job import batch_task
 from spark_jobs.remote_log_sizes_job import parse_arguments, recount

@@ -14,8 +14,7 @@ from pyspark.sql import SparkSession
 from include.tiering.app import App, open_app
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.configs.config_store import ALL_BROKERS
-from include.tiering.model.depth import Depth
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import Depth, Verdict
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.plan_verification import Sample
 from include.tiering.verification.rules import Severity

@@ -7,8 +7,7 @@ import pytest
 
 from include.tiering.app import App
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
-from include.tiering.model.segment_origin import SegmentOrigin
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import SegmentOrigin, TopicOwner
 from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
 from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.gauges import gauge_by_topic

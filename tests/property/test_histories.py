@@ -14,9 +14,9 @@ from include.tiering.copying.follow_source import follow_source, plan_follow
 from include.tiering.copying.remember_epochs import remember_leader_epochs
 from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment
-from include.tiering.model.divergence import open_divergence
+from include.tiering.model.histories import open_divergence
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import Verdict
 from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.reading.fetch_records import PartitionFetch, RecordReader
 from include.tiering.verification.partition_rules import PARTITION_RULES

@@ -13,8 +13,7 @@ from include.tiering.handover.checks.handover_facts import MetadataTopicFacts
 from include.tiering.handover.metadata_scan import MetadataScan
 from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from tests.doubles.broker_records import record_sequences
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.segments import partition_of, uuid

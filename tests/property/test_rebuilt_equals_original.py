@@ -19,13 +19,11 @@ from include.tiering.database.schema import (
     skipped_offsets,
     topics,
 )
-from include.tiering.model.fence import Fence
+from include.tiering.model.histories import OffsetRange, without
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
-from include.tiering.model.skipped_offsets import OffsetRange, without
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import Fence, TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, Verdict
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.recovery.plan_rebuild import plan_rebuild
 from include.tiering.recovery.rebuild import Rebuild

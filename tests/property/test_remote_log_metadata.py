@@ -20,8 +20,7 @@ from include.tiering.formats.remote_log_metadata_records import (
     SegmentUpdateRecord,
 )
 from include.tiering.model.ids import Uuid
-from include.tiering.model.partition_delete_state import RemotePartitionDeleteState
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState, RemotePartitionDeleteState
 from tests.doubles.mutated_records import mutated_values, seed_values
 
 _INT32 = st.integers(-(2**31), 2**31 - 1)

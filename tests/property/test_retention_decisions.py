@@ -9,9 +9,8 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from include.tiering.expiration.expiration import decide_deletions
-from include.tiering.model.epoch_history import merged
-from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.lineage import Lineage
+from include.tiering.model.histories import Lineage
+from include.tiering.model.leader_epochs import LeaderEpochs, merged
 from include.tiering.model.retention import DeletionReason, RetentionInput
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from tests.doubles.epoch_worlds import MOST_OFFSET, EpochWorld, cut_views, epoch_worlds

@@ -11,14 +11,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import IllegalTransitionError, LeaseLostError, StateConflictError, TieringError
-from include.tiering.model.fence import Fence
+from include.tiering.model.histories import not_skipped
 from include.tiering.model.ids import RemoteLogSegmentId
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.ownership import Fence, TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.model.sizes import partition_size
-from include.tiering.model.skipped_offsets import not_skipped
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_failed_copies import SqlFailedCopies
 from include.tiering.segments.sql_topics import SqlTopicRegistry

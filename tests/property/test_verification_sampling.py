@@ -7,9 +7,8 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import Depth, Verdict
 from include.tiering.quotas.contract import QuotasInForce
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification.plan_verification import Sample, VerificationPlan, plan_verification

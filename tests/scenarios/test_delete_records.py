@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 from include.tiering.cli.app import cli
 from include.tiering.cli.session import author
 from include.tiering.database.schema import events
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from tests.doubles.archive import Archive
 
 pytestmark = pytest.mark.integration

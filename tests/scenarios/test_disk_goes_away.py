@@ -12,7 +12,7 @@ from include.tiering.app import App, open_app
 from include.tiering.copying.copy_one_segment import CopyStep
 from include.tiering.copying.copy_segments import BatchResult
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.remote_storage.contract import ObjectKind
 from tests.doubles.archive import Archive
 from tests.doubles.planned_run import settings_of

@@ -14,8 +14,8 @@ from include.tiering.formats.codecs import Decompressor
 from include.tiering.formats.record_batch import HEADER_SIZE, Codec, parse_header
 from include.tiering.formats.record_contents import records_of
 from include.tiering.handover.stored_records import stored_digest
-from include.tiering.model.record_digest import RecordDigest
-from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.model.histories import OffsetRange
+from include.tiering.model.segment_data import RecordDigest
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.units import GIB, MIB
 from tests.doubles.archive import Archive

@@ -14,7 +14,7 @@ from include.tiering.formats.remote_log_conversion import update_record
 from include.tiering.formats.remote_log_metadata import encode
 from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
 from include.tiering.model.broker_cache import BROKER_COUNTED_STATES
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.operations.partition_readiness import NotReady
 from include.tiering.segments.ingestion_contract import MetadataTopicIdentity
 from tests.doubles.kafkas_remote_store import ABANDONED

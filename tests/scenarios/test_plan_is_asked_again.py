@@ -14,7 +14,7 @@ from include.tiering.errors import ClockDisagreesError
 from include.tiering.expiration import delete_batch
 from include.tiering.expiration.delete_segments import DeleteStep
 from include.tiering.model.ids import Uuid
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.runs.batch_heartbeat import BEAT_SECONDS
 from include.tiering.runs.deletion_contract import DeletionOutcome
 from tests.doubles.archive import ORDERS, Archive

@@ -12,7 +12,7 @@ from include.tiering.cli.app import cli
 from include.tiering.copying.copy_plan import HeldBack
 from include.tiering.expiration.plan_expiration import Waits
 from include.tiering.model.ids import Uuid
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from tests.doubles.archive import ORDERS, Archive
 from tests.doubles.metadata_records import metadata_batch, partition_record, topic_record
 

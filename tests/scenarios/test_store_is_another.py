@@ -8,8 +8,8 @@ import pytest
 
 from include.tiering.database.schema import stores
 from include.tiering.errors import ForeignStoreError
-from include.tiering.model.depth import Depth
-from include.tiering.model.store_marker import StoreMarker
+from include.tiering.model.ownership import StoreMarker
+from include.tiering.model.segment_metadata import Depth
 from include.tiering.remote_storage.marker import marker_to_bytes
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.verification.plan_verification import Sample

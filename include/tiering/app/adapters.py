@@ -36,7 +36,7 @@ from include.tiering.kafka.log_dirs.misnamed import kept
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.kafka.metadata_topic.contract import MetadataTopic
 from include.tiering.metadata_sync.publish import Publisher
-from include.tiering.model.store_marker import RaisedBy, StorePlace
+from include.tiering.model.ownership import RaisedBy, StorePlace
 from include.tiering.observers import StepObserver, ignore
 from include.tiering.quotas.book_ledger import AnnouncingLedger
 from include.tiering.quotas.contract import QuotaLedger, QuotaObserver, Quotas, QuotasInForce

@@ -25,7 +25,7 @@ from include.tiering.handover.publication_guard import require_publishable
 from include.tiering.handover.service import HandoverService
 from include.tiering.metadata_sync.ingestion import IngestionService
 from include.tiering.metadata_sync.publication import PublicationService
-from include.tiering.model.depth import Depth
+from include.tiering.model.segment_metadata import Depth
 from include.tiering.operations.broker_configs import BrokerConfigService
 from include.tiering.operations.checks import DeploymentChecks
 from include.tiering.operations.service import OperationsService
@@ -36,7 +36,7 @@ from include.tiering.recovery.service import RecoveryService
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.segments.sql import SqlRemoteLogMetadata
-from include.tiering.segments.topic_lifecycle import TopicLifecycle
+from include.tiering.segments.topics import TopicLifecycle
 from include.tiering.settings import TieringSettings, load_settings
 from include.tiering.sizes.service import SizeService
 from include.tiering.verification.service import VerificationService

@@ -30,15 +30,13 @@ from include.tiering.runs.contract import WorkStore
 from include.tiering.runs.deletion_contract import DeletionStore
 from include.tiering.runs.sql import SqlWorkStore
 from include.tiering.runs.sql_plan_questions import SqlPlanQuestions
-from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
-from include.tiering.segments.failed_copies_contract import FailedCopies
+from include.tiering.segments.contract import RemoteLogMetadata, RemoteLogSizes, TopicRegistry
+from include.tiering.segments.failed_copies import FailedCopies
 from include.tiering.segments.ingestion_contract import MetadataIngestion
-from include.tiering.segments.sizes_contract import RemoteLogSizes
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_failed_copies import SqlFailedCopies
-from include.tiering.segments.sql_topic_deletions import SqlTopicDeletions
-from include.tiering.segments.sql_topics import SqlTopicRegistry
-from include.tiering.segments.topic_deletions_contract import TopicDeletions
+from include.tiering.segments.sql_topics import SqlTopicDeletions, SqlTopicRegistry
+from include.tiering.segments.topics import TopicDeletions
 from include.tiering.sizes.sql_sizes import SqlRemoteLogSizes
 from include.tiering.verification.sql_verifications import SqlVerificationStore
 from include.tiering.verification.verification_contract import VerificationStore

@@ -14,8 +14,7 @@ from include.tiering.audit.context import AuditContext
 from include.tiering.audit.finding import AuditFinding, FindingKind
 from include.tiering.audit.known_segment import expected_objects, segment_finding
 from include.tiering.audit.segment_facts import SegmentFact, epochs_of_text
-from include.tiering.model.divergence import written
-from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.model.histories import OffsetRange, written
 
 StoredRange = tuple[str, int, int, int]
 """Topic id, partition, start offset, end offset (inclusive)."""

@@ -14,7 +14,7 @@ from include.tiering.audit.segment_facts import SegmentFact
 from include.tiering.errors import FormatError, RemoteStorageError
 from include.tiering.formats.manifest import MAX_MANIFEST_BYTES, SegmentManifest, parse_manifest
 from include.tiering.model.ids import Uuid
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.listing import ListedObject
 from include.tiering.units import format_utc

@@ -27,11 +27,11 @@ from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.record_contract import AuditStore
 from include.tiering.audit.removal_contract import PlannedRemoval, RemovalItem, RemovalOutcome, RemovalStore
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.remote_storage.object_store import SeenObject
 from include.tiering.remote_storage.strays import NO_VERSION, Stray, StrayKind, StrayStorage
 from include.tiering.runs.contract import PartitionLease
-from include.tiering.segments.own_topics import Owners
+from include.tiering.segments.topics import Owners
 
 ATTEMPTS_PER_GROUP: Final = 333
 """Three objects each make 999 keys, which a store takes in one request."""

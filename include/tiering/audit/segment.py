@@ -11,7 +11,7 @@ from include.tiering.audit.object_alone import labels_of
 from include.tiering.audit.segment_facts import PartitionText, SegmentFact
 from include.tiering.audit.unknown_segment import judge_unknown
 from include.tiering.errors import ObjectKeyError
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.remote_storage.listing import ListedObject, ListedUpload
 from include.tiering.units import format_utc
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.segments.sizes_contract import KeyRange
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.segments.contract import KeyRange
 
 PartitionText = tuple[str, int]
 """Topic id as Kafka prints it, partition."""

@@ -24,8 +24,8 @@ from include.tiering.errors import BrokersError, MetadataTopicError, SettingErro
 from include.tiering.kafka.cluster.contract import ClusterFacts
 from include.tiering.metadata_sync.ingestion import IngestionService
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.observers import StepObserver, ignore
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.listing import ListedObject, ListingFacts, ObjectListing
@@ -37,7 +37,7 @@ from include.tiering.runs.contract import WorkStore
 from include.tiering.runs.deletion_contract import DeletionRun
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.ingestion_contract import MetadataIngestion
-from include.tiering.segments.own_topics import SeenOwners
+from include.tiering.segments.topics import SeenOwners
 from include.tiering.settings import TieringSettings
 from include.tiering.telemetry.recorder import process_recorder
 

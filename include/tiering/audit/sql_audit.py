@@ -10,9 +10,9 @@ from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.database.live_leases import is_live
 from include.tiering.database.schema import leases, segments, topics
 from include.tiering.database.transactions import reading
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.segments.sizes_contract import KeyRange
-from include.tiering.segments.sql_export import pages_of, split_segments
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.segments.contract import KeyRange
+from include.tiering.segments.sql_queries import pages_of, split_segments
 
 _FACTS: Final = (
     segments.c.segment_id,

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Select, and_, bindparam, exists, func, select
 from include.tiering.audit.removal_contract import RemovalOutcome, RemovalTotals
 from include.tiering.database.schema import planned_removals, segments
 from include.tiering.model.ids import Uuid
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.runs import sql_deletion_totals
 
 _TOMBSTONE: Final = int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)

@@ -40,9 +40,9 @@ from include.tiering.database.partition_rows import (
 from include.tiering.database.schema import leases, pauses, planned_removals, segments
 from include.tiering.database.statements import stored_text
 from include.tiering.database.transactions import reading, writing
-from include.tiering.model.fence import Fence, LeaseRole
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.ownership import Fence, LeaseRole
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.runs import sql_lease_rows, sql_released_runs
 from include.tiering.runs.contract import ALL_TOPICS, PartitionLease
 from include.tiering.runs.deletion_contract import DeletionRun

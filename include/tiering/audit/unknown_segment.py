@@ -16,7 +16,7 @@ from include.tiering.audit.object_alone import foreign, labels_of
 from include.tiering.audit.segment_facts import AuditedTopic, PartitionText, SegmentFact, epochs_text
 from include.tiering.errors import FormatError, ObjectKeyError, RemoteResourceNotFoundError, RemoteStorageError
 from include.tiering.formats.manifest import SegmentManifest, parse_manifest
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.layouts.contract import SegmentKey
 from include.tiering.remote_storage.listing import ListedObject

@@ -13,7 +13,7 @@ from include.tiering.audit.object_alone import judge_alone, needs_metadata
 from include.tiering.audit.segment import judge_segment, judge_uploads
 from include.tiering.audit.segment_facts import SegmentFact
 from include.tiering.errors import ForeignStoreError
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.remote_storage.listing import ListedObject, ListedUpload
 from include.tiering.remote_storage.marker import MARKER_KEY
 

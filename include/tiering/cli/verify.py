@@ -11,7 +11,7 @@ from include.tiering.cli.output import finish
 from include.tiering.cli.runs import new_run_id
 from include.tiering.cli.session import author, session_of
 from include.tiering.errors import SettingError
-from include.tiering.model.depth import Depth
+from include.tiering.model.segment_metadata import Depth
 
 if TYPE_CHECKING:
     from include.tiering.app import App

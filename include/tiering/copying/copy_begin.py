@@ -17,11 +17,10 @@ from include.tiering.configs.topic_retention import FOR_EVER, TopicRetention
 from include.tiering.expiration.expiration import decide_deletions
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
 from include.tiering.kafka.log_dirs.local_bytes import counted_bytes
-from include.tiering.model.epoch_history import merged
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.leader_epochs import merged
 from include.tiering.model.retention import DeletionDecision, RetentionInput
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from include.tiering.segments.contract import RemoteLogMetadata
 
 _UUID_BYTES: Final = 16

@@ -5,14 +5,12 @@ from collections.abc import Callable, Sequence
 from include.tiering.copying.copy_fork import fork_of, undecided_divergence
 from include.tiering.errors import RemoteChecksumError, SourceChangedError
 from include.tiering.kafka.log_dirs.contract import CheckedSegment, LogSegment, OpenSegment, ReplicaId
-from include.tiering.model.divergence import SeenBy
-from include.tiering.model.lineage import with_records
+from include.tiering.model.histories import SeenBy, SkippedOffsets, not_skipped, with_records
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import SkippedOffsets, not_skipped
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoredObject
 from include.tiering.runs.contract import PlannedSegment
 from include.tiering.segments.contract import RemoteLogMetadata
-from include.tiering.segments.store_witness import StoreWitness
+from include.tiering.segments.stored_copies import StoreWitness
 
 
 def require_planned(
@@ -79,7 +77,7 @@ def require_replaceable(
 
     Raises:
         SourceChangedError: it is not of the same records.
-        StoreInDoubtError, RemoteStorageError: see `store_witness`.
+        StoreInDoubtError, RemoteStorageError: see `StoreWitness`.
     """
     offsets, epochs = (failed.start_offset, failed.end_offset), with_records(failed.segment_leader_epochs)
     if (segment.base_offset, segment.end_offset) != offsets or with_records(segment.leader_epochs) != epochs:

@@ -1,7 +1,7 @@
 """Records that are remote and that the source has replaced: an unclean leader election may do that.
 
 A plan records such a divergence of the histories and holds the partition back until a person decides: see
-`model.divergence`. A plan may be older than the election, so a copy asks again, about the segment that it opened:
+`model.histories`. A plan may be older than the election, so a copy asks again, about the segment that it opened:
 behind it nobody would find the divergence any more, because from then on the newest remote epoch is the source's.
 
 A source whose newest leader epoch is older than what is remote has no other history: it is behind. Nothing is copied of
@@ -13,22 +13,24 @@ from dataclasses import dataclass
 
 from include.tiering.errors import SourceChangedError
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica, ReplicaId
-from include.tiering.model.adoptable_histories import newest_decision
-from include.tiering.model.divergence import (
+from include.tiering.model.histories import (
     Divergence,
+    OffsetRange,
     SeenBy,
     SeenDivergence,
     epochs_of,
     newest_history,
+    not_skipped,
     open_divergence,
     part_of_history,
     remote_ends,
+    without,
     written,
 )
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.recovered_log import newest_decision
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange, not_skipped, without
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 
 

@@ -54,12 +54,14 @@ from include.tiering.errors import (
     TieringError,
 )
 from include.tiering.kafka.log_dirs.contract import CheckedSegment, OpenSegment, ReplicaId
-from include.tiering.model.fence import Fence
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import Fence, TopicOwner
+from include.tiering.model.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState,
+    Verdict,
+)
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.runs.contract import PlannedSegment

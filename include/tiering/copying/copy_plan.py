@@ -6,9 +6,8 @@ from typing import Final
 
 from include.tiering.copying.copy_fork import Fork
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, ScanError
-from include.tiering.model.divergence import Divergence
+from include.tiering.model.histories import Divergence, OffsetRange
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.runs.contract import PlannedPartition
 from include.tiering.segments.failed_copies import Loss
 

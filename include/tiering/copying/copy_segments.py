@@ -36,7 +36,7 @@ from include.tiering.runs.batch_heartbeat import BatchHeartbeat
 from include.tiering.runs.batch_room import BatchEnd, BatchRoom
 from include.tiering.runs.contract import Lease, Placement, PlannedSegment, SegmentOutcome, WorkItem, WorkStore
 from include.tiering.runs.send_gate import SendGate
-from include.tiering.segments.whole_copy import WholeCopy
+from include.tiering.segments.stored_copies import WholeCopy
 from include.tiering.telemetry import for_partition, get_logger
 
 _log: Final = get_logger(__name__)

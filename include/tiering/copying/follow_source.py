@@ -17,10 +17,9 @@ from include.tiering.copying.copy_plan import CopyPlan, HeldBackPartition
 from include.tiering.copying.skip_offsets import meant_replica
 from include.tiering.errors import SettingError, StateConflictError
 from include.tiering.kafka.log_dirs.contract import ScanReport
-from include.tiering.model.divergence import Divergence, SeenDivergence
+from include.tiering.model.histories import Divergence, OffsetRange, SeenDivergence
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.segments.contract import RemoteLogMetadata
 
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from include.tiering.copying.follow_source import FollowSource
-from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.model.histories import OffsetRange
 from include.tiering.presentation import Document, Presentation, count, labels
 
 _COPIED: Final = "the next copy goes on there"

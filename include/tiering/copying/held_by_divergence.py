@@ -3,7 +3,7 @@
 from include.tiering.copying.copy_fork import follow_offset, fork_of, undecided_divergence
 from include.tiering.copying.copy_plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.kafka.log_dirs.contract import Replica
-from include.tiering.model.divergence import SeenBy
+from include.tiering.model.histories import SeenBy
 from include.tiering.segments.contract import RemoteLogMetadata
 
 

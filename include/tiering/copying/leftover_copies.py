@@ -30,14 +30,13 @@ from include.tiering.copying.copy_one_segment import CopyStep, SegmentCopier
 from include.tiering.copying.plan_leftovers import is_started, leftovers_of, other_history, records_of
 from include.tiering.errors import SourceChangedError, SourceVanishedError, StateConflictError
 from include.tiering.kafka.log_dirs.contract import OpenSegment, ReplicaId
-from include.tiering.model.divergence import newest_history
-from include.tiering.model.fence import Fence
+from include.tiering.model.histories import newest_history, not_skipped
+from include.tiering.model.ownership import Fence
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import not_skipped
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.runs.contract import PlannedSegment
 from include.tiering.segments.contract import SegmentRow
-from include.tiering.segments.whole_copy import WholeCopy
+from include.tiering.segments.stored_copies import WholeCopy
 from include.tiering.telemetry import for_partition, get_logger
 
 _log: Final = get_logger(__name__)

@@ -14,8 +14,8 @@ from typing import Final
 from include.tiering.copying.copy_plan import HeldBack, HeldBackPartition
 from include.tiering.errors import SourceError
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ReplicaId, ScanReport
+from include.tiering.model.histories import OffsetRange, SkippedOffsets, not_skipped
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets, not_skipped
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.failed_copies import FailedCopy
 

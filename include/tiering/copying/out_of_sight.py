@@ -13,7 +13,7 @@ from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, S
 from include.tiering.kafka.log_dirs.eligibility import topic_refusal
 from include.tiering.kafka.log_dirs.topic_patterns import matches
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.segments.contract import TopicRegistry
 
 NEVER_TIERED: Final = frozenset({IneligibleReason.INTERNAL_TOPIC, IneligibleReason.COMPACTED})

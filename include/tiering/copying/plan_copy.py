@@ -29,13 +29,13 @@ from include.tiering.copying.plan_replacements import (
 from include.tiering.kafka.cluster.contract import ClusterFacts
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanReport
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.retention import DeletionDecision
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.runs.contract import ANYWHERE, Placement, PlannedPartition, PlannedSegment
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow, TopicRegistry
 from include.tiering.segments.failed_copies import FailedCopy
-from include.tiering.segments.own_topics import owner_seen
+from include.tiering.segments.topics import owner_seen
 from include.tiering.units import format_bytes
 
 KAFKA_DEFAULT_RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000

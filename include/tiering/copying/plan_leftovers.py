@@ -5,12 +5,10 @@ What becomes of each when a batch holds its partition: `leftover_copies`.
 
 from collections.abc import Callable, Iterable
 
-from include.tiering.model.divergence import newest_history
+from include.tiering.model.histories import newest_history, with_records
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.lineage import with_records
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_origin import SegmentOrigin
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.ownership import SegmentOrigin
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from include.tiering.runs.contract import PlannedSegment
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 

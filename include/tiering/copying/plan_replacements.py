@@ -10,7 +10,7 @@ A segment whose log is missing is copied again only where the store is known to 
 nothing is superseded. A loss stops the partition until somebody decides. So does a new copy that failed as well: what
 fails each time would be copied for ever.
 
-Of a history that a decision left (`model.divergence`) no source has anything. What fails of it stops nothing, and is
+Of a history that a decision left (`model.histories`) no source has anything. What fails of it stops nothing, and is
 not lost to what is followed. Nor is what an undecided divergence is about: that decision comes first.
 """
 
@@ -21,16 +21,21 @@ from typing import Final, NamedTuple
 
 from include.tiering.copying.copy_plan import WAITING_CANNOT_HELP, CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanReport
-from include.tiering.model.divergence import Divergence, last_offset_of, same_before
+from include.tiering.model.histories import (
+    Divergence,
+    OffsetRange,
+    SkippedOffsets,
+    last_offset_of,
+    missing_offsets,
+    same_before,
+    with_records,
+    without,
+)
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.lineage import with_records
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets, without
 from include.tiering.runs.contract import PlannedSegment
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
-from include.tiering.segments.failed_copies import FailedCopy, Loss
-from include.tiering.segments.failed_copies_contract import FailedCopies
-from include.tiering.segments.succession import missing_offsets
+from include.tiering.segments.failed_copies import FailedCopies, FailedCopy, Loss
 from include.tiering.verification.partition_rules import RULES_ABOUT_NEIGHBOURS
 
 MOST_NEW_COPIES: Final = 1
@@ -122,7 +127,7 @@ def believed(
     Args:
         replacements: what is planned of `copies`.
         copies: the failed segments of one partition.
-        doubt: why a failed segment may not be taken for lost, None if it may; see `store_witness`.
+        doubt: why a failed segment may not be taken for lost, None if it may; see `StoreWitness`.
     """
     failed = {copy.segment_id.id: copy.metadata for copy in copies}
     for planned in replacements.segments:

@@ -12,11 +12,9 @@ from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
-from include.tiering.segments.failed_copies import FailedCopy, by_partition
-from include.tiering.segments.failed_copies_contract import FailedCopies
-from include.tiering.segments.store_witness import StoreWitness
-from include.tiering.segments.topic_lifecycle import TopicLifecycle
-from include.tiering.segments.whole_copy import WholeCopy
+from include.tiering.segments.failed_copies import FailedCopies, FailedCopy, by_partition
+from include.tiering.segments.stored_copies import StoreWitness, WholeCopy
+from include.tiering.segments.topics import TopicLifecycle
 from include.tiering.settings import TieringSettings
 
 

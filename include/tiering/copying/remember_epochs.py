@@ -3,7 +3,7 @@
 from typing import Final
 
 from include.tiering.kafka.log_dirs.contract import ScanReport
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.telemetry import for_partition, get_logger
 

@@ -19,7 +19,7 @@ from include.tiering.copying.report import CopyRun
 from include.tiering.copying.skip_offsets import Skip, plan_skip, skip_offsets
 from include.tiering.kafka.cluster.contract import ClusterFacts
 from include.tiering.kafka.log_dirs.contract import LogSource
-from include.tiering.model.fence import LeaseRole
+from include.tiering.model.ownership import LeaseRole
 from include.tiering.observers import StepObserver, ignore
 from include.tiering.quotas.contract import Quotas
 from include.tiering.quotas.topic_quota import TopicQuotas
@@ -29,12 +29,9 @@ from include.tiering.runs.batch_surroundings import gate_and_heartbeat
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.runs.contract import Placement, SegmentOutcome, WorkItem, WorkStore
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
-from include.tiering.segments.failed_copies import by_partition
-from include.tiering.segments.failed_copies_contract import FailedCopies
-from include.tiering.segments.metrics import publish_failed_copies
-from include.tiering.segments.own_topics import register_owners
-from include.tiering.segments.topic_lifecycle import TopicLifecycle
-from include.tiering.segments.whole_copy import WholeCopy
+from include.tiering.segments.failed_copies import FailedCopies, by_partition, publish_failed_copies
+from include.tiering.segments.stored_copies import WholeCopy
+from include.tiering.segments.topics import TopicLifecycle, register_owners
 from include.tiering.settings import TieringSettings
 from include.tiering.telemetry.recorder import process_recorder
 

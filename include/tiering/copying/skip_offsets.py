@@ -24,11 +24,10 @@ from typing import Final
 from include.tiering.copying.copy_plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.errors import CorruptFileError, SettingError
 from include.tiering.kafka.log_dirs.contract import Replica, ScanReport
+from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.segments.contract import RemoteLogMetadata
-from include.tiering.segments.failed_copies import Loss
-from include.tiering.segments.failed_copies_contract import FailedCopies
+from include.tiering.segments.failed_copies import FailedCopies, Loss
 
 COMPACTED_AWAY: Final = "compacted away before it was copied"
 """What the reason of such a decision begins with."""

@@ -2,7 +2,7 @@
 
 from include.tiering.copying.plan_report import loss_document, needs_a_person
 from include.tiering.copying.skip_offsets import Skip
-from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.model.histories import OffsetRange
 from include.tiering.presentation import Document, Presentation, Table, count, labels
 from include.tiering.units import format_utc
 

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, bindparam, select
 from include.tiering.database.partition_rows import in_partition, key_of
 from include.tiering.database.schema import leases
 from include.tiering.errors import LeaseLostError
-from include.tiering.model.fence import Fence
+from include.tiering.model.ownership import Fence
 
 _NEWEST: Final = (
     select(leases.c.token, leases.c.expires_at_ms, leases.c.run_id, leases.c.batch_id)

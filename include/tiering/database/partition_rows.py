@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, select
 from include.tiering.database.schema import partitions, topics
 from include.tiering.database.statements import insert_if_absent
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 
 
 def of_partition(table: Table, cluster_id: str, partition: TopicIdPartition) -> ColumnElement[bool]:

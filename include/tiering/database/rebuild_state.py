@@ -12,7 +12,7 @@ from include.tiering.database.schema import metadata, stores
 from include.tiering.database.statements import serialise_writers
 from include.tiering.database.transactions import reading
 from include.tiering.errors import StateConflictError
-from include.tiering.model.store_marker import StoreMarker, StorePlace
+from include.tiering.model.ownership import StoreMarker, StorePlace
 
 _SERIAL: Final = "rebuild of the tiering database"
 

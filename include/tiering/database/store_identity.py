@@ -18,7 +18,7 @@ from include.tiering.database.statements import insert_if_absent
 from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import MetadataUnavailableError, StateConflictError
 from include.tiering.model.ids import Uuid
-from include.tiering.model.store_marker import AcceptedMarkers, StoreMarker, StorePlace
+from include.tiering.model.ownership import AcceptedMarkers, StoreMarker, StorePlace
 
 _IDENTITY: Final = select(stores).where(stores.c.cluster_id == bindparam("of_cluster"))
 _LOCKED: Final = _IDENTITY.with_for_update()

@@ -25,12 +25,10 @@ from typing import Final
 
 from include.tiering.clock import Clock
 from include.tiering.errors import RemoteStorageError
-from include.tiering.model.fence import LeaseRole
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.ownership import LeaseRole, TopicOwner
 from include.tiering.model.retention import DeletionReason
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from include.tiering.remote_storage.contract import DeleteFailure, RemoteStorage
 from include.tiering.runs.contract import PartitionLease, WorkStore
 from include.tiering.runs.deletion_contract import (

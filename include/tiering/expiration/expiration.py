@@ -30,7 +30,7 @@ what a broker has left. A raised broker log start or a cut epoch cache is no inp
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from include.tiering.model.lineage import Lineage
+from include.tiering.model.histories import Lineage
 from include.tiering.model.retention import (
     DeletionDecision,
     DeletionReason,
@@ -38,8 +38,7 @@ from include.tiering.model.retention import (
     RetentionInput,
     RetentionOutcome,
 )
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 
 _TOMBSTONE: Final = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 _RAISING: Final = (DeletionReason.TIME, DeletionReason.SIZE, DeletionReason.TOPIC_DELETED)

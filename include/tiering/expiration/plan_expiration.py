@@ -17,9 +17,9 @@ from include.tiering.expiration.expiration import decide_deletions
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica, ReplicaId, ScanReport
 from include.tiering.kafka.log_dirs.local_bytes import local_only_bytes, local_only_segments, without_doubtful
 from include.tiering.kafka.log_dirs.topic_patterns import matches
-from include.tiering.model.divergence import FIRST_HISTORY, is_left, newest_history
-from include.tiering.model.fence import LeaseRole
+from include.tiering.model.histories import FIRST_HISTORY, is_left, newest_history
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.ownership import LeaseRole, SegmentOrigin, TopicOwner
 from include.tiering.model.retention import (
     SUPERSEDED_HOLD_MS,
     DeletionDecision,
@@ -27,14 +27,11 @@ from include.tiering.model.retention import (
     RetentionInput,
     RetentionOutcome,
 )
-from include.tiering.model.segment_origin import SegmentOrigin
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.runs.contract import WorkStore
 from include.tiering.runs.deletion_contract import PlannedDeletion, PlannedExpiration, plan_hash
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow, TopicRegistry
-from include.tiering.segments.topic_deletions_contract import TopicDeletion
-from include.tiering.segments.topic_standing import UNKNOWN_STANDING, TopicStanding
+from include.tiering.segments.topics import UNKNOWN_STANDING, TopicDeletion, TopicStanding
 from include.tiering.units import format_utc
 
 

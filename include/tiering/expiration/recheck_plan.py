@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from include.tiering.expiration.plan_expiration import ExpirationPlan
-from include.tiering.model.divergence import FIRST_HISTORY
+from include.tiering.model.histories import FIRST_HISTORY
 from include.tiering.model.retention import DeletionReason
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.runs.deletion_contract import PlannedDeletion, PlannedExpiration
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.errors import StoreInDoubtError, UnprovedReplacementError
+from include.tiering.model.histories import OffsetRange, without
 from include.tiering.model.ids import RemoteLogSegmentId
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange, without
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
-from include.tiering.segments.store_witness import StoreWitness
-from include.tiering.segments.whole_copy import WholeCopy
+from include.tiering.segments.stored_copies import StoreWitness, WholeCopy
 
 _MOST_COPIES: Final = 1_000
 """No segment was ever copied so often: a longer chain is damage."""

@@ -35,9 +35,7 @@ from include.tiering.runs.deletion_contract import (
     WithdrawnRun,
 )
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
-from include.tiering.segments.topic_deletions_contract import TopicDeletions
-from include.tiering.segments.topic_lifecycle import TopicLifecycle
-from include.tiering.segments.topic_standing import TopicStanding
+from include.tiering.segments.topics import TopicDeletions, TopicLifecycle, TopicStanding
 from include.tiering.telemetry import get_logger
 from include.tiering.telemetry.recorder import process_recorder
 

@@ -10,10 +10,10 @@ from include.tiering.database.partition_rows import in_partition, key_of, partit
 from include.tiering.database.schema import planned_deletions, planned_expirations, runs, segments
 from include.tiering.database.statements import stored_text
 from include.tiering.errors import RunWithdrawnError, StateConflictError
-from include.tiering.model.divergence import FIRST_HISTORY
-from include.tiering.model.fence import LeaseRole
+from include.tiering.model.histories import FIRST_HISTORY
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.ownership import LeaseRole
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.runs import sql_released_runs
 from include.tiering.runs.deletion_contract import (
     DeletionItem,

@@ -18,9 +18,9 @@ from include.tiering.database.schema import (
 )
 from include.tiering.database.transactions import reading, writing
 from include.tiering.expiration import sql_deletion_plans
-from include.tiering.model.fence import Fence, LeaseRole
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.ownership import Fence, LeaseRole
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.runs import sql_deletion_totals, sql_lease_rows, sql_released_runs
 from include.tiering.runs.contract import ALL_TOPICS, PartitionLease
 from include.tiering.runs.deletion_contract import (

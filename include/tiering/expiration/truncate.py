@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from include.tiering.errors import SettingError
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 
 

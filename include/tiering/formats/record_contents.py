@@ -18,7 +18,7 @@ from include.tiering.errors import FormatError
 from include.tiering.formats.codecs import Decompressor
 from include.tiering.formats.record_batch import BatchHeader
 from include.tiering.formats.varint import read_varint, read_varlong
-from include.tiering.model.record_digest import SeenRecord
+from include.tiering.model.segment_data import SeenRecord
 
 
 class _Field(NamedTuple):

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from include.tiering.formats.flexible import Tags
 from include.tiering.model.ids import Uuid
-from include.tiering.model.partition_delete_state import RemotePartitionDeleteState
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState, RemotePartitionDeleteState
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from include.tiering.handover.stored_records import stored_digest
 from include.tiering.kafka.cluster.records_contract import ServedRecords
 from include.tiering.metadata_sync.plan_publication import PublicationPlan
 from include.tiering.metadata_sync.publish import Publisher
-from include.tiering.model.depth import Depth
-from include.tiering.model.fence import Fence
+from include.tiering.model.histories import OffsetRange, without
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.record_digest import RangeDigest, RecordDigest
-from include.tiering.model.skipped_offsets import OffsetRange, without
+from include.tiering.model.ownership import Fence
+from include.tiering.model.segment_data import RangeDigest, RecordDigest
+from include.tiering.model.segment_metadata import Depth
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership

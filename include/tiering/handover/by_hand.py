@@ -15,7 +15,7 @@ from include.tiering.handover.handover import HandoverStep, switched_by_hand
 from include.tiering.handover.handover_contract import SeededPartition
 from include.tiering.handover.metadata_scan import is_published, published_end
 from include.tiering.handover.ports import HandoverRun, StepEnd, StepResult
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 
 
 def notice_switch(run: HandoverRun, step: HandoverStep) -> StepResult | None:

@@ -18,7 +18,7 @@ from include.tiering.handover.ports import DONE, CopyRound, HandoverRun, StepEnd
 from include.tiering.handover.preconditions import facts_of
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 
 _LEFT_TO_THE_BROKER: Final = frozenset(
     {str(IneligibleReason.ABOVE_HIGH_WATERMARK), str(IneligibleReason.ABOVE_LAST_STABLE_OFFSET)}

@@ -18,8 +18,7 @@ from include.tiering.handover.gate import plan_hash, seed_of, verified
 from include.tiering.handover.handover import HandoverStep
 from include.tiering.handover.ports import DONE, HandoverRun, StepEnd, StepResult
 from include.tiering.handover.preconditions import facts_of, judged
-from include.tiering.model.fence import LeaseRole
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import LeaseRole, TopicOwner
 
 _ROLES = (LeaseRole.COPY, LeaseRole.EXPIRE)
 

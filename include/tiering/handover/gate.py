@@ -18,7 +18,7 @@ from include.tiering.handover.handover_contract import GuardValue, Handover, See
 from include.tiering.handover.ports import DONE, HandoverRun, StepEnd, StepResult
 from include.tiering.handover.preconditions import facts_of, judged
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import Verdict
 from include.tiering.units import format_bytes
 
 

@@ -23,11 +23,10 @@ from include.tiering.kafka.cluster.contract import PartitionFacts as ClusterPart
 from include.tiering.kafka.cluster.contract import TopicFacts
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
-from include.tiering.model.divergence import newest_history, open_divergence
-from include.tiering.model.fence import LeaseRole
+from include.tiering.model.histories import newest_history, open_divergence
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.segment_origin import SegmentOrigin
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import LeaseRole, SegmentOrigin
+from include.tiering.model.segment_metadata import Verdict
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 
 _LIST_OFFSETS: Final = 2

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from include.tiering.handover.checks.handover_check import CheckResult
 from include.tiering.handover.handover import HandoverState, HandoverStep
-from include.tiering.model.fence import LeaseRole
 from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.ownership import LeaseRole
 from include.tiering.runs.contract import PartitionLease
 from include.tiering.runs.deletion_contract import Approval
 

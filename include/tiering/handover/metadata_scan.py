@@ -13,7 +13,7 @@ from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_
 from include.tiering.metadata_sync.metadata_events import harmless_record
 from include.tiering.metadata_sync.publication_contract import PublicationStore
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 
 _MOST_UNREADABLE: Final = 10
 

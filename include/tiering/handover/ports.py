@@ -16,10 +16,10 @@ from include.tiering.kafka.cluster.brokers_contract import Brokers
 from include.tiering.kafka.log_dirs.contract import LogSource
 from include.tiering.kafka.metadata_topic.contract import MetadataTopic
 from include.tiering.metadata_sync.publication_contract import PublicationStore
-from include.tiering.model.fence import Fence
+from include.tiering.model.histories import OffsetRange
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.record_digest import RangeDigest
-from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.model.ownership import Fence
+from include.tiering.model.segment_data import RangeDigest
 from include.tiering.runs.contract import WorkStore
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 

@@ -27,8 +27,8 @@ from include.tiering.handover.handover_contract import (
     SeededPartition,
 )
 from include.tiering.handover.sql_handover_rows import handover_of
-from include.tiering.model.fence import LeaseRole
 from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.ownership import LeaseRole
 from include.tiering.runs import sql_lease_rows
 from include.tiering.runs.contract import PartitionLease
 

@@ -10,10 +10,10 @@ from include.tiering.formats.codecs import Decompressor
 from include.tiering.formats.record_batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader
 from include.tiering.formats.record_contents import records_of
 from include.tiering.handover.ports import StoredDigest
+from include.tiering.model.histories import OffsetRange
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.record_digest import RecordDigest
-from include.tiering.model.segment_origin import SegmentOrigin
-from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.model.ownership import SegmentOrigin
+from include.tiering.model.segment_data import RecordDigest
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow

@@ -30,7 +30,7 @@ from include.tiering.handover.metadata_scan import is_published
 from include.tiering.handover.ports import REMOTE_STORAGE, HandoverPorts, HandoverRun
 from include.tiering.kafka.cluster.contract import TopicFacts
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 
 OFF: Final = {REMOTE_STORAGE: "false", "remote.log.delete.on.disable": "false"}
 """What brokers with remote storage on refuse: it goes off with all that is remote, or not at all."""

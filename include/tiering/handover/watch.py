@@ -17,7 +17,7 @@ from include.tiering.handover.guards import RETENTION_GUARDS, hold_guards, resto
 from include.tiering.handover.handover import HandoverStep
 from include.tiering.handover.ports import DONE, HandoverRun, StepEnd, StepResult
 from include.tiering.handover.preconditions import facts_of, judged
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 
 
 def watch_brokers(run: HandoverRun) -> StepResult:

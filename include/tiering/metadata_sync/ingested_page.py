@@ -7,8 +7,11 @@ from dataclasses import dataclass, field, replace
 from include.tiering.errors import PoisonRecordError
 from include.tiering.model.broker_cache import BrokerCache, BrokerCacheState, Effect
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState,
+)
 from include.tiering.segments.ingestion_contract import (
     IngestPage,
     MetadataEvent,

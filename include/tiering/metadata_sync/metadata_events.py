@@ -10,8 +10,7 @@ from include.tiering.formats.remote_log_metadata_records import (
     SegmentSnapshotRecord,
     SegmentUpdateRecord,
 )
-from include.tiering.model.partition_delete_state import RemotePartitionDeleteState
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState, RemotePartitionDeleteState
 from include.tiering.segments.ingestion_contract import MetadataEvent, PartitionRemoval, UnusableRecord
 
 

@@ -22,9 +22,7 @@ from include.tiering.formats.remote_log_metadata import decode
 from include.tiering.formats.remote_log_metadata_records import SegmentRecord, SegmentUpdateRecord
 from include.tiering.metadata_sync.publication_contract import Journal
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.segments.contract import SegmentRow
 
 _STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED

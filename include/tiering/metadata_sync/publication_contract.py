@@ -8,9 +8,9 @@ need a lease of the role PUBLISH, so a partition has one writer.
 from dataclasses import dataclass
 from typing import Protocol
 
-from include.tiering.model.fence import Fence
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.ownership import Fence
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.runs.contract import PartitionLease
 
 

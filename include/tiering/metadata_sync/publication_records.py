@@ -8,8 +8,11 @@ from include.tiering.formats.remote_log_metadata_records import RemoteLogRecord
 from include.tiering.kafka.metadata_topic.check import Meant, require_sound
 from include.tiering.metadata_sync.plan_publication import PublicationStep
 from include.tiering.metadata_sync.publication_contract import Intent, Journal
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState,
+)
 
 
 def intent_for(step: PublicationStep, journal: Journal, *, broker_id: int, event_timestamp_ms: int) -> Intent:

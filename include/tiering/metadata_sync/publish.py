@@ -39,8 +39,7 @@ from include.tiering.metadata_sync.publication_contract import Intent, Journal, 
 from include.tiering.metadata_sync.publication_records import intent_for
 from include.tiering.metadata_sync.read_back import read_back, require_published
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_origin import SegmentOrigin
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import SegmentOrigin, TopicOwner
 from include.tiering.runs.contract import ALL_TOPICS, PartitionLease, WorkStore
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 

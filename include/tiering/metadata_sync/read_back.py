@@ -19,7 +19,7 @@ from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, Metada
 from include.tiering.metadata_sync.metadata_events import harmless_record
 from include.tiering.metadata_sync.publication_contract import Journal
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 
 _STARTED: Final = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 _DELETE_FINISHED: Final = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED

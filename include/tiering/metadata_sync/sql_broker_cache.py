@@ -15,10 +15,9 @@ from include.tiering.database.partition_rows import in_partition, key_of, partit
 from include.tiering.database.schema import broker_epochs, segment_epochs, segments, topics
 from include.tiering.model.broker_cache import BROKER_COUNTED_STATES, BrokerCacheState, EpochReference, Reference
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from include.tiering.segments.ingestion_contract import BrokerSize
-from include.tiering.segments.sql_rows import segment_row_of
+from include.tiering.segments.sql_queries import segment_row_of
 from include.tiering.segments.values import SegmentRow
 
 _AT_ONCE: Final = 500

@@ -23,15 +23,12 @@ from include.tiering.database.statements import upsert
 from include.tiering.metadata_sync.ingested_page import AppliedPartition
 from include.tiering.metadata_sync.sql_broker_cache import LoadedCache
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_origin import SegmentOrigin
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import SegmentOrigin
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.segments.sql_changes import TIME_OF_STATE
-from include.tiering.segments.sql_counters import count_in, count_out
-from include.tiering.segments.sql_rows import epoch_values_of, values_of
-from include.tiering.segments.sql_stops import NOTHING_LOST, refresh_stop
-from include.tiering.segments.sql_truth import learn_leader_epochs
+from include.tiering.segments.sql_partitions import count_in, count_out, learn_leader_epochs
+from include.tiering.segments.sql_queries import epoch_values_of, values_of
+from include.tiering.segments.sql_verdicts import NOTHING_LOST, refresh_stop
 from include.tiering.segments.values import SegmentRow
 
 _FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED

@@ -30,7 +30,7 @@ from include.tiering.metadata_sync.sql_broker_cache import LoadedCache, broker_s
 from include.tiering.metadata_sync.sql_broker_rows import BrokerRows
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.segments import sql_metadata_positions, sql_take_over
+from include.tiering.segments import sql_metadata_topic
 from include.tiering.segments.ingestion_contract import (
     BrokerSize,
     BrokerView,
@@ -43,7 +43,7 @@ from include.tiering.segments.ingestion_contract import (
     RecordOutcome,
     UnusableRecord,
 )
-from include.tiering.segments.sql_metadata_positions import say
+from include.tiering.segments.sql_metadata_topic import say
 
 
 class SqlMetadataIngestion:
@@ -56,17 +56,17 @@ class SqlMetadataIngestion:
 
     def topic(self) -> MetadataTopicIdentity | None:
         with reading(self._engine) as connection:
-            return sql_metadata_positions.topic_read(connection, self._cluster_id)
+            return sql_metadata_topic.topic_read(connection, self._cluster_id)
 
     def positions(self) -> Sequence[IngestPosition]:
         with reading(self._engine) as connection:
-            return sql_metadata_positions.positions_of(connection, self._cluster_id)
+            return sql_metadata_topic.positions_of(connection, self._cluster_id)
 
     def look(self, topic: MetadataTopicIdentity, bounds: Mapping[int, OffsetBounds]) -> Sequence[IngestPosition]:
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
-            replaced = sql_metadata_positions.look_at(connection, self._cluster_id, topic, bounds, now_ms)
-            positions = sql_metadata_positions.positions_of(connection, self._cluster_id)
+            replaced = sql_metadata_topic.look_at(connection, self._cluster_id, topic, bounds, now_ms)
+            positions = sql_metadata_topic.positions_of(connection, self._cluster_id)
         if replaced is not None:
             raise MetadataTopicReplacedError(replaced)
         return positions
@@ -77,17 +77,15 @@ class SqlMetadataIngestion:
             loaded = self._load(connection, page)
             effects = apply_in_memory(page, {partition: part.state for partition, part in loaded.items()})
             findings = self._write(connection, effects, loaded)
-            sql_metadata_positions.count_outcomes(
-                connection, self._cluster_id, page.metadata_partition, effects.outcomes
-            )
+            sql_metadata_topic.count_outcomes(connection, self._cluster_id, page.metadata_partition, effects.outcomes)
             findings += self._move(connection, position, effects)
             return PageResult(effects.next_offset, effects.outcomes, tuple(findings), effects.stopped)
 
     def stop(self, metadata_partition: int, at_offset: int, reason: str) -> None:
         with writing(self._engine) as connection:
-            position = sql_metadata_positions.lock_position(connection, self._cluster_id, metadata_partition)
+            position = sql_metadata_topic.lock_position(connection, self._cluster_id, metadata_partition)
             if position.next_offset == at_offset:
-                sql_metadata_positions.stop_position(
+                sql_metadata_topic.stop_position(
                     connection, self._cluster_id, position, reason, self._now_ms(connection)
                 )
 
@@ -96,30 +94,30 @@ class SqlMetadataIngestion:
     ) -> Sequence[IngestPosition]:
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
-            sql_take_over.forget_brokers_word(connection, self._cluster_id)
-            sql_metadata_positions.begin_again(connection, self._cluster_id, topic, bounds, now_ms)
+            sql_metadata_topic.forget_brokers_word(connection, self._cluster_id)
+            sql_metadata_topic.begin_again(connection, self._cluster_id, topic, bounds, now_ms)
             detail = f"read again from the beginning, as topic id {topic.topic_id}"
             say(connection, self._cluster_id, METADATA_TOPIC, detail, now_ms, author)
             for number, seen in bounds.items():
                 if seen.begin >= seen.end:
                     self._complete(connection, number)
-            return sql_metadata_positions.positions_of(connection, self._cluster_id)
+            return sql_metadata_topic.positions_of(connection, self._cluster_id)
 
     def take_over(self, *, author: str) -> Sequence[str]:
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             return [
-                *sql_take_over.give_to_brokers(connection, self._cluster_id, now_ms, author),
-                *sql_take_over.follow_brokers(connection, self._cluster_id, self._now_ms, author),
+                *sql_metadata_topic.give_to_brokers(connection, self._cluster_id, now_ms, author),
+                *sql_metadata_topic.follow_brokers(connection, self._cluster_id, self._now_ms, author),
             ]
 
     def not_ready(self, partition: TopicIdPartition) -> str | None:
         with reading(self._engine) as connection:
-            return sql_metadata_positions.not_ready_reason(connection, self._cluster_id, partition)
+            return sql_metadata_topic.not_ready_reason(connection, self._cluster_id, partition)
 
     def unread(self) -> Mapping[TopicIdPartition, str]:
         with reading(self._engine) as connection:
-            return sql_metadata_positions.unread_partitions(connection, self._cluster_id)
+            return sql_metadata_topic.unread_partitions(connection, self._cluster_id)
 
     def broker_view(self, partition: TopicIdPartition) -> BrokerView:
         with reading(self._engine) as connection:
@@ -131,10 +129,10 @@ class SqlMetadataIngestion:
 
     def outcomes(self) -> Mapping[int, Mapping[RecordOutcome, int]]:
         with reading(self._engine) as connection:
-            return sql_metadata_positions.outcomes_of(connection, self._cluster_id)
+            return sql_metadata_topic.outcomes_of(connection, self._cluster_id)
 
     def _require_position(self, connection: Connection, page: IngestPage) -> IngestPosition:
-        position = sql_metadata_positions.lock_position(connection, self._cluster_id, page.metadata_partition)
+        position = sql_metadata_topic.lock_position(connection, self._cluster_id, page.metadata_partition)
         where = f"{METADATA_TOPIC}-{page.metadata_partition}"
         if position.next_offset != page.from_offset:
             raise StateConflictError(f"{where} was read up to {position.next_offset}, not {page.from_offset}")
@@ -180,9 +178,9 @@ class SqlMetadataIngestion:
 
     def _move(self, connection: Connection, position: IngestPosition, effects: PageEffects) -> list[str]:
         number = position.metadata_partition
-        sql_metadata_positions.move_position(connection, self._cluster_id, position, effects.next_offset)
+        sql_metadata_topic.move_position(connection, self._cluster_id, position, effects.next_offset)
         if effects.stopped is not None:
-            sql_metadata_positions.stop_position(
+            sql_metadata_topic.stop_position(
                 connection, self._cluster_id, position, effects.stopped, self._now_ms(connection)
             )
         if position.rereading_to is not None and effects.next_offset >= position.rereading_to:
@@ -191,9 +189,9 @@ class SqlMetadataIngestion:
 
     def _complete(self, connection: Connection, number: int) -> list[str]:
         """It was read again, to the end of when that began."""
-        topic = sql_metadata_positions.topic_read(connection, self._cluster_id)
+        topic = sql_metadata_topic.topic_read(connection, self._cluster_id)
         count = 0 if topic is None else topic.partition_count
         now_ms = self._now_ms(connection)
-        gone = sql_take_over.forget_untold(connection, self._cluster_id, number, count, now_ms) if count else []
-        sql_metadata_positions.end_rereading(connection, self._cluster_id, number)
+        gone = sql_metadata_topic.forget_untold(connection, self._cluster_id, number, count, now_ms) if count else []
+        sql_metadata_topic.end_rereading(connection, self._cluster_id, number)
         return gone

@@ -20,10 +20,9 @@ from include.tiering.database.statements import insert_if_absent
 from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import PublicationRefusedError
 from include.tiering.metadata_sync.publication_contract import Intent, Journal, JournalRecord, PublicationTotal
-from include.tiering.model.fence import Fence, LeaseRole
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import Fence, LeaseRole, TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.runs import sql_lease_rows
 from include.tiering.runs.contract import PartitionLease
 

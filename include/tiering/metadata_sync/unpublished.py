@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from include.tiering.metadata_sync.publication_contract import PublicationTotal
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_origin import SegmentOrigin
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import SegmentOrigin, TopicOwner
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 
 

@@ -24,8 +24,12 @@ from typing import Final
 
 from include.tiering.errors import PoisonRecordError
 from include.tiering.model.ids import RemoteLogSegmentId
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
-from include.tiering.model.segment_state import RemoteLogSegmentState, is_legal_transition
+from include.tiering.model.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState,
+    is_legal_transition,
+)
 
 BROKER_COUNTED_STATES: Final = frozenset(
     {RemoteLogSegmentState.COPY_SEGMENT_FINISHED, RemoteLogSegmentState.DELETE_SEGMENT_STARTED}

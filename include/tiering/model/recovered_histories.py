@@ -11,21 +11,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from include.tiering.model.divergence import (
+from include.tiering.model.histories import (
     FIRST_HISTORY,
     Divergence,
     Followed,
+    OffsetRange,
     SeenBy,
     SeenDivergence,
     epochs_of,
     other_history,
     part_of_history,
+    without,
     written,
 )
-from include.tiering.model.epoch_history import merged
-from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.leader_epochs import LeaderEpochs, merged
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange, without
 
 NOTHING_KNOWN: Final = LeaderEpochs()
 

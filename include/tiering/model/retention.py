@@ -39,7 +39,7 @@ class RetentionInput:
 
     Attributes:
         segments: in any state; tombstones are passed over.
-        lineage: the merged leader epoch history, from the beginning; see `epoch_history`.
+        lineage: the merged leader epoch history, from the beginning; see `leader_epochs`.
         log_start_offset: inclusive, ours.
         now_ms: the database's clock.
         log_end_offset: exclusive. None, if it is not known or if the broker's log may be gone: then nothing is foreign

@@ -1,11 +1,104 @@
-"""What Kafka's remote log metadata says of one remote log segment."""
+"""A remote log segment (KIP-405): its state, the verdict on it, and what Kafka's remote log metadata says of it.
+
+    (none) --> COPY_SEGMENT_STARTED --> COPY_SEGMENT_FINISHED
+                        |                        |
+                        +----------+-------------+
+                                   v
+                        DELETE_SEGMENT_STARTED --> DELETE_SEGMENT_FINISHED
+
+The end of a whole partition, which no broker writes and every broker reads:
+
+    (none) --> DELETE_PARTITION_MARKED --> DELETE_PARTITION_STARTED --> DELETE_PARTITION_FINISHED
+
+Staying in a state is legal, so a repeated request is harmless. A verdict is separate from the state.
+"""
 
 from dataclasses import dataclass, replace
+from enum import IntEnum, StrEnum
 from itertools import pairwise
 
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_state import RemoteLogSegmentState, is_legal_transition
+
+
+class RemoteLogSegmentState(IntEnum):
+    """The value is the id on Kafka's wire."""
+
+    COPY_SEGMENT_STARTED = 0
+    COPY_SEGMENT_FINISHED = 1
+    DELETE_SEGMENT_STARTED = 2
+    DELETE_SEGMENT_FINISHED = 3
+
+    def may_become(self, target: "RemoteLogSegmentState") -> bool:
+        return target is self or target in _EDGES[self]
+
+
+_EDGES = {
+    RemoteLogSegmentState.COPY_SEGMENT_STARTED: {
+        RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
+        RemoteLogSegmentState.DELETE_SEGMENT_STARTED,
+    },
+    RemoteLogSegmentState.COPY_SEGMENT_FINISHED: {RemoteLogSegmentState.DELETE_SEGMENT_STARTED},
+    RemoteLogSegmentState.DELETE_SEGMENT_STARTED: {RemoteLogSegmentState.DELETE_SEGMENT_FINISHED},
+    RemoteLogSegmentState.DELETE_SEGMENT_FINISHED: set(),
+}
+
+
+def is_legal_transition(source: RemoteLogSegmentState | None, target: RemoteLogSegmentState) -> bool:
+    """`source` None means an id that was never seen: only COPY_SEGMENT_STARTED may follow."""
+    if source is None:
+        return target is RemoteLogSegmentState.COPY_SEGMENT_STARTED
+    return source.may_become(target)
+
+
+class RemotePartitionDeleteState(IntEnum):
+    """The value is the id on Kafka's wire."""
+
+    DELETE_PARTITION_MARKED = 0
+    DELETE_PARTITION_STARTED = 1
+    DELETE_PARTITION_FINISHED = 2
+
+
+class Verdict(StrEnum):
+    """Served: FINISHED and (passed or expired). Counted as safe and published: FINISHED and passed only."""
+
+    NONE = "none"
+    PASSED = "passed"
+    FAILED = "failed"
+    EXPIRED = "expired"
+
+    @property
+    def is_served(self) -> bool:
+        return self in (Verdict.PASSED, Verdict.EXPIRED)
+
+    @property
+    def is_safe(self) -> bool:
+        return self is Verdict.PASSED
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictTotal:
+    """FINISHED segments with one verdict. `oldest_age_ms` is the time since the oldest of them was given.
+
+    None: there is no segment, or the verdict is NONE, which nobody gave.
+    """
+
+    verdict: Verdict
+    segments: int
+    size_bytes: int
+    oldest_age_ms: int | None
+
+
+class Depth(StrEnum):
+    """Both ask the store for every object's length and checksum, and read manifest and indexes back whole.
+
+    SHALLOW reads a range at the start and one at the end of the log besides, a few KiB: it finds what is missing, cut
+    off, exchanged or misdescribed. DEEP reads every byte of the log once, paced by the fetch quota: it finds each batch
+    that is damaged or out of its place, and each index entry that does not point where it says.
+    """
+
+    SHALLOW = "shallow"
+    DEEP = "deep"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,9 @@ from include.tiering.runs.cluster_log_dirs import ClusterLogDirs, named_log_dirs
 from include.tiering.runs.contract import ALL_TOPICS, WorkStore
 from include.tiering.runs.leases_ahead import require_none_ahead
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
-from include.tiering.segments.failed_copies_contract import FailedCopies
+from include.tiering.segments.failed_copies import FailedCopies
 from include.tiering.segments.ingestion_contract import MetadataIngestion
-from include.tiering.segments.topic_deletions_contract import TopicDeletions
+from include.tiering.segments.topics import TopicDeletions
 from include.tiering.settings import TieringSettings
 
 LOG_DIRS: Final = "log dirs"

@@ -20,11 +20,10 @@ from include.tiering.kafka.cluster.contract import ClusterFacts, PartitionFacts
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanReport
 from include.tiering.kafka.log_dirs.topic_patterns import matches
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.runs.contract import ALL_TOPICS
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
-from include.tiering.segments.own_topics import owner_seen
-from include.tiering.segments.topic_deletions_contract import TopicDeletion
+from include.tiering.segments.topics import TopicDeletion, owner_seen
 from include.tiering.units import format_utc
 
 

@@ -17,7 +17,7 @@ from include.tiering.kafka.cluster.brokers_contract import Brokers
 from include.tiering.kafka.cluster.contract import ClusterFacts
 from include.tiering.kafka.log_dirs.contract import LogSource, Replica, UnfinishedTransaction
 from include.tiering.kafka.log_dirs.topic_patterns import matches
-from include.tiering.model.fence import LeaseRole
+from include.tiering.model.ownership import LeaseRole
 from include.tiering.operations.checks import (
     HANDOVERS,
     LEASES,

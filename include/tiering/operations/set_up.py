@@ -11,12 +11,12 @@ from include.tiering.errors import ForeignStoreError, SettingError
 from include.tiering.kafka.cluster.brokers_contract import Brokers
 from include.tiering.kafka.log_dirs.dirs import identify
 from include.tiering.model.ids import Uuid
-from include.tiering.model.store_marker import RaisedBy, StoreMarker, StorePlace
+from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.cluster_log_dirs import named_log_dirs
 from include.tiering.segments.contract import RemoteLogMetadata
-from include.tiering.segments.prove_place import prove_place
+from include.tiering.segments.stored_copies import prove_place
 from include.tiering.settings import TieringSettings
 
 

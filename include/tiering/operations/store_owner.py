@@ -9,8 +9,7 @@ from include.tiering.configs.effective_configs import EffectiveConfigs
 from include.tiering.configs.report import describe
 from include.tiering.configs.topic_retention import FOR_EVER
 from include.tiering.errors import ForeignStoreError, StateConflictError
-from include.tiering.model.fence import LeaseRole
-from include.tiering.model.store_marker import StoreMarker, StorePlace
+from include.tiering.model.ownership import LeaseRole, StoreMarker, StorePlace
 from include.tiering.observers import ignore
 from include.tiering.operations.store_owner_report import DeletesBy, Relocation, TakeOver
 from include.tiering.remote_storage.claim_store import StoreGenerations
@@ -19,7 +18,7 @@ from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.contract import WorkStore
 from include.tiering.runs.deletion_contract import DeletionStore
 from include.tiering.segments.contract import RemoteLogMetadata
-from include.tiering.segments.prove_place import prove_place
+from include.tiering.segments.stored_copies import prove_place
 from include.tiering.settings import TieringSettings
 from include.tiering.units import format_utc
 

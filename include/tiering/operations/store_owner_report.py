@@ -10,10 +10,10 @@ from include.tiering.audit.record_contract import FindingState, RecordedFinding
 from include.tiering.audit.report import AuditRun, present_audit
 from include.tiering.configs.report import DescribedConfig
 from include.tiering.configs.topic_retention import RETENTION_BYTES, RETENTION_MS, TopicRetention
-from include.tiering.model.store_marker import StoreMarker, StorePlace
+from include.tiering.model.ownership import StoreMarker, StorePlace
 from include.tiering.operations.status_report import paused_words
 from include.tiering.presentation import Document, Presentation, Table, count
-from include.tiering.segments.prove_place import PlaceProof
+from include.tiering.segments.stored_copies import PlaceProof
 from include.tiering.units import format_utc
 
 _REMEDY: Final = {

@@ -3,7 +3,7 @@
 One file per served segment, named like the broker's own `.log`. A file appears only when its length and CRC-32C equal
 what the check pass saw in the source; a crash leaves a `.partial` file, which the next call overwrites.
 
-Where somebody decided to follow another history (`model.divergence`), what an older one holds behind that offset is
+Where somebody decided to follow another history (`model.histories`), what an older one holds behind that offset is
 left out by name: it answers to those who ask by leader epoch.
 """
 
@@ -14,9 +14,8 @@ from typing import Final
 
 from include.tiering.errors import RemoteChecksumError, TieringError
 from include.tiering.formats.crc32c import extend_crc32c
-from include.tiering.model.divergence import part_of_history, said_of
+from include.tiering.model.histories import OffsetRange, part_of_history, said_of
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.quotas.contract import ByteLimiter, Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow

@@ -4,7 +4,7 @@
     offset on, up to max_bytes, the first one even if larger -> the next segment at end offset + 1, while there is room
 
 An answer is of one history: where somebody decided to follow the source's, it ends at the offset from which on that one
-answers (`model.divergence`), and says so. With a leader epoch that epoch's history is read, whichever is followed.
+answers (`model.histories`), and says so. With a leader epoch that epoch's history is read, whichever is followed.
 
 Only served segments are read. Every range is admitted by the fetch quota before it is read, and paced while it is. The
 lineage of a segment is not tested, as Kafka does not: epoch and offset alone say which segment answers.
@@ -17,9 +17,11 @@ from pathlib import Path
 from include.tiering.errors import FormatError, OffsetOutOfRangeError, RemoteChecksumError, TieringError
 from include.tiering.formats import offset_index
 from include.tiering.formats.whole_batches import WholeBatches
-from include.tiering.model.divergence import (
+from include.tiering.model.histories import (
     FIRST_HISTORY,
     Divergence,
+    OffsetRange,
+    decision_about,
     history_at,
     last_offset_of,
     newest_history,
@@ -29,7 +31,6 @@ from include.tiering.model.divergence import (
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange, decision_about
 from include.tiering.quotas.contract import Quotas, take_all
 from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.quotas.scopes import Scope, fetch_scopes

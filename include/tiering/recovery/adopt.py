@@ -18,7 +18,7 @@ from typing import Final
 
 from include.tiering.errors import StateConflictError, TieringError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
-from include.tiering.model.divergence import newest_history
+from include.tiering.model.histories import newest_history
 from include.tiering.recovery.plan_adoption import AdoptionPlan, PartitionAdoption, RefusedAttempt, refused_attempt
 from include.tiering.recovery.recovery_contract import SegmentAdoption, StoredSegment
 from include.tiering.recovery.stored_attempts import FoundAttempt, examine, found_attempts

@@ -10,20 +10,18 @@ from dataclasses import dataclass
 from functools import partial
 
 from include.tiering.errors import StateConflictError, TieringError, UnknownSegmentError
-from include.tiering.model.adoptable_histories import newest_decision, not_followed
-from include.tiering.model.divergence import (
-    FIRST_HISTORY,
-    Divergence,
-    SeenDivergence,
-    newest_history,
-    open_divergence,
-)
+from include.tiering.model.histories import FIRST_HISTORY, Divergence, SeenDivergence, newest_history, open_divergence
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
-from include.tiering.model.recovered_log import LeftOut, Obstacle, by_offset, continued_log
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_origin import SegmentOrigin
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import SegmentOrigin, TopicOwner
+from include.tiering.model.recovered_log import (
+    LeftOut,
+    Obstacle,
+    by_offset,
+    continued_log,
+    newest_decision,
+    not_followed,
+)
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from include.tiering.recovery.plan_rebuild import by_name
 from include.tiering.recovery.recovery_contract import StoredSegment
 from include.tiering.recovery.stored_attempts import FoundAttempt, examined, found_attempts, told_apart

@@ -7,7 +7,7 @@ from typing import Final
 
 from include.tiering.errors import ForeignStoreError, StateConflictError, printable
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.store_marker import StoreMarker, StorePlace, elsewhere
+from include.tiering.model.ownership import StoreMarker, StorePlace, elsewhere
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.remote_storage.marker import MARKER_KEY
 

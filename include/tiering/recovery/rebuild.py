@@ -23,8 +23,10 @@ from itertools import groupby
 
 from include.tiering.clock import Clock
 from include.tiering.errors import ForeignStoreError
+from include.tiering.model.histories import OffsetRange
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.recovered_histories import RecoveredHistory, is_odd, lateness
 from include.tiering.model.recovered_log import (
     LeftOut,
@@ -35,8 +37,6 @@ from include.tiering.model.recovered_log import (
     recovered_log,
 )
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange
-from include.tiering.model.store_marker import StoreMarker
 from include.tiering.recovery.plan_rebuild import OtherName, RebuildPlan, by_name, require_ours
 from include.tiering.recovery.recovery_contract import MetadataRecovery, RecoveredPartition, StoredSegment
 from include.tiering.recovery.stored_attempts import (

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Final
 
+from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.recovered_histories import RecoveredHistory
 from include.tiering.model.recovered_log import LeftOut
-from include.tiering.model.store_marker import StoreMarker
 from include.tiering.presentation import Document, Presentation, Table, count, labels
 from include.tiering.recovery.plan_rebuild import OtherName, RebuildPlan
 from include.tiering.recovery.rebuild import RebuildReport, RebuiltPartition

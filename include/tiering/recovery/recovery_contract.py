@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from include.tiering.model.fence import Fence
+from include.tiering.model.histories import OffsetRange
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.ownership import Fence, StoreMarker
 from include.tiering.model.recovered_histories import RecoveredHistory
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange
-from include.tiering.model.store_marker import StoreMarker
 
 
 @dataclass(frozen=True, slots=True)

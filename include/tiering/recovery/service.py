@@ -6,7 +6,7 @@ from typing import Final
 
 from include.tiering.clock import Clock
 from include.tiering.model.ids import Uuid
-from include.tiering.model.store_marker import RaisedBy, StoreMarker, StorePlace
+from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace
 from include.tiering.observers import ignore
 from include.tiering.recovery.adopt import Adoption, AdoptionReport
 from include.tiering.recovery.plan_adoption import AdoptionPlan, plan_adoption, record_diverging

@@ -25,24 +25,22 @@ from include.tiering.database.schema import partitions, segment_epochs, segments
 from include.tiering.database.statements import stored_text
 from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import StateConflictError
-from include.tiering.model.divergence import FIRST_HISTORY, Followed
-from include.tiering.model.fence import Fence
+from include.tiering.model.histories import FIRST_HISTORY, Followed
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
-from include.tiering.model.segment_origin import SegmentOrigin
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.store_marker import StoreMarker
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import Fence, SegmentOrigin, StoreMarker, TopicOwner
+from include.tiering.model.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState,
+    Verdict,
+)
 from include.tiering.recovery.recovery_contract import RecoveredPartition, StoredSegment
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.segments.sql_changes import SegmentChanges
-from include.tiering.segments.sql_counters import count_in
 from include.tiering.segments.sql_divergences import add_decided
-from include.tiering.segments.sql_queries import find_segment
-from include.tiering.segments.sql_rows import epoch_values_of, values_of
+from include.tiering.segments.sql_partitions import count_in, learn_leader_epochs
+from include.tiering.segments.sql_queries import epoch_values_of, find_segment, values_of
 from include.tiering.segments.sql_skipped_offsets import owner_of
-from include.tiering.segments.sql_truth import learn_leader_epochs
 
 _STARTED: Final = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 _FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED

@@ -5,9 +5,9 @@ Before a manifest makes another history of what others say, the history that its
 
 from collections.abc import Sequence
 
-from include.tiering.model.adoptable_histories import StoredHistories
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.recovered_histories import is_odd, lateness, recovered_histories
+from include.tiering.model.recovered_log import StoredHistories
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.recovery.stored_attempts import leader_epochs_of
 from include.tiering.remote_storage.contract import RemoteStorage

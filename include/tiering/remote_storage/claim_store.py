@@ -27,13 +27,7 @@ from typing import Final, Protocol
 from include.tiering.clock import Clock
 from include.tiering.errors import ForeignStoreError, RemoteStorageUnavailableError
 from include.tiering.model.ids import Uuid
-from include.tiering.model.store_marker import (
-    AcceptedMarkers,
-    RaisedBy,
-    StoreMarker,
-    StorePlace,
-    elsewhere,
-)
+from include.tiering.model.ownership import AcceptedMarkers, RaisedBy, StoreMarker, StorePlace, elsewhere
 from include.tiering.remote_storage.contract import RemoteStorage
 
 SETTLE_SECONDS: Final = 2.0

@@ -10,9 +10,9 @@ from enum import StrEnum
 from typing import Protocol
 
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.store_marker import StoreMarker
 from include.tiering.quotas.contract import ByteLimiter
 
 ProgressCallback = Callable[[int], None]

@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from include.tiering.errors import ObjectKeyError, SettingError
-from include.tiering.model.store_marker import StorePlace
+from include.tiering.model.ownership import StorePlace
 from include.tiering.remote_storage.credentials import S3Credentials
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.file_listing import FileListing

@@ -20,9 +20,9 @@ from include.tiering.clock import Clock
 from include.tiering.errors import ForeignStoreError, FormatError
 from include.tiering.formats import strict_json
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ownership import AcceptedMarkers, RaisedBy, StoreMarker, StorePlace
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.store_marker import AcceptedMarkers, RaisedBy, StoreMarker, StorePlace
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import (
     DeleteFailure,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from include.tiering.errors import ForeignStoreError, RemoteStorageUnavailableError, RemoteStoreMissingError
 from include.tiering.model.ids import Uuid
-from include.tiering.model.store_marker import NOT_RECORDED, AcceptedMarkers, StoreMarker, StorePlace
+from include.tiering.model.ownership import NOT_RECORDED, AcceptedMarkers, StoreMarker, StorePlace
 from include.tiering.remote_storage.claim_store import MOST_ROUNDS, ClaimStep, StoreClaim, leaves
 from include.tiering.remote_storage.contract import RemoteStorage
 

@@ -27,9 +27,9 @@ from include.tiering.errors import (
 )
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.store_marker import StoreMarker
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
 from include.tiering.remote_storage.contract import (

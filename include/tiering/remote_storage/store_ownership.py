@@ -5,7 +5,7 @@ from typing import Final
 
 from include.tiering.clock import Clock
 from include.tiering.errors import ForeignStoreError, TieringError
-from include.tiering.model.store_marker import RaisedBy, StoreMarker, StorePlace
+from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace
 from include.tiering.remote_storage.claim_store import ClaimStep, StoreClaim, StoreGenerations
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.marker import GuardedStorage

@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import Final, Protocol, TypeVar
 
 from include.tiering.kafka.log_dirs.contract import ReplicaId
-from include.tiering.model.fence import Fence, LeaseRole
 from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.ownership import Fence, LeaseRole
 
 LIVE_BATCH_MS: Final = 3_000
 ALL_TOPICS: Final = "*"

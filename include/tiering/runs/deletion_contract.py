@@ -14,7 +14,7 @@ from typing import Protocol
 
 from include.tiering.errors import RunWithdrawnError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.runs.contract import PartitionLease
 from include.tiering.units import format_utc
 

@@ -10,8 +10,8 @@ from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.database.events import record_event
 from include.tiering.database.fencing import hold_fence
 from include.tiering.database.transactions import reading, writing
-from include.tiering.model.fence import LeaseRole
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ownership import LeaseRole
 from include.tiering.runs import sql_lease_rows, sql_leases, sql_plans, sql_progress
 from include.tiering.runs.contract import (
     ALL_TOPICS,

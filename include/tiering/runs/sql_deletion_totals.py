@@ -29,9 +29,9 @@ from include.tiering.database.schema import (
     topics,
 )
 from include.tiering.model.ids import Uuid
+from include.tiering.model.ownership import SegmentOrigin
 from include.tiering.model.retention import DeletionReason
-from include.tiering.model.segment_origin import SegmentOrigin
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.runs.deletion_contract import DeletionOutcome, TopicTotals
 
 _FINISHED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)

@@ -29,8 +29,8 @@ from include.tiering.database.partition_rows import in_partition, key_of, partit
 from include.tiering.database.schema import leases, topics
 from include.tiering.database.statements import insert_for
 from include.tiering.errors import LeaseLostError
-from include.tiering.model.fence import Fence, LeaseRole
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ownership import Fence, LeaseRole
 from include.tiering.runs.contract import LeaseAhead, LeaseHolder, LiveLease, PartitionLease
 
 _RELEASED: Final = 0

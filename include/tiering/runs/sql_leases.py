@@ -9,8 +9,8 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, or_, 
 from include.tiering.database.partition_rows import in_partition, key_of, partition_from
 from include.tiering.database.schema import leases, pauses, planned_partitions
 from include.tiering.kafka.log_dirs.contract import ReplicaId
-from include.tiering.model.fence import LeaseRole
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ownership import LeaseRole
 from include.tiering.runs.contract import ALL_TOPICS, ClaimOrder, Lease, Placement
 from include.tiering.runs.sql_lease_rows import OF_FENCE, is_free, key_of_fence, take
 from include.tiering.runs.sql_plans import HAS_PLANNED_SEGMENT, IS_PLACED, has_work, key_of_placement

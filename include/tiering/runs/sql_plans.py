@@ -12,8 +12,8 @@ from include.tiering.database.partition_rows import in_partition, key_of, partit
 from include.tiering.database.schema import planned_partitions, planned_segments, runs
 from include.tiering.database.statements import insert_if_absent, stored_text
 from include.tiering.errors import StateConflictError
-from include.tiering.model.fence import LeaseRole
 from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.ownership import LeaseRole
 from include.tiering.runs.contract import (
     Placement,
     PlannedPartition,

@@ -12,7 +12,7 @@ from include.tiering.database.events import record_event
 from include.tiering.database.schema import approvals, leases, runs
 from include.tiering.database.statements import insert_if_absent, stored_text
 from include.tiering.errors import StateConflictError
-from include.tiering.model.fence import LeaseRole
+from include.tiering.model.ownership import LeaseRole
 from include.tiering.runs.deletion_contract import Approval, DeletionRun, Withdrawal
 
 _IS_RUN: Final = and_(runs.c.cluster_id == bindparam("of_cluster"), runs.c.run_id == bindparam("of_run"))

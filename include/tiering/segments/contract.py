@@ -1,29 +1,90 @@
-"""KIP-405's RemoteLogMetadataManager, with fencing.
+"""What use cases ask of the metadata of remote log segments: KIP-405's RemoteLogMetadataManager, with fencing.
+
+Beside it: the owners of topics (`TopicRegistry`), and what sizes are made of, read only (`RemoteLogSizes`).
 
 Queries hide DELETE_SEGMENT_FINISHED (a tombstone) and follow `storage`'s rules for lookups: only FINISHED segments
 answer a lookup by offset. Every change happens in one transaction with the counters it moves.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from include.tiering.model.epoch_history import Contradiction
-from include.tiering.model.fence import Fence
+from include.tiering.model.histories import Divergence, OffsetRange, SeenDivergence, SkippedOffsets
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
-from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.leader_epochs import Contradiction, LeaderEpochs
+from include.tiering.model.ownership import Fence, TopicOwner
+from include.tiering.model.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState,
+    Verdict,
+    VerdictTotal,
+)
 from include.tiering.model.sizes import EpochSize as EpochSize
+from include.tiering.model.sizes import PartitionLag, PartitionStates
 from include.tiering.model.sizes import PartitionSize as PartitionSize
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict, VerdictTotal
-from include.tiering.segments.divergences_contract import Divergences
-from include.tiering.segments.looks import Judgement as Judgement
-from include.tiering.segments.looks import Look as Look
+from include.tiering.segments.values import Judgement as Judgement
+from include.tiering.segments.values import Look as Look
 from include.tiering.segments.values import PartitionTruth as PartitionTruth
 from include.tiering.segments.values import QualityResult as QualityResult
 from include.tiering.segments.values import SegmentRow as SegmentRow
+
+
+class Divergences(Protocol):
+    """Part of `RemoteLogMetadata`. While one is open, nothing of its partition becomes FINISHED for the first time."""
+
+    def divergences(self, partition: TopicIdPartition) -> Sequence[Divergence]:
+        """Every one that was ever recorded of this partition, by number, decided or not."""
+        ...
+
+    def is_continued(self, partition: TopicIdPartition, leader_epoch: int, highest_copied: int) -> bool:
+        """Whether a source continues what is remote, of which `highest_copied` is under this leader epoch: that is the
+        epoch's `highest_offset_for_epoch`, and no divergence waits for a decision. One read. False says nothing yet:
+        `divergences` and the segments do.
+        """
+        ...
+
+    def record_divergence(
+        self, partition: TopicIdPartition, seen: SeenDivergence, *, history: int
+    ) -> Divergence | None:
+        """Record it, with an event, or what it adds to the one that is open. Repeating a call is harmless.
+
+        Args:
+            history: `newest_history` when it was seen.
+
+        Returns:
+            The one that is open now; None, and records nothing, if somebody decided since, or somebody else owns the
+            topic.
+        """
+        ...
+
+    def follow_source(
+        self,
+        partition: TopicIdPartition,
+        number: int,
+        from_offset: int,
+        *,
+        source_epochs: LeaderEpochs,
+        reason: str,
+        author: str,
+    ) -> Divergence:
+        """Decide about an open divergence, with an event: from `from_offset` (inclusive) on the archive follows the
+        source. Nothing is deleted. Repeating a call is harmless.
+
+        `highest_copied_offset` becomes the offset before, whatever is remote above it. If it lies below already, what
+        is between is recorded as skipped. What was copied from the source before the divergence was noticed begins the
+        new history. The partition's history of leader epochs becomes the source's from there on
+        (`leader_epochs.followed`).
+
+        Args:
+            source_epochs: the source's, up to its high watermark.
+
+        Raises:
+            StateConflictError: it is not open, was decided otherwise, or what was copied since begins at another
+                offset; or the platform does not own the topic.
+        """
+        ...
 
 
 class RemoteLogMetadata(Divergences, Protocol):
@@ -130,7 +191,7 @@ class RemoteLogMetadata(Divergences, Protocol):
     def merge_leader_epochs(
         self, partition: TopicIdPartition, seen: LeaderEpochs, seen_log_start: int
     ) -> Sequence[Contradiction]:
-        """Complete the partition's history by what a leader's epoch cache says; see `epoch_history.merged`.
+        """Complete the partition's history by what a leader's epoch cache says; see `leader_epochs.merged`.
 
         A segment that becomes FINISHED completes it by its own epochs, in the same transaction. A change of the history
         that contradicts what was known leaves an event. Returns every contradiction that was met.
@@ -228,7 +289,7 @@ class RemoteLogMetadata(Divergences, Protocol):
         """Store in one transaction what a look found: rules that it broke, those it acquits of, and the verdict that
         follows from all that is broken then, by whomever it was found: FAILED by a critical rule, else PASSED, or none
         where the look has no `before`. Of two looks the one that convicts is heard: a look acquits of nothing that was
-        found since it began (`looks.conclude`). Repeating a call is harmless.
+        found since it began (`values.conclude`). Repeating a call is harmless.
 
         Returns what holds now; None, and stores nothing, of what is not FINISHED (any more): it has nobody who reads
         it, and what is being deleted lost its objects by right.
@@ -282,4 +343,56 @@ class TopicRegistry(Protocol):
         Raises:
             StateConflictError: the owner is not the expected one.
         """
+        ...
+
+
+SizeRow = tuple[str, int, int, int, int, int, str, str]
+"""topic id, partition, state, size in bytes, start offset, end offset (inclusive), leader epochs, segment id.
+
+Ids as Kafka prints them, the state as on Kafka's wire, leader epochs as `epoch:start,epoch:start`.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """Segment keys, both ends inclusive. Keys ascend in order of arrival and may have gaps."""
+
+    first_key: int
+    last_key: int
+
+
+class RemoteLogSizes(Protocol):
+    """Sizes of one cluster's remote log.
+
+    Every method may raise `MetadataUnavailableError`.
+    """
+
+    def partition_states(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionStates]:
+        """From the counters, by topic and partition.
+
+        A partition whose segments have all gone is there, with no state: its size is known to be 0.
+        """
+        ...
+
+    def topic_names(self) -> Mapping[Uuid, str]:
+        """Every topic that the platform has dealt with."""
+        ...
+
+    def delete_lags(self) -> Sequence[PartitionLag]:
+        """Segments whose delete has begun, or that the newest expiration plan may delete and has not, by partition.
+
+        A plan that waits for an approval deletes nothing and counts for nothing.
+        """
+        ...
+
+    def split(self, ranges: int) -> Sequence[KeyRange]:
+        """At most `ranges` ranges that hold every segment of now once; none without segments.
+
+        Raises:
+            ValueError: fewer than one range.
+        """
+        ...
+
+    def export(self, key_range: KeyRange) -> Iterator[Sequence[SizeRow]]:
+        """Segments of the range that are not tombstones, in pages. Each page is a transaction of its own."""
         ...

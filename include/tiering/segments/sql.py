@@ -10,32 +10,30 @@ from include.tiering.database.migrations import is_at_head
 from include.tiering.database.partition_rows import stopped_reason_of
 from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import MetadataUnavailableError
-from include.tiering.model.divergence import Divergence, Followed, SeenDivergence
-from include.tiering.model.epoch_history import Contradiction
-from include.tiering.model.fence import Fence
+from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenDivergence, SkippedOffsets
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
-from include.tiering.model.verdict import Verdict, VerdictTotal
+from include.tiering.model.leader_epochs import Contradiction, LeaderEpochs
+from include.tiering.model.ownership import Fence
+from include.tiering.model.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState,
+    Verdict,
+    VerdictTotal,
+)
 from include.tiering.segments import (
-    sql_continuation,
-    sql_counters,
-    sql_deletions,
+    sql_changes,
     sql_divergences,
-    sql_quality,
+    sql_partitions,
     sql_queries,
     sql_skipped_offsets,
-    sql_tombstones,
-    sql_truth,
     sql_verdicts,
 )
 from include.tiering.segments.contract import PartitionSize, PartitionTruth, QualityResult, SegmentRow
-from include.tiering.segments.looks import Judgement, Look
 from include.tiering.segments.sql_changes import SegmentChanges
-from include.tiering.segments.sql_looks import record_look
-from include.tiering.segments.sql_metadata_positions import not_ready_reason
+from include.tiering.segments.sql_metadata_topic import not_ready_reason
+from include.tiering.segments.sql_verdicts import record_look
+from include.tiering.segments.values import Judgement, Look
 
 
 class SqlRemoteLogMetadata:
@@ -58,7 +56,7 @@ class SqlRemoteLogMetadata:
         with writing(self._engine, durable=False) as connection:
             changes = SegmentChanges(connection, self._cluster_id, self._now_ms)
             changes.add(metadata, fence, log_crc32c, source_fingerprint)
-            return sql_counters.highest_finished_offset(connection, self._cluster_id, metadata.topic_id_partition)
+            return sql_partitions.highest_finished_offset(connection, self._cluster_id, metadata.topic_id_partition)
 
     def update_segment(
         self,
@@ -81,7 +79,7 @@ class SqlRemoteLogMetadata:
         fence: Fence,
     ) -> Sequence[RemoteLogSegmentMetadata]:
         with writing(self._engine) as connection:
-            return sql_deletions.advance_deletion(
+            return sql_changes.advance_deletion(
                 connection,
                 self._cluster_id,
                 segments,
@@ -94,13 +92,13 @@ class SqlRemoteLogMetadata:
     def forget_tombstones(self, older_than_ms: int, *, at_most: int) -> int:
         with writing(self._engine) as connection:
             deleted_before_ms = self._now_ms(connection) - older_than_ms
-            return sql_tombstones.forget_tombstones(
+            return sql_changes.forget_tombstones(
                 connection, self._cluster_id, deleted_before_ms=deleted_before_ms, at_most=at_most
             )
 
     def partition_truth(self, partition: TopicIdPartition) -> PartitionTruth:
         with reading(self._engine) as connection:
-            return sql_truth.truth_of(connection, self._cluster_id, partition)
+            return sql_partitions.truth_of(connection, self._cluster_id, partition)
 
     def raise_log_start(
         self,
@@ -118,19 +116,21 @@ class SqlRemoteLogMetadata:
             if history is not None:
                 sql_divergences.require_history(connection, self._cluster_id, partition, history)
             now_ms = self._now_ms(connection)
-            return sql_truth.raise_log_start(connection, self._cluster_id, partition, offset, reason, author, now_ms)
+            return sql_partitions.raise_log_start(
+                connection, self._cluster_id, partition, offset, reason, author, now_ms
+            )
 
     def merge_leader_epochs(
         self, partition: TopicIdPartition, seen: LeaderEpochs, seen_log_start: int
     ) -> Sequence[Contradiction]:
         with reading(self._engine) as connection:
-            known, found = sql_truth.learnt(
+            known, found = sql_partitions.learnt(
                 connection, self._cluster_id, partition, seen, seen_log_start, is_followed=False
             )
         if found.history == known:
             return found.contradictions
         with writing(self._engine) as connection:
-            return sql_truth.learn_leader_epochs(
+            return sql_partitions.learn_leader_epochs(
                 connection, self._cluster_id, partition, seen, seen_log_start, self._now_ms, is_followed=False
             )
 
@@ -154,11 +154,11 @@ class SqlRemoteLogMetadata:
 
     def highest_offset_for_epoch(self, partition: TopicIdPartition, leader_epoch: int) -> int | None:
         with reading(self._engine) as connection:
-            return sql_counters.highest_finished_offset(connection, self._cluster_id, partition, leader_epoch)
+            return sql_partitions.highest_finished_offset(connection, self._cluster_id, partition, leader_epoch)
 
     def highest_copied_offset(self, partition: TopicIdPartition) -> int | None:
         with reading(self._engine) as connection:
-            return sql_counters.highest_finished_offset(connection, self._cluster_id, partition)
+            return sql_partitions.highest_finished_offset(connection, self._cluster_id, partition)
 
     def skipped_offsets(self, partition: TopicIdPartition) -> Sequence[SkippedOffsets]:
         with reading(self._engine) as connection:
@@ -185,7 +185,7 @@ class SqlRemoteLogMetadata:
 
     def is_continued(self, partition: TopicIdPartition, leader_epoch: int, highest_copied: int) -> bool:
         with reading(self._engine) as connection:
-            return sql_continuation.is_continued(connection, self._cluster_id, partition, leader_epoch, highest_copied)
+            return sql_divergences.is_continued(connection, self._cluster_id, partition, leader_epoch, highest_copied)
 
     def record_divergence(
         self, partition: TopicIdPartition, seen: SeenDivergence, *, history: int
@@ -210,11 +210,11 @@ class SqlRemoteLogMetadata:
 
     def remote_log_size(self, partition: TopicIdPartition, leader_epoch: int) -> int:
         with reading(self._engine) as connection:
-            return sql_counters.finished_bytes(connection, self._cluster_id, partition, leader_epoch)
+            return sql_partitions.finished_bytes(connection, self._cluster_id, partition, leader_epoch)
 
     def partition_sizes(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionSize]:
         with reading(self._engine) as connection:
-            return sql_counters.finished_sizes(connection, self._cluster_id, partition)
+            return sql_partitions.finished_sizes(connection, self._cluster_id, partition)
 
     def is_ready(self, partition: TopicIdPartition) -> bool:
         try:
@@ -252,7 +252,7 @@ class SqlRemoteLogMetadata:
 
     def quality_results(self, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:
         with reading(self._engine) as connection:
-            return sql_quality.results_of(connection, self._cluster_id, segment_id)
+            return sql_verdicts.results_of(connection, self._cluster_id, segment_id)
 
     def segments_of_run(self, run_id: str) -> Sequence[SegmentRow]:
         with reading(self._engine) as connection:

@@ -5,12 +5,14 @@ event written. A crash before the commit leaves nothing, one after it the whole 
 
 No lease is taken. FINISHED locks the same partition row and is refused while a divergence is open, and of a copy that
 began before a decision: what it read may be of the history that was left.
+
+Whether a source continues what is remote is asked before each segment is copied: `is_continued`, in one statement.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, exists, func, insert, or_, select, update
 
 from include.tiering.database.events import record_event
 from include.tiering.database.partition_rows import in_partition, key_of, lock_partition
@@ -18,29 +20,31 @@ from include.tiering.database.schema import (
     PARTITION_TOTAL,
     divergences,
     partitions,
+    segment_epochs,
     segments,
     size_counters,
 )
 from include.tiering.database.statements import stored_text
 from include.tiering.errors import HistoryChangedError, StateConflictError
-from include.tiering.model.divergence import (
+from include.tiering.model.histories import (
     FIRST_HISTORY,
     Divergence,
     Followed,
+    OffsetRange,
     SeenBy,
     SeenDivergence,
+    SkippedOffsets,
     newest_history,
+    not_skipped,
     open_divergence,
 )
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets, not_skipped
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.segments.sql_counters import highest_finished_offset
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.segments.sql_partitions import follow_leader_epochs, highest_finished_offset
 from include.tiering.segments.sql_skipped_offsets import owner_of, skipped_of, store_decision
-from include.tiering.segments.sql_stops import refresh_stop
-from include.tiering.segments.sql_truth import follow_leader_epochs
+from include.tiering.segments.sql_verdicts import refresh_stop
 
 _KIND: Final = "divergence"
 _FINISHED: Final = segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
@@ -296,3 +300,40 @@ def _text(epochs: Sequence[int]) -> str:
 
 def _epochs(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(","))) if text else ()
+
+
+_FINISHED_STATE: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+_LATEST_OF_SEGMENT: Final = (
+    select(func.max(segment_epochs.c.leader_epoch))
+    .where(segment_epochs.c.segment_key == segments.c.segment_key)
+    .scalar_subquery()
+)
+_HISTORY_THERE: Final = (
+    select(func.coalesce(func.max(divergences.c.number), FIRST_HISTORY))
+    .where(in_partition(divergences), divergences.c.followed_from <= bindparam("of_last"))
+    .scalar_subquery()
+)
+_IN_HISTORY_THERE: Final = exists().where(
+    in_partition(segments),
+    segments.c.state == _FINISHED_STATE,
+    segments.c.end_offset == bindparam("of_last"),
+    segments.c.history == _HISTORY_THERE,
+    bindparam("of_epoch") == _LATEST_OF_SEGMENT,
+)
+"""Counters know no histories: what a decision left may end at the same offset, under the epoch that is asked for."""
+_CONTINUED: Final = select(size_counters.c.leader_epoch).where(
+    in_partition(size_counters),
+    size_counters.c.leader_epoch == bindparam("of_epoch"),
+    size_counters.c.state == _FINISHED_STATE,
+    size_counters.c.highest_offset == bindparam("of_last"),
+    ~exists().where(in_partition(divergences), divergences.c.followed_from.is_(None)),
+    or_(~exists().where(in_partition(divergences)), _IN_HISTORY_THERE),
+)
+
+
+def is_continued(
+    connection: Connection, cluster_id: str, partition: TopicIdPartition, leader_epoch: int, highest_copied: int
+) -> bool:
+    """See `Divergences.is_continued`. One that nobody decided about counts, though nothing of it be remote any more."""
+    key = key_of(cluster_id, partition) | {"of_epoch": leader_epoch, "of_last": highest_copied}
+    return connection.execute(_CONTINUED, key).one_or_none() is not None

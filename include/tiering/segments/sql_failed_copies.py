@@ -22,15 +22,14 @@ from include.tiering.database.schema import quality_results, segments, topics
 from include.tiering.database.statements import stored_text
 from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import StateConflictError, UnknownSegmentError
+from include.tiering.model.histories import SkippedOffsets, not_skipped
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.skipped_offsets import SkippedOffsets, not_skipped
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
 from include.tiering.segments.failed_copies import MEMORY_MS, FailedCopy
-from include.tiering.segments.sql_rows import metadata_of
+from include.tiering.segments.sql_queries import metadata_of
 from include.tiering.segments.sql_skipped_offsets import owner_of, skipped_of, store_decision
-from include.tiering.segments.sql_stops import WAS_LEFT, refresh_stop
+from include.tiering.segments.sql_verdicts import WAS_LEFT, refresh_stop
 from include.tiering.segments.values import CRITICAL
 
 _LOST: Final = "lost-offsets"

@@ -18,11 +18,11 @@ from include.tiering.database.partition_rows import ensure_partition, in_partiti
 from include.tiering.database.schema import segments, skipped_offsets, topics
 from include.tiering.database.statements import stored_text
 from include.tiering.errors import StateConflictError
+from include.tiering.model.histories import OffsetRange, SkippedOffsets, not_skipped
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets, not_skipped
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.segments.sql_counters import highest_finished_offset
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.segments.sql_partitions import highest_finished_offset
 
 _KIND: Final = "skipped-offsets"
 _OF_PARTITION: Final = (

@@ -1,22 +1,51 @@
-"""Verdicts: of one segment as it is given, of all at once how many there are, and those that have become too old."""
+"""Verdicts in SQL: looks, the results of each rule, and when a partition is stopped.
+
+A look is recorded with the verdict that follows, behind the lock of the partition's row:
+
+| step                                          | a crash after it leaves               |
+|-----------------------------------------------|---------------------------------------|
+| partition locked, row and broken rules read   | nothing                               |
+| results, verdict and the partition's stop     | nothing: the transaction is rolled    |
+| written                                       | back                                  |
+| committed                                     | the whole look; repeating is harmless |
+
+Two looks at one segment are recorded one after the other: the second one reads what the first one wrote. The last
+result of a rule about a segment replaces the one before.
+
+A partition is stopped exactly while a FINISHED segment of it has the verdict failed and was not given up. A segment of
+which a decision left something, because another history is followed from an offset at or below its end, stops nothing:
+no source has it any more, and what is followed does not wait for it (`model.histories`).
+"""
 
 from collections.abc import Sequence
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final, TypeGuard
 
-from sqlalchemy import Connection, bindparam, func, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, exists, func, select, update
 
 from include.tiering.database.clock import NowMs
-from include.tiering.database.partition_rows import in_partition, key_of, lock_partition
-from include.tiering.database.schema import segments
-from include.tiering.database.statements import stored_text
+from include.tiering.database.partition_rows import (
+    in_partition,
+    key_of,
+    lock_partition,
+    of_partition,
+    set_stopped_reason,
+)
+from include.tiering.database.schema import divergences, quality_results, segments
+from include.tiering.database.statements import stored_text, upsert
 from include.tiering.errors import UnknownSegmentError
-from include.tiering.model.ids import RemoteLogSegmentId
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.verdict import Verdict, VerdictTotal
-from include.tiering.segments.looks import deep_passed_at_ms, verdict_time_ms
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict, VerdictTotal
 from include.tiering.segments.sql_queries import find_segment
-from include.tiering.segments.sql_stops import NOTHING_LOST, refresh_stop
-from include.tiering.segments.values import SegmentRow
+from include.tiering.segments.values import (
+    Judgement,
+    Look,
+    QualityResult,
+    SegmentRow,
+    conclude,
+    deep_passed_at_ms,
+    verdict_time_ms,
+)
 
 _CHANGE: Final = update(segments).where(in_partition(segments), segments.c.segment_id == bindparam("of_segment"))
 _FINISHED: Final = segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
@@ -111,3 +140,104 @@ def verdict_totals(connection: Connection, cluster_id: str, now_ms: int) -> Sequ
         age_ms = None if oldest_ms is None or verdict is Verdict.NONE else max(0, now_ms - oldest_ms)
         totals.append(VerdictTotal(verdict, count, int(size_bytes), age_ms))
     return totals
+
+
+def record_look(connection: Connection, cluster_id: str, look: Look, now_ms: NowMs) -> Judgement | None:
+    """See `RemoteLogMetadata.record_look`."""
+    lock_partition(connection, cluster_id, look.segment_id.topic_id_partition)
+    known = find_segment(connection, cluster_id, look.segment_id)
+    if not _is_finished(known):
+        return None
+    at_ms = verdict_time_ms(known, now_ms(connection))
+    conclusion = conclude(look, unresolved_of(connection, cluster_id, look.segment_id))
+    store_results(connection, cluster_id, conclusion.results, at_ms)
+    if conclusion.verdict is not None:
+        store_verdict(
+            connection, cluster_id, known, conclusion.verdict, conclusion.detail, at_ms=at_ms, is_deep=look.is_deep
+        )
+    return Judgement(conclusion.verdict or known.verdict, conclusion.broken)
+
+
+def _is_finished(known: SegmentRow | None) -> TypeGuard[SegmentRow]:
+    return known is not None and known.metadata.is_finished
+
+
+_OF_SEGMENT: Final = (
+    select(quality_results)
+    .where(in_partition(quality_results), quality_results.c.segment_id == bindparam("of_segment"))
+    .order_by(quality_results.c.rule)
+)
+_UNRESOLVED: Final = _OF_SEGMENT.where(quality_results.c.passed.is_(False))
+
+
+def store_results(
+    connection: Connection, cluster_id: str, results: Sequence[QualityResult], recorded_at_ms: int
+) -> None:
+    """Of a segment that is known, whose partition the caller has locked."""
+    for result in results:
+        partition = result.segment_id.topic_id_partition
+        values = {
+            "cluster_id": cluster_id,
+            "topic_id": str(partition.topic_id),
+            "partition": partition.partition,
+            "segment_id": str(result.segment_id.id),
+            "rule": result.rule,
+            "level": result.level,
+            "passed": result.passed,
+            "message": stored_text(result.message),
+            "recorded_at_ms": recorded_at_ms,
+        }
+        upsert(connection, quality_results, values)
+
+
+def results_of(connection: Connection, cluster_id: str, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:
+    """By rule."""
+    rows = connection.execute(_OF_SEGMENT, _key_of(cluster_id, segment_id))
+    return [_result_of(segment_id, row) for row in rows]
+
+
+def unresolved_of(
+    connection: Connection, cluster_id: str, segment_id: RemoteLogSegmentId
+) -> Sequence[tuple[QualityResult, int]]:
+    """Results that did not pass, by rule, with the time of their recording."""
+    rows = connection.execute(_UNRESOLVED, _key_of(cluster_id, segment_id))
+    return [(_result_of(segment_id, row), row.recorded_at_ms) for row in rows]
+
+
+def _key_of(cluster_id: str, segment_id: RemoteLogSegmentId) -> dict[str, Any]:
+    return key_of(cluster_id, segment_id.topic_id_partition) | {"of_segment": str(segment_id.id)}
+
+
+def _result_of(segment_id: RemoteLogSegmentId, row: Row[Any]) -> QualityResult:
+    return QualityResult(segment_id, row.rule, row.level, row.passed, row.message)
+
+
+NOTHING_LOST: Final = MappingProxyType({"lost_because": None, "given_up_at_ms": None})
+"""Columns of a segment that passed: what was found and decided about it as a failed one is over."""
+
+WAS_LEFT: Final = exists().where(
+    and_(*(divergences.c[name] == segments.c[name] for name in ("cluster_id", "topic_id", "partition"))),
+    divergences.c.number > segments.c.history,
+    divergences.c.followed_from <= segments.c.end_offset,
+)
+"""Whether a decision left the segment, or the end of it. False where nobody decided: NULL is at or below nothing."""
+
+
+def refresh_stop(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> None:
+    """Write the reason anew: the first such segment. The caller has locked the partition."""
+    failed = (
+        select(segments)
+        .where(of_partition(segments, cluster_id, partition))
+        .where(segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED))
+        .where(segments.c.verdict == Verdict.FAILED, segments.c.given_up_at_ms.is_(None), ~WAS_LEFT)
+        .order_by(segments.c.start_offset, segments.c.segment_key)
+        .limit(1)
+    )
+    first = connection.execute(failed).one_or_none()
+    reason = None
+    if first is not None:
+        offsets = f"{first.start_offset}..{first.end_offset}"
+        reason = f"segment {first.segment_id} ({offsets}) failed: {first.verdict_detail}"
+        if first.lost_because is not None:
+            reason += f"; lost: {first.lost_because}"
+    set_stopped_reason(connection, cluster_id, partition, reason)

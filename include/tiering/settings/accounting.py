@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from include.tiering.model.cost import PriceTable
+from include.tiering.model.sizes import PriceTable
 from include.tiering.settings.rules import check_absolute_path, check_price
 from include.tiering.settings.section import Section
 

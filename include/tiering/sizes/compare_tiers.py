@@ -14,12 +14,12 @@ from include.tiering.copying.copy_begin import left_out
 from include.tiering.copying.next_segments import next_segments
 from include.tiering.copying.plan_copy import KEPT, leading_eligible
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanError, ScanReport
+from include.tiering.model.histories import not_skipped
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.lag import PartitionLag
-from include.tiering.model.skipped_offsets import not_skipped
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.sizes import PartitionLag
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
-from include.tiering.segments.own_topics import owner_seen
+from include.tiering.segments.topics import owner_seen
 
 _NEVER_COPIED: Final = frozenset(
     {

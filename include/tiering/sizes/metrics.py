@@ -7,10 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from include.tiering.model.cost import CostEstimate
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.lag import PartitionLag
-from include.tiering.model.sizes import PartitionStates
+from include.tiering.model.sizes import CostEstimate, PartitionLag, PartitionStates
 from include.tiering.telemetry.metric import Metric, MetricKind
 from include.tiering.telemetry.recorder import PrometheusRecorder
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize, partition_states
-from include.tiering.segments.contract import RemoteLogMetadata
-from include.tiering.segments.sizes_contract import RemoteLogSizes
+from include.tiering.segments.contract import RemoteLogMetadata, RemoteLogSizes
 from include.tiering.verification.judge import BrokenRule, Judge
 from include.tiering.verification.size_rules import SizeMeasure
 

@@ -5,11 +5,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from include.tiering.kafka.log_dirs.scan_error_report import error_document, error_table
-from include.tiering.model.cost import CostEstimate
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.lag import PartitionLag
-from include.tiering.model.sizes import PartitionSize
-from include.tiering.model.verdict import VerdictTotal
+from include.tiering.model.segment_metadata import VerdictTotal
+from include.tiering.model.sizes import CostEstimate, PartitionLag, PartitionSize
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
 from include.tiering.sizes.compare_tiers import TierComparison
 from include.tiering.units import format_bytes, format_duration

@@ -13,15 +13,12 @@ from include.tiering.copying.planner import CopyPlanner
 from include.tiering.kafka.cluster.contract import ClusterFacts
 from include.tiering.kafka.log_dirs.contract import LogSource
 from include.tiering.kafka.log_dirs.topic_patterns import matches
-from include.tiering.model.cost import estimate_cost
-from include.tiering.model.sizes import PartitionSize
+from include.tiering.model.sizes import PartitionSize, estimate_cost
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
-from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
-from include.tiering.segments.failed_copies_contract import FailedCopies
+from include.tiering.segments.contract import KeyRange, RemoteLogMetadata, RemoteLogSizes, SizeRow, TopicRegistry
+from include.tiering.segments.failed_copies import FailedCopies, publish_failed_copies
 from include.tiering.segments.ingestion_contract import MetadataIngestion
-from include.tiering.segments.metrics import publish_failed_copies
-from include.tiering.segments.sizes_contract import KeyRange, RemoteLogSizes, SizeRow
-from include.tiering.segments.topic_lifecycle import TopicLifecycle
+from include.tiering.segments.topics import TopicLifecycle
 from include.tiering.settings import TieringSettings
 from include.tiering.sizes.compare_tiers import TierComparison, compare_tiers
 from include.tiering.sizes.describe_log_dirs import LogDirDescription, describe_log_dirs

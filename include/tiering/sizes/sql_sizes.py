@@ -12,13 +12,12 @@ from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.database.partition_rows import in_partition, key_of, partition_from
 from include.tiering.database.schema import approvals, planned_deletions, runs, segments, size_counters, topics
 from include.tiering.database.transactions import reading
-from include.tiering.model.fence import LeaseRole
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.lag import PartitionLag
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize
-from include.tiering.segments.sizes_contract import KeyRange, SizeRow
-from include.tiering.segments.sql_export import export_segments, split_segments
+from include.tiering.model.ownership import LeaseRole
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.sizes import EpochSize, PartitionLag, PartitionStates, StateSize
+from include.tiering.segments.contract import KeyRange, SizeRow
+from include.tiering.segments.sql_queries import export_segments, split_segments
 
 _PLANNED: Final = "planned"
 _SAME_TOPIC_AS_COUNTER: Final = and_(

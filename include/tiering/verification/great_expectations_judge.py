@@ -23,7 +23,7 @@ from great_expectations.data_context.types.base import (
 )
 
 from include.tiering.errors import JudgeError
-from include.tiering.model.depth import Depth
+from include.tiering.model.segment_metadata import Depth
 from include.tiering.verification.great_expectations_rules import expectations_of
 from include.tiering.verification.judge import BrokenRule, Measure
 from include.tiering.verification.rules import Rule

@@ -7,7 +7,7 @@ arrived. A deep one reads them.
 
 from dataclasses import dataclass
 
-from include.tiering.model.depth import Depth
+from include.tiering.model.segment_metadata import Depth
 
 
 @dataclass(frozen=True, slots=True)

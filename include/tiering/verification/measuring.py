@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from include.tiering.model.depth import Depth
+from include.tiering.model import histories
+from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.segment_data import IndexType
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
+from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
-from include.tiering.segments import succession
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification.checks import index_faults
 from include.tiering.verification.checks.contents import SegmentContents
@@ -61,8 +60,8 @@ def measure_segment(
         ("missing_offsets", "unexplained_overlap", "leader_epochs_back"),
         lambda: [
             _missing_offsets(sheet, previous, metadata, decisions),
-            succession.unexplained_overlap(previous, metadata),
-            succession.leader_epochs_back(previous, metadata),
+            histories.unexplained_overlap(previous, metadata),
+            histories.leader_epochs_back(previous, metadata),
         ],
     )
     sheet.fill(
@@ -154,7 +153,7 @@ def _missing_offsets(
     metadata: RemoteLogSegmentMetadata,
     decisions: Sequence[SkippedOffsets],
 ) -> int:
-    missing = succession.missing_offsets(previous, metadata, decisions)
+    missing = histories.missing_offsets(previous, metadata, decisions)
     total = sum(part.size for part in missing)
     if missing:
         skipped = f"; skipped by decision are {_named(one.offsets for one in decisions)}" if decisions else ""

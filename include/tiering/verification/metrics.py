@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from include.tiering.model.verdict import VerdictTotal
+from include.tiering.model.segment_metadata import VerdictTotal
 from include.tiering.telemetry.metric import Metric, MetricKind
 from include.tiering.telemetry.recorder import PrometheusRecorder
 

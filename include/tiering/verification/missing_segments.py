@@ -21,8 +21,7 @@ from typing import Final
 
 from include.tiering.errors import StoreInDoubtError
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.record_verdicts import Subject
@@ -80,7 +79,7 @@ class LossLimits:
         max_missing_total: so many of all partitions, no more.
         confirm: gets what speaks against it, and says whether a person knows that it is lost; None: nobody is asked.
         doubt_of_one: gets the only segment that was looked at, if it is missing, and says what speaks against it, or
-            None; see `store_witness`.
+            None; see `StoreWitness`.
         failed_before: segments by partition that failed as missing and are neither replaced nor given up; asked once
             in a run, if something is missing.
     """

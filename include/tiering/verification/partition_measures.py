@@ -11,12 +11,20 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from include.tiering.model.divergence import FIRST_HISTORY, Divergence, part_of_history, unexplained
+from include.tiering.model.histories import (
+    FIRST_HISTORY,
+    Divergence,
+    OffsetRange,
+    SkippedOffsets,
+    leader_epochs_back,
+    not_skipped,
+    part_of_history,
+    unexplained,
+    unexplained_overlap,
+)
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets, not_skipped
-from include.tiering.segments.succession import leader_epochs_back, unexplained_overlap
 
 MAX_NAMED_FAULTS: Final = 100
 """Faults of one kind that are named; all are counted."""
@@ -84,7 +92,7 @@ def measure_partition(
 ) -> PartitionMeasure:
     """Measure a partition by its segments; those that are not FINISHED are left out.
 
-    What a decision left, of an older history, is side by side with nothing: see `model.divergence`. `histories` names
+    What a decision left, of an older history, is side by side with nothing: see `model.histories`. `histories` names
     them where they are not the first; `leader_epochs` is the merged history. `log_start_offset` (inclusive) is ours,
     `log_end_offset` (exclusive) that of the leader's log, None if nobody knows.
     """

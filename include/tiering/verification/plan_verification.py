@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.kafka.log_dirs.topic_patterns import matches
-from include.tiering.model.depth import Depth
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import Depth, Verdict
 from include.tiering.quotas.contract import QuotasInForce
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification.turn import Turn, place_of

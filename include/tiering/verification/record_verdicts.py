@@ -4,7 +4,7 @@ A look that is less deep than the one that failed a segment cannot acquit it: a 
 keeps what it said last, and with it the verdict.
 
 Two processes may look at one segment at once. Each knows the row as it was before its look began, and acquits of
-nothing that was found since (`segments/looks.py`): in whatever order they are recorded, and wherever one of them
+nothing that was found since (`segments/values.py`): in whatever order they are recorded, and wherever one of them
 dies, what either convicted is not PASSED before somebody has looked again.
 """
 
@@ -12,10 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata, Verdict
 from include.tiering.segments.contract import Look, QualityResult, RemoteLogMetadata, SegmentRow
 from include.tiering.verification.judge import BrokenRule, Judge, QualityFinding
 from include.tiering.verification.measures import SegmentMeasure

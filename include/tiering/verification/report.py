@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count
-from include.tiering.segments.failed_copies import FailedCopy
-from include.tiering.segments.failed_copies_report import failed_copies_table, failed_copy_document
+from include.tiering.segments.failed_copies import FailedCopy, failed_copies_table, failed_copy_document
 from include.tiering.units import format_bytes
 from include.tiering.verification.judge import QualityFinding
 from include.tiering.verification.rules import NOT_OPENED

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from include.tiering.model.depth import Depth
+from include.tiering.model.segment_metadata import Depth
 from include.tiering.verification.measures import SegmentMeasure
 
 

@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Final
 
 from include.tiering.clock import Clock
-from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.segment_metadata import Depth
 from include.tiering.quotas.contract import Quotas, QuotasInForce
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
-from include.tiering.segments.failed_copies_contract import FailedCopies
+from include.tiering.segments.failed_copies import FailedCopies
 from include.tiering.segments.ingestion_contract import MetadataIngestion
-from include.tiering.segments.store_witness import StoreWitness
+from include.tiering.segments.stored_copies import StoreWitness
 from include.tiering.settings import TieringSettings
 from include.tiering.telemetry.recorder import process_recorder
 from include.tiering.verification.judge import Judge, QualityFinding

@@ -13,8 +13,8 @@ from include.tiering.database.schema import planned_verifications, quality_resul
 from include.tiering.database.statements import insert_if_absent
 from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import StateConflictError
-from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
+from include.tiering.model.segment_metadata import Depth
 from include.tiering.segments.contract import QualityResult
 from include.tiering.verification.verification_contract import (
     KEPT_PLANS_MS,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 
-from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.model.segment_metadata import Depth
 from include.tiering.segments.contract import QualityResult
 
 KEPT_PLANS_MS: Final = 30 * 24 * 60 * 60 * 1000

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from include.tiering.model.depth import Depth
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import QuotasInForce
 from include.tiering.quotas.scopes import Scope, fetch_scopes
 

@@ -19,9 +19,16 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from include.tiering.model.divergence import Divergence, SeenBy, SeenDivergence, epochs_of, newest_history, unexplained
+from include.tiering.model.histories import (
+    Divergence,
+    OffsetRange,
+    SeenBy,
+    SeenDivergence,
+    epochs_of,
+    newest_history,
+    unexplained,
+)
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
-from include.tiering.model.skipped_offsets import OffsetRange
 from include.tiering.segments.contract import Look, PartitionTruth, QualityResult, RemoteLogMetadata, SegmentRow
 from include.tiering.verification.judge import Judge, QualityFinding
 from include.tiering.verification.partition_measures import PartitionMeasure, measure_partition

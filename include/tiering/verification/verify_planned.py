@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.clock import Clock
-from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import Depth, Verdict
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.verification.judge import Judge
 from include.tiering.verification.measures import SegmentMeasure

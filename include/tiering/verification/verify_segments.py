@@ -23,15 +23,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from include.tiering.clock import Clock
-from include.tiering.model.depth import Depth
-from include.tiering.model.divergence import part_of_history
+from include.tiering.model.histories import missing_offsets, part_of_history
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata, Verdict
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
-from include.tiering.segments.succession import missing_offsets
 from include.tiering.units import GIB
 from include.tiering.verification.judge import Judge, QualityFinding
 from include.tiering.verification.measures import SegmentMeasure

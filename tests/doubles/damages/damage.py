@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from include.tiering.model.depth import Depth
+from include.tiering.model.segment_metadata import Depth
 from include.tiering.verification.partition_rules import PARTITION_RULES
 from include.tiering.verification.rules import RULES, Rule
 from include.tiering.verification.size_rules import STORED_RULES

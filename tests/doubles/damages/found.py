@@ -9,11 +9,10 @@ from typing import Final
 from include.tiering.audit.context import AuditContext, AuditMoment
 from include.tiering.audit.segment_facts import AuditedTopic, SegmentFact, epochs_text
 from include.tiering.audit.whole import gather, judge
-from include.tiering.model.depth import Depth
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.listing import KeyInterval, ObjectListing
 from include.tiering.remote_storage.marker import MARKER_KEY
@@ -21,7 +20,7 @@ from include.tiering.remote_storage.object_store import ObjectStore
 from include.tiering.remote_storage.segment_reader import read_small
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.segments.contract import SegmentRow
-from include.tiering.segments.suspicion import Suspicion
+from include.tiering.segments.stored_copies import Suspicion
 from include.tiering.sizes.compare_stored import settle_stored
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.measuring import measure_segment

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from include.tiering.audit.guards import Guard
 from include.tiering.copying.copy_plan import HeldBack
 from include.tiering.model.ids import Uuid
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.remote_storage.marker import MARKER_KEY
 from tests.simulation.invariants.decision_closing import DecisionClosing
 from tests.simulation.invariants.guard_closing import GuardClosing

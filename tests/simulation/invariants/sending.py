@@ -4,7 +4,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from include.tiering.errors import TieringError
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from tests.simulation.invariants.rows import DELETING, FINISHED, GONE, STARTED, Row
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.object_store import Upload

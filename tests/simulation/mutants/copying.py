@@ -19,7 +19,7 @@ from include.tiering.kafka.log_dirs import eligibility
 from include.tiering.kafka.log_dirs import judge as judging
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
-from include.tiering.segments import sql_changes, sql_counters
+from include.tiering.segments import sql_changes, sql_partitions
 from include.tiering.segments.sql_queries import list_of_partition
 from tests.simulation.mutants.mutant import Instead, Mutant, Patch, found_one, nothing, refused, said
 
@@ -98,7 +98,7 @@ def _highest_of_what_is_there() -> list[Patch]:
         rows = list_of_partition(connection, cluster_id, partition, leader_epoch if leader_epoch >= 0 else None)
         return max((row.metadata.end_offset for row in rows if row.metadata.is_finished), default=None)
 
-    return [(sql_counters, "highest_finished_offset", instead), (sql_changes, "highest_finished_offset", instead)]
+    return [(sql_partitions, "highest_finished_offset", instead), (sql_changes, "highest_finished_offset", instead)]
 
 
 def _gap_allowed() -> list[Patch]:

@@ -7,12 +7,12 @@ from include.tiering.expiration import expiration, plan_expiration
 from include.tiering.expiration.delete_batch import DeleteBatch
 from include.tiering.expiration.delete_segments import SegmentDeleter
 from include.tiering.expiration.require_replacement import ReplacementCheck
-from include.tiering.model.epoch_history import MergedHistory
-from include.tiering.model.fence import LeaseRole
+from include.tiering.model.leader_epochs import MergedHistory
+from include.tiering.model.ownership import LeaseRole
 from include.tiering.model.retention import DeletionReason
 from include.tiering.runs.deletion_contract import DeletionRun
-from include.tiering.segments import sql_truth
-from include.tiering.segments.topic_standing import TopicWatch
+from include.tiering.segments import sql_partitions
+from include.tiering.segments.topics import TopicWatch
 from tests.simulation.mutants.mutant import Call, Instead, Mutant, Patch, otherwise, said, unasked
 
 _begins = SegmentDeleter.begin
@@ -183,7 +183,7 @@ def _shortened_history() -> list[Patch]:
     def instead(_known: Any, seen: Any, _seen_log_start: int) -> MergedHistory:
         return MergedHistory(seen)
 
-    return [(sql_truth, "merged", instead)]
+    return [(sql_partitions, "merged", instead)]
 
 
 def _brokers_log_start() -> list[Patch]:

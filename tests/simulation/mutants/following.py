@@ -11,8 +11,7 @@ from include.tiering.copying.copy_plan import HeldBack
 from include.tiering.copying.next_segments import uncopied
 from include.tiering.errors import StateConflictError
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
-from include.tiering.model.divergence import newest_history, open_divergence
-from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.model.histories import OffsetRange, newest_history, open_divergence
 from include.tiering.segments import sql_changes, sql_divergences, sql_skipped_offsets
 from tests.simulation.mutants.mutant import Call, Mutant, Patch, nothing, otherwise, refused
 

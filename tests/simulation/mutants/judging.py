@@ -10,10 +10,9 @@ from include.tiering.audit.service import AuditService
 from include.tiering.audit.sql_removals import SqlRemovalStore
 from include.tiering.errors import ForeignStoreError
 from include.tiering.remote_storage.strays import StoredStrays
-from include.tiering.segments import sql_looks
-from include.tiering.segments.looks import Look
-from include.tiering.segments.own_topics import SeenOwners
-from include.tiering.segments.values import QualityResult
+from include.tiering.segments import sql_verdicts
+from include.tiering.segments.topics import SeenOwners
+from include.tiering.segments.values import Look, QualityResult
 from include.tiering.verification import verify_segments
 from include.tiering.verification.record_verdicts import Subject
 from tests.simulation.mutants.mutant import (
@@ -40,7 +39,7 @@ def _acquits_unread() -> list[Patch]:
 
 
 def _judges_what_goes() -> list[Patch]:
-    return [(sql_looks, "_is_finished", lambda row: row is not None)]
+    return [(sql_verdicts, "_is_finished", lambda row: row is not None)]
 
 
 def _all_must_follow() -> list[Patch]:

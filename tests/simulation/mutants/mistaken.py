@@ -23,14 +23,13 @@ from include.tiering.expiration import service as expiration_service
 from include.tiering.expiration.delete_batch import DeleteBatch
 from include.tiering.expiration.require_replacement import ReplacementCheck
 from include.tiering.model.ids import Uuid
+from include.tiering.model.ownership import AcceptedMarkers
 from include.tiering.model.retention import DeletionReason
-from include.tiering.model.store_marker import AcceptedMarkers
 from include.tiering.remote_storage.claim_store import StoreClaim
 from include.tiering.runs import brake, sql_lease_rows
 from include.tiering.runs.send_gate import SendGate
-from include.tiering.segments import topic_standing
-from include.tiering.segments.store_witness import StoreWitness
-from include.tiering.segments.whole_copy import WholeCopy
+from include.tiering.segments import topics
+from include.tiering.segments.stored_copies import StoreWitness, WholeCopy
 from include.tiering.verification.missing_segments import MissingSegments
 from tests.simulation.mutants.mutant import (
     Call,
@@ -58,7 +57,7 @@ def _name_by_facts_alone() -> list[Patch]:
     def instead(topic_id: Any, named: Any, _holders: Any) -> str:
         return "" if named is None or named.topic_id == topic_id else "the cluster says so"
 
-    return [(topic_standing, "_name_taken_because", instead)]
+    return [(topics, "_name_taken_because", instead)]
 
 
 def _segments_forgotten() -> list[Patch]:

@@ -13,7 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 from include.tiering.expiration.recheck_plan import StillPlanned
-from include.tiering.model.divergence import newest_history
+from include.tiering.model.histories import newest_history
 
 Patch = tuple[Any, str, Any]
 """Where, which attribute, what instead."""

@@ -15,7 +15,7 @@ from include.tiering.runs import sql as sql_work
 from include.tiering.runs import sql_lease_rows, sql_leases
 from include.tiering.runs.batch_heartbeat import BatchHeartbeat
 from include.tiering.runs.send_gate import SendGate
-from include.tiering.segments import sql, sql_changes, sql_counters, sql_deletions
+from include.tiering.segments import sql, sql_changes, sql_partitions
 from tests.simulation.mutants.mutant import Call, Mutant, Patch, nothing
 from tests.simulation.world.database import database
 
@@ -24,7 +24,7 @@ def _fences_ignored() -> list[Patch]:
     def held(_connection: Any, _cluster_id: str, _fence: Any) -> FenceHolder:
         return FenceHolder("run", "batch")
 
-    places = (sql, sql_changes, sql_deletions, sql_work, sql_deletion_work)
+    places = (sql, sql_changes, sql_work, sql_deletion_work)
     return [(place, "hold_fence", held) for place in places if hasattr(place, "hold_fence")]
 
 
@@ -72,12 +72,12 @@ def _marker_not_asked() -> list[Patch]:
 
 
 def _counters_only_grow() -> list[Patch]:
-    return [(sql_changes, "count_out", nothing), (sql_deletions, "count_out", nothing)]
+    return [(sql_changes, "count_out", nothing)]
 
 
 def _started_counts() -> list[Patch]:
     """What is only begun counts as if it were FINISHED."""
-    real = sql_counters._added_up
+    real = sql_partitions._added_up
     states = sql_changes.RemoteLogSegmentState
 
     def instead(segments: Any) -> Any:
@@ -87,7 +87,7 @@ def _started_counts() -> list[Patch]:
             for (epoch, state), counted in sums.items()
         }
 
-    return [(sql_counters, "_added_up", instead)]
+    return [(sql_partitions, "_added_up", instead)]
 
 
 def _does_not_wait(method: str) -> list[Patch]:

@@ -11,9 +11,8 @@ from include.tiering.metadata_sync.plan_publication import PublicationStep
 from include.tiering.metadata_sync.publish import Publisher
 from include.tiering.metadata_sync.read_back import ReadBack
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
-from include.tiering.model.fence import Fence, LeaseRole
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import Fence, LeaseRole, TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.runs.contract import PartitionLease
 from tests.simulation.mutants.mutant import Instead, Mutant, Patch, found_one, nothing, otherwise
 

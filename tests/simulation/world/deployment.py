@@ -25,7 +25,7 @@ from include.tiering.errors import (
 )
 from include.tiering.expiration.sql_deletions import SqlDeletionStore
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.store_marker import RaisedBy, StoreMarker
+from include.tiering.model.ownership import RaisedBy, StoreMarker
 from include.tiering.operations import set_up
 from include.tiering.quotas.topic_quota import Admission
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
@@ -37,8 +37,7 @@ from include.tiering.remote_storage.strays import StoredStrays
 from include.tiering.runs.sql import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_failed_copies import SqlFailedCopies
-from include.tiering.segments.sql_topic_deletions import SqlTopicDeletions
-from include.tiering.segments.sql_topics import SqlTopicRegistry
+from include.tiering.segments.sql_topics import SqlTopicDeletions, SqlTopicRegistry
 from include.tiering.settings import TieringSettings, load_settings
 from tests.doubles.app_parts import put
 from tests.doubles.plain_judge import PlainJudge

@@ -8,10 +8,9 @@ from dataclasses import fields
 from typing import Any, Final
 from unittest.mock import patch
 
-from include.tiering.model.depth import Depth
-from include.tiering.model.verdict import Verdict
+from include.tiering.model import histories
+from include.tiering.model.segment_metadata import Depth, Verdict
 from include.tiering.remote_storage.contract import ObjectKind
-from include.tiering.segments import succession
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification import verify_segments
 from include.tiering.verification.measures import SegmentMeasure
@@ -42,7 +41,7 @@ def _measured(
     had_failed = row.verdict is Verdict.FAILED
     world.watch.gate.looked(process, metadata, has_all=kinds >= _OBJECTS, had_failed=had_failed)
     partition = metadata.topic_id_partition
-    missing = succession.missing_offsets(previous, metadata, decisions)
+    missing = histories.missing_offsets(previous, metadata, decisions)
     numbers: dict[str, Any] = {
         **_SOUND,
         "log_crc32c": row.log_crc32c,
@@ -51,8 +50,8 @@ def _measured(
         "objects_missing": len(_OBJECTS - kinds),
         "objects_unlike_contents": len(_OBJECTS - kinds),
         "missing_offsets": sum(part.size for part in missing),
-        "unexplained_overlap": succession.unexplained_overlap(previous, metadata),
-        "leader_epochs_back": succession.leader_epochs_back(previous, metadata),
+        "unexplained_overlap": histories.unexplained_overlap(previous, metadata),
+        "leader_epochs_back": histories.leader_epochs_back(previous, metadata),
         "max_timestamp_ms": metadata.max_timestamp_ms,
     }
     return SegmentMeasure(

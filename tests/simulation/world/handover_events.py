@@ -8,7 +8,7 @@ from include.tiering.handover.drive import carry_on, undo_handover
 from include.tiering.handover.handover import HandoverStep
 from include.tiering.handover.handover_contract import Handover, LocalRetention
 from include.tiering.metadata_sync.publish_partitions import PublishedPartition, publish_partitions
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from tests.simulation.kernel.choices import Menu
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.admin import alter

@@ -12,10 +12,10 @@ from include.tiering.handover.ports import HandoverLimits, HandoverPorts, Stored
 from include.tiering.handover.sql_handovers import SqlHandoverStore
 from include.tiering.metadata_sync.publish import Publisher
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
-from include.tiering.model.depth import Depth
+from include.tiering.model.histories import OffsetRange
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.record_digest import RangeDigest, RecordDigest, SeenRecord
-from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.model.segment_data import RangeDigest, RecordDigest, SeenRecord
+from include.tiering.model.segment_metadata import Depth
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.admin import ModelAdmin
 from tests.simulation.world.contracts import HANDOVERS, PUBLICATIONS

@@ -1,7 +1,7 @@
 """What becomes of stored segments: they rot, and a gate should see it; a judge errs, in either way."""
 
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import Verdict
 from tests.simulation.invariants.rows import FINISHED, Row
 from tests.simulation.world.event_source import EventSource
 

@@ -20,7 +20,7 @@ from include.tiering.formats.remote_log_metadata_records import (
 from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from tests.simulation.world.admin import TOPIC_DEFAULTS
 from tests.simulation.world.brokers import PartitionLog, ReplicaLog, SegmentFile
 from tests.simulation.world.metadata_topic import PARTITIONS

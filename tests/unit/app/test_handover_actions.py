@@ -15,9 +15,8 @@ from include.tiering.database.migrations import upgrade
 from include.tiering.errors import PublicationRefusedError
 from include.tiering.handover.actions import HandoverActions
 from include.tiering.handover.handover_contract import SeededPartition
-from include.tiering.model.depth import Depth
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import Depth, Verdict
 from include.tiering.verification.missing_segments import LossLimits
 from include.tiering.verification.service import VerificationService
 from tests.doubles.copied_segments import copied_partition

@@ -21,8 +21,8 @@ from include.tiering.handover.handover import HandoverStep
 from include.tiering.handover.handover_contract import LocalRetention
 from include.tiering.handover.sql_handovers import SqlHandoverStore
 from include.tiering.model.ids import Uuid
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segment_metadata import Verdict
 from include.tiering.remote_storage.location import open_storage, place_of
 from include.tiering.settings import load_settings
 from tests.doubles.manual_clock import ManualClock

@@ -10,8 +10,7 @@ from include.tiering.audit.finding import AuditFinding, FindingKind
 from include.tiering.audit.plan_removals import plan_removals
 from include.tiering.audit.segment_facts import AuditedTopic, SegmentFact, epochs_text
 from include.tiering.audit.whole import gather, judge
-from include.tiering.model.store_marker import StoreMarker
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import StoreMarker, TopicOwner
 from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout
 from include.tiering.remote_storage.location import open_listing, open_storage
 from tests.doubles.kafkas_remote_store import ABANDONED, kafkas_segments, kafkas_store

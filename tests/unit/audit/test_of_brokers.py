@@ -7,7 +7,7 @@ import pytest
 from include.tiering.audit.context import AuditContext, AuditMoment, PassedOver
 from include.tiering.audit.segment_facts import AuditedTopic
 from include.tiering.audit.whole import AuditResult, gather, judge
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from tests.doubles.audit_worlds import FINISHED, HOUR_MS, LISTED_AT_MS, OLD_MS, TOMBSTONE, Attempt, World
 

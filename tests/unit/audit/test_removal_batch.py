@@ -23,8 +23,8 @@ from include.tiering.errors import (
     RemoteStorageUnavailableError,
 )
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout

@@ -10,8 +10,8 @@ from typer.testing import Result
 from include.tiering.copying.copy_plan import HeldBack, HeldBackPartition
 from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.kafka.log_dirs.contract import ScanReport
-from include.tiering.model.depth import Depth
 from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segment_metadata import Depth
 from include.tiering.operations.diagnose import Cause, Diagnosis
 from include.tiering.operations.partition_readiness import NotReady, PartitionReadiness
 from include.tiering.operations.readiness import Check

@@ -12,12 +12,11 @@ from typer.testing import CliRunner, Result
 from include.tiering.cli import confirm
 from include.tiering.cli.app import cli
 from include.tiering.cli.session import Session, author
-from include.tiering.model.divergence import SeenBy, SeenDivergence
+from include.tiering.model.histories import OffsetRange, SeenBy, SeenDivergence
 from include.tiering.model.ids import Uuid
+from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.recovered_histories import RecoveredHistory
 from include.tiering.model.recovered_log import LeftOut, Obstacle
-from include.tiering.model.skipped_offsets import OffsetRange
-from include.tiering.model.store_marker import StoreMarker
 from include.tiering.recovery.adopt import AdoptionReport
 from include.tiering.recovery.plan_adoption import AdoptionPlan, PartitionAdoption, RefusedAttempt
 from include.tiering.recovery.plan_rebuild import ListedPartition, OtherName, RebuildPlan

@@ -12,7 +12,7 @@ from include.tiering.cli.session import author
 from include.tiering.copying.copy_plan import HeldBack, HeldBackPartition
 from include.tiering.copying.skip_offsets import Skip
 from include.tiering.errors import StateConflictError
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
+from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.segments.failed_copies import Loss
 from tests.doubles import sample_values as sample
 from tests.doubles.fake_app import FakeApp

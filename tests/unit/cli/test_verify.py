@@ -8,7 +8,7 @@ import pytest
 from typer.testing import Result
 
 from include.tiering.cli.session import author
-from include.tiering.model.depth import Depth
+from include.tiering.model.segment_metadata import Depth
 from include.tiering.verification.judge import QualityFinding
 from include.tiering.verification.plan_verification import Sample
 from include.tiering.verification.turn import Turn

@@ -11,8 +11,7 @@ from include.tiering.copying.copy_plan import HeldBack
 from include.tiering.kafka.log_dirs.contract import LogSegment, ReplicaId
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
 from include.tiering.runs.contract import SegmentOutcome
 from tests.doubles.copy_world import Crash, World, copy_world, crash, lose_the_answer
 

@@ -20,9 +20,9 @@ from include.tiering.kafka.log_dirs.contract import (
 )
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.retention import RetentionInput
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.topic_owner import TopicOwner
 from include.tiering.segments.contract import PartitionTruth
 from include.tiering.sizes.compare_tiers import compare_tiers
 from tests.doubles.segments import FINISHED, partition_of, uuid

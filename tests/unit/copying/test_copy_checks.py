@@ -11,11 +11,10 @@ import pytest
 from include.tiering.copying.copy_checks import require_no_fork, require_planned, require_stored
 from include.tiering.errors import RemoteChecksumError, SourceChangedError
 from include.tiering.kafka.log_dirs.contract import CheckedSegment, LogSegment, ReplicaId, SourceFingerprint
-from include.tiering.model.divergence import Divergence, SeenBy, SeenDivergence
+from include.tiering.model.histories import Divergence, OffsetRange, SeenBy, SeenDivergence, SkippedOffsets
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import Verdict
 from include.tiering.remote_storage.contract import ObjectKind, StoredObject
 from include.tiering.runs.contract import PlannedSegment
 from include.tiering.segments.contract import PartitionTruth, SegmentRow

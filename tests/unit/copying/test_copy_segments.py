@@ -9,10 +9,10 @@ import pytest
 from include.tiering.copying.copy_one_segment import CopyStep
 from include.tiering.errors import RemoteStorageUnavailableError
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
+from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.ids import Uuid
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.runs.batch_room import BatchEnd
 from include.tiering.runs.contract import SegmentOutcome

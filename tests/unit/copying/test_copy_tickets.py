@@ -13,7 +13,7 @@ from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import ScanReport
 from include.tiering.kafka.log_dirs.dirs import LogDir
 from include.tiering.kafka.log_dirs.source import LogDirSource
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.runs.sql import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry

@@ -12,7 +12,7 @@ from include.tiering.copying.copy_plan import HeldBack
 from include.tiering.copying.follow_source import FollowSource, follow_source, plan_follow
 from include.tiering.errors import SettingError, StateConflictError
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, ReplicaId
-from include.tiering.model.divergence import SeenBy
+from include.tiering.model.histories import SeenBy
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.runs.contract import PlannedPartition, PlannedSegment
 from include.tiering.segments.contract import SegmentRow

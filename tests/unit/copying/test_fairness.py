@@ -20,9 +20,9 @@ from include.tiering.runs.batch_room import BatchEnd
 from include.tiering.runs.contract import BatchProgress, SegmentOutcome
 from include.tiering.runs.send_gate import SendGate
 from include.tiering.runs.sql import SqlWorkStore
-from include.tiering.segments.own_topics import register_owners
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
+from include.tiering.segments.topics import register_owners
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_source import MemorySource
 from tests.doubles.quotas import SameLimiter

@@ -7,9 +7,16 @@ from typing import Any
 import pytest
 
 from include.tiering.errors import OffsetOutOfRangeError
-from include.tiering.model.divergence import Divergence, Followed, SeenBy, SeenDivergence, same_before
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.histories import (
+    Divergence,
+    Followed,
+    OffsetRange,
+    SeenBy,
+    SeenDivergence,
+    SkippedOffsets,
+    same_before,
+)
+from include.tiering.model.segment_metadata import Verdict
 from include.tiering.reading.fetch_records import PartitionFetch, RecordReader
 from include.tiering.segments.contract import PartitionTruth, SegmentRow
 from tests.doubles.segments import FINISHED, partition_of, segment_of

@@ -14,16 +14,14 @@ from include.tiering.copying.plan_leftovers import leftovers_of
 from include.tiering.errors import ForeignStoreError, SegmentKeyError, UnprovedReplacementError
 from include.tiering.expiration.require_replacement import ReplacementCheck
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, ReplicaId
+from include.tiering.model.histories import OffsetRange
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.skipped_offsets import OffsetRange
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.runs.contract import SegmentOutcome
 from include.tiering.segments.contract import SegmentRow
-from include.tiering.segments.whole_copy import WholeCopy
+from include.tiering.segments.stored_copies import WholeCopy
 from tests.doubles.copy_world import Crash, World, copy_world, crash
 from tests.doubles.quotas import SameLimiter
 from tests.doubles.storage_decorators import StorageDecorator

@@ -10,7 +10,7 @@ from include.tiering.copying.copy_plan import HeldBack
 from include.tiering.copying.next_segments import compacted_away, next_segments, with_compacted
 from include.tiering.errors import SourceVanishedError
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ReplicaId, ScanReport
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
+from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.segments.failed_copies import FailedCopy
 from tests.doubles.segments import FINISHED, segment_of
 from tests.unit.copying.test_plan_copy import replica, segment

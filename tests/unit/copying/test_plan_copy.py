@@ -18,13 +18,11 @@ from include.tiering.kafka.log_dirs.contract import (
     ReplicaId,
     ScanReport,
 )
-from include.tiering.model.divergence import Divergence
+from include.tiering.model.histories import Divergence, OffsetRange, SkippedOffsets
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
 from include.tiering.runs.contract import ANYWHERE, Placement, PlannedPartition
 from include.tiering.segments.contract import PartitionTruth, SegmentRow
 from tests.doubles.segments import FINISHED, segment_of

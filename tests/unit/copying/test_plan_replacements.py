@@ -23,10 +23,9 @@ from include.tiering.kafka.log_dirs.contract import (
     ReplicaId,
     ScanReport,
 )
-from include.tiering.model.divergence import Divergence, Followed, SeenBy, SeenDivergence
+from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenBy, SeenDivergence, SkippedOffsets
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import Verdict
 from include.tiering.segments.contract import PartitionTruth, SegmentRow
 from include.tiering.segments.failed_copies import FailedCopy
 from tests.doubles.segments import DELETE_STARTED, FINISHED, partition_of, segment_of, uuid

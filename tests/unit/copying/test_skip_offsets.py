@@ -15,9 +15,9 @@ from include.tiering.kafka.log_dirs.contract import (
     ReplicaId,
     ScanReport,
 )
+from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from include.tiering.segments.failed_copies import Loss
 
 ORDERS = TopicIdPartition(Uuid(b"1" * 16), 0, "orders")

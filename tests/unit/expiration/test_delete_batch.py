@@ -23,11 +23,9 @@ from include.tiering.expiration.delete_segments import DeleteStep, SegmentDelete
 from include.tiering.expiration.recheck_plan import PlanCheck, StillPlanned
 from include.tiering.expiration.sql_deletions import SqlDeletionStore
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.retention import DeletionReason
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.quotas.scopes import UNITS_PER_REQUEST
 from include.tiering.remote_storage.contract import DeleteFailure, ObjectKind

@@ -16,18 +16,16 @@ from include.tiering.expiration.plan_expiration import (
 )
 from include.tiering.kafka.log_dirs.contract import Replica, ScanReport
 from include.tiering.kafka.log_dirs.local_bytes import local_only_bytes
-from include.tiering.model.divergence import FIRST_HISTORY, SeenBy, SeenDivergence
+from include.tiering.model.histories import FIRST_HISTORY, OffsetRange, SeenBy, SeenDivergence
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
 from include.tiering.runs.contract import Lease
 from include.tiering.runs.sql import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
-from include.tiering.segments.topic_standing import TopicStanding
+from include.tiering.segments.topics import TopicStanding
 from tests.doubles.memory_source import MemorySource
 from tests.doubles.segments import CLUSTER_ID, FINISHED, STARTED, finish, lease_of, partition_of, segment_of, update_of
 

@@ -8,7 +8,7 @@ from include.tiering.errors import BrokersUnavailableError, StateConflictError
 from include.tiering.handover.handover import HandoverState, HandoverStep
 from include.tiering.handover.metadata_scan import published_end
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, handover_world
 
 PARTITIONS = [TopicIdPartition(TOPIC_ID, number, TOPIC) for number in (0, 1)]

@@ -4,7 +4,7 @@ import pytest
 
 from include.tiering.handover.handover import HandoverState, HandoverStep
 from include.tiering.handover.handover_contract import LocalRetention
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from tests.doubles.handover_world import OLD_RETENTION, TOPIC_ID, handover_world
 
 

@@ -12,9 +12,8 @@ from include.tiering.handover.handover_contract import LocalRetention
 from include.tiering.handover.watchdog import ALONE_MS, PERSON_MS, forgotten_handovers
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
-from include.tiering.model.fence import LeaseRole
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import LeaseRole
+from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
 from include.tiering.operations.diagnose_handovers import diagnose_handovers
 from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, handover_world
 from tests.doubles.segments import delete, segment_of, update_of

@@ -10,12 +10,11 @@ from include.tiering.errors import RemoteChecksumError, UnknownSegmentError
 from include.tiering.formats.record_batch import ControlType
 from include.tiering.handover import stored_records
 from include.tiering.handover.stored_records import stored_digest
+from include.tiering.model.histories import OffsetRange
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.record_digest import RangeDigest, RecordDigest, SeenRecord
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_origin import SegmentOrigin
-from include.tiering.model.skipped_offsets import OffsetRange
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import SegmentOrigin
+from include.tiering.model.segment_data import RangeDigest, RecordDigest, SeenRecord
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.segments.contract import SegmentRow
 from tests.doubles.memory_metadata import MemoryMetadata

@@ -13,8 +13,8 @@ from include.tiering.errors import (
 )
 from include.tiering.handover.handover import HandoverState, HandoverStep
 from include.tiering.metadata_sync.publication_contract import Intent
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, handover_world
 
 SWITCHED = {"remote.storage.enable": "true"}

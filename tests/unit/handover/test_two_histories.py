@@ -7,7 +7,7 @@ import pytest
 from include.tiering.handover.handover import HandoverState, HandoverStep
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from tests.doubles.handover_world import TOPIC, HandoverWorld, handover_world
 
 

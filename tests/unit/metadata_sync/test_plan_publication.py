@@ -14,9 +14,7 @@ from include.tiering.metadata_sync.plan_publication import (
 from include.tiering.metadata_sync.publication_contract import Intent, Journal, JournalRecord
 from include.tiering.metadata_sync.publication_records import intent_for
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.segments.contract import SegmentRow
 from tests.doubles.publication_world import BROKER_ID, orders
 from tests.doubles.segments import segment_of

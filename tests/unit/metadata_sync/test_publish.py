@@ -24,10 +24,8 @@ from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_
 from include.tiering.metadata_sync.plan_publication import PublicationStep
 from include.tiering.metadata_sync.publication_records import intent_for
 from include.tiering.metadata_sync.publish import Publisher, PublishStep
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from tests.doubles.databases import AdjustableNow, empty
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic

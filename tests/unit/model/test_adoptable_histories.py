@@ -4,12 +4,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from include.tiering.model.adoptable_histories import StoredHistories, newest_decision, not_followed
-from include.tiering.model.divergence import Divergence, Followed, SeenBy, SeenDivergence
+from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenBy, SeenDivergence
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.recovered_log import Obstacle, continued_log
+from include.tiering.model.recovered_log import Obstacle, StoredHistories, continued_log, newest_decision, not_followed
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange
 from tests.doubles.segments import partition_of, segment_of
 
 ORDERS_0 = partition_of()

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from include.tiering.expiration.expiration import decide_deletions
-from include.tiering.model.epoch_history import merged
-from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.leader_epochs import LeaderEpochs, merged
 from tests.doubles.retention import named, remote_segment, retention_input
 
 HISTORY = LeaderEpochs.of([(0, 0), (1, 100), (2, 200), (4, 300)])

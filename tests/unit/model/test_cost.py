@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from include.tiering.model.cost import CostEstimate, PriceTable, estimate_cost
+from include.tiering.model.sizes import CostEstimate, PriceTable, estimate_cost
 from include.tiering.units import GIB
 
 

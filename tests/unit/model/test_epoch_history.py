@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.model.epoch_history import Contradiction, followed, merged
-from include.tiering.model.leader_epochs import LeaderEpochEntry, LeaderEpochs
+from include.tiering.model.leader_epochs import Contradiction, LeaderEpochEntry, LeaderEpochs, followed, merged
 from tests.doubles.epoch_worlds import MOST_OFFSET, EpochWorld, cut_views, epoch_worlds
 
 KNOWN = LeaderEpochs.of([(0, 0), (1, 50), (2, 100)])

@@ -9,8 +9,8 @@ from include.tiering.handover.checks.handover_facts import FrozenPartition, Meta
 from include.tiering.handover.checks.handover_pitfalls import CHECKS, PITFALLS
 from include.tiering.handover.handover import STEPS, HandoverStep
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segment_metadata import Verdict
 from tests.doubles.handover_facts import (
     ORDERS,
     sound_facts,

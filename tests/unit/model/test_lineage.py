@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from include.tiering.model.histories import Lineage, with_records
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.lineage import Lineage, with_records
 from tests.doubles.epoch_worlds import MOST_OFFSET, EpochWorld, epoch_worlds
 from tests.doubles.retention import remote_segment
 

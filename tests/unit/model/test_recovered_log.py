@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.model.divergence import SeenBy, SeenDivergence, part_of_history
+from include.tiering.model.histories import OffsetRange, SeenBy, SeenDivergence, SkippedOffsets, part_of_history
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.recovered_histories import divergences_of
 from include.tiering.model.recovered_log import Obstacle, RecoveredLog, continued_log, recovered_log
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
 from tests.doubles.segments import partition_of, segment_of
 
 ORDERS_0 = partition_of()

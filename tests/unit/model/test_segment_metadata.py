@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadataUpdate
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState
 from tests.doubles.segments import FINISHED, STARTED, partition_of, segment_of, update_of
 
 PARTITION = partition_of()

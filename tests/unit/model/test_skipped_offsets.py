@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets, decision_about, not_skipped
+from include.tiering.model.histories import OffsetRange, SkippedOffsets, decision_about, not_skipped
 
 _OFFSETS = st.integers(0, 40)
 

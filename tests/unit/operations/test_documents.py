@@ -14,10 +14,9 @@ from include.tiering.copying.plan_report import present_plan
 from include.tiering.copying.report import CopyRun, present_copy
 from include.tiering.copying.scan_report import present_scan
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment
-from include.tiering.model.cost import CostEstimate
+from include.tiering.model.histories import OffsetRange
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.lag import PartitionLag
-from include.tiering.model.skipped_offsets import OffsetRange
+from include.tiering.model.sizes import CostEstimate, PartitionLag
 from include.tiering.operations.partition_readiness import NotReady, PartitionReadiness
 from include.tiering.operations.readiness import Check, Readiness
 from include.tiering.operations.ready_report import present_ready, waiting_lines
@@ -27,7 +26,7 @@ from include.tiering.reading.report import present_fetch, present_records
 from include.tiering.runs.cluster_log_dirs import KnownLogDir
 from include.tiering.runs.contract import PlannedPartition, PlannedSegment, SegmentOutcome
 from include.tiering.segments.failed_copies import FailedCopy, Loss
-from include.tiering.segments.topic_deletions_contract import TopicDeletion
+from include.tiering.segments.topics import TopicDeletion
 from include.tiering.settings import load_settings
 from include.tiering.sizes.compare_tiers import DuplicateBytes, TierComparison
 from include.tiering.sizes.describe_log_dirs import LogDirDescription, ReplicaSize

@@ -21,12 +21,12 @@ from include.tiering.kafka.log_dirs.contract import (
 )
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.operations.partition_readiness import NotReady, PartitionReadiness, partition_readiness
 from include.tiering.runs.contract import PlannedPartition, PlannedSegment
 from include.tiering.segments.failed_copies import FailedCopy
-from include.tiering.segments.topic_deletions_contract import TopicDeletion
+from include.tiering.segments.topics import TopicDeletion
 from tests.doubles.segments import segment_of
 
 EPOCHS = LeaderEpochs.of([(0, 0)])

@@ -9,8 +9,8 @@ from include.tiering.copying.skip_offsets import Skip
 from include.tiering.expiration import delete_records_report as delete_records
 from include.tiering.expiration import report as expire
 from include.tiering.expiration.truncate import Truncation
-from include.tiering.model.skipped_offsets import OffsetRange
-from include.tiering.model.store_marker import StoreMarker
+from include.tiering.model.histories import OffsetRange
+from include.tiering.model.ownership import StoreMarker
 from include.tiering.recovery import adopt_report as adopt
 from include.tiering.recovery import rebuild_report as rebuild
 from include.tiering.recovery.plan_adoption import AdoptionPlan, PartitionAdoption

@@ -9,8 +9,7 @@ from include.tiering.copying.plan_report import present_plan
 from include.tiering.copying.report import CopyRun, present_copy
 from include.tiering.expiration.plan_expiration import WaitingPartition, Waits
 from include.tiering.expiration.report import ExpireRun, present_expire
-from include.tiering.model.lag import PartitionLag
-from include.tiering.model.sizes import PartitionSize
+from include.tiering.model.sizes import PartitionLag, PartitionSize
 from include.tiering.operations.diagnose import Cause, Diagnosis
 from include.tiering.operations.doctor_report import present_doctor
 from include.tiering.operations.partition_readiness import NotReady, PartitionReadiness

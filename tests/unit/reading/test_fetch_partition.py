@@ -7,13 +7,10 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from include.tiering.model.divergence import Divergence, Followed, SeenBy, SeenDivergence
+from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenBy, SeenDivergence
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.skipped_offsets import OffsetRange
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.reading.fetch_partition import FetchedSegment, fetch_partition
 from include.tiering.segments.contract import PartitionTruth, SegmentRow

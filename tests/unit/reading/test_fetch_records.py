@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import OffsetOutOfRangeError, RemoteChecksumError
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.histories import OffsetRange, SkippedOffsets
+from include.tiering.model.segment_metadata import Verdict
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.quotas.scopes import QuotaKind, QuotaLevel, Scope

@@ -9,12 +9,9 @@ from sqlalchemy import Engine, select
 
 from include.tiering.database.schema import events
 from include.tiering.errors import RemoteStorageUnavailableError
-from include.tiering.model.divergence import SeenBy, SeenDivergence
-from include.tiering.model.fence import Fence, LeaseRole
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.histories import OffsetRange, SeenBy, SeenDivergence
+from include.tiering.model.ownership import Fence, LeaseRole, TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
 from include.tiering.recovery.adopt import Adoption, AdoptionReport, AdoptionStep
 from include.tiering.recovery.plan_adoption import AdoptionPlan, plan_adoption
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery

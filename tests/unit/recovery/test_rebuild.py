@@ -17,10 +17,10 @@ from include.tiering.database.schema import (
     topics,
 )
 from include.tiering.errors import ForeignStoreError, RemoteStorageUnavailableError, StateConflictError
+from include.tiering.model.histories import OffsetRange
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.recovered_log import Obstacle
-from include.tiering.model.skipped_offsets import OffsetRange
-from include.tiering.model.store_marker import StoreMarker
 from include.tiering.recovery.plan_rebuild import plan_rebuild
 from include.tiering.recovery.rebuild import Rebuild, RebuildReport, RebuildStep
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import ForeignStoreError
-from include.tiering.model.store_marker import RaisedBy, StoreMarker, StorePlace
+from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.file import FileObjectStore

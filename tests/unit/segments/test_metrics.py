@@ -1,7 +1,6 @@
 """What failed and what is lost, by topic; what is over is shown as 0."""
 
-from include.tiering.segments.failed_copies import FailedCopy
-from include.tiering.segments.metrics import FAILED_SEGMENTS, LOST_OFFSETS, publish_failed_copies
+from include.tiering.segments.failed_copies import FAILED_SEGMENTS, LOST_OFFSETS, FailedCopy, publish_failed_copies
 from tests.doubles.segments import FINISHED, partition_of, segment_of
 
 

@@ -8,8 +8,8 @@ from include.tiering.errors import ClusterFactsError
 from include.tiering.kafka.cluster.contract import TopicFacts
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, ScanReport
 from include.tiering.model.ids import Uuid
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.segments.own_topics import SeenOwners, owner_seen, register_owners
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.segments.topics import SeenOwners, owner_seen, register_owners
 from tests.doubles.memory_source import MemorySource
 
 NONE, PLATFORM, HANDING_OVER, BROKER = TopicOwner

@@ -12,8 +12,7 @@ from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.retention import DeletionReason
 from include.tiering.runs.deletion_contract import PlannedExpiration
-from include.tiering.segments.topic_deletions_contract import TopicDeletion
-from include.tiering.segments.topic_standing import TopicStanding, TopicWatch
+from include.tiering.segments.topics import TopicDeletion, TopicStanding, TopicWatch
 from tests.doubles.expirations import planned_deletion
 from tests.doubles.memory_topic_deletions import SEEN_MS, MemoryTopicDeletions
 from tests.doubles.model_brokers import ModelBrokers

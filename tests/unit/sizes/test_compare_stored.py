@@ -7,9 +7,7 @@ import pytest
 
 from include.tiering.errors import RemoteStorageUnavailableError
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
@@ -17,7 +15,7 @@ from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.segments.contract import SegmentRow
-from include.tiering.segments.suspicion import Suspicion, explains_length, manifest_suspicion
+from include.tiering.segments.stored_copies import Suspicion, explains_length, manifest_suspicion
 from include.tiering.sizes.compare_stored import settle_stored
 from include.tiering.verification.size_rules import STORED_RULES
 from tests.doubles.memory_metadata import MemoryMetadata

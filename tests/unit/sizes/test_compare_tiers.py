@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanReport
+from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.lag import PartitionLag
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.sizes import PartitionLag
 from include.tiering.segments.contract import PartitionTruth
 from include.tiering.sizes.compare_tiers import DuplicateBytes, compare_tiers
 from tests.doubles.sample_values import ORDERS_0, SCAN_ERROR, replica

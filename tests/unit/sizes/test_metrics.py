@@ -4,9 +4,7 @@ from decimal import Decimal
 
 from prometheus_client import CollectorRegistry
 
-from include.tiering.model.cost import CostEstimate
-from include.tiering.model.lag import PartitionLag
-from include.tiering.model.sizes import PartitionStates, partition_states
+from include.tiering.model.sizes import CostEstimate, PartitionLag, PartitionStates, partition_states
 from include.tiering.sizes.metrics import SizeGauges
 from include.tiering.telemetry.recorder import PrometheusRecorder
 from tests.doubles.segments import DELETE_STARTED, FINISHED, STARTED, partition_of, segment_of

@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize, partition_states
-from include.tiering.model.verdict import Verdict
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.sizes.recompute_sizes import SETTLE_ATTEMPTS, SizeComparison, SizeDifference, compare_sizes
 from include.tiering.verification.size_rules import SIZE_RULES, explain_size

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from include.tiering.model.depth import Depth
+from include.tiering.model.segment_metadata import Depth
 from include.tiering.verification.measures import SegmentMeasure
 from spark_jobs.measured_segments import measure_from_json, measure_to_json
 

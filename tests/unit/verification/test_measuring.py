@@ -19,11 +19,10 @@ from include.tiering.errors import (
 from include.tiering.formats import offset_index
 from include.tiering.formats.log_end import iter_headers
 from include.tiering.formats.record_batch import HEADER_SIZE
-from include.tiering.model.depth import Depth
+from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_data import IndexType
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
+from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout

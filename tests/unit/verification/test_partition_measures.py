@@ -6,12 +6,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.model.divergence import Divergence, Followed, SeenBy, SeenDivergence
+from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenBy, SeenDivergence, SkippedOffsets
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from include.tiering.verification.judge import BrokenRule, QualityFinding
 from include.tiering.verification.partition_measures import MAX_NAMED_FAULTS, PartitionMeasure, measure_partition
 from include.tiering.verification.partition_rules import PARTITION_RULES, findings_of_partition

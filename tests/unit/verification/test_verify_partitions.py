@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification.partition_rules import PARTITION_RULES
 from include.tiering.verification.verify_partitions import GROUP_PARTITIONS, PartitionReport, verify_partitions

@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import ForeignStoreError, JudgeError, RemoteStorageUnavailableError
-from include.tiering.model.depth import Depth
+from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.ids import RemoteLogSegmentId
-from include.tiering.model.segment_state import RemoteLogSegmentState
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
-from include.tiering.model.store_marker import StoreMarker
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import StoreMarker
+from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentState, Verdict
 from include.tiering.remote_storage.file import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.marker import MARKER_KEY, GuardedStorage

@@ -6,7 +6,7 @@ from typing import Final
 from include.tiering.handover.checks.handover_check import CheckOutcome, NamedCheck, Remark
 from include.tiering.handover.checks.handover_facts import UNLIMITED, HandoverFacts
 from include.tiering.handover.handover import HandoverStep
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
 
 STORAGE_MANAGERS: Final = {
     "aiven": "io.aiven.kafka.tieredstorage.RemoteStorageManager",

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 from include.tiering.model.ids import Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
 
 UNLIMITED = -1
 

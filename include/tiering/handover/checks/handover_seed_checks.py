@@ -7,8 +7,8 @@ from typing import Final
 from include.tiering.handover.checks.handover_check import CheckOutcome, NamedCheck, Remark
 from include.tiering.handover.checks.handover_facts import UNLIMITED, HandoverFacts, PartitionFacts, SeededSegment
 from include.tiering.handover.handover import HandoverStep
-from include.tiering.model.topic_owner import TopicOwner
-from include.tiering.model.verdict import Verdict
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segment_metadata import Verdict
 
 _GATE: Final = frozenset({HandoverStep.GATE, HandoverStep.RECHECK})
 _MOST_OFFSETS: Final = 2**31 - 1

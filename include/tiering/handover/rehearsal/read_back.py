@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from include.tiering.broker_process.sample import PartitionSample
 from include.tiering.handover.local_retention import next_local_start
-from include.tiering.model.record_digest import RangeDigest, RecordDigest, SeenRecord
+from include.tiering.model.segment_data import RangeDigest, RecordDigest, SeenRecord
 
 SegmentDigests = Mapping[int, RangeDigest]
 """By base offset; a segment of which a consumer gets no record is absent."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.record_digest import SeenRecord
+from include.tiering.model.segment_data import SeenRecord
 
 
 class ServedRecords(Protocol):

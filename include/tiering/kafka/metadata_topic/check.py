@@ -19,8 +19,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from include.tiering.errors import PublicationRefusedError
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 
 _SEGMENT, _UPDATE = 0, 1
 _IDS: Final = struct.Struct(">16siB16sB")

@@ -5,9 +5,8 @@ from typing import TypeVar
 
 from include.tiering.errors import RemoteResourceNotFoundError, RemoteStorageError
 from include.tiering.formats.crc32c import extend_crc32c
-from include.tiering.model.depth import Depth
 from include.tiering.model.segment_data import IndexType
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.absent import absent_kinds
 from include.tiering.remote_storage.contract import (

@@ -20,9 +20,12 @@ from include.tiering.kafka.metadata_topic.check import Meant, require_sound
 from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.partition_delete_state import RemotePartitionDeleteState
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
-from include.tiering.model.segment_state import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState,
+    RemotePartitionDeleteState,
+)
 from tests.doubles.broker_data import expected
 from tests.doubles.mutated_records import mutated_values
 from tests.doubles.sample_values import segment_row

@@ -1,21 +1,157 @@
-"""Where the source's log stopped to continue what was archived, and which of the two histories answers for an offset.
+"""Which offsets an archive holds, of which history they are, and which it goes on without.
 
-After an unclean leader election the source has other records under offsets that are remote already. That is a property
-of the archive: it stays true when the source forgets those offsets. So it is recorded when it is first seen, and the
-partition waits until a person decides from which offset on the archive follows the source.
+*Skipped offsets* are offsets that the source lost before they were copied. A decision permits the gap; it does not say
+that there is one. What the source has after all is copied, and then answers.
+
+*Lineage* tells which segments belong to the log as it is today, and which to a branch that a leader change cut off.
+Source: Kafka's remote log manager: the leader epoch filter of an expiration run, and the test whether a segment lies
+within the leader's epochs.
+
+*Divergence*: where the source's log stopped to continue what was archived. After an unclean leader election the source
+has other records under offsets that are remote already. That is a property of the archive: it stays true when the
+source forgets those offsets. So it is recorded when it is first seen, and the partition waits until a person decides
+from which offset on the archive follows the source.
 
 Each decision begins a *history*: history 0 is what was archived before any, the others have the number of their
 divergence. An offset belongs to the newest history that begins at or below it. What an older history holds from there
 on stays remote under its leader epochs and answers to nobody who does not ask for one of these.
+
+At the end: how a segment follows the one before it in its partition.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import pairwise
+from typing import NamedTuple, Self
 
-from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.leader_epochs import LeaderEpochEntry, LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange, without
+
+
+class OffsetRange(NamedTuple):
+    """Both inclusive."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.first}..{self.last}"
+
+    @property
+    def size(self) -> int:
+        return self.last - self.first + 1
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedOffsets:
+    """One decision about a partition. `recorded_at_ms` is a time of the database.
+
+    Raises:
+        ValueError: a negative offset, or no offset at all.
+    """
+
+    offsets: OffsetRange
+    reason: str
+    author: str
+    recorded_at_ms: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.offsets.first <= self.offsets.last:
+            raise ValueError(f"offsets {self.offsets} are no hole")
+
+
+def not_skipped(first_offset: int, last_offset: int, decisions: Sequence[SkippedOffsets]) -> tuple[OffsetRange, ...]:
+    """What of the offsets from first to last, both inclusive, no decision covers, ascending. Empty if all is covered.
+
+    Decisions may come in any order, and overlap.
+    """
+    return without(OffsetRange(first_offset, last_offset), [decision.offsets for decision in decisions])
+
+
+def without(offsets: OffsetRange, holes: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """What is left of the range without the holes, ascending. Holes may come in any order, and overlap."""
+    first_offset, last_offset = offsets
+    left = []
+    for hole in sorted(holes):
+        if hole.first > first_offset:
+            left.append(OffsetRange(first_offset, min(hole.first - 1, last_offset)))
+        first_offset = max(first_offset, hole.last + 1)
+    left.append(OffsetRange(first_offset, last_offset))
+    return tuple(part for part in left if part.first <= part.last)
+
+
+def decision_about(offset: int, decisions: Sequence[SkippedOffsets]) -> SkippedOffsets | None:
+    """The decision that covers this offset."""
+    return next((one for one in decisions if one.offsets.first <= offset <= one.offsets.last), None)
+
+
+def with_records(history: LeaderEpochs) -> LeaderEpochs:
+    """Without the epochs that hold no record: of entries with one start offset the one with the highest epoch stays."""
+    entries = history.entries
+    kept = tuple(entry for entry, after in pairwise(entries) if entry.start_offset != after.start_offset)
+    return LeaderEpochs(kept + entries[-1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The epochs of one log, those without a record left out, and where that log ends.
+
+    `log_end_offset` is exclusive. None asks nothing about the end: an archive must not call its own segments foreign
+    because a broker lost its log.
+    """
+
+    leader_epochs: LeaderEpochs
+    log_end_offset: int | None = None
+    _places: dict[int, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        places = {entry.epoch: place for place, entry in enumerate(self.leader_epochs)}
+        object.__setattr__(self, "_places", places)
+
+    @classmethod
+    def of(cls, history: LeaderEpochs, *, log_start_offset: int, log_end_offset: int | None = None) -> Self:
+        """The part of `history` from the log start (inclusive) on, as a leader's epoch cache would hold it."""
+        return cls(with_records(history.truncated_from_start(log_start_offset)), log_end_offset)
+
+    @property
+    def first_epoch(self) -> int | None:
+        """The epoch at the log start; None if nothing is known."""
+        entries = self.leader_epochs.entries
+        return entries[0].epoch if entries else None
+
+    def holds(self, segment: RemoteLogSegmentMetadata) -> bool:
+        """Whether from the first offset of this lineage on, the segment's records were written under these epochs.
+
+        What the segment holds before that offset is not compared: the history below a log start is forgotten, and a
+        segment that overlaps it must still be expired (KAFKA-16511).
+        """
+        if self.log_end_offset is not None and segment.end_offset >= self.log_end_offset:
+            return False
+        if self.first_epoch is None:
+            return False
+        compared = [entry for entry in with_records(segment.segment_leader_epochs) if entry.epoch >= self.first_epoch]
+        if not compared or not all(entry.epoch in self._places for entry in compared):
+            return False
+        return (
+            not self._begins_too_early(compared[0])
+            and all(self._next_of(entry) == after for entry, after in pairwise(compared))
+            and not self._ends_too_late(compared[-1], segment.end_offset)
+        )
+
+    def _begins_too_early(self, entry: LeaderEpochEntry) -> bool:
+        """The first epoch of a lineage may have begun before the log start: nothing is too early for it."""
+        place = self._places[entry.epoch]
+        return place > 0 and entry.start_offset < self.leader_epochs.entries[place].start_offset
+
+    def _ends_too_late(self, entry: LeaderEpochEntry, end_offset: int) -> bool:
+        after = self._next_of(entry)
+        return after is not None and end_offset >= after.start_offset
+
+    def _next_of(self, entry: LeaderEpochEntry) -> LeaderEpochEntry | None:
+        place = self._places[entry.epoch] + 1
+        return self.leader_epochs.entries[place] if place < len(self.leader_epochs) else None
+
 
 FIRST_HISTORY = 0
 """The number of what was archived before any decision."""
@@ -247,3 +383,45 @@ def _epochs(epochs: tuple[int, ...]) -> str:
     if not epochs:
         return "none known"
     return f"epoch {epochs[0]}" if len(epochs) == 1 else f"epochs {', '.join(map(str, epochs))}"
+
+
+def missing_offsets(
+    previous: RemoteLogSegmentMetadata | None,
+    current: RemoteLogSegmentMetadata,
+    decisions: Sequence[SkippedOffsets] = (),
+) -> tuple[OffsetRange, ...]:
+    """Offsets after `previous` and before `current`, which nobody holds and nobody decided to go on without.
+
+    The first segment misses nothing.
+    """
+    if previous is None:
+        return ()
+    return not_skipped(previous.end_offset + 1, current.start_offset - 1, decisions)
+
+
+def unexplained_overlap(previous: RemoteLogSegmentMetadata | None, current: RemoteLogSegmentMetadata) -> int:
+    """Offsets that both hold, unless a change of the leader explains them.
+
+    Replicas roll at different offsets: the first segment taken from a new leader is taken whole and begins before the
+    previous one's end. It shows by another broker id or by a later leader epoch, and it brings new offsets.
+    """
+    if previous is None or current.start_offset > previous.end_offset:
+        return 0
+    led_by_another = (
+        current.broker_id != previous.broker_id
+        or current.segment_leader_epochs.entries[-1].epoch > previous.segment_leader_epochs.entries[-1].epoch
+    )
+    if led_by_another and current.end_offset > previous.end_offset:
+        return 0
+    return min(previous.end_offset, current.end_offset) - current.start_offset + 1
+
+
+def leader_epochs_back(previous: RemoteLogSegmentMetadata | None, current: RemoteLogSegmentMetadata) -> int:
+    """By how much the leader epoch falls at the first offset that `previous` does not hold."""
+    if previous is None:
+        return 0
+    first_new = min(max(current.start_offset, previous.end_offset + 1), current.end_offset)
+    epochs = current.segment_leader_epochs
+    epoch = epochs.epoch_for(first_new)
+    continued = epochs.entries[0].epoch if epoch is None else epoch
+    return max(0, previous.segment_leader_epochs.entries[-1].epoch - continued)

@@ -1,9 +1,14 @@
 """How one segment follows another: gaps, overlaps after a change of the leader, falling epochs."""
 
+from include.tiering.model.histories import (
+    OffsetRange,
+    SkippedOffsets,
+    leader_epochs_back,
+    missing_offsets,
+    unexplained_overlap,
+)
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.model.skipped_offsets import OffsetRange, SkippedOffsets
-from include.tiering.segments.succession import leader_epochs_back, missing_offsets, unexplained_overlap
 from tests.doubles.storage_segments import some_metadata
 
 

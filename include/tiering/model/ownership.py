@@ -1,15 +1,62 @@
-"""Which database owns a store, and where the keys of its segments lie: what the marker object and the database say.
+"""Who may change what: the owner of a topic, who began a segment, the fence of a partition, the owner of a store.
 
-The generation grows with every run that plans to write or delete, and each has a random token of its own. So of two
-databases that were one once (a copy, a backup that was restored) the first that plans is the owner, and the other one
-is refused from then on.
+A store belongs to one database. Its marker object and the database both say which one, and where the keys of the
+store's segments lie. The generation grows with every run that plans to write or delete, and each has a random token of
+its own. So of two databases that were one once (a copy, a backup that was restored) the first that plans is the owner,
+and the other one is refused from then on.
 """
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 from include.tiering.errors import ForeignStoreError, StorePlaceUnknownError, printable
+from include.tiering.model.ids import TopicIdPartition
 from include.tiering.units import format_utc
+
+
+class TopicOwner(StrEnum):
+    """One owner at a time, so that no segment is copied or expired by two.
+
+    NONE: nobody; PLATFORM: we do; HANDING_OVER: nobody, our leases are drained; BROKER: Kafka does.
+    """
+
+    NONE = "none"
+    PLATFORM = "platform"
+    HANDING_OVER = "handing-over"
+    BROKER = "broker"
+
+
+class SegmentOrigin(StrEnum):
+    """It never changes: what a broker began is the broker's to delete, whoever owns the topic later."""
+
+    PLATFORM = "platform"
+    BROKER = "broker"
+
+
+class LeaseRole(StrEnum):
+    """What the holder of a lease does with the partition. As in Kafka, one copies while another expires.
+
+    Each role has its own leases and tokens. Where two want the same segment, compare-and-set on its state decides.
+    PUBLISH changes no segment: its holder is the one who writes about the partition into the metadata topic.
+    """
+
+    COPY = "copy"
+    EXPIRE = "expire"
+    PUBLISH = "publish"
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Right to change one partition in one role.
+
+    A change with a token that is not the newest of its role fails with LeaseLostError.
+    """
+
+    topic_id_partition: TopicIdPartition
+    token: int
+    role: LeaseRole = LeaseRole.COPY
+
 
 NOT_RECORDED: Final = (
     "the database does not say where the keys of its store lie: run ./tiering migrate, which looks at segments there"

@@ -1,17 +1,27 @@
-"""Which metadata topic was read, and how far each of its partitions."""
+"""Which metadata topic was read, how far each of its partitions, and what follows once everything was read.
 
-from collections.abc import Mapping
+What follows: whose a topic is, what brokers deleted of ours, what is told of no more.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, and_, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, delete, exists, insert, select, text, update
 
+from include.tiering.database.clock import NowMs
 from include.tiering.database.events import record_event
-from include.tiering.database.partition_rows import partition_from
+from include.tiering.database.partition_rows import lock_partition, of_partition, partition_from
 from include.tiering.database.schema import (
     PARTITION_TOTAL,
+    broker_epochs,
     ingested_records,
     metadata_positions,
     metadata_topics,
+    quality_results,
+    segment_epochs,
+    segments,
     size_counters,
     topics,
 )
@@ -20,13 +30,19 @@ from include.tiering.errors import StateConflictError
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds
 from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.topic_owner import TopicOwner
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
 from include.tiering.segments.ingestion_contract import (
     LOST,
     IngestPosition,
     MetadataTopicIdentity,
     RecordOutcome,
 )
+from include.tiering.segments.sql_changes import TIME_OF_STATE
+from include.tiering.segments.sql_partitions import count_in, count_out
+from include.tiering.segments.sql_queries import segment_row_of
+from include.tiering.segments.sql_verdicts import refresh_stop
+from include.tiering.segments.values import SegmentRow
 
 EVENT: Final = "ingest"
 INGESTER: Final = "ingest"
@@ -37,7 +53,7 @@ _ONE: Final = select(metadata_positions).where(
 )
 _LOCKED: Final = _ONE.with_for_update()
 _ALL: Final = select(metadata_positions).where(_OF_CLUSTER).order_by(metadata_positions.c.metadata_partition)
-_CHANGE: Final = update(metadata_positions).where(
+_CHANGE_POSITION: Final = update(metadata_positions).where(
     _OF_CLUSTER, metadata_positions.c.metadata_partition == bindparam("of_number")
 )
 _TOPIC: Final = select(metadata_topics).where(metadata_topics.c.cluster_id == bindparam("of_cluster"))
@@ -45,7 +61,7 @@ _OWNER: Final = select(topics.c.owner).where(
     topics.c.cluster_id == bindparam("of_cluster"), topics.c.topic_id == bindparam("of_topic")
 )
 
-_OF_BROKERS: Final = (
+_PARTITIONS_OF_BROKERS: Final = (
     select(size_counters.c.topic_id, size_counters.c.partition, topics.c.name)
     .join(
         topics,
@@ -87,12 +103,12 @@ def move_position(connection: Connection, cluster_id: str, position: IngestPosit
     if next_offset > position.next_offset:
         values["stopped"] = None
     key = {"of_cluster": cluster_id, "of_number": position.metadata_partition}
-    connection.execute(_CHANGE, key | values)
+    connection.execute(_CHANGE_POSITION, key | values)
 
 
 def end_rereading(connection: Connection, cluster_id: str, number: int) -> None:
     """It was read again to the end."""
-    connection.execute(_CHANGE, {"of_cluster": cluster_id, "of_number": number, "rereading_to": None})
+    connection.execute(_CHANGE_POSITION, {"of_cluster": cluster_id, "of_number": number, "rereading_to": None})
 
 
 def count_outcomes(connection: Connection, cluster_id: str, number: int, outcomes: Mapping[RecordOutcome, int]) -> None:
@@ -150,11 +166,11 @@ def _look_at_partition(
 ) -> None:
     lost = _loss(position, seen)
     key = {"of_cluster": cluster_id, "of_number": position.metadata_partition}
-    connection.execute(_CHANGE, key | {"end_offset": seen.end, "looked_at_ms": now_ms})
+    connection.execute(_CHANGE_POSITION, key | {"end_offset": seen.end, "looked_at_ms": now_ms})
     if lost is not None:
         stop_position(connection, cluster_id, position, lost, now_ms)
     elif position.is_lost:
-        connection.execute(_CHANGE, key | {"stopped": None})
+        connection.execute(_CHANGE_POSITION, key | {"stopped": None})
 
 
 def stop_position(connection: Connection, cluster_id: str, position: IngestPosition, reason: str, now_ms: int) -> None:
@@ -163,7 +179,7 @@ def stop_position(connection: Connection, cluster_id: str, position: IngestPosit
     if position.stopped == reason:
         return
     key = {"of_cluster": cluster_id, "of_number": position.metadata_partition}
-    connection.execute(_CHANGE, key | {"stopped": reason})
+    connection.execute(_CHANGE_POSITION, key | {"stopped": reason})
     say(connection, cluster_id, f"{METADATA_TOPIC}-{position.metadata_partition}", f"stopped: {reason}", now_ms)
 
 
@@ -202,7 +218,7 @@ def unread_partitions(connection: Connection, cluster_id: str) -> dict[TopicIdPa
     if len(positions) == topic.partition_count and all(one.is_complete for one in positions.values()):
         return {}
     unread = {}
-    for row in connection.execute(_OF_BROKERS, {"of_cluster": cluster_id}):
+    for row in connection.execute(_PARTITIONS_OF_BROKERS, {"of_cluster": cluster_id}):
         partition = partition_from(row.topic_id, row.partition, row.name)
         why = _why_incomplete(positions, metadata_partition_of(partition, topic.partition_count))
         if why is not None:
@@ -270,3 +286,124 @@ def _position_of(row: Row[Any]) -> IngestPosition:
     return IngestPosition(
         row.metadata_partition, row.next_offset, row.end_offset, row.looked_at_ms, row.stopped, row.rereading_to
     )
+
+
+_TOMBSTONE: Final = int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
+_DELETED: Final = (RemoteLogSegmentState.DELETE_SEGMENT_STARTED, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
+_SAME_TOPIC: Final = and_(topics.c.cluster_id == segments.c.cluster_id, topics.c.topic_id == segments.c.topic_id)
+# The conditions of the partial indexes, word for word: SQLite uses them for nothing else.
+_OF_BROKERS: Final = text("origin = 'broker'")
+_BEHIND_BROKERS: Final = text("origin = 'platform' AND broker_state > state")
+_IN_ORDER: Final = (segments.c.topic_id, segments.c.partition, segments.c.segment_key)
+_CHANGE_SEGMENT: Final = update(segments).where(segments.c.segment_key == bindparam("of_key"))
+_AT_ONCE: Final = 500
+
+
+def give_to_brokers(connection: Connection, cluster_id: str, now_ms: int, author: str) -> Iterator[str]:
+    """Topics with a live segment of a broker's that we, or nobody, own."""
+    live = exists(
+        select(segments.c.segment_key)
+        .where(_OF_BROKERS, segments.c.cluster_id == topics.c.cluster_id, segments.c.topic_id == topics.c.topic_id)
+        .where(segments.c.state < _TOMBSTONE)
+        .correlate(topics)
+    )
+    query = (
+        select(topics.c.topic_id, topics.c.name, topics.c.owner)
+        .where(topics.c.cluster_id == cluster_id, live)
+        .where(topics.c.owner.in_((TopicOwner.NONE, TopicOwner.PLATFORM)))
+        .order_by(topics.c.name, topics.c.topic_id)
+        .with_for_update(of=topics)
+    )
+    for topic_id, name, owner in connection.execute(query).all():
+        change = update(topics).where(topics.c.cluster_id == cluster_id, topics.c.topic_id == topic_id)
+        connection.execute(change.values(owner=TopicOwner.BROKER))
+        detail = f"{owner} -> {TopicOwner.BROKER}: a broker tiers it, by its metadata topic"
+        record_event(connection, cluster_id, "owner", f"{name} ({topic_id})", detail, author, now_ms)
+        yield f"topic {name}: owner {detail}"
+
+
+def follow_brokers(connection: Connection, cluster_id: str, now_ms: NowMs, author: str) -> Iterator[str]:
+    """Our segments of topics that brokers own, in the states that brokers brought them to."""
+    query = (
+        select(segments, topics.c.name)
+        .join(topics, _SAME_TOPIC)
+        .where(_BEHIND_BROKERS, segments.c.cluster_id == cluster_id, topics.c.owner == TopicOwner.BROKER)
+        .where(segments.c.broker_state >= int(RemoteLogSegmentState.DELETE_SEGMENT_STARTED))
+        .order_by(*_IN_ORDER)
+    )
+    rows = connection.execute(query).all()
+    for key, group in groupby(rows, key=lambda row: (row.topic_id, row.partition, row.name)):
+        partition = partition_from(*key)
+        lock_partition(connection, cluster_id, partition)
+        followed = [(row.segment_key, segment_row_of(row)) for row in group]
+        _follow(connection, cluster_id, partition, followed, now_ms(connection))
+        told = f"brokers delete {len(followed)} of our segments"
+        say(connection, cluster_id, f"{partition} ({partition.topic_id})", told, now_ms(connection), author)
+        yield f"{partition}: {told}"
+
+
+def forget_untold(
+    connection: Connection, cluster_id: str, metadata_partition: int, partition_count: int, now_ms: int
+) -> list[str]:
+    """Remove segments of brokers that no record told of since the topic was read again, of the user partitions that
+    belong to a metadata partition."""
+    untold = (
+        select(segments, topics.c.name)
+        .join(topics, _SAME_TOPIC)
+        .where(_OF_BROKERS, segments.c.cluster_id == cluster_id, segments.c.broker_state.is_(None))
+        .order_by(*_IN_ORDER)
+    )
+    rows = connection.execute(untold).all()
+    findings = []
+    for key, group in groupby(rows, key=lambda row: (row.topic_id, row.partition, row.name)):
+        partition = partition_from(*key)
+        if metadata_partition_of(partition, partition_count) != metadata_partition:
+            continue
+        lock_partition(connection, cluster_id, partition)
+        gone = list(group)
+        live = [row for row in gone if row.state != _TOMBSTONE]
+        if live:
+            count_out(connection, cluster_id, *(segment_row_of(row).metadata for row in live))
+            told = f"{len(live)} segments of brokers are told of no more, and were removed from the metadata"
+            say(connection, cluster_id, f"{partition} ({partition.topic_id})", told, now_ms)
+            findings.append(f"{partition}: {told}")
+        for first in range(0, len(gone), _AT_ONCE):
+            _forget(connection, cluster_id, partition, gone[first : first + _AT_ONCE])
+        refresh_stop(connection, cluster_id, partition)
+    return findings
+
+
+def forget_brokers_word(connection: Connection, cluster_id: str) -> None:
+    """What brokers said of any segment: it is read again."""
+    told = and_(segments.c.cluster_id == cluster_id, segments.c.broker_state.is_not(None))
+    referred = and_(segment_epochs.c.cluster_id == cluster_id, segment_epochs.c.broker_reference.is_not(None))
+    connection.execute(update(segments).where(told).values(broker_state=None))
+    connection.execute(update(segment_epochs).where(referred).values(broker_reference=None))
+    connection.execute(delete(broker_epochs).where(broker_epochs.c.cluster_id == cluster_id))
+
+
+def _follow(
+    connection: Connection,
+    cluster_id: str,
+    partition: TopicIdPartition,
+    followed: list[tuple[int, SegmentRow]],
+    now_ms: int,
+) -> None:
+    before = [row.metadata for _, row in followed if row.broker_state is not None]
+    after = [replace(row.metadata, state=row.broker_state) for _, row in followed if row.broker_state is not None]
+    for (key, row), one in zip(followed, after, strict=True):
+        times = {TIME_OF_STATE[state]: now_ms for state in _DELETED if row.metadata.state < state <= one.state}
+        connection.execute(_CHANGE_SEGMENT, {"of_key": key, "state": int(one.state)} | times)
+    count_out(connection, cluster_id, *before)
+    count_in(connection, cluster_id, *after)
+    if any(row.verdict is Verdict.FAILED for _, row in followed):
+        refresh_stop(connection, cluster_id, partition)
+
+
+def _forget(connection: Connection, cluster_id: str, partition: TopicIdPartition, rows: Sequence[Row[Any]]) -> None:
+    keys = [row.segment_key for row in rows]
+    results = of_partition(quality_results, cluster_id, partition)
+    ids = [row.segment_id for row in rows]
+    connection.execute(delete(quality_results).where(results, quality_results.c.segment_id.in_(ids)))
+    connection.execute(delete(segment_epochs).where(segment_epochs.c.segment_key.in_(keys)))
+    connection.execute(delete(segments).where(segments.c.segment_key.in_(keys)))

@@ -1,0 +1,327 @@
+"""Whether the store has the copies that the metadata describe: every object, the right lengths and checksums.
+
+- `WholeCopy` asks it of one segment. A log that was compressed or encrypted on its way is read back.
+- `StoreWitness` asks for another segment of the store before one that is missing is taken for lost. A segment of which
+  every object is there was damaged, not lost: the store shows that it is ours. If one is missing, or has no bytes, the
+  marker is read, and a segment that passed is looked for, of the same partition where there is one. It proves something
+  if it is whole: every object, the log in its full length, the manifest of this segment. Else the store is in doubt: a
+  mirror that is under way has some objects of everything. Where nothing has passed, there is nobody to ask.
+- `prove_place` asks it of segments of every partition before the place of a store changes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain
+from typing import Final
+
+from include.tiering.errors import (
+    FormatError,
+    RemoteResourceNotFoundError,
+    RemoteStorageError,
+    SegmentKeyError,
+    StoreInDoubtError,
+)
+from include.tiering.formats.crc32c import extend_crc32c
+from include.tiering.formats.manifest import parse_manifest
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
+from include.tiering.quotas.contract import Quotas, UnlimitedBytes
+from include.tiering.remote_storage.absent import absent_kinds
+from include.tiering.remote_storage.contract import KeptObject, ObjectKind, RemoteStorage, SegmentReader, StoredObject
+from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
+
+
+class Suspicion(StrEnum):
+    """Columns of `StoredMeasure`."""
+
+    MISSING = "missing"
+    UNKNOWN = "unknown"
+    OTHER_SIZE = "other_size"
+    OTHER_EPOCHS = "other_epochs"
+    UNREADABLE = "unreadable"
+
+
+def manifest_suspicion(metadata: RemoteLogSegmentMetadata, manifest: bytes) -> Suspicion | None:
+    """What a manifest says of its segment, beside what the row says: id, offsets, size and leader epochs."""
+    try:
+        described = parse_manifest(manifest).metadata
+    except FormatError:
+        return Suspicion.UNREADABLE
+    if described is None or _identity(described) != _identity(metadata):
+        return Suspicion.OTHER_EPOCHS
+    return None
+
+
+def explains_length(manifest: bytes | None, log_bytes: int, stored_bytes: int) -> bool:
+    """Whether the manifest says that a log of `log_bytes` is compressed or encrypted to `stored_bytes`."""
+    if manifest is None:
+        return False
+    try:
+        parsed = parse_manifest(manifest)
+    except FormatError:
+        return False
+    chunks = parsed.chunk_index
+    lengths = (chunks.original_file_size_bytes, chunks.stored_size_bytes)
+    return not parsed.is_plain and lengths == (log_bytes, stored_bytes)
+
+
+def _identity(metadata: RemoteLogSegmentMetadata) -> tuple[object, ...]:
+    return (
+        metadata.remote_log_segment_id,
+        metadata.start_offset,
+        metadata.end_offset,
+        metadata.segment_size_bytes,
+        metadata.segment_leader_epochs,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WholeCopy:
+    """Asks the store. What has to be read back for it is charged to the fetch quota."""
+
+    storage: RemoteStorage
+    quotas: Quotas
+
+    def fault(self, row: SegmentRow) -> str | None:
+        """Why this is no whole and right copy, in words that follow its name; None if it is one.
+
+        The log must have the length and the CRC-32C that were read from the source; of the other objects the manifest
+        says the length. A log that was compressed or encrypted on its way is read back.
+
+        Raises:
+            RemoteStorageError: retriable ones only.
+        """
+        try:
+            return self._fault(row)
+        except (RemoteStorageError, SegmentKeyError) as error:
+            if error.retriable:
+                raise
+            return f"cannot be read: {error}"
+
+    def is_in_parts(self, row: SegmentRow) -> bool:
+        """Whether an object of it is certainly not there. What is there and cannot be read is no part of anything less.
+
+        Raises:
+            RemoteStorageError: the store cannot be asked.
+        """
+        found = {one.kind for one in self.storage.stat_log_segment(row.metadata)}
+        return not self.storage.required_kinds <= found
+
+    def is_there(self, row: SegmentRow) -> bool:
+        """Whether it is a whole and right copy; not if the store cannot be asked."""
+        try:
+            return self.fault(row) is None
+        except RemoteStorageError:
+            return False
+
+    def _fault(self, row: SegmentRow) -> str | None:
+        found = {one.kind: one for one in self.storage.stat_log_segment(row.metadata)}
+        missing = sorted(self.storage.required_kinds - found.keys())
+        if missing:
+            return f"has no {', '.join(missing)} in the store"
+        if row.log_crc32c is None:
+            return "has no known checksum to compare with"
+        manifest = self.storage.fetch_manifest(row.metadata)
+        if manifest is not None and (suspicion := manifest_suspicion(row.metadata, manifest)) is not None:
+            return f"has a manifest of another segment: {suspicion}"
+        if manifest is not None:
+            stored, said = found[ObjectKind.INDEXES].size_bytes, parse_manifest(manifest).stored_indexes_bytes
+            if stored != said:
+                return f"has {stored} bytes of indexes, its manifest says {said}"
+        return self._fault_of_log(row, found[ObjectKind.LOG], manifest)
+
+    def _fault_of_log(self, row: SegmentRow, log: StoredObject, manifest: bytes | None) -> str | None:
+        expected = (row.metadata.segment_size_bytes, row.log_crc32c)
+        stored = (log.size_bytes, log.crc32c)
+        if stored != expected and explains_length(manifest, expected[0], log.size_bytes):
+            # Compressed or encrypted: the store's checksum is of other bytes than ours, so it is read.
+            stored = self._read_back(row)
+        if stored == expected:
+            return None
+        return f"has a log of {stored[0]} bytes with CRC-32C {stored[1]:08x}, not {expected[0]} with {expected[1]:08x}"
+
+    def _read_back(self, row: SegmentRow) -> tuple[int, int]:
+        limiter = self.quotas.fetch(row.metadata.broker_id, row.metadata.topic_id_partition.topic)
+        size_bytes = crc32c = 0
+        for block in self.storage.fetch_log_segment(row.metadata, limiter=limiter):
+            size_bytes, crc32c = size_bytes + len(block), extend_crc32c(crc32c, block)
+        return size_bytes, crc32c
+
+
+class StoreWitness:
+    """Asks for each partition's witness once in its life: make another one for another run. `storage` is opened when it
+    is needed."""
+
+    def __init__(self, metadata: RemoteLogMetadata, storage: Callable[[], RemoteStorage]) -> None:
+        self._metadata = metadata
+        self._storage = storage
+        self._answers: dict[TopicIdPartition, str | None] = {}
+
+    def doubt(self, segment: RemoteLogSegmentMetadata) -> str | None:
+        """Why a FINISHED segment may not be taken for lost; None if it may, or is not missing.
+
+        Raises:
+            RemoteStorageError: the store did not answer.
+            ForeignStoreError: its marker is another one.
+        """
+        if not self._absent(self._reader(segment).objects()):
+            return None
+        partition = segment.topic_id_partition
+        if partition not in self._answers:
+            self._storage().check_marker()
+            self._answers[partition] = self._answer(segment)
+        return self._answers[partition]
+
+    def doubt_or_error(self, segment: RemoteLogSegmentMetadata) -> str | None:
+        """As `doubt`; what keeps the store from being asked is one, too."""
+        try:
+            return self.doubt(segment)
+        except RemoteStorageError as error:
+            return f"the store could not be asked whether it is the right one: {error}"
+
+    def require(self, segment: RemoteLogSegmentMetadata) -> None:
+        """Raises StoreInDoubtError, and what `doubt` raises."""
+        doubt = self.doubt(segment)
+        if doubt is not None:
+            raise StoreInDoubtError(doubt)
+
+    def _answer(self, missing: RemoteLogSegmentMetadata) -> str | None:
+        witness = self._witness(missing)
+        fault = None if witness is None else self._fault(witness)
+        if witness is None or fault is None:
+            return None
+        return (
+            f"segment {missing.remote_log_segment_id} is not whole in the store, nor is"
+            f" {witness.remote_log_segment_id}, which passed: it has {fault}; is the store's disk mounted, are"
+            " remote_storage.url, layout and key_prefix right, and does no restore or sync into it still run? If both"
+            " are lost, ./tiering verify finds it"
+        )
+
+    def _witness(self, missing: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata | None:
+        """The one that passed last in the same partition, else in the first other one that has any."""
+        partition = missing.topic_id_partition
+        others = (one for one in self._metadata.partitions() if one != partition)
+        for place in chain((partition,), others):
+            rows = self._metadata.list_segments(place)
+            found = _last_passed(row for row in rows if row.metadata != missing)
+            if found is not None:
+                return found
+        return None
+
+    def _fault(self, witness: RemoteLogSegmentMetadata) -> str | None:
+        """What is wrong with the objects of a segment that passed. Its manifest alone is read."""
+        reader = self._reader(witness)
+        stored = reader.objects()
+        if absent := self._absent(stored):
+            return f"no {', '.join(absent)}"
+        manifest = reader.manifest()
+        if manifest is not None and (suspicion := manifest_suspicion(witness, manifest)) is not None:
+            return f"a manifest of another segment ({suspicion})"
+        (stored_bytes,) = (one.size_bytes for one in stored if one.kind is ObjectKind.LOG)
+        log_bytes = witness.segment_size_bytes
+        if stored_bytes != log_bytes and not explains_length(manifest, log_bytes, stored_bytes):
+            return f"a log of {stored_bytes} bytes, not {log_bytes}"
+        return None
+
+    def _absent(self, stored: Iterable[KeptObject]) -> tuple[ObjectKind, ...]:
+        return absent_kinds(stored, self._storage().required_kinds)
+
+    def _reader(self, segment: RemoteLogSegmentMetadata) -> SegmentReader:
+        return self._storage().open_log_segment(segment, limiter=UnlimitedBytes())
+
+
+def _last_passed(rows: Iterable[SegmentRow]) -> RemoteLogSegmentMetadata | None:
+    passed = [row for row in rows if row.metadata.is_finished and row.verdict.is_served]
+    last = max(passed, key=lambda row: (row.verdict is Verdict.PASSED, row.verdict_at_ms or 0), default=None)
+    return None if last is None else last.metadata
+
+
+ALL_OF: Final = 200
+"""So many segments are looked at in all, each one if there are no more."""
+_EACH: Final = 2
+_NAMED: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceProof:
+    """What was found. `missing` says of some segments what is not right; `wrong` is the number of all of them."""
+
+    segments: int
+    partitions: int
+    looked_at: int
+    wrong: int
+    missing: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        return not self.wrong
+
+
+def prove_place(storage: RemoteStorage, metadata: RemoteLogMetadata, *, read_back: bool = True) -> PlaceProof:
+    """Look at FINISHED segments of every partition, the oldest and the newest always, evenly between them. What failed
+    its verification is left out.
+
+    Args:
+        read_back: where the store keeps no checksums, objects are read for them; else lengths have to do there.
+
+    Raises:
+        RemoteStorageUnavailableError: the store cannot be asked.
+    """
+    by_partition = [
+        [
+            row
+            for row in metadata.list_segments(partition)
+            if row.metadata.is_finished and row.verdict is not Verdict.FAILED
+        ]
+        for partition in metadata.partitions()
+    ]
+    total = sum(map(len, by_partition))
+    chosen = [row for rows in by_partition if rows for row in _some(rows, total)]
+    wrong = [
+        f"{row.metadata.remote_log_segment_id}: {fault}" for row, fault in _faults(storage, chosen, read_back=read_back)
+    ]
+    return PlaceProof(total, sum(map(bool, by_partition)), len(chosen), len(wrong), tuple(wrong[:_NAMED]))
+
+
+def _some(rows: Sequence[SegmentRow], total: int) -> list[SegmentRow]:
+    wanted = len(rows) if total <= ALL_OF else min(len(rows), max(_EACH, -(-ALL_OF * len(rows) // total)))
+    if wanted < _EACH:
+        return list(rows[:wanted])
+    last = len(rows) - 1
+    return [rows[number * last // (wanted - 1)] for number in range(wanted)]
+
+
+def _faults(storage: RemoteStorage, rows: Iterable[SegmentRow], *, read_back: bool) -> Iterator[tuple[SegmentRow, str]]:
+    for row in rows:
+        stored = {one.kind: one for one in _objects(storage, row.metadata, read_back=read_back)}
+        lacking = sorted(storage.required_kinds - stored.keys())
+        if lacking:
+            yield row, f"{', '.join(lacking)} not there"
+            continue
+        log, size_bytes = stored[ObjectKind.LOG], row.metadata.segment_size_bytes
+        if log.size_bytes != size_bytes:
+            try:
+                manifest = storage.fetch_manifest(row.metadata)
+            except RemoteResourceNotFoundError:
+                manifest = None
+            if not explains_length(manifest, size_bytes, log.size_bytes):
+                yield row, f"the log has {log.size_bytes} bytes, expected {size_bytes}"
+        elif _differs(row.log_crc32c, log.crc32c) and not _is_transformed(storage, row, log.size_bytes):
+            yield row, f"the log is there with another CRC-32C than {row.log_crc32c:08x}"
+
+
+def _differs(expected: int | None, found: int | None) -> bool:
+    return expected is not None and found is not None and expected != found
+
+
+def _objects(storage: RemoteStorage, metadata: RemoteLogSegmentMetadata, *, read_back: bool) -> Sequence[KeptObject]:
+    if not read_back:
+        return storage.open_log_segment(metadata, limiter=UnlimitedBytes()).objects()
+    stored = storage.stat_log_segment(metadata)
+    return [KeptObject(one.kind, one.key, one.size_bytes, one.crc32c) for one in stored]
+
+
+def _is_transformed(storage: RemoteStorage, row: SegmentRow, stored_bytes: int) -> bool:
+    """A transformed log may have the length of the plain one by chance."""
+    return explains_length(storage.fetch_manifest(row.metadata), row.metadata.segment_size_bytes, stored_bytes)
